@@ -1,0 +1,44 @@
+"""What a source is to the rest of the program, and how sources fail.
+
+CollectorError
+├── SourceLostError        it was there and is gone
+├── SourceNeverCameError   it did not answer in time
+└── WireVersionError       it speaks another major version
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from collectors.readings import AnyReading
+
+
+class CollectorError(Exception):
+    """A source failed; the message is fit to show."""
+
+
+class SourceLostError(CollectorError):
+    """The source was there and is gone."""
+
+
+class SourceNeverCameError(CollectorError):
+    """The source did not answer in time."""
+
+
+class WireVersionError(CollectorError):
+    """The other side speaks another major version of the wire."""
+
+
+class Collector(Protocol):
+    """A source of readings, live or recorded: nobody downstream can tell which."""
+
+    def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """Readings in session time, in order of receipt, until the source ends.
+
+        Raises:
+            CollectorError: the source failed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of sockets, threads and files; safe to call twice."""
+        ...

@@ -1,0 +1,131 @@
+"""The wire: one envelope for probe and load generator, MessagePack by msgspec.
+
+``emitted`` and ``dropped`` are cumulative counts of *readings*, so a loss is counted
+in readings even when whole messages vanish. Unknown fields and tags are skipped, so
+an older inferwatch can watch a newer probe of the same major version.
+"""
+
+import secrets
+
+import msgspec
+
+from collectors.clock import monotonic_ns
+from collectors.collector import WireVersionError
+from collectors.readings import AnyReading
+
+VERSION = 1
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One message."""
+
+    v: int = VERSION
+    source: str
+    stream: str
+    """Random per process start."""
+    seq: int
+    sent_ns: int
+    emitted: int
+    """Readings ever put into messages by this stream, this message included."""
+    dropped: int
+    """Readings this stream had to throw away before sending."""
+    readings: list[msgspec.Raw]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_envelopes = msgspec.msgpack.Decoder(Envelope)
+_readings = msgspec.msgpack.Decoder(AnyReading)
+
+
+def new_stream() -> str:
+    """A name no other process start has."""
+    return secrets.token_hex(6)
+
+
+def encode_reading(reading: AnyReading) -> msgspec.Raw:
+    """One reading as it stands in an envelope."""
+    return msgspec.Raw(_encoder.encode(reading))
+
+
+class Sender:
+    """Numbers and packs the messages of one stream."""
+
+    def __init__(self, source: str, stream: str | None = None) -> None:
+        self.source = source
+        self.stream = stream or new_stream()
+        self.seq = 0
+        self.emitted = 0
+        self.dropped = 0
+
+    def pack(self, readings: list[AnyReading]) -> bytes:
+        """The next message of the stream."""
+        return self.pack_raw([encode_reading(reading) for reading in readings])
+
+    def pack_raw(self, readings: list[msgspec.Raw]) -> bytes:
+        """The next message, from readings encoded before."""
+        self.emitted += len(readings)
+        envelope = Envelope(
+            source=self.source,
+            stream=self.stream,
+            seq=self.seq,
+            sent_ns=monotonic_ns(),
+            emitted=self.emitted,
+            dropped=self.dropped,
+            readings=readings,
+        )
+        self.seq += 1
+        return _encoder.encode(envelope)
+
+
+def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
+    """The envelope and those of its readings that we know.
+
+    Raises:
+        WireVersionError: the sender speaks another major version.
+    """
+    envelope = _envelopes.decode(message)
+    if envelope.v != VERSION:
+        raise WireVersionError(
+            f"{envelope.source} speaks wire version {envelope.v}, this inferwatch "
+            f"{VERSION}: install the same inferwatch on both sides"
+        )
+    known = (decode_reading(raw) for raw in envelope.readings)
+    return envelope, [reading for reading in known if reading is not None]
+
+
+def decode_reading(raw: msgspec.Raw) -> AnyReading | None:
+    """The reading, or None when its kind is from a newer version."""
+    try:
+        return _readings.decode(raw)  # type: ignore[no-any-return]
+    except msgspec.ValidationError:
+        return None
+
+
+class LossCounter:
+    """Counts, per stream, the readings that were emitted but never arrived."""
+
+    def __init__(self) -> None:
+        self._missing: dict[str, int] = {}
+        self._arrived: dict[str, int] = {}
+
+    def start(self, stream: str, emitted: int) -> None:
+        """A subscription begins: what was emitted before is not a loss."""
+        self._arrived[stream] = emitted
+        self._missing[stream] = 0
+
+    def saw(self, envelope: Envelope) -> int:
+        """Readings newly known to be lost, dropped by the sender or on the way."""
+        before = self._arrived.get(
+            envelope.stream, envelope.emitted - len(envelope.readings)
+        )
+        arrived = before + len(envelope.readings)
+        missing = envelope.emitted - arrived + envelope.dropped
+        fresh = missing - self._missing.get(envelope.stream, 0)
+        self._arrived[envelope.stream] = arrived
+        self._missing[envelope.stream] = missing
+        return max(fresh, 0)
+
+    @property
+    def total(self) -> int:
+        """All readings lost so far."""
+        return sum(self._missing.values())

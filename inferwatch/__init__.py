@@ -1,0 +1,3 @@
+"""The product: arithmetic, storage, load, screens and commands."""
+
+__version__ = "0.1.0"

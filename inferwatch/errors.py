@@ -1,0 +1,41 @@
+"""What can go wrong, as a tree; the command line alone turns it into exit statuses.
+
+InferwatchError
+├── UsageError         the user asked for something that cannot be   (exit 2)
+├── SourceError        the source was lost or never came             (exit 3)
+└── StorageError       the record cannot be opened, read or written  (exit 2)
+    ├── NewerSchemaError
+    └── NoSuchSessionError
+"""
+
+
+class InferwatchError(Exception):
+    """A failure whose message is fit to show and says what to do next."""
+
+    exit_status = 1
+
+
+class UsageError(InferwatchError):
+    """The user asked for something that cannot be done as asked."""
+
+    exit_status = 2
+
+
+class SourceError(InferwatchError):
+    """The engine was lost, or never came."""
+
+    exit_status = 3
+
+
+class StorageError(InferwatchError):
+    """The record cannot be opened, read or written."""
+
+    exit_status = 2
+
+
+class NewerSchemaError(StorageError):
+    """The file was written by a newer inferwatch."""
+
+
+class NoSuchSessionError(StorageError):
+    """No session of that name, id or prefix."""

@@ -1,0 +1,1 @@
+"""Pure arithmetic: readings in, one frozen snapshot out; no clock, no I/O."""

@@ -1,0 +1,308 @@
+"""What a screen may know: one frozen picture of everything at one moment.
+
+Made by :meth:`inferwatch.metrics.model.Model.snapshot`; screens and the headless
+summary read it and nothing else. Live and replayed sessions give equal snapshots.
+Times ``*_ns`` are session time. Unknown is ``None``; an empty bin is a gap.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from collectors.readings import (
+    BoundBy,
+    Endpoint,
+    EngineInfo,
+    GpuInfo,
+    LoadEvent,
+    Note,
+    Step,
+    Vantage,
+)
+
+
+class Window(Enum):
+    """The span a number covers; ``value`` in ns, None for the whole session."""
+
+    TEN_SECONDS = 10_000_000_000
+    MINUTE = 60_000_000_000
+    FIVE_MINUTES = 300_000_000_000
+    SESSION = None
+
+    @property
+    def label(self) -> str:
+        """As screens write it."""
+        return {
+            Window.TEN_SECONDS: "10 s",
+            Window.MINUTE: "60 s",
+            Window.FIVE_MINUTES: "5 min",
+            Window.SESSION: "session",
+        }[self]
+
+
+class Health(StrEnum):
+    """The verdict in one word, worst last."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    HEALTHY = "healthy"
+    QUEUEING = "queueing"
+    STALLED = "stalled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How the engine is, in one line fit to show."""
+
+    health: Health
+    sentence: str
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """Exact quantiles of n samples; seconds for latencies, else the metric's unit."""
+
+    n: int = 0
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    weak: tuple[str, ...] = ()
+    """Names of percentiles with fewer than 10/(1-p) samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """One row of the latency table."""
+
+    metric: str
+    """Key in :mod:`inferwatch.metrics.catalog`, such as ``ttft_s``."""
+    vantage: Vantage
+    quantiles: Quantiles
+    trend: tuple[float | None, ...] = ()
+    """Worst value per bin of the timeline, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A request's way through the engine, rates over the window."""
+
+    arrivals_per_s: float | None = None
+    finished_per_s: float | None = None
+    prompt_tokens_p50: float | None = None
+    waiting: int | None = None
+    oldest_wait_s: float | None = None
+    kv_usage: float | None = None
+    """Used / total blocks, 0-1, at the last step."""
+    running: int | None = None
+    batch_mean: float | None = None
+    """Requests per step."""
+    prefill_tokens_per_s: float | None = None
+    """Prompt tokens computed, recomputation included."""
+    output_tokens_per_s: float | None = None
+    tokens_per_s_per_user: float | None = None
+    """1 / mean ITL: what one stream reads."""
+    budget_usage: float | None = None
+    """Scheduled tokens / max_num_batched_tokens, mean over steps, 0-1."""
+    prefix_hit_rate: float | None = None
+    step_s: Quantiles = field(default_factory=Quantiles)
+    finished: int = 0
+    failed: int = 0
+    """Client failures and engine-side errors."""
+    aborted: int = 0
+    preemptions: int = 0
+    """In the window, as all counts here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Everything over time on one axis: columns of equal length, oldest first.
+
+    Column ``i`` covers ``start_ns + i*bin_ns`` up to the next; None is a gap. Bins are
+    aligned to multiples of ``bin_ns``, so columns keep their place as time goes on.
+    """
+
+    start_ns: int = 0
+    bin_ns: int = 1
+    ttft_mean_s: tuple[float | None, ...] = ()
+    ttft_max_s: tuple[float | None, ...] = ()
+    itl_mean_s: tuple[float | None, ...] = ()
+    itl_max_s: tuple[float | None, ...] = ()
+    batch_prefill: tuple[float | None, ...] = ()
+    """Mean prefilling requests per step."""
+    batch_decode: tuple[float | None, ...] = ()
+    batch_max: tuple[int | None, ...] = ()
+    waiting_max: tuple[int | None, ...] = ()
+    prefill_tokens: tuple[int | None, ...] = ()
+    """Prompt tokens scheduled in the bin."""
+    output_tokens: tuple[int | None, ...] = ()
+    kv_used_blocks: tuple[int | None, ...] = ()
+    """At the bin's last step."""
+    kv_cached_blocks: tuple[int | None, ...] = ()
+    kv_free_blocks: tuple[int | None, ...] = ()
+    step_mean_s: tuple[float | None, ...] = ()
+    step_max_s: tuple[float | None, ...] = ()
+    steps: tuple[int, ...] = ()
+    bound_seqs: tuple[float | None, ...] = ()
+    """Share of the bin's steps bound by seqs, 0-1; likewise below."""
+    bound_tokens: tuple[float | None, ...] = ()
+    bound_kv: tuple[float | None, ...] = ()
+    bound_other: tuple[float | None, ...] = ()
+    preemptions: tuple[int | None, ...] = ()
+    slowest_step: tuple[Step | None, ...] = ()
+    """The longest step of each bin, without its members."""
+
+    def index_at(self, t_ns: int) -> int | None:
+        """The column that covers a moment, None outside."""
+        index = (t_ns - self.start_ns) // self.bin_ns
+        return int(index) if 0 <= index < len(self.steps) else None
+
+
+class RequestState(StrEnum):
+    """Where a request is."""
+
+    ARRIVED = "arrived"
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+    @property
+    def live(self) -> bool:
+        """Still in the engine or on its way there."""
+        return self not in {
+            RequestState.FINISHED,
+            RequestState.ABORTED,
+            RequestState.FAILED,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """One request, as far as it is known."""
+
+    key: str
+    """Source and internal id: stable while the session lasts."""
+    request_id: str
+    external_id: str | None = None
+    ordinal: int | None = None
+    state: RequestState = RequestState.ARRIVED
+    arrived_ns: int = 0
+    """Front-end arrival where seen, else the engine's queueing."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int = 0
+    max_tokens: int | None = None
+    temperature: float | None = None
+    queue_s: float | None = None
+    """engine: queued to first scheduled."""
+    prefill_s: float | None = None
+    """engine: first scheduled to first token."""
+    ttft_s: float | None = None
+    """front end: arrival to first token."""
+    tpot_s: float | None = None
+    """engine: (last - first token) / (output tokens - 1), so far."""
+    itl_last_s: float | None = None
+    itl_max_s: float | None = None
+    decode_s: float | None = None
+    e2el_s: float | None = None
+    """front end: arrival to last token."""
+    preemptions: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """Steps of the window."""
+
+    count: int = 0
+    batch_mean: float | None = None
+    batch_max: int | None = None
+    duration_s: Quantiles = field(default_factory=Quantiles)
+    share_by_bound: dict[BoundBy, float] = field(default_factory=dict)
+    """Share of steps, 0-1, sums to 1 when count > 0."""
+    output_tokens: int = 0
+    prefill_tokens: int = 0
+    recomputed_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvState:
+    """KV cache now and at its fullest."""
+
+    total_blocks: int | None = None
+    used_blocks: int | None = None
+    cached_blocks: int | None = None
+    free_blocks: int | None = None
+    peak_used_blocks: int | None = None
+    """In the session."""
+    block_tokens: int | None = None
+    preemptions: int = 0
+    """In the window."""
+    recomputed_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientView:
+    """The load generator's own view, vantage client, warm-up excluded."""
+
+    sent: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    warmup: int = 0
+    rate_per_s: float | None = None
+    """Asked."""
+    last_event: LoadEvent | None = None
+    latencies: tuple[Latency, ...] = ()
+    """ttft_s (from the intended send), tpot_s, itl_s, e2el_s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What watching costs and loses."""
+
+    dropped_readings: int = 0
+    unrecorded_readings: int = 0
+    self_cpu_s: float | None = None
+    """inferwatch's own CPU so far."""
+    self_cpu_share: float | None = None
+    """Of one core, over the last samples."""
+    process_cpu_share: dict[str, float] = field(default_factory=dict)
+    """By role: api, core, worker, load, inferwatch; share of one core."""
+    probe_us_per_step: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything, at one moment, over one window."""
+
+    now_ns: int
+    window: Window
+    covered_ns: int
+    """How much of the window has passed since the session began."""
+    verdict: Verdict
+    engines: tuple[EngineInfo, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+    gpu: GpuInfo | None = None
+    last_token_ns: int | None = None
+    flow: Flow = field(default_factory=Flow)
+    latencies: tuple[Latency, ...] = ()
+    """ttft_s, queue_s, prefill_s, tpot_s, itl_s, e2el_s in this order."""
+    timeline: Timeline = field(default_factory=Timeline)
+    steps: StepTotals = field(default_factory=StepTotals)
+    kv: KvState = field(default_factory=KvState)
+    requests: tuple[RequestRow, ...] = ()
+    """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
+    requests_evicted: int = 0
+    client: ClientView | None = None
+    cost: Cost = field(default_factory=Cost)
+    notes: tuple[Note, ...] = ()
+    """The latest 200, oldest first; stages included."""
