@@ -1,0 +1,1 @@
+"""The instrument: it observes the scheduler and the front end, and never harms them."""

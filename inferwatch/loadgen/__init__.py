@@ -1,0 +1,1 @@
+"""Drives a server from a schedule, in a process of its own."""
