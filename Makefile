@@ -1,0 +1,33 @@
+# Two commands do everything: `make demo` and `make test`. Both set up .venv first.
+bin := .venv/bin
+
+.PHONY: demo test check light bench screenshots clean
+
+.venv/.installed: pyproject.toml requirements/engine-cpu.txt .ci/setup
+	@.ci/setup
+
+demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
+	@$(bin)/inferwatch demo
+
+test: .venv/.installed  ## all tests, real vLLM included
+	@$(bin)/pytest
+
+light: .venv/.installed  ## the tests that start no engine
+	@$(bin)/pytest -m "not engine"
+
+check: .venv/.installed  ## format, lint, types, arrows, spelling
+	@$(bin)/ruff format --check .
+	@$(bin)/ruff check .
+	@$(bin)/mypy
+	@$(bin)/mypy tests
+	@$(bin)/lint-imports --no-cache
+	@$(bin)/codespell
+
+bench: .venv/.installed  ## ratios against peers and limits, printed as tables
+	@for f in benchmarks/*.py; do echo "== $$f"; $(bin)/python $$f || exit 1; done
+
+screenshots: .venv/.installed  ## screenshots/*.svg from the real program
+	@$(bin)/python screenshots/make.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
