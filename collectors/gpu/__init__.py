@@ -1,0 +1,1 @@
+"""What the GPUs do, or why nothing can be said about them."""
