@@ -314,6 +314,13 @@ class Totals(Reading, frozen=True, kw_only=True):
     requests_finished: int = 0
     probe_cost_ns: int = 0
     """Time spent in the hooks on the engine's thread."""
+    sender_cpu_ns: int | None = None
+    """CPU time of the probe's own sending thread."""
+    rank: int = 0
+    running: int | None = None
+    """At that moment, steps or not; likewise below: true at rest, too."""
+    waiting: int | None = None
+    kv_used_blocks: int | None = None
 
 
 class Tick(Reading, frozen=True, kw_only=True):
