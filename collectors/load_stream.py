@@ -1,0 +1,79 @@
+"""Receives what a load generator reports: the client's vantage."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import zmq
+import zmq.asyncio
+
+from collectors.clock import SessionClock
+from collectors.readings import AnyReading, Note, NoteKind
+from collectors.runtime_dir import runtime_dir
+from collectors.wire import LossCounter, unpack
+
+POLL_MS = 50
+
+
+class LoadStream:
+    """A collector of one load run. Bound from the start, so nothing is sent in vain."""
+
+    def __init__(
+        self, clock: SessionClock, run_id: str, path: Path | None = None
+    ) -> None:
+        path = path or runtime_dir() / f"{run_id}.load"
+        self.address = f"ipc://{path}"
+        """Where the generator connects."""
+        self._clock = clock
+        self._run_id = run_id
+        self._path = path
+        self._loss = LossCounter()
+        self._streams: set[str] = set()
+        self._closing = False
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.PULL)
+        self._socket.set_hwm(0)  # the generator's readings wait, none is refused
+        self._socket.bind(self.address)
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """Readings in session time; after ``close`` what has come, then the end.
+
+        Raises:
+            WireVersionError: the generator is of another major version.
+        """
+        self._drained.clear()
+        try:
+            while await self._socket.poll(POLL_MS) or not self._closing:
+                while await self._socket.poll(0):
+                    yield self._open(await self._socket.recv())
+        finally:
+            self._drained.set()
+
+    async def close(self) -> None:
+        """End: let the reader have what has come, then let go of the socket."""
+        self._closing = True
+        await self._drained.wait()
+        self._socket.close(linger=0)
+        self._context.term()
+        self._path.unlink(missing_ok=True)
+
+    def _open(self, message: bytes) -> list[AnyReading]:
+        envelope, readings = unpack(message)
+        if envelope.stream not in self._streams:
+            self._streams.add(envelope.stream)
+            self._loss.start(envelope.stream, 0)
+        batch = [self._clock.rebase(each, self._run_id) for each in readings]
+        if lost := self._loss.saw(envelope):
+            batch.append(self._lost(lost))
+        return batch
+
+    def _lost(self, count: int) -> Note:
+        return Note(
+            source=self._run_id,
+            t_ns=self._clock.now_ns(),
+            kind=NoteKind.DROPPED,
+            text=f"{count} readings of the load generator were lost",
+            count=count,
+        )

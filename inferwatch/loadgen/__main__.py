@@ -1,0 +1,110 @@
+"""The load generator's process: ``python -m inferwatch.loadgen``.
+
+Reads a plan as JSON, pushes readings to a socket. SIGTERM stops it within two
+seconds; it does not outlive its parent.
+"""
+
+import argparse
+import asyncio
+import gc
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from inferwatch.loadgen.client import Client
+from inferwatch.loadgen.outbox import Outbox
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.run import Run
+from inferwatch.loadgen.warmup import NoOutputError
+
+PARENT_POLL_S = 0.5
+GARBAGE_S = 5.0
+
+
+def main() -> int:
+    """Run the plan; 0 when it ended or was stopped, 3 when nothing came back."""
+    arguments = _arguments()
+    text = arguments.plan.read_bytes() if arguments.plan else sys.stdin.buffer.read()
+    plan = msgspec.json.decode(text, type=LoadPlan)
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # a collection at a bad moment would be a late stamp
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(plan, arguments.socket, arguments.parent))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m inferwatch.loadgen")
+    parser.add_argument("socket", help="address of the PULL socket, ipc://PATH")
+    parser.add_argument("--plan", type=Path, help="JSON file (default: stdin)")
+    parser.add_argument("--parent", type=int, help="end when this is not our parent")
+    return parser.parse_args()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Of uvloop where it is installed (vLLM brings it): half the CPU per token."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop  # noqa: PLC0415 - optional
+
+    return uvloop.new_event_loop  # type: ignore[no-any-return]
+
+
+async def _serve(plan: LoadPlan, address: str, parent: int | None) -> int:
+    outbox = Outbox(plan.run_id, address)
+    try:
+        async with aclosing(Client(plan)) as client:
+            return await _run(Run(plan, client, outbox), outbox, parent)
+    finally:
+        outbox.close()
+
+
+async def _run(run: Run, outbox: Outbox, parent: int | None) -> int:
+    task = asyncio.create_task(run.run())
+    helpers = [
+        asyncio.create_task(helper)
+        for helper in (outbox.run(), _collect_garbage(), _watch_parent(parent))
+    ]
+    _stop_on_signals(task)
+    try:
+        await task
+    except NoOutputError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a process of its own
+        return 3
+    except asyncio.CancelledError:
+        return 0
+    finally:
+        for helper in helpers:
+            helper.cancel()
+    return 0
+
+
+def _stop_on_signals(task: asyncio.Task[None]) -> None:
+    def stop() -> None:
+        if not task.cancelling():
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+async def _collect_garbage() -> None:
+    while True:
+        await asyncio.sleep(GARBAGE_S)
+        gc.collect()
+
+
+async def _watch_parent(parent: int | None) -> None:
+    while parent is None or os.getppid() == parent:  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(PARENT_POLL_S)
+    os._exit(1)  # nobody reads what is left; the kernel closes the connections
+
+
+if __name__ == "__main__":
+    sys.exit(main())

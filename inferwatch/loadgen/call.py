@@ -1,0 +1,96 @@
+"""One request on its way: what was meant, what happened, and the readings of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from collectors.readings import Phase, RequestRecord, TokenTimes
+from inferwatch.loadgen.prompts import Prompt
+from inferwatch.loadgen.reply import Reply
+
+LATE_NS = 10_000_000
+"""A send that left this long after its intended time is counted as late."""
+
+
+class Failure(StrEnum):
+    """How a request can fail."""
+
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+    HTTP_3XX = "http_3xx"
+    HTTP_4XX = "http_4xx"
+    HTTP_5XX = "http_5xx"
+    BROKEN_STREAM = "broken_stream"
+    EMPTY = "empty"
+    SERVER_ERROR_EVENT = "server_error_event"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """A request from its intended time to its end."""
+
+    index: int
+    external_id: str
+    phase: Phase
+    intended_ns: int
+    prompt: Prompt
+    sent_ns: int | None = None
+    end_ns: int | None = None
+    reply: Reply = field(default_factory=Reply)
+    failure: Failure | None = None
+    detail: str | None = None
+
+    @property
+    def late(self) -> bool:
+        """It left, but not when it should have."""
+        return self.lag_ns > LATE_NS
+
+    @property
+    def lag_ns(self) -> int:
+        """From the intended time to the send; zero when it never left."""
+        return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
+
+    def fail(self, failure: Failure, detail: str = "") -> None:
+        """Remember why there is no good answer; the first reason stays."""
+        if self.failure is None:
+            self.failure = failure
+            self.detail = detail or None
+
+    def judge(self) -> None:
+        """The stream ended in good order: was it an answer?"""
+        self.reply.end()
+        if self.reply.error is not None:
+            self.fail(Failure.SERVER_ERROR_EVENT, self.reply.error)
+        elif not self.reply.stamps_ns:
+            self.fail(Failure.EMPTY, "the stream ended without a token")
+        elif not self.reply.complete:
+            self.fail(Failure.BROKEN_STREAM, "the stream ended without a finish")
+
+    def record(self) -> RequestRecord:
+        """The request as its client saw it."""
+        stamps = self.reply.stamps_ns
+        return RequestRecord(
+            index=self.index,
+            external_id=self.external_id,
+            phase=self.phase,
+            intended_ns=self.intended_ns,
+            sent_ns=self.sent_ns,
+            first_token_ns=stamps[0] if stamps else None,
+            last_token_ns=stamps[-1] if stamps else None,
+            end_ns=self.end_ns,
+            prompt_tokens=self.reply.prompt_tokens or len(self.prompt.token_ids),
+            output_tokens=self.reply.output_tokens,
+            failure=self.failure,
+            detail=self.detail,
+        )
+
+    def token_times(self) -> TokenTimes | None:
+        """When its chunks arrived; None when none did."""
+        stamps = self.reply.stamps_ns
+        if not stamps:
+            return None
+        gaps_ns = [later - earlier for earlier, later in pairwise(stamps)]
+        return TokenTimes(
+            external_id=self.external_id, first_ns=stamps[0], gaps_ns=gaps_ns
+        )

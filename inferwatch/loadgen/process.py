@@ -1,0 +1,71 @@
+"""Starts and stops the load generator's process."""
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from inferwatch.loadgen.plan import LoadPlan
+
+STOP_S = 3.0
+"""SIGTERM is obeyed within two seconds; after this comes SIGKILL."""
+
+
+class LoadProcess:
+    """A child that follows a plan and cannot outlive us."""
+
+    def __init__(self, log_path: Path | None = None) -> None:
+        self._log_path = log_path
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The child's; None before it starts."""
+        return self._process.pid if self._process else None
+
+    async def start(self, plan: LoadPlan, address: str) -> None:
+        """Begin; readings come to the PULL socket bound at ``address``."""
+        # Opening a local file takes microseconds: no reason for a thread.
+        with Path(self._log_path or os.devnull).open("ab") as log:  # noqa: ASYNC230
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "inferwatch.loadgen", address),
+                *("--parent", str(os.getpid())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us; we stop it
+            )
+        await _give(self._process, msgspec.json.encode(plan))
+
+    async def wait(self) -> int:
+        """Its exit status, once it ended: 0 when it followed the plan or was told to.
+
+        3 when nothing came back in the warm-up.
+        """
+        return await self._process.wait() if self._process else 0
+
+    async def stop(self) -> None:
+        """Stop sending, abort what is in flight, and take no longer than seconds."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_S)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+async def _give(process: asyncio.subprocess.Process, plan: bytes) -> None:
+    stdin = process.stdin
+    if stdin is None:
+        return
+    with suppress(BrokenPipeError, ConnectionResetError):  # its exit status tells
+        stdin.write(plan)
+        await stdin.drain()
+        stdin.close()
+        await stdin.wait_closed()

@@ -1,0 +1,76 @@
+"""Server-sent events, right on every byte split.
+
+Lines end in LF, CRLF or CR; ``data:`` may lack its space and span lines; comments and
+unknown fields are skipped; an event counts when its blank line has come.
+"""
+
+from typing import NamedTuple
+
+MAX_LINE_BYTES = 4 << 20
+
+
+class SseError(ValueError):
+    """What came is not a stream of events."""
+
+
+class SseEvent(NamedTuple):
+    """One event."""
+
+    data: bytes
+    name: bytes = b""
+
+
+class SseReader:
+    """Takes bytes as they come, gives the events that they complete."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._after_cr = False
+        self._data: list[bytes] = []
+        self._name = b""
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        """The events completed by these bytes.
+
+        Raises:
+            SseError: a line is longer than any event of ours could be.
+        """
+        if not data:
+            return []
+        split_crlf = self._after_cr and data.startswith(b"\n")
+        self._after_cr = data.endswith(b"\r")
+        return self._take(data[1:] if split_crlf else data)
+
+    def _take(self, data: bytes) -> list[SseEvent]:
+        if b"\n" not in data and b"\r" not in data:
+            self._keep(data)
+            return []
+        return self._events(data)
+
+    def _events(self, data: bytes) -> list[SseEvent]:
+        lines = (bytes(self._rest) + data).splitlines(keepends=True)
+        self._rest.clear()
+        if lines[-1][-1:] not in b"\r\n":
+            self._keep(lines.pop())
+        found = (self._line(line.rstrip(b"\r\n")) for line in lines)
+        return [event for event in found if event is not None]
+
+    def _keep(self, data: bytes) -> None:
+        self._rest += data
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise SseError(f"a line of more than {MAX_LINE_BYTES} bytes")
+
+    def _line(self, line: bytes) -> SseEvent | None:
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            self._name = value.removeprefix(b" ")
+        return None
+
+    def _dispatch(self) -> SseEvent | None:
+        data, name = self._data, self._name
+        self._data, self._name = [], b""
+        return SseEvent(b"\n".join(data), name) if data else None
