@@ -1,0 +1,93 @@
+"""What a probe answers to a new subscriber, and the topics both sides use.
+
+A subscriber first subscribes to ``LIVE``, then to ``HELLO`` or ``RING`` followed by a
+nonce of its own; the answer comes on exactly that topic, so nobody else hears it: a
+``Hello``, and after ``RING`` also the envelopes of the ring, several to a message.
+Envelopes are numbered per stream: everything before ``Hello.seq`` is in the past (the
+ring has it from ``Hello.ring_seq`` on), everything from ``Hello.seq`` on comes live.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from collectors.collector import WireVersionError
+from collectors.readings import AnyReading, ClockAnchor, EngineInfo, Totals
+from collectors.wire import VERSION, decode_reading
+
+LIVE = b"live"
+HELLO = b"hello."
+RING = b"ring."
+
+
+class Role(StrEnum):
+    """What a process is in its server."""
+
+    API = "api"
+    CORE = "core"
+    WORKER = "worker"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A reading that still holds, such as the arrival of a live request."""
+
+    seq: int
+    """The envelope it was first sent in."""
+    reading: msgspec.Raw
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """Who speaks, and what a newcomer must know of the past."""
+
+    v: int = VERSION
+    source: str
+    stream: str
+    seq: int
+    """The number of the next live envelope."""
+    ring_seq: int
+    """The number of the oldest envelope the ring holds; equals seq when it is empty."""
+    ring_bytes: int
+    ring_accounted: int
+    """Readings emitted or dropped before the ring's oldest envelope."""
+    accounted: int
+    """Readings emitted or dropped before the next live envelope."""
+    role: Role
+    pid: int
+    engine: EngineInfo | None = None
+    anchor: ClockAnchor
+    totals: Totals
+    standing: list[Standing]
+    """Engine info, notes and the events of live requests, oldest first."""
+
+    def before(self, seq: int) -> list[AnyReading]:
+        """What still holds and was sent before that envelope."""
+        known = (decode_reading(s.reading) for s in self.standing if s.seq < seq)
+        return [reading for reading in known if reading is not None]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Hello)
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """As it goes over the wire."""
+    return _encoder.encode(hello)
+
+
+def decode_hello(message: bytes) -> Hello:
+    """As it came.
+
+    Raises:
+        WireVersionError: the sender speaks another major version.
+    """
+    version = msgspec.msgpack.decode(message, type=_Version).v
+    if version != VERSION:
+        raise WireVersionError(
+            f"the probe speaks wire version {version}, this inferwatch {VERSION}: "
+            "install the same inferwatch on both sides"
+        )
+    return _decoder.decode(message)
+
+
+class _Version(msgspec.Struct):
+    v: int

@@ -1,0 +1,222 @@
+"""A bounded publisher: facts go in on a hot thread, envelopes leave on ours.
+
+Who puts a record pays one append. Making readings of records, encoding, the ring and
+ZeroMQ all happen in a daemon thread that never blocks and that nothing waits for.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import zmq
+
+from collectors.clock import NS_PER_S, anchor, monotonic_ns
+from collectors.hello import HELLO, LIVE, RING, Hello, Role, Standing, encode_hello
+from collectors.readings import AnyReading, EngineInfo, Totals
+from collectors.wire import Sender, encode_reading
+from embedded_engine.probe.ring import Ring, RingEntry
+
+Record = tuple[Any, ...]
+"""A call to make later: the function that makes one reading, and its arguments."""
+
+CAPACITY = 50_000
+"""Records that may wait; a step is one, so minutes of them."""
+BATCH = 1_000
+FLUSH_MS = 40
+JOIN_MS = 5
+"""How often a newcomer gets a piece of the ring."""
+PIECE_BYTES = 1_000_000
+PIECE_ENVELOPES = 500
+SEND_HIGH_WATER = 2_000
+SUBSCRIBE = 1
+
+
+class Herald(Protocol):
+    """The process behind a channel."""
+
+    role: Role
+    engine: EngineInfo | None
+
+    def totals(self) -> Totals:
+        """What it counted so far."""
+        ...
+
+    def beat(self) -> Iterable[AnyReading]:
+        """Called once a second: what to report besides the records."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """A record could not be made into a reading."""
+        ...
+
+
+class Channel:
+    """One process's socket: XPUB, answers each newcomer, never blocks."""
+
+    def __init__(
+        self, path: Path, source: str, herald: Herald, ring_bytes: int
+    ) -> None:
+        self.path = path
+        self.cpu_ns = 0
+        """CPU time of the sending thread."""
+        self._herald = herald
+        self._sender = Sender(source)
+        self._ring = Ring(ring_bytes)
+        self._records: deque[Record] = deque()
+        self._standing: dict[str, tuple[int, AnyReading]] = {}
+        self._joining: dict[bytes, deque[bytes]] = {}
+        self._subscribed = False
+        self._next_beat_ns = monotonic_ns() + NS_PER_S
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="inferwatch", daemon=True
+        )
+
+    def open(self) -> None:
+        """Bind and start.
+
+        Raises:
+            zmq.ZMQError: the path cannot be bound.
+        """
+        self.path.unlink(missing_ok=True)
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.XPUB)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
+        self._socket.bind(f"ipc://{self.path}")
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what waits and stop."""
+        self._stopping.set()
+        self._thread.join()
+        self._socket.close()
+        self._context.term()
+        self.path.unlink(missing_ok=True)
+
+    def put(self, record: Record) -> None:
+        """Take one record; when too many wait it is dropped and counted."""
+        if len(self._records) < CAPACITY:
+            self._records.append(record)
+        else:
+            self._sender.dropped += 1
+
+    def keep(self, key: str, reading: AnyReading) -> None:
+        """Tell newcomers of this reading until it is let go (our thread only)."""
+        self._standing[key] = (self._sender.seq, reading)
+
+    def let_go(self, key: str) -> None:
+        """It does not hold any more."""
+        self._standing.pop(key, None)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
+            self._herald.failed(error)
+
+    def _turn(self) -> None:
+        self._listen()
+        self._flush()
+        self._send_pieces()
+        self._beat()
+        self.cpu_ns = time.thread_time_ns()
+
+    def _listen(self) -> None:
+        """Wait for the next flush, or for news of subscribers."""
+        timeout = JOIN_MS if self._joining else FLUSH_MS
+        while self._poller.poll(timeout):
+            message = self._socket.recv(zmq.NOBLOCK)
+            self._heard(joins=message[0] == SUBSCRIBE, topic=message[1:])
+            timeout = 0
+
+    def _heard(self, *, joins: bool, topic: bytes) -> None:
+        if topic == LIVE:
+            self._subscribed = joins
+        elif not joins:
+            self._joining.pop(topic, None)
+        elif topic.startswith((HELLO, RING)):
+            self._answer(topic)
+
+    def _answer(self, topic: bytes) -> None:
+        self._socket.send_multipart([topic, encode_hello(self._hello())])
+        if topic.startswith(RING) and self._ring.oldest is not None:
+            self._joining[topic] = self._ring.envelopes()
+
+    def _hello(self) -> Hello:
+        oldest, accounted = self._ring.oldest, self._accounted()
+        return Hello(
+            source=self._sender.source,
+            stream=self._sender.stream,
+            seq=self._sender.seq,
+            ring_seq=oldest.seq if oldest else self._sender.seq,
+            ring_bytes=self._ring.used_bytes,
+            ring_accounted=oldest.accounted if oldest else accounted,
+            accounted=accounted,
+            role=self._herald.role,
+            pid=os.getpid(),
+            engine=self._herald.engine,
+            anchor=anchor(),
+            totals=self._herald.totals(),
+            standing=[
+                Standing(seq=seq, reading=encode_reading(reading))
+                for seq, reading in self._standing.values()
+            ],
+        )
+
+    def _accounted(self) -> int:
+        return self._sender.emitted + self._sender.dropped
+
+    def _flush(self) -> None:
+        while self._records:
+            waiting = min(len(self._records), BATCH)
+            made = (self._make(self._records.popleft()) for _ in range(waiting))
+            self._publish([reading for reading in made if reading is not None])
+
+    def _make(self, record: Record) -> AnyReading | None:
+        make: Callable[..., AnyReading | None] = record[0]
+        try:
+            return make(*record[1:])
+        except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
+            self._sender.dropped += 1
+            self._herald.failed(error)
+            return None
+
+    def _publish(self, readings: list[AnyReading]) -> None:
+        seq, accounted = self._sender.seq, self._accounted()
+        envelope = self._sender.pack(readings)
+        self._ring.put(
+            RingEntry(
+                seq=seq, t_ns=monotonic_ns(), accounted=accounted, envelope=envelope
+            )
+        )
+        self._socket.send_multipart([LIVE, envelope])
+
+    def _send_pieces(self) -> None:
+        """Each newcomer gets the ring bit by bit: the engine must not feel it."""
+        for topic, rest in list(self._joining.items()):
+            piece: list[bytes] = []
+            size = 0
+            while rest and size < PIECE_BYTES and len(piece) < PIECE_ENVELOPES:
+                piece.append(rest.popleft())
+                size += len(piece[-1])
+            self._socket.send_multipart([topic, *piece])
+            if not rest:
+                del self._joining[topic]
+
+    def _beat(self) -> None:
+        """Once a second, even when empty: a loss must not wait for the next step."""
+        if monotonic_ns() < self._next_beat_ns:
+            return
+        self._next_beat_ns = monotonic_ns() + NS_PER_S
+        readings = list(self._herald.beat())
+        if readings or self._subscribed:
+            self._publish(readings)

@@ -1,0 +1,291 @@
+"""A channel and its subscribers, over real sockets.
+
+Run as a program this file is a probe that emits some notes and waits to be killed.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+
+from collectors.clock import SessionClock, monotonic_ns
+from collectors.collector import SourceLostError
+from collectors.hello import Role
+from collectors.probe_reception import Reception
+from collectors.probe_stream import ProbeStream
+from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
+from collectors.runtime_dir import socket_path
+from embedded_engine import channel as channel_module
+from embedded_engine.channel import Channel
+
+DEADLINE_S = 20.0
+
+
+class ScriptedHerald:
+    """Has nothing of its own to report, and remembers what failed."""
+
+    role = Role.CORE
+    engine: EngineInfo | None = None
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def totals(self) -> Totals:
+        return Totals(t_ns=monotonic_ns())
+
+    def beat(self) -> list[AnyReading]:
+        return []
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+def note(number: int) -> Note:
+    return Note(t_ns=monotonic_ns(), kind=NoteKind.BOOKMARK, text=str(number))
+
+
+def open_channel(herald: ScriptedHerald, ring_bytes: int = 1 << 24) -> Channel:
+    channel = Channel(socket_path("e", os.getpid()), "e", herald, ring_bytes)
+    channel.open()
+    return channel
+
+
+def main() -> None:
+    channel = open_channel(ScriptedHerald())
+    for number in range(int(sys.argv[1])):
+        channel.put((note, number))
+    sys.stdin.read()
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def herald() -> ScriptedHerald:
+    return ScriptedHerald()
+
+
+@pytest.fixture
+def channel(herald: ScriptedHerald) -> Iterator[Channel]:
+    channel = open_channel(herald)
+    yield channel
+    channel.close()
+    assert not channel.path.exists()
+
+
+@asynccontextmanager
+async def watching(*, backfill: bool = True) -> AsyncIterator["Watcher"]:
+    stream = ProbeStream(SessionClock(), "e", backfill=backfill)
+    watcher = Watcher(stream)
+    try:
+        yield watcher
+    finally:
+        await stream.close()
+
+
+class Watcher:
+    """Collects what a stream yields."""
+
+    def __init__(self, stream: ProbeStream) -> None:
+        self.stream = stream
+        self.readings: list[AnyReading] = []
+        self._batches = stream.batches()
+
+    async def until(self, numbers: list[int]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while self.numbers != numbers:
+                self.readings += await anext(self._batches)
+                assert len(self.numbers) <= len(numbers)
+
+    async def until_lost(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                self.readings += await anext(self._batches)
+
+    @property
+    def numbers(self) -> list[int]:
+        notes = [r for r in self.readings if isinstance(r, Note)]
+        return [int(n.text) for n in notes if n.kind is NoteKind.BOOKMARK]
+
+    @property
+    def lost(self) -> int:
+        notes = [r for r in self.readings if isinstance(r, Note)]
+        return sum(n.count or 0 for n in notes if n.kind is NoteKind.DROPPED)
+
+
+def emit(channel: Channel, numbers: range) -> list[int]:
+    for number in numbers:
+        channel.put((note, number))
+    return list(numbers)
+
+
+async def test_who_comes_late_gets_everything_once(channel: Channel) -> None:
+    past = emit(channel, range(500))
+
+    async with watching() as watcher:
+        await watcher.until(past)
+        await watcher.until(past + emit(channel, range(500, 600)))
+
+    assert watcher.lost == 0
+    assert all(reading.source == "e" for reading in watcher.readings)
+
+
+async def test_who_leaves_and_returns_gets_everything_again(channel: Channel) -> None:
+    past = emit(channel, range(100))
+    async with watching() as watcher:
+        await watcher.until(past)
+
+    past += emit(channel, range(100, 200))
+
+    async with watching() as watcher:
+        await watcher.until(past)
+    assert watcher.lost == 0
+
+
+async def test_two_watchers_do_not_disturb_each_other(channel: Channel) -> None:
+    past = emit(channel, range(100))
+
+    async with watching() as first:
+        await first.until(past)
+        async with watching() as second:
+            await second.until(past)
+            past += emit(channel, range(100, 200))
+            await second.until(past)
+        await first.until(past)
+
+
+async def test_without_backfill_only_the_new_and_what_still_holds(
+    channel: Channel,
+) -> None:
+    channel.put((_kept, channel, 7))
+    emit(channel, range(100))
+    async with watching() as watcher:
+        await watcher.until([7, *range(100)])
+
+    async with watching(backfill=False) as watcher:
+        await watcher.until([7])
+        await watcher.until([7, *emit(channel, range(100, 110))])
+
+
+async def test_a_big_ring_comes_in_pieces(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "BATCH", 10)
+    monkeypatch.setattr(channel_module, "PIECE_ENVELOPES", 7)
+    past = emit(channel, range(1000))
+
+    async with watching() as watcher:
+        await watcher.until(past)
+
+    assert watcher.lost == 0
+
+
+async def test_a_ring_of_no_bytes_keeps_nothing(herald: ScriptedHerald) -> None:
+    channel = open_channel(herald, ring_bytes=0)
+    emit(channel, range(100))
+    await _until(lambda: not channel._records)
+
+    async with watching() as watcher:
+        watched = asyncio.create_task(watcher.until([100]))
+        await _until(lambda: bool(watcher.stream.hellos))
+        emit(channel, range(100, 101))
+        await watched
+
+    channel.close()
+
+
+async def test_too_many_records_are_dropped_and_counted(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = emit(channel, range(10))
+    async with watching() as watcher:
+        await watcher.until(past)
+
+        monkeypatch.setattr(channel_module, "CAPACITY", 0)
+        emit(channel, range(10, 30))
+        monkeypatch.undo()
+        await watcher.until(past + emit(channel, range(30, 31)))
+
+    assert watcher.lost == 20
+
+
+async def test_a_record_that_cannot_be_read_hurts_no_other(
+    channel: Channel, herald: ScriptedHerald
+) -> None:
+    async with watching() as watcher:
+        channel.put((_broken,))
+        await watcher.until(emit(channel, range(1)))
+
+    assert [str(error) for error in herald.errors] == ["broken"]
+
+
+def test_a_slow_subscriber_loses_and_the_next_message_says_so(
+    herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "SEND_HIGH_WATER", 2)
+    monkeypatch.setattr(channel_module, "BATCH", 1)
+    channel = open_channel(herald)
+    reception, got = Reception(backfill=False), 0
+    with zmq.Context() as context, context.socket(zmq.SUB) as slow:
+        slow.setsockopt(zmq.RCVHWM, 2)
+        slow.connect(f"ipc://{channel.path}")
+        for topic in reception.topics:
+            slow.subscribe(topic)
+        reception.hear(slow.recv_multipart())
+
+        emit(channel, range(20_000))  # and nobody reads
+
+        lost = 0
+        deadline_s = time.monotonic() + DEADLINE_S
+        while got + lost < 20_000:
+            assert time.monotonic() < deadline_s
+            if slow.poll(100):
+                notes = reception.hear(slow.recv_multipart())
+                got += sum(isinstance(n, Note) and n.count is None for n in notes)
+                lost += sum(n.count or 0 for n in notes if isinstance(n, Note))
+    channel.close()
+
+    assert lost > 0
+    assert got + lost == 20_000
+
+
+async def test_a_dead_process_is_lost_after_all_it_said(tmp_path: Path) -> None:
+    program = [sys.executable, __file__, "50"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE) as probe:
+        async with watching() as watcher:
+            await watcher.until(list(range(50)))
+            assert [h.pid for h in watcher.stream.hellos.values()] == [probe.pid]
+
+            probe.kill()
+
+            with pytest.raises(SourceLostError, match=str(probe.pid)):
+                await watcher.until_lost()
+
+
+def _kept(channel: Channel, number: int) -> Note:
+    reading = note(number)
+    channel.keep("key", reading)
+    return reading
+
+
+def _broken() -> Note:
+    raise LookupError("broken")
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():  # noqa: ASYNC110 - another thread makes it hold
+            await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main()
