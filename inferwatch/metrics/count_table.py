@@ -1,0 +1,78 @@
+"""A whole session's values in fixed memory, exact to one cell.
+
+A cell is one microsecond for durations. Up to a million cells (a second) stand in a
+table; larger values, which are few, in a sorted list of cells. Should that list ever
+outgrow its limit its cells become ten times wider. Count, sum and maximum are exact.
+"""
+
+import numpy as np
+
+from inferwatch.metrics.quantiles import Ints, describe, ranks
+from inferwatch.metrics.snapshot import Quantiles
+
+DENSE_CELLS = 1_000_000
+BLOCK = 1_000
+TAIL_LIMIT = 100_000
+
+
+class CountTable:
+    """Counts values by cell; ``cell`` is its width in the values' unit."""
+
+    def __init__(self, cell: int) -> None:
+        self.n = 0
+        self._cell = cell
+        self._sum = 0
+        self._max = 0
+        # Zeros cost no memory until touched, and latencies touch few pages.
+        self._dense = np.zeros(DENSE_CELLS, np.int64)
+        self._blocks = np.zeros(DENSE_CELLS // BLOCK, np.int64)
+        self._tail: Ints = np.zeros(0, np.int64)
+        self._tail_counts: Ints = np.zeros(0, np.int64)
+        self._tail_width = 1
+
+    def add(self, values: Ints, weights: Ints) -> None:
+        """Count each value as many times as its weight says."""
+        self.n += int(weights.sum())
+        self._sum += int((values * weights).sum())
+        self._max = max(self._max, int(values.max(initial=0)))
+        cells = np.maximum(values // self._cell, 0)
+        small = cells < DENSE_CELLS
+        np.add.at(self._dense, cells[small], weights[small])
+        np.add.at(self._blocks, cells[small] // BLOCK, weights[small])
+        if not small.all():
+            self._add_tail(cells[~small], weights[~small])
+
+    def quantiles(self, unit: int) -> Quantiles:
+        """Of everything counted; each percentile is the lower edge of its cell."""
+        if self.n == 0:
+            return Quantiles()
+        picked = [self._at(rank) * self._cell for rank in ranks(self.n)]
+        return describe(self.n, self._sum, [*picked, self._max], unit)
+
+    def _at(self, rank: int) -> int:
+        """The cell of the value at a rank."""
+        before = np.cumsum(self._blocks)
+        block = int(np.searchsorted(before, rank))
+        if block == len(before):
+            above = np.cumsum(self._tail_counts) + before[-1]
+            return int(self._tail[np.searchsorted(above, rank)])
+        start = block * BLOCK
+        inside = np.cumsum(self._dense[start : start + BLOCK])
+        left = rank - (int(before[block - 1]) if block else 0)
+        return start + int(np.searchsorted(inside, left))
+
+    def _add_tail(self, cells: Ints, weights: Ints) -> None:
+        self._tail = np.concatenate((self._tail, cells))
+        self._tail_counts = np.concatenate((self._tail_counts, weights))
+        self._merge_tail()
+        while len(self._tail) > TAIL_LIMIT:
+            self._tail_width *= 10
+            self._merge_tail()
+
+    def _merge_tail(self) -> None:
+        """Sort the tail and join what is in one cell."""
+        coarse = self._tail // self._tail_width * self._tail_width
+        self._tail, which = np.unique(coarse, return_inverse=True)
+        counts = np.zeros(len(self._tail), np.int64)
+        np.add.at(counts, which, self._tail_counts)
+        self._tail_counts = counts

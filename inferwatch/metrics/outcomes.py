@@ -1,0 +1,79 @@
+"""How many requests came, and how they ended; each is counted once."""
+
+from collectors.readings import RequestEvent, RequestRecord
+from inferwatch.metrics.request import Request
+from inferwatch.metrics.samples import Samples
+from inferwatch.metrics.snapshot import RequestState, Window
+from inferwatch.metrics.tallies import Tallies, Total
+
+REMEMBERED_FAILURES = 10_000
+ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
+"""Finish reasons that are no proper end; stop, length and repetition are."""
+
+
+def outcome_of(event: RequestEvent) -> RequestState:
+    """What a finish reason means."""
+    return ENDS.get(event.reason or "", RequestState.FINISHED)
+
+
+class Outcomes:
+    """Counts arrivals and ends at the moments they happened."""
+
+    def __init__(self) -> None:
+        self.prompts = Samples(unit=1, cell=1)
+        self._tallies = Tallies("arrived", "finished", "aborted", "failed")
+        self._failed: dict[str, None] = {}
+
+    def over(self, now_ns: int, window: Window) -> Total:
+        """Arrived, finished, aborted and failed in a window."""
+        return self._tallies.over(now_ns, window)
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """Front end or engine saw it come, whichever is heard first."""
+        if not request.arrival_counted:
+            request.arrival_counted = True
+            self._tallies.add(t_ns, 1, 0, 0, 0)
+        if request.prompt_tokens is not None and not request.prompt_counted:
+            request.prompt_counted = True
+            self.prompts.add(t_ns, request.prompt_tokens)
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """It ended so; a second report of another end corrects the first."""
+        if request.counted_as is state:
+            return
+        if request.counted_as is not None:
+            self._count(request.counted_as, request.counted_ns, -1)
+            t_ns = request.counted_ns
+        request.counted_as, request.counted_ns = state, t_ns
+        self._count(state, t_ns, 1)
+        if state is RequestState.FAILED:
+            self._is_news(client_id(request.external_id or request.request_id or ""))
+
+    def client_failed(self, record: RequestRecord, t_ns: int) -> None:
+        """A client's request failed; the engine may have told of it already."""
+        if self._is_news(record.external_id):
+            self._count(RequestState.FAILED, t_ns, 1)
+
+    def _count(self, state: RequestState, t_ns: int, by: int) -> None:
+        ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
+        self._tallies.add(t_ns, 0, *(by if state is end else 0 for end in ends))
+
+    def _is_news(self, failed_id: str) -> bool:
+        if failed_id in self._failed:
+            return False
+        self._failed[failed_id] = None
+        while len(self._failed) > REMEMBERED_FAILURES:
+            del self._failed[next(iter(self._failed))]
+        return True
+
+
+def client_id(external_id: str) -> str:
+    """The id a client sent, out of what the server made of it.
+
+    vLLM prefixes the kind of request and, for completions, appends the prompt's index.
+    """
+    for prefix, has_index in (("chatcmpl-", False), ("cmpl-", True)):
+        if external_id.startswith(prefix):
+            bare = external_id.removeprefix(prefix)
+            return bare.rpartition("-")[0] if has_index else bare
+    return external_id

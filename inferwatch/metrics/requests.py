@@ -1,0 +1,161 @@
+"""All requests we know of: those that live, and the latest that ended."""
+
+from collections.abc import Iterator
+
+from inferwatch.metrics.request import Request
+from inferwatch.metrics.snapshot import RequestRow
+
+MOST_ROWS = 2_000
+
+
+class Requests:
+    """Finds requests by id and ordinal, and knows which of them wait and run.
+
+    Dictionaries with empty values serve as sets that keep their order, so that equal
+    readings give equal snapshots.
+    """
+
+    def __init__(self) -> None:
+        self.live: dict[Request, None] = {}
+        self.waiting: dict[Request, None] = {}
+        self.running: dict[Request, None] = {}
+        self.unsure: dict[Request, None] = {}
+        """Live ones that may have ended unseen, because readings were lost."""
+        self.busy_since_ns: int | None = None
+        """When the engine last went from nothing to do to something."""
+        self._ended: dict[Request, None] = {}
+        self._by_id: dict[tuple[str, str], Request] = {}
+        self._by_ordinal: dict[str, dict[int, Request]] = {}
+        self._seen = 0
+
+    def members(self, source: str) -> dict[int, Request]:
+        """The requests of an engine by ordinal."""
+        return self._by_ordinal.setdefault(source, {})
+
+    def named(
+        self, source: str, request_id: str, ordinal: int | None, t_ns: int
+    ) -> Request:
+        """The request an event is about, new if we never heard of it."""
+        request = self._by_id.get((source, request_id))
+        stranger = self._nameless(source, ordinal)
+        if request is None:
+            request = stranger or self._new(source, t_ns)
+            self._by_id[source, request_id] = request
+            self._seen += 1
+        elif stranger is not None:
+            self._absorb(request, stranger)
+        if ordinal is not None:
+            self.members(source)[ordinal] = request
+        return request
+
+    def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
+        """A request that is in a step, though nothing was heard of it before."""
+        request = self._new(source, t_ns)
+        request.ordinal = ordinal
+        request.trusted = False
+        self.members(source)[ordinal] = request
+        return request
+
+    def wait(self, request: Request, t_ns: int) -> None:
+        """It waits to be scheduled, since a moment."""
+        self._busy(t_ns)
+        request.waiting_since_ns = t_ns
+        self.running.pop(request, None)
+        self.unsure.pop(request, None)
+        self.waiting[request] = None
+
+    def run(self, request: Request, t_ns: int) -> None:
+        """It has been scheduled."""
+        self._busy(t_ns)
+        self.waiting.pop(request, None)
+        self.unsure.pop(request, None)
+        self.running[request] = None
+
+    def end(self, request: Request) -> None:
+        """It is over; the latest to end are remembered."""
+        self._leave(request)
+        request.ended = True
+        request.steady = False
+        request.row = None
+        self._ended[request] = None
+        while len(self._ended) > MOST_ROWS:
+            self._forget(next(iter(self._ended)))
+
+    def of(self, source: str) -> list[Request]:
+        """The live requests of a source, of every source when it is empty."""
+        return [each for each in self.live if source in {"", each.source}]
+
+    def doubt(self, source: str) -> None:
+        """Readings were lost, the ends of requests perhaps among them."""
+        for request in self.of(source):
+            request.doubt()
+            self.running.pop(request, None)
+            self.waiting.pop(request, None)
+            self.unsure[request] = None
+
+    def reconcile(self, source: str, rank: int) -> None:
+        """The engine has no other requests than those seen since: forget the rest."""
+        for request in list(self.unsure):
+            if request.source == source and request.rank in {None, rank}:
+                self._forget(request)
+
+    def restart(self, source: str) -> None:
+        """The engine is gone; another life would count its ordinals anew."""
+        for each in [source] if source else list(self._by_ordinal):
+            self._by_ordinal.pop(each, None)
+
+    def rows(self) -> tuple[RequestRow, ...]:
+        """Live ones and the latest ended ones, newest arrival first."""
+        live = [each.as_row() for each in self.live if each.request_id is not None]
+        ended = [each.as_row() for each in self._latest_ended(MOST_ROWS - len(live))]
+        rows = sorted([*live, *ended], key=_arrival, reverse=True)
+        return tuple(rows[:MOST_ROWS])
+
+    @property
+    def evicted(self) -> int:
+        """Requests seen that no longer have a row."""
+        named = sum(each.request_id is not None for each in self.live)
+        return self._seen - min(named + len(self._ended), MOST_ROWS)
+
+    def _latest_ended(self, count: int) -> Iterator[Request]:
+        for request, _ in zip(reversed(self._ended), range(count), strict=False):
+            yield request
+
+    def _busy(self, t_ns: int) -> None:
+        if not self.running and not self.waiting:
+            self.busy_since_ns = t_ns
+
+    def _new(self, source: str, t_ns: int) -> Request:
+        request = Request(source=source, seen_ns=t_ns)
+        self.live[request] = None
+        return request
+
+    def _nameless(self, source: str, ordinal: int | None) -> Request | None:
+        if ordinal is None:
+            return None
+        request = self.members(source).get(ordinal)
+        return request if request is not None and request.request_id is None else None
+
+    def _absorb(self, request: Request, stranger: Request) -> None:
+        """What steps told of a stranger belongs to a request that has a name."""
+        for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns", "rank"):
+            setattr(request, name, getattr(stranger, name))
+        request.trusted = False
+        self._leave(stranger)
+
+    def _leave(self, request: Request) -> None:
+        for group in (self.live, self.waiting, self.running, self.unsure):
+            group.pop(request, None)
+
+    def _forget(self, request: Request) -> None:
+        self._leave(request)
+        self._ended.pop(request, None)
+        if request.request_id is not None:
+            self._by_id.pop((request.source, request.request_id), None)
+        members = self.members(request.source)
+        if request.ordinal is not None and members.get(request.ordinal) is request:
+            del members[request.ordinal]
+
+
+def _arrival(row: RequestRow) -> tuple[int, str]:
+    return row.arrived_ns, row.key

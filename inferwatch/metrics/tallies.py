@@ -1,0 +1,57 @@
+"""Named counts that add up over any window."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.recent import RecentRows
+from inferwatch.metrics.snapshot import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a window adds up to."""
+
+    rows: int
+    sums: dict[str, int]
+    maxima: dict[str, int]
+
+
+class Tallies:
+    """Rows of counts, one column a name; the session's sums never forget.
+
+    A rolling window holds the rows after ``now - window``, that moment excluded.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._count = 0
+        self._sums: Ints = np.zeros(len(names), np.int64)
+        self._maxima: Ints = np.zeros(len(names), np.int64)
+        self._rows = RecentRows(1 + len(names), self._settle)
+
+    def add(self, t_ns: int, *counts: int) -> None:
+        """One count for each name, at a moment."""
+        self._rows.add((t_ns, *counts))
+
+    def over(self, now_ns: int, window: Window) -> Total:
+        """Of a window that ends now."""
+        if window.value is None:
+            self._rows.settle()
+            return self._total(self._count, self._sums, self._maxima)
+        rows = self._rows.later_than(now_ns - window.value)[:, 1:]
+        return self._total(len(rows), rows.sum(axis=0), rows.max(axis=0, initial=0))
+
+    def _total(self, rows: int, sums: Ints, maxima: Ints) -> Total:
+        return Total(
+            rows,
+            dict(zip(self._names, sums.tolist(), strict=True)),
+            dict(zip(self._names, maxima.tolist(), strict=True)),
+        )
+
+    def _settle(self, rows: Ints) -> None:
+        counts = rows[:, 1:]
+        self._count += len(counts)
+        self._sums = self._sums + counts.sum(axis=0)
+        self._maxima = np.maximum(self._maxima, counts.max(axis=0, initial=0))
