@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import zmq
@@ -13,6 +14,8 @@ from collectors.runtime_dir import runtime_dir
 from collectors.wire import LossCounter, unpack
 
 POLL_MS = 50
+DRAIN_S = 2.0
+"""How long a reader may take for what has come before the end."""
 
 
 class LoadStream:
@@ -54,7 +57,8 @@ class LoadStream:
     async def close(self) -> None:
         """End: let the reader have what has come, then let go of the socket."""
         self._closing = True
-        await self._drained.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._drained.wait(), DRAIN_S)
         self._socket.close(linger=0)
         self._context.term()
         self._path.unlink(missing_ok=True)

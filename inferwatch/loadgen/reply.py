@@ -24,7 +24,7 @@ class _Usage(msgspec.Struct, gc=False):
 class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: object = None
 
 
 _chunks = msgspec.json.Decoder(_Chunk)
@@ -76,7 +76,7 @@ class Reply:
 
     def _take_chunk(self, chunk: _Chunk, at_ns: int) -> None:
         if chunk.error is not None:
-            self.error = _text(bytes(chunk.error))
+            self.error = _text(msgspec.json.encode(chunk.error))
         if chunk.usage is not None:
             self.complete |= not chunk.choices
             self.prompt_tokens = chunk.usage.prompt_tokens

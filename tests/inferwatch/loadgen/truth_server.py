@@ -14,7 +14,9 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 
-KEEPALIVE = b": still here\r\n\r\n"
+KEEPALIVE = b": still here\n\n"
+BREAKS = {"broken", "error_event", "named_error", "junk", "unfinished"}
+"""Half of the tokens, then something goes wrong."""
 
 
 @dataclass
@@ -109,8 +111,8 @@ class Script:
         if self._variant == "empty":
             return self._done()
         for first in range(0, self._answer.max_tokens, self._bundle):
-            if first == self._answer.max_tokens // 2 and self._breaks_off():
-                return False
+            if first == self._answer.max_tokens // 2 and self._variant in BREAKS:
+                return self._break()
             self._token(first)
         return self._finish()
 
@@ -139,14 +141,17 @@ class Script:
     def _say_hangup(self) -> bool:
         return False
 
-    def _breaks_off(self) -> bool:
+    def _break(self) -> bool:
+        if self._variant == "broken":
+            return False
         if self._variant == "error_event":
             self._event({"error": {"message": "engine is gone", "code": 500}})
+        if self._variant == "named_error":
+            self._write(b"event: error\ndata: engine is gone\n\n")
         if self._variant == "junk":
             self._write(b"data: {this is no json\n\n")
-        return self._variant in {"error_event", "junk", "broken"} and (
-            self._variant == "broken" or not self._done()
-        )
+        self._handler.wfile.write(b"0\r\n\r\n")
+        return True
 
     def _begin(self) -> None:
         self._handler.wfile.write(

@@ -1,0 +1,44 @@
+import msgspec
+import pytest
+
+from inferwatch.loadgen.plan import LoadPlan, Range, demo_plan
+
+
+def test_a_plan_survives_json() -> None:
+    plan = demo_plan(run_id="run", model="m", kv_tokens=9_600, seed=3)
+
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=LoadPlan) == plan
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"warmup_s": 0.0}, "rate_per_s"),
+        ({"rate_per_s": 0.0}, "rate_per_s"),
+        ({"burst_every_s": 5.0}, "burst"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"shared_prefixes": {"groups": 1, "tokens": 32}}, "prefix"),
+        ({"prompt_tokens": [9, 3]}, "prompt_tokens"),
+        ({"token_ids": {"low": 9, "high": 3}}, "not a range"),
+        ({"prompts": 3}, "prompts"),
+    ],
+)
+def test_a_plan_that_cannot_be_followed_says_why(
+    changes: dict[str, object], why: str
+) -> None:
+    text = msgspec.json.encode({"run_id": "run", "model": "m"} | changes)
+
+    with pytest.raises(msgspec.ValidationError, match=why):
+        msgspec.json.decode(text, type=LoadPlan)
+
+
+def test_the_rate_is_a_fraction_of_the_measured_tokens_per_second() -> None:
+    plan = LoadPlan(run_id="run", model="m", output_tokens=Range(50, 150))
+
+    assert plan.request_rate(1_000) * 100 == pytest.approx(600)
+
+
+def test_the_demo_asks_for_one_and_a_half_times_the_kv_cache() -> None:
+    plan = demo_plan(run_id="run", model="m", kv_tokens=9_600)
+
+    assert (plan.burst_every_s, plan.burst_tokens) == (20, 14_400)
