@@ -1,0 +1,139 @@
+"""What an engine shall be, and the command line and environment that make it so."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+from collectors.processes import birth
+from collectors.runtime_dir import runtime_dir
+from embedded_engine.errors import FlagError
+from embedded_engine.logs import new_log_path
+
+OURS = ("--host", "--port", "--uds")
+"""Flags of ``vllm serve`` that we must know, so they are ours to give."""
+
+DEMO_FLAGS = (
+    "--distributed-executor-backend=uni",
+    "--enforce-eager",
+    "--dtype=bfloat16",
+    "--block-size=32",
+    "--num-gpu-blocks-override=256",
+    "--kv-cache-memory-bytes=268435456",
+    "--max-model-len=2048",
+    "--max-num-seqs=32",
+    "--max-num-batched-tokens=512",
+    "--served-model-name=tiny-llama",
+)
+DEMO_ENV = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "INFERWATCH_KNOWN_MODEL": "vllm.model_executor.models.llama:LlamaForCausalLM",
+}
+
+
+def new_engine_id() -> str:
+    """A name no other engine has."""
+    return secrets.token_hex(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything needed to start an engine, and to start it again."""
+
+    model: str
+    flags: tuple[str, ...] = ()
+    """Passed through to ``vllm serve``."""
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """None: any free one."""
+    uds: Path | None = None
+    """Listen on this Unix socket instead."""
+    engine_id: str = field(default_factory=new_engine_id)
+    log_path: Path
+    hostage: bool = True
+    """It dies with us; else it is served: it outlives us and can be found again."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    tiny_model_dir: Path | None = None
+    """Make the tiny model in here first; ``model`` is what it is called."""
+
+    def command(self, python: str, model: str, port: int | None) -> list[str]:
+        """The child's command line.
+
+        Raises:
+            FlagError: a flag of ours stands among those passed through.
+        """
+        self._refuse_ours()
+        listen = ["--host", self.host, "--port", str(port)]
+        if self.uds is not None:
+            listen = ["--uds", str(self.uds)]
+        worker = [python, "-m", "embedded_engine.worker", "serve", model]
+        return [*worker, *listen, *self.flags]
+
+    def _refuse_ours(self) -> None:
+        for flag in self.flags:
+            if flag.partition("=")[0].replace("_", "-") in OURS:
+                raise FlagError(
+                    f"{flag} belongs to inferwatch: give it before the `--`, as in "
+                    "`inferwatch serve MODEL --port 8000 -- --max-num-seqs 64`"
+                )
+
+    def environment(self) -> dict[str, str]:
+        """The child's environment: ours, vLLM's quiet settings, then the user's."""
+        return {
+            **_inherited(),
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_COLOR": "0",
+            **self.env,
+            "INFERWATCH_PROBE": "1",
+            "INFERWATCH_ENGINE_ID": self.engine_id,
+            "INFERWATCH_RUNTIME_DIR": str(runtime_dir()),
+            **(_parent() if self.hostage else {}),
+        }
+
+    @property
+    def scheme(self) -> str:
+        """How its server is spoken to."""
+        secured = any(flag.startswith("--ssl-certfile") for flag in self.flags)
+        return "https" if secured else "http"
+
+
+def demo_config() -> EngineConfig:
+    """The engine of the demo: a tiny model, and a KV cache that visibly fills.
+
+    256 blocks of 32 tokens hold 8,192 tokens: 32 sequences of 256 tokens, so that
+    both the sequence limit and the KV cache bind now and then. One executor in
+    EngineCore's own process is one process fewer to start; it needs one OpenMP thread,
+    else it fights the load generator for the cores and a step takes 10 times as long.
+    """
+    engine_id = new_engine_id()
+    return EngineConfig(
+        model="tiny-llama",
+        flags=DEMO_FLAGS,
+        engine_id=engine_id,
+        log_path=new_log_path(engine_id),
+        env=DEMO_ENV,
+        tiny_model_dir=platformdirs.user_cache_path("inferwatch", appauthor=False),
+    )
+
+
+def _inherited() -> dict[str, str]:
+    """Our environment without what is said of another engine, such as our parent's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("INFERWATCH_PARENT_")
+    }
+
+
+def _parent() -> dict[str, str]:
+    """Names us to the parent watchdog, beyond doubt: a pid may come again."""
+    pid = os.getpid()
+    return {
+        "INFERWATCH_PARENT_PID": str(pid),
+        "INFERWATCH_PARENT_START": str(birth(pid)),
+    }

@@ -1,0 +1,83 @@
+"""Notices the death of any process of an engine, at once and for next to nothing."""
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+
+from embedded_engine.family import ROLE_NAMES, Family, Member, exit_status
+
+LOOK_AGAIN_S = 1.0
+"""How often to look for processes that were started since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Who died, and how if it could be seen."""
+
+    role: str
+    pid: int
+    status: int | None
+    """As Popen puts it: exit status, or minus the signal's number."""
+
+    def __str__(self) -> str:
+        """As people are told."""
+        return f"{ROLE_NAMES[self.role]} (pid {self.pid}) {self._how()}"
+
+    def _how(self) -> str:
+        if self.status is None:
+            return "is gone"
+        if self.status >= 0:
+            return f"ended with status {self.status}"
+        name = signal.Signals(-self.status).name
+        hint = ": by somebody, or for lack of memory" if name == "SIGKILL" else ""
+        return f"was killed by {name}{hint}"
+
+
+class Watch:
+    """A pidfd on every process: it becomes readable in the instant of the death."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptors: dict[Member, int] = {}
+        self.died: asyncio.Future[Death] = self._loop.create_future()
+
+    def add(self, member: Member, role: str) -> None:
+        """Watch one more."""
+        if member in self._descriptors:
+            return
+        try:
+            descriptor = os.pidfd_open(member.pid)
+        except ProcessLookupError:
+            self._note(member, role)
+            return
+        self._descriptors[member] = descriptor
+        self._loop.add_reader(descriptor, self._note, member, role)
+
+    def _note(self, member: Member, role: str) -> None:
+        if not self.died.done():
+            self.died.set_result(Death(role, member.pid, exit_status(member.pid)))
+
+    def close(self) -> None:
+        """Watch no more."""
+        for descriptor in self._descriptors.values():
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+async def first_death(family: Family) -> Death:
+    """Wait until a process with a role dies.
+
+    It is known at once, where vLLM's own watchdog looks every 5 s. How it died can be
+    seen only until its parent takes notice: always for our own child, else mostly.
+    """
+    watch = Watch()
+    try:
+        watch.add(family.root, "api")
+        while not watch.died.done():
+            for member, role in family.roles().items():
+                watch.add(member, role)
+            await asyncio.wait([watch.died], timeout=LOOK_AGAIN_S)
+        return watch.died.result()
+    finally:
+        watch.close()

@@ -1,0 +1,97 @@
+"""What is known of a served engine to whoever comes later: one file in the runtime dir.
+
+It is written once the engine answers and is as good as its process: a file whose
+process is dead is removed by whoever looks.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from collectors.clock import boot_id
+from collectors.processes import birth
+from collectors.runtime_dir import probe_sockets, runtime_dir
+from embedded_engine.errors import NoSuchEngineError
+
+
+class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that answers."""
+
+    engine_id: str
+    pid: int
+    birth: int
+    """With the pid, this names one process of one boot."""
+    boot_id: str
+    model: str
+    url: str | None = None
+    uds: str | None = None
+    log_path: str
+
+    @property
+    def alive(self) -> bool:
+        """Its API server still runs."""
+        return self.boot_id == boot_id() and birth(self.pid) == self.birth
+
+    @property
+    def path(self) -> Path:
+        """Where it is kept."""
+        return runtime_dir() / f"{self.engine_id}.json"
+
+    def write(self) -> None:
+        """Keep it, all at once, so that a reader never sees half of it."""
+        descriptor, name = tempfile.mkstemp(dir=runtime_dir(), prefix=".engine-")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(self))
+        Path(name).replace(self.path)
+
+    def remove(self) -> None:
+        """Forget it, and whatever its dead processes left."""
+        self.path.unlink(missing_ok=True)
+        sweep()
+
+
+def served_engines() -> list[EngineFile]:
+    """The served engines that live, oldest first."""
+    found = filter(None, map(_read, runtime_dir().glob("*.json")))
+    return sorted((file for file in found if file.alive), key=lambda file: file.birth)
+
+
+def find_engine(engine_id: str) -> EngineFile:
+    """The served engine of that id.
+
+    Raises:
+        NoSuchEngineError: none lives.
+    """
+    for file in served_engines():
+        if file.engine_id == engine_id:
+            return file
+    raise NoSuchEngineError(f"no served engine {engine_id!r} runs on this host")
+
+
+def scratch_dir(engine_id: str) -> Path:
+    """Where this process's vLLM puts its own sockets, so that they can be swept."""
+    directory = runtime_dir() / f"{engine_id}.{os.getpid()}.vllm"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+def sweep() -> None:
+    """Remove what dead processes left: probe sockets, vLLM's sockets, engine files."""
+    probe_sockets()
+    for path in runtime_dir().glob("*.json"):
+        if (file := _read(path)) is not None and not file.alive:
+            path.unlink(missing_ok=True)
+    for path in runtime_dir().glob("*.vllm"):
+        if birth(int(path.stem.rpartition(".")[2])) is None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(path: Path) -> EngineFile | None:
+    """None when it is gone, or written by another version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EngineFile)
+    except (OSError, msgspec.DecodeError):
+        return None

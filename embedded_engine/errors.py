@@ -1,0 +1,38 @@
+"""What can go wrong with an engine of ours; every message is fit to show.
+
+EngineError
+├── EngineMissingError    vLLM is not installed, or cannot be imported
+├── ModelNotFoundError    the model's path does not exist
+├── PortTakenError        somebody else listens there
+├── FlagError             a flag that inferwatch has to know itself
+├── NoSuchEngineError     no served engine of that id lives
+└── EngineDiedError       it ended by itself, or was killed
+"""
+
+
+class EngineError(Exception):
+    """The engine cannot be had; the message says why and what to do."""
+
+
+class EngineMissingError(EngineError):
+    """vLLM is not installed, or cannot be imported."""
+
+
+class ModelNotFoundError(EngineError):
+    """The model's path does not exist."""
+
+
+class PortTakenError(EngineError):
+    """Somebody else listens there."""
+
+
+class FlagError(EngineError):
+    """A flag was passed through to vLLM that inferwatch has to know itself."""
+
+
+class NoSuchEngineError(EngineError):
+    """No served engine of that id lives."""
+
+
+class EngineDiedError(EngineError):
+    """It ended by itself, or was killed, before it was of use."""

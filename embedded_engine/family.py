@@ -1,0 +1,144 @@
+"""The processes of one engine: who belongs to it, what each is, and how all end."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectors.processes import birth
+
+GRACE_S = 2.5
+"""From SIGTERM to SIGKILL: vLLM's own clean end takes 1-2 s, rarely 5."""
+LAST_WORDS_S = 1.0
+"""For Python's resource tracker, which outlives the others to remove shared memory."""
+POLL_S = 0.02
+PARENT, SESSION = 1, 3
+"""Places in /proc/PID/stat after the command's closing bracket (proc(5): 4 and 6)."""
+EXIT_CODE = 49
+"""Likewise (52)."""
+TITLES = {
+    "VLLM::APIServer": "api",
+    "VLLM::EngineCore": "core",
+    "VLLM::Worker": "worker",
+}
+ROLE_NAMES = {"api": "the API server", "core": "EngineCore", "worker": "a worker"}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process for as long as it lives: a pid may come again, with its birth not."""
+
+    pid: int
+    birth: int
+
+    @property
+    def alive(self) -> bool:
+        """Still running; a zombie is dead."""
+        return birth(self.pid) == self.birth
+
+    def signal(self, number: signal.Signals) -> None:
+        """Tell it, unless it is gone."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class Family:
+    """An engine's processes: its session, all descendants, and who was seen before.
+
+    The session finds what lost its parent; the descendants who left the session; the
+    memory who did both.
+    """
+
+    def __init__(self, root: Member) -> None:
+        self.root = root
+        self._seen = {root}
+
+    def members(self) -> set[Member]:
+        """Those that live now."""
+        stats = dict(_stats())
+        ours = {m.pid for m in self._seen if m.pid in stats and m.alive}
+        ours |= {pid for pid, stat in stats.items() if stat[SESSION] == self.root.pid}
+        while newborn := {
+            pid
+            for pid, stat in stats.items()
+            if stat[PARENT] in ours and pid not in ours
+        }:
+            ours |= newborn
+        births = {pid: birth(pid) for pid in ours}
+        living = {Member(pid, born) for pid, born in births.items() if born is not None}
+        self._seen |= living
+        return living
+
+    def roles(self) -> dict[Member, str]:
+        """API servers, EngineCores and workers; helpers have no role."""
+        roles = {member: self._role(member) for member in self.members()}
+        return {member: role for member, role in roles.items() if role is not None}
+
+    def _role(self, member: Member) -> str | None:
+        if member == self.root:
+            return "api"
+        title = command_line(member.pid)
+        return next((TITLES[head] for head in TITLES if title.startswith(head)), None)
+
+    async def end(self) -> None:
+        """End them all, cleanly if they do so soon."""
+        members = self.members()
+        for member in [self.root] if self.root in members else members:
+            member.signal(signal.SIGTERM)
+        if await self.gone_within(GRACE_S):
+            return
+        for member in self.members():
+            if "resource_tracker" not in command_line(member.pid):
+                member.signal(signal.SIGKILL)
+        if await self.gone_within(LAST_WORDS_S):
+            return
+        for member in self.members():
+            member.signal(signal.SIGKILL)
+        await self.gone_within(LAST_WORDS_S)
+
+    async def gone_within(self, seconds: float) -> bool:
+        """Wait for the last to go, at most so long."""
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + seconds
+        while self.members():
+            if clock() > deadline_s:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+
+def command_line(pid: int) -> str:
+    """What a process calls itself; empty once it is dead."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return raw.replace(b"\0", b" ").decode("utf-8", "replace").strip()
+
+
+def exit_status(pid: int) -> int | None:
+    """How a zombie ended, as :class:`subprocess.Popen` puts it: minus the signal."""
+    stat = _stat(pid)
+    if stat is None or stat[0] != ord("Z"):
+        return None
+    return os.waitstatus_to_exitcode(stat[EXIT_CODE])
+
+
+def _stats() -> Iterable[tuple[int, list[int]]]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and (stat := _stat(int(entry.name))) is not None:
+            yield int(entry.name), stat
+
+
+def _stat(pid: int) -> list[int] | None:
+    """The fields of /proc/PID/stat from the state on; that one as a letter's code."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    state, *numbers = text.rpartition(")")[2].split()
+    return [ord(state), *map(int, numbers)]

@@ -1,0 +1,102 @@
+"""The engine's log: one private file an engine, and what it says of a failure."""
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+
+KEPT_LOGS = 20
+SEARCHED_BYTES = 1024 * 1024
+"""How much of a log's beginning is searched for what vLLM leaves behind."""
+TAIL_BYTES = 256 * 1024
+"""How much of a log's end is ever looked at."""
+
+PREFIX = re.compile(
+    r"^(\((?P<process>\S+) pid=\d+\) )?"
+    r"((?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d (\[\S+\] )?)?"
+)
+"""The head of a line: ``(EngineCore pid=7) ERROR 11-20 10:00:00 [core.py:1]``."""
+EXCEPTION = re.compile(
+    r"^(?P<name>(\w+\.)*\w*(Error|Exception|Interrupt|Exit))(: .*)?$"
+)
+USAGE = re.compile(r"^[\w. ]+: error: (?P<text>.+)$")
+GENERIC = (
+    "Engine core initialization failed",
+    "Engine core proc",
+    "EngineCore encountered an issue",
+    "WorkerProc initialization failed",
+    "KeyboardInterrupt",
+    "SystemExit",
+    "CancelledError",
+)
+"""Exceptions that only say that there was another one, or that somebody said stop."""
+RENDEZVOUS = re.compile(r"file://(/\S+/vllm_dist_[0-9a-f]{32})\b")
+"""A file by which vLLM's workers meet, and which it leaves where it is."""
+
+
+def new_log_path(engine_id: str) -> Path:
+    """Where a new engine logs; older logs beyond the last 20 are removed."""
+    directory = platformdirs.user_log_path("inferwatch", appauthor=False)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prune(directory, KEPT_LOGS - 1)
+    return directory / f"engine-{engine_id}.log"
+
+
+def prune(directory: Path, kept: int) -> None:
+    """Remove all but the newest logs."""
+
+    def age(path: Path) -> float:
+        with suppress(OSError):
+            return path.stat().st_mtime
+        return 0.0
+
+    logs = sorted(directory.glob("engine-*.log"), key=age, reverse=True)
+    for path in logs[kept:]:
+        path.unlink(missing_ok=True)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor that appends to a new private file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines, oldest first; none when there is no log."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return text.splitlines()[-lines:] if lines > 0 else []
+
+
+def cause(lines: Iterable[str]) -> str | None:
+    """The root of a failure as the log tells it, None when it says nothing.
+
+    A chain of exceptions is logged root first, and the API server repeats what the
+    EngineCore said, so it is the first one that says more than "see above". A wrong
+    flag ends with argparse's one line instead.
+    """
+    for line in lines:
+        said = PREFIX.sub("", line, count=1)
+        if usage := USAGE.match(said):
+            return usage["text"]
+        if EXCEPTION.match(said) and not any(word in said for word in GENERIC):
+            return said
+    return None
+
+
+def rendezvous_files(path: Path) -> set[Path]:
+    """The files this engine left in the temporary directory: its log names them."""
+    try:
+        with path.open("rb") as log:
+            text = log.read(SEARCHED_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return set()
+    return {Path(found) for found in RENDEZVOUS.findall(text)}
