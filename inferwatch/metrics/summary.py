@@ -4,19 +4,13 @@ from typing import Any, Protocol
 
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
 
 Summary = dict[str, Any]
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
-NAMES = {
-    "ttft_s": "TTFT",
-    "tpot_s": "TPOT",
-    "itl_s": "ITL",
-    "e2el_s": "E2EL",
-    "queue_s": "queue",
-}
 COLUMNS = ("mean", *PERCENTS, "max")
 ENGINE_FIELDS = (
     "model",
@@ -178,19 +172,16 @@ def _table(clock: str, rows: Summary) -> list[str]:
     """One line a latency; a star marks what stands on too few samples."""
     heads = "".join(f"{name:>9}" for name in COLUMNS)
     lines = [f"{clock + ' clock':<13}{heads}{'n':>9}"]
-    for metric, name in NAMES.items():
-        if metric in rows:
-            cells = "".join(_cell(rows[metric], column) for column in COLUMNS)
-            count = format_count(rows[metric]["n"]).rjust(9)
-            lines.append(f"{name:<13}{cells}{count}")
+    shown = [metric for metric in SHOWN if metric in rows]
+    lines += [_row(CATALOG[metric].abbr, rows[metric]) for metric in shown]
     if clock == "server":
-        lines.append(_step_line(rows["steps"]["duration_s"]))
+        lines.append(_row("step", rows["steps"]["duration_s"]))
     return lines
 
 
-def _step_line(durations: Summary) -> str:
-    cells = "".join(_cell(durations, column) for column in COLUMNS)
-    return f"{'step':<13}{cells}{format_count(durations['n']).rjust(9)}"
+def _row(name: str, quantiles: Summary) -> str:
+    cells = "".join(_cell(quantiles, column) for column in COLUMNS)
+    return f"{name:<13}{cells}{format_count(quantiles['n']).rjust(9)}"
 
 
 def _cell(row: Summary, column: str) -> str:

@@ -1,0 +1,21 @@
+"""Every number a screen shows, declared once: tables, help and exports read this.
+
+Rows of the latency table are keyed as in JSON (``ttft_s``); fields of a snapshot's
+parts by part and name (``flow.waiting``, ``kv.used_blocks``, ``request.tpot_s``).
+"""
+
+from inferwatch.metrics.catalog.cost import COST
+from inferwatch.metrics.catalog.flow import FLOW
+from inferwatch.metrics.catalog.latencies import CLIENT, LATENCIES
+from inferwatch.metrics.catalog.metric import Better, Metric, Unit
+from inferwatch.metrics.catalog.requests import REQUESTS
+from inferwatch.metrics.catalog.steps import KV, STEPS
+from inferwatch.metrics.catalog.timeline import TIMELINE
+
+__all__ = ["CATALOG", "Better", "Metric", "Unit"]
+
+CATALOG: dict[str, Metric] = {
+    metric.key: metric
+    for group in (LATENCIES, FLOW, STEPS, KV, TIMELINE, REQUESTS, CLIENT, COST)
+    for metric in group
+}
