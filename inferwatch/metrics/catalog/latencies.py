@@ -51,8 +51,8 @@ LATENCIES = (
             S,
             LOW,
             (
-                "From a request's first scheduling to the end of the step that gave its "
-                "first token."
+                "From a request's first scheduling to the end of the step that gave "
+                "its first token."
             ),
             "end of the first token's step - scheduled",
         ),
@@ -63,8 +63,8 @@ LATENCIES = (
             S,
             LOW,
             (
-                "A finished request's mean time per token after the first; unknown below "
-                "two tokens."
+                "A finished request's mean time per token after the first; unknown "
+                "below two tokens."
             ),
             "(last - first token) / (output tokens - 1)",
         ),
