@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from embedded_engine.family import ROLE_NAMES, Family, Member, exit_status
 
+OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 LOOK_AGAIN_S = 1.0
 """How often to look for processes that were started since."""
 
@@ -30,8 +31,13 @@ class Death:
         if self.status >= 0:
             return f"ended with status {self.status}"
         name = signal.Signals(-self.status).name
-        hint = ": by somebody, or for lack of memory" if name == "SIGKILL" else ""
+        hint = ", by somebody or for lack of memory" if name == "SIGKILL" else ""
         return f"was killed by {name}{hint}"
+
+    @property
+    def from_outside(self) -> bool:
+        """Somebody ended it, so the log cannot know why."""
+        return self.status is not None and -self.status in OUTSIDE
 
 
 class Watch:

@@ -23,7 +23,7 @@ from embedded_engine.errors import (
 )
 from embedded_engine.family import Family, Member
 from embedded_engine.listen import reserved, url_of
-from embedded_engine.logs import cause, rendezvous_files, tail
+from embedded_engine.logs import cause, rendezvous_files, tail, telling
 from embedded_engine.server import connect, served_model
 from embedded_engine.spawn import model_of, spawn
 from embedded_engine.startup import OnStage, follow, stage
@@ -174,9 +174,9 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
 
 def account(death: Death, log: list[str]) -> str:
     """A death and its cause in one line, then the end of the log."""
-    why = cause(log)
+    why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
-    return "\n".join([first, *log[-SHOWN_LINES:]])
+    return "\n".join([first, *telling(log)[-SHOWN_LINES:]])
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,11 @@ EXCEPTION = re.compile(
     r"^(?P<name>(\w+\.)*\w*(Error|Exception|Interrupt|Exit))(: .*)?$"
 )
 USAGE = re.compile(r"^[\w. ]+: error: (?P<text>.+)$")
+INVALID = re.compile(
+    r"^ +(Value|Assertion) error, (?P<text>.+?)( \[type=.*)?$", re.MULTILINE
+)
+"""What pydantic says of a value, below its "1 validation error for ..."."""
+NOISE = re.compile(r"^(nanobind: | - (leaked|\.\.\. skipped)|See https://nanobind)")
 GENERIC = (
     "Engine core initialization failed",
     "Engine core proc",
@@ -76,20 +81,27 @@ def tail(path: Path, lines: int) -> list[str]:
     return text.splitlines()[-lines:] if lines > 0 else []
 
 
-def cause(lines: Iterable[str]) -> str | None:
-    """The root of a failure as the log tells it, None when it says nothing.
+def cause(lines: Sequence[str]) -> str | None:
+    """Why it failed, as the log tells it; None when it says nothing.
 
-    A chain of exceptions is logged root first, and the API server repeats what the
-    EngineCore said, so it is the first one that says more than "see above". A wrong
-    flag ends with argparse's one line instead.
+    The API server repeats what EngineCore said, so it is the last exception that says
+    more than "see above". A wrong flag ends with argparse's one line instead, a wrong
+    value with a second line after the exception's.
     """
-    for line in lines:
-        said = PREFIX.sub("", line, count=1)
-        if usage := USAGE.match(said):
+    said = [PREFIX.sub("", line, count=1) for line in lines]
+    for at in range(len(said) - 1, -1, -1):
+        if usage := USAGE.match(said[at]):
             return usage["text"]
-        if EXCEPTION.match(said) and not any(word in said for word in GENERIC):
-            return said
+        if EXCEPTION.match(said[at]) and not any(word in said[at] for word in GENERIC):
+            rest = "\n".join(said[at + 1 : at + 3])
+            invalid = INVALID.search(rest)
+            return invalid["text"] if invalid else said[at]
     return None
+
+
+def telling(lines: Iterable[str]) -> list[str]:
+    """The lines without what libraries mutter while a process ends."""
+    return [line for line in lines if line.strip() and not NOISE.match(line)]
 
 
 def rendezvous_files(path: Path) -> set[Path]:
