@@ -1,7 +1,8 @@
 """Sends calls by httpx and stamps what comes back, when it comes back."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import httpx
@@ -24,29 +25,28 @@ here, a send is never later than its arrival at the server."""
 
 
 class Client:
-    """One connection pool for a whole run."""
+    """As many connections as requests in flight, kept and used again.
+
+    Each has an ``httpx.AsyncClient`` of its own: a shared one looks through all its
+    connections at every request, so that a burst of 60 takes 380 ms to leave, not 15.
+    """
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
         self._base = plan.url.rstrip("/")
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=plan.uds, limits=_LIMITS)
-            if plan.uds
-            else None,
-            limits=_LIMITS,
-            timeout=None,  # noqa: S113 - a whole request has one deadline, see send()
-            trust_env=not _local(plan),
-            headers={"Accept-Encoding": "identity"},
-        )
+        self._lanes: list[httpx.AsyncClient] = []
+        self._idle: list[httpx.AsyncClient] = []
+        self._tls = httpx.create_ssl_context()  # 20 ms: once for all lanes
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        for lane in self._lanes:
+            await lane.aclose()
 
     async def warm_up(self) -> None:
         """Load what httpx loads at its first request, which would be the slowest."""
-        with suppress(httpx.HTTPError):
-            await self._http.get(f"{self._base}/health", timeout=2.0)
+        with suppress(httpx.HTTPError), self._lane() as lane:
+            await lane.get(f"{self._base}/health", timeout=2.0)
 
     def prepare(self, call: Call) -> httpx.Request:
         """The request, ready to be written; made before it is due."""
@@ -55,14 +55,11 @@ class Client:
             if event == _LEAVES:
                 call.sent_ns = monotonic_ns()
 
-        return self._http.build_request(
+        return httpx.Request(
             "POST",
             f"{self._base}/v1/completions",
             content=_body(self._plan, call.prompt),
-            headers={
-                "Content-Type": "application/json",
-                "X-Request-Id": call.external_id,
-            },
+            headers={**_HEADERS, "X-Request-Id": call.external_id},
             extensions={"trace": stamp},
         )
 
@@ -84,21 +81,46 @@ class Client:
             call.end_ns = monotonic_ns()
 
     async def _exchange(self, call: Call, request: httpx.Request) -> None:
-        response = await self._http.send(request, stream=True)
+        with self._lane() as lane:
+            response = await lane.send(request, stream=True)
+            try:
+                if response.status_code == httpx.codes.OK:
+                    await _read(call, response)
+                else:
+                    await _refusal(call, response)
+            finally:
+                await response.aclose()
+
+    @contextmanager
+    def _lane(self) -> Iterator[httpx.AsyncClient]:
+        """The lane that was idle last, whose connection is likeliest alive."""
+        lane = self._idle.pop() if self._idle else self._new_lane()
         try:
-            if response.status_code == httpx.codes.OK:
-                await _read(call, response)
-            else:
-                await _refusal(call, response)
+            yield lane
         finally:
-            await response.aclose()
+            self._idle.append(lane)
+
+    def _new_lane(self) -> httpx.AsyncClient:
+        lane = httpx.AsyncClient(
+            transport=self._unix_transport(),
+            verify=self._tls,
+            limits=_LIMITS,
+            timeout=None,  # noqa: S113 - a whole request has one deadline, see send()
+            trust_env=not _local(self._plan),
+        )
+        self._lanes.append(lane)
+        return lane
+
+    def _unix_transport(self) -> httpx.AsyncHTTPTransport | None:
+        if self._plan.uds is None:
+            return None
+        return httpx.AsyncHTTPTransport(
+            uds=self._plan.uds, verify=self._tls, limits=_LIMITS
+        )
 
 
-_LIMITS = httpx.Limits(
-    max_connections=None,
-    max_keepalive_connections=None,
-    keepalive_expiry=KEEPALIVE_S,
-)
+_LIMITS = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
+_HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 
 
 def _local(plan: LoadPlan) -> bool:
