@@ -1,0 +1,194 @@
+"""The program on the screen: takes snapshots from a feed and shows one screen."""
+
+from functools import partial
+
+from platformdirs import user_data_path
+from textual import on, work
+from textual.app import App
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from inferwatch.feed import Feed, FeedState
+from inferwatch.messages import LookAgain, SnapshotReady
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.screens.ask import AskScreen
+from inferwatch.screens.keys import BINDINGS
+from inferwatch.screens.kv import KvScreen
+from inferwatch.screens.overview import OverviewScreen
+from inferwatch.screens.requests import RequestsScreen
+from inferwatch.screens.session_screen import SessionScreen
+from inferwatch.screens.starting import StartingScreen
+from inferwatch.screens.steps import StepsScreen
+from inferwatch.screens.view import View
+from inferwatch.theme import DARK, INK_CSS, LIGHT
+
+LOOK_EVERY_S = 0.5
+STARTING, OVERVIEW = "starting", "overview"
+SCREENS: dict[str, type[SessionScreen]] = {
+    STARTING: StartingScreen,
+    OVERVIEW: OverviewScreen,
+    "requests": RequestsScreen,
+    "steps": StepsScreen,
+    "kv": KvScreen,
+}
+
+
+class InferwatchApp(App[None]):
+    """Whoever runs it also runs the feed; it ends by :meth:`exit` from anywhere."""
+
+    TITLE = "inferwatch"
+    CSS = INK_CSS
+    BINDINGS: list[BindingType] = BINDINGS
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__()
+        self.feed = feed
+        self.view = View()
+        self._looks = 0
+        self._mode_before = OVERVIEW
+        self._could: tuple[object, ...] = ()
+        for name, screen in SCREENS.items():
+            self.add_mode(name, partial(screen, feed, self.view))
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Inks for the moment before our theme is set."""
+        return DARK.variables
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = DARK.name
+        self.set_interval(LOOK_EVERY_S, self._tick)
+        self._follow_state()
+
+    def _tick(self) -> None:
+        self._looks += 1
+        self._follow_state()
+        self._look(charts=self._looks % 2 == 0)
+
+    def _follow_state(self) -> None:
+        """Stages while the engine starts; back to where we were when it is up."""
+        starting = self.feed.state is FeedState.STARTING
+        known = self.current_mode in SCREENS
+        if not known or starting != (self.current_mode == STARTING):
+            self.action_look_at(STARTING if starting else self._mode_before)
+
+    def _look(self, *, charts: bool) -> None:
+        """Hand the screen in sight a fresh snapshot."""
+        screen = self._session_screen
+        if screen is not None and screen.is_mounted:
+            snapshot = self._snapshot(requests=screen.NEEDS_REQUESTS)
+            screen.post_message(SnapshotReady(snapshot, charts))
+            self._show_what_can_be_done()
+
+    def _snapshot(self, *, requests: bool) -> Snapshot:
+        return self.feed.snapshot(self.view.window, requests=requests)
+
+    def _show_what_can_be_done(self) -> None:
+        """The footer is made anew only when an answer of check_action changed."""
+        can = self.feed.state, self.feed.can_restart, self.view.frozen is None
+        if can != self._could:
+            self._could = can
+            self.refresh_bindings()
+
+    @property
+    def _session_screen(self) -> SessionScreen | None:
+        """The screen of the mode, below whatever asks something."""
+        stack: list[Screen[object]] = list(self.screen_stack)
+        return next((each for each in stack if isinstance(each, SessionScreen)), None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Hide what cannot be done now."""
+        del parameters
+        watching = self.current_mode != STARTING
+        return {
+            "look_at": watching,
+            "move": watching,
+            "now": watching and self.view.cursor_ns is not None,
+            "window": watching and self.view.frozen is None,
+            "choose_window": watching and self.view.frozen is None,
+            "freeze": watching,
+            "restart": self.feed.can_restart,
+            "stop_engine": self.feed.served and self.feed.state is FeedState.LIVE,
+            "quit": not self.feed.served,
+            "detach": self.feed.served,
+        }.get(action, True)
+
+    @on(LookAgain)
+    def look(self) -> None:
+        """Show the present picture, charts and all, without waiting for the timer."""
+        self._look(charts=True)
+
+    def action_look_at(self, mode: str) -> None:
+        """Go to a screen."""
+        if self.current_mode in SCREENS and self.current_mode != STARTING:
+            self._mode_before = self.current_mode
+        self.switch_mode(mode)
+
+    def action_window(self) -> None:
+        """The next window."""
+        self.view.next_window()
+        self.look()
+
+    def action_choose_window(self, name: str) -> None:
+        """A window by its name."""
+        self.view.window = Window[name]
+        self.look()
+
+    def action_move(self, bins: int) -> None:
+        """Move the time cursor."""
+        shown = self.view.frozen or self._snapshot(requests=False)
+        self.view.move(bins, shown.timeline, shown.now_ns)
+        self.look()
+
+    def action_now(self) -> None:
+        """Let the time cursor go with time again."""
+        self.view.cursor_ns = None
+        self.look()
+
+    def action_freeze(self) -> None:
+        """Hold the view still, or let it go on."""
+        frozen = self.view.frozen is not None
+        self.view.frozen = None if frozen else self._snapshot(requests=True)
+        self.look()
+
+    def action_log(self) -> None:
+        """Open or close the log."""
+        if self._session_screen is not None:
+            self._session_screen.toggle_log()
+
+    def action_help(self) -> None:
+        """Open or close the explanations."""
+        if self._session_screen is not None:
+            self._session_screen.toggle_help()
+
+    async def action_restart(self) -> None:
+        """Start the lost engine again."""
+        await self.feed.restart()
+
+    @work
+    async def action_stop_engine(self) -> None:
+        """End a served engine, if that is really meant."""
+        ask = AskScreen(
+            "Stop the engine?",
+            "Its clients are cut off; what runs in it is lost.",
+            "Stop it",
+        )
+        if await self.push_screen_wait(ask):
+            await self.feed.stop_engine()
+
+    def action_detach(self) -> None:
+        """Leave; the engine runs on."""
+        self.exit()
+
+    def action_theme(self) -> None:
+        """Dark or light."""
+        self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    def action_picture(self) -> None:
+        """Save the screen as SVG where data of the user lives."""
+        folder = user_data_path("inferwatch") / "pictures"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.notify(self.save_screenshot(path=str(folder)), title="Picture saved")

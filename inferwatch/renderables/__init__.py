@@ -1,0 +1,1 @@
+"""Drawing from numbers and a width alone: what plotext cannot draw."""

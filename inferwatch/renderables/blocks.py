@@ -1,0 +1,71 @@
+"""Layers stacked in a column of character cells, to an eighth of a cell."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Texture(Enum):
+    """How a layer looks without colour; ``value`` is its cells from thin to full."""
+
+    SOLID = "▁▂▃▄▅▆▇█"
+    DOTTED = "⣀⣤⣶⣿"
+    LIGHT = "░"
+    MEDIUM = "▒"
+    EMPTY = " "
+
+    @property
+    def sample(self) -> str:
+        """For legends."""
+        return self.value[-1].replace(" ", "□")
+
+
+MOST = 0.6
+"""A layer that fills so much of a cell may colour the whole of its background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One character of a chart: ``above`` is the layer that shines through."""
+
+    column: int
+    row: int
+    glyph: str
+    layer: int
+    above: int | None = None
+
+
+def stack(
+    tops: Sequence[float], textures: Sequence[Texture], column: int, rows: int
+) -> Iterator[Cell]:
+    """The cells of one column, from the bottom.
+
+    ``tops`` are the upper edges of the layers in cells, never falling.
+    """
+    for row in range(rows):
+        layer = _lowest_above(tops, row)
+        if layer is None:
+            return
+        glyph = _glyph(textures[layer], tops[layer] - row)
+        if glyph is None:
+            continue
+        above = None
+        if textures[layer] is Texture.SOLID and glyph != textures[layer].sample:
+            above = _lowest_above(tops, row + MOST, after=layer)
+        yield Cell(column, row, glyph, layer, above)
+
+
+def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:
+    """The first layer that reaches noticeably over a height."""
+    for layer in range(after + 1, len(tops)):
+        if tops[layer] > height + 0.06:
+            return layer
+    return None
+
+
+def _glyph(texture: Texture, share: float) -> str | None:
+    steps = texture.value
+    if share >= 1:
+        return steps[-1]
+    filled = round(share * len(steps))
+    return steps[max(filled, 1) - 1] if filled or len(steps) > 1 else None

@@ -1,0 +1,90 @@
+"""Lines of text as coloured runs, and how they share a width."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+
+class Run(NamedTuple):
+    """Text in one ink; with an action, clicking it does that."""
+
+    text: str
+    ink: str = ""
+    """Names a style of the theme; empty is ordinary text."""
+    action: str | None = None
+
+
+Line = tuple[Run, ...]
+"""What stands in one row."""
+
+
+def width_of(line: Iterable[Run]) -> int:
+    """Terminal cells a line takes."""
+    return sum(cell_len(run.text) for run in line)
+
+
+def fit(line: Sequence[Run], width: int) -> Line:
+    """The line cut to the width; a cut is shown."""
+    if width_of(line) <= width:
+        return tuple(line)
+    kept: list[Run] = []
+    room = width - 1
+    for run in line:
+        size = cell_len(run.text)
+        if size > room:
+            kept += [run._replace(text=set_cell_size(run.text, room)), Run("…", "faint")]
+            break
+        kept.append(run)
+        room -= size
+    return tuple(kept)
+
+
+def spread(left: Sequence[Run], right: Sequence[Run], width: int) -> Line:
+    """One part at either edge; the left one gives way."""
+    room = max(width - width_of(right), 0)
+    cut = fit(left, max(room - 1, 0)) if right else fit(left, width)
+    gap = " " * (room - width_of(cut))
+    return fit((*cut, Run(gap), *right), width)
+
+
+def join(parts: Iterable[Sequence[Run]], between: str = " · ") -> Line:
+    """The parts that say something, with faint marks between."""
+    line: list[Run] = []
+    for part in parts:
+        if not part:
+            continue
+        if line:
+            line.append(Run(between, "faint"))
+        line += part
+    return tuple(line)
+
+
+def ruled(title: Sequence[Run], right: Sequence[Run], width: int) -> Line:
+    """A heading on a thin rule: structure that costs no row of its own."""
+    before, after = (Run("─ ", "rule"),), (Run(" ─", "rule"),) if right else ()
+    end = (Run(" "), *right, *after) if right else ()
+    start = fit((*before, *title, Run(" ")), max(width - width_of(end), 0))
+    dashes = "─" * max(width - width_of(start) - width_of(end), 0)
+    return fit((*start, Run(dashes, "rule"), *end), width)
+
+
+def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> Run:
+    """A cell of a table: exactly so wide, cut where it must be."""
+    if cell_len(text) > width:
+        text = set_cell_size(text, max(width - 1, 0)) + "…"
+    pad = " " * (width - cell_len(text))
+    return Run(pad + text if right else text + pad, ink)
+
+
+def age_text(age_s: float) -> str:
+    """How long ago, no finer than a reader counts.
+
+    >>> age_text(4.2), age_text(192), age_text(7_300)
+    ('4 s', '3 min 12 s', '2 h 1 min')
+    """
+    minutes, seconds = divmod(int(age_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

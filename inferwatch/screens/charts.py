@@ -1,0 +1,240 @@
+"""The charts there are, each declared once and shown wherever it helps."""
+
+from collections.abc import Callable, Sequence
+
+from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.metrics.snapshot import Snapshot, Timeline
+from inferwatch.renderables.axis import last
+from inferwatch.renderables.blocks import Texture
+from inferwatch.widgets.chart_plan import ChartPlan, Series
+
+NS_PER_S = 1_000_000_000
+Values = Sequence[float | None]
+
+
+def _timeline(name: str) -> Callable[[Snapshot], Values]:
+    """A column of the timeline as it is."""
+
+    def values(snapshot: Snapshot) -> Values:
+        column: Values = getattr(snapshot.timeline, name)
+        return column
+
+    return values
+
+
+def _per_second(name: str) -> Callable[[Snapshot], Values]:
+    """Counts per bin as a rate; the running bin counts only the time it has had."""
+
+    def values(snapshot: Snapshot) -> Values:
+        line = snapshot.timeline
+        seconds = [line.bin_ns / NS_PER_S] * len(line.steps)
+        if seconds:
+            began_ns = line.start_ns + (len(seconds) - 1) * line.bin_ns
+            passed_s = (snapshot.now_ns - began_ns) / NS_PER_S
+            seconds[-1] = passed_s if passed_s > seconds[-1] / 2 else 0.0
+        return _divide(getattr(line, name), seconds)
+
+    return values
+
+
+def _per_step(name: str) -> Callable[[Snapshot], Values]:
+    """Counts per bin as a mean over its steps."""
+
+    def values(snapshot: Snapshot) -> Values:
+        return _divide(getattr(snapshot.timeline, name), snapshot.timeline.steps)
+
+    return values
+
+
+def _divide(values: Values, by: Sequence[float]) -> Values:
+    return [
+        value / divisor if value is not None and divisor else None
+        for value, divisor in zip(values, by, strict=True)
+    ]
+
+
+def _of_total(name: str) -> Callable[[Snapshot], Values]:
+    """KV blocks as a share of all."""
+
+    def values(snapshot: Snapshot) -> Values:
+        total = snapshot.kv.total_blocks
+        if not total:
+            return [None] * len(snapshot.timeline.steps)
+        column: Sequence[int | None] = getattr(snapshot.timeline, name)
+        return [None if value is None else value / total for value in column]
+
+    return values
+
+
+def _duration(value: float | None) -> str:
+    return format_duration(value)
+
+
+def _count(value: float | None) -> str:
+    return "   –" if value is None else f"{value:4.0f}"
+
+
+def _mean(value: float | None) -> str:
+    return "    –" if value is None else f"{value:5.1f}"
+
+
+def _whole(_: Snapshot) -> float:
+    return 1.0
+
+
+def _worst(label: str, name: str) -> Series:
+    return Series(
+        label=label,
+        ink="worst",
+        texture=Texture.DOTTED,
+        values=_timeline(name),
+        fold=max,
+        show=_duration,
+    )
+
+
+def _typical(label: str, name: str) -> Series:
+    return Series(
+        label=label, ink="mean", texture=Texture.SOLID, values=_timeline(name), show=_duration
+    )
+
+
+TTFT = ChartPlan(
+    title="TTFT, front end",
+    unit="s",
+    stacked=False,
+    series=(_typical("mean", "ttft_mean_s"), _worst("max", "ttft_max_s")),
+)
+STEP_TIME = ChartPlan(
+    title="step time",
+    unit="s",
+    stacked=False,
+    series=(_typical("mean", "step_mean_s"), _worst("max", "step_max_s")),
+)
+ITL = ChartPlan(
+    title="ITL, engine",
+    unit="s",
+    stacked=False,
+    series=(_typical("mean", "itl_mean_s"), _worst("max", "itl_max_s")),
+)
+
+_DECODE = Series(
+    label="decode",
+    ink="decode",
+    texture=Texture.SOLID,
+    values=_timeline("batch_decode"),
+    show=_mean,
+)
+_PREFILL = Series(
+    label="prefill",
+    ink="prefill",
+    texture=Texture.DOTTED,
+    values=_timeline("batch_prefill"),
+    show=_mean,
+)
+_WAITING = Series(
+    label="waiting",
+    ink="waiting",
+    texture=Texture.LIGHT,
+    values=_timeline("waiting_max"),
+    fold=max,
+    show=_count,
+)
+BATCH = ChartPlan(
+    title="batch and queue, requests",
+    series=(_DECODE, _PREFILL, _WAITING),
+    least=5,
+)
+BATCH_SPLIT = ChartPlan(title="batch per step, requests", series=(_DECODE, _PREFILL), least=5)
+WAITING = ChartPlan(title="waiting requests", series=(_WAITING,), least=5)
+
+_KV = tuple(
+    Series(
+        label=label,
+        ink=ink,
+        texture=texture,
+        values=_of_total(name),
+        fold=last,
+        show=format_share,
+    )
+    for label, ink, texture, name in (
+        ("used", "kv", Texture.SOLID, "kv_used_blocks"),
+        ("idle-cached", "cached", Texture.DOTTED, "kv_cached_blocks"),
+    )
+)
+KV_FREE = Series(
+    label="free",
+    ink="rule",
+    texture=Texture.EMPTY,
+    values=_of_total("kv_free_blocks"),
+    fold=last,
+    show=format_share,
+)
+KV = ChartPlan(title="KV cache, share of all blocks", unit="%", series=(*_KV, KV_FREE), full=_whole)
+
+OUTPUT = ChartPlan(
+    title="output tokens per second",
+    series=(
+        Series(
+            label="out",
+            ink="output",
+            texture=Texture.SOLID,
+            values=_per_second("output_tokens"),
+            show=format_rate,
+        ),
+    ),
+)
+TOKENS = ChartPlan(
+    title="tokens per step",
+    series=(
+        Series(
+            label="out",
+            ink="output",
+            texture=Texture.SOLID,
+            values=_per_step("output_tokens"),
+            show=_mean,
+        ),
+        Series(
+            label="prefill",
+            ink="prefill",
+            texture=Texture.DOTTED,
+            values=_per_step("prefill_tokens"),
+            show=_mean,
+        ),
+    ),
+)
+BOUND_BY = ChartPlan(
+    title="bound by, share of steps",
+    unit="%",
+    full=_whole,
+    series=tuple(
+        Series(
+            label=label, ink=ink, texture=texture, values=_timeline(f"bound_{label.lower()}"), show=format_share
+        )
+        for label, ink, texture in (
+            ("KV", "kv", Texture.SOLID),
+            ("seqs", "seqs", Texture.DOTTED),
+            ("tokens", "tokens", Texture.MEDIUM),
+            ("other", "other", Texture.LIGHT),
+        )
+    ),
+)
+PREEMPTIONS = ChartPlan(
+    title="preemptions",
+    series=(
+        Series(
+            label="in bin",
+            ink="warn",
+            texture=Texture.SOLID,
+            values=_timeline("preemptions"),
+            fold=sum,
+            show=_count,
+        ),
+    ),
+    least=5,
+)
+
+
+def span_of(timeline: Timeline, window_ns: int | None) -> int:
+    """How much time the charts show: the window, even before it has passed."""
+    return max(window_ns or 0, len(timeline.steps) * timeline.bin_ns)

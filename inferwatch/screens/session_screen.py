@@ -1,0 +1,83 @@
+"""What every screen of a session has: the header, the drawers, the footer."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from inferwatch.feed import Feed
+from inferwatch.messages import SnapshotReady
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.screens.keys import KEYS
+from inferwatch.screens.view import View
+from inferwatch.widgets.header_line import HeaderLine
+from inferwatch.widgets.help_drawer import HelpDrawer, Key
+from inferwatch.widgets.log_drawer import LogDrawer
+
+LOG_LINES = 200
+
+
+class SessionScreen(Screen[None]):
+    """Shows snapshots as they come; a screen that is not looked at gets none."""
+
+    DEFAULT_CSS = """
+    SessionScreen { layers: default drawer; }
+    """
+    QUESTION: ClassVar[str] = ""
+    """What the screen answers; the help drawer begins with it."""
+    EXPLAINS: ClassVar[Sequence[str]] = ()
+    """Catalog keys of the numbers shown."""
+    KEYS: ClassVar[Sequence[Key]] = ()
+    """What only this screen can do."""
+    NEEDS_REQUESTS: ClassVar[bool] = False
+    """Rows of requests are costly: only who shows them asks for them."""
+
+    def __init__(self, feed: Feed, view: View) -> None:
+        super().__init__()
+        self.feed = feed
+        self.view = view
+
+    def compose(self) -> ComposeResult:
+        """Header, what the screen is about, keys."""
+        yield HeaderLine()
+        yield from self.compose_body()
+        yield Footer(compact=True, show_command_palette=False)
+
+    def compose_body(self) -> Iterable[ComposeResult]:
+        """What the screen is about."""
+        return ()
+
+    @on(SnapshotReady)
+    def _take(self, message: SnapshotReady) -> None:
+        now = message.snapshot
+        clock = self.feed.wall_text(now.now_ns)
+        self.query_one(HeaderLine).show(now, clock, self.feed.record)
+        self.show(now, charts=message.charts)
+        for drawer in self.query(LogDrawer):
+            drawer.show(self.feed.log_tail(LOG_LINES))
+
+    def show(self, now: Snapshot, *, charts: bool) -> None:
+        """Show a snapshot; charts only when it is their turn."""
+
+    def toggle_log(self) -> None:
+        """Open or close the log over this screen."""
+        if self.query(LogDrawer):
+            self.query(LogDrawer).remove()
+            return
+        drawer = LogDrawer()
+        self.mount(drawer)
+        drawer.show(self.feed.log_tail(LOG_LINES))
+
+    def toggle_help(self) -> None:
+        """Open or close the explanations of this screen."""
+        if self.query(HelpDrawer):
+            self.query(HelpDrawer).remove()
+            return
+        keys = (*self.KEYS, *KEYS)
+        window = self.view.window.label
+        drawer = HelpDrawer(self.QUESTION, self.EXPLAINS, window, keys)
+        self.mount(drawer)
+        drawer.focus()

@@ -1,0 +1,105 @@
+"""What does the scheduler do?"""
+
+from collections.abc import Iterable, Sequence
+
+from textual.widget import Widget
+
+from collectors.readings import BoundBy, Step
+from inferwatch.formatting import format_count, format_duration, format_share
+from inferwatch.metrics.snapshot import Snapshot, StepTotals
+from inferwatch.screens import charts
+from inferwatch.screens.watch_screen import WatchScreen
+from inferwatch.widgets.time_axis_line import TimeAxisLine
+from inferwatch.widgets.time_chart import TimeChart
+from inferwatch.widgets.totals import Fact, Totals
+
+NS_PER_S = 1_000_000_000
+
+
+class StepsScreen(WatchScreen):
+    """Batch, step time, what binds; below, the slowest step under the cursor."""
+
+    NAME = "steps"
+    QUESTION = "What does the scheduler do?"
+    DEFAULT_CSS = """
+    StepsScreen {
+        #totals { height: 4; margin-top: 1; }
+        #slowest { height: 4; }
+        &.-short #totals, &.-short #slowest { margin: 0; height: 3; }
+    }
+    """
+
+    def compose_panels(self) -> Iterable[Widget]:
+        """Totals, charts, the slowest step."""
+        yield Totals(id="totals")
+        yield TimeChart(charts.BATCH_SPLIT)
+        yield TimeChart(charts.STEP_TIME)
+        yield TimeChart(charts.BOUND_BY)
+        yield TimeChart(charts.TOKENS)
+        yield TimeAxisLine()
+        yield Totals(id="slowest")
+
+    def show_panels(self, shown: Snapshot) -> None:
+        """Totals of the window, and the slowest step of the bin under the cursor."""
+        window = f"steps of the last {shown.window.label}"
+        self.query_one("#totals", Totals).show(window, "", _totals(shown.steps))
+        index = self.view.bin_of(shown)
+        step = None if index is None else shown.timeline.slowest_step[index]
+        aside = "" if step is None else f"ended {self.feed.wall_text(step.end_ns)}"
+        title = "slowest step " + ("of the last bin" if self.view.cursor_ns is None else "under the cursor")
+        self.query_one("#slowest", Totals).show(title, aside, _facts(step))
+
+
+def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
+    times = [
+        (name, format_duration(getattr(steps.duration_s, name)), "")
+        for name in ("mean", "p50", "p95", "p99", "max")
+    ]
+    bound = [
+        (f"{bound.value}", format_share(steps.share_by_bound.get(bound)), "")
+        for bound in BoundBy
+    ]
+    return [
+        [
+            ("steps", format_count(steps.count), ""),
+            ("batch mean", _mean(steps.batch_mean), "decode"),
+            ("max", f"{steps.batch_max or '–'}", "decode"),
+            ("output tokens", format_count(steps.output_tokens), "output"),
+            ("prefill tokens", format_count(steps.prefill_tokens), "prefill"),
+            ("recomputed", format_count(steps.recomputed_tokens), ""),
+        ],
+        [("step time", "", "mean"), *times],
+        [("bound by", "", "kv"), *bound],
+    ]
+
+
+def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
+    if step is None:
+        return [[("no step in this bin", "", "faint")]]
+    return [
+        [
+            ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
+            ("step", f"#{step.index}", ""),
+            ("bound by", step.bound_by.value, "kv"),
+            ("running", f"{step.running}", ""),
+            ("waiting", f"{step.waiting}", "waiting"),
+            ("preempted", f"{len(step.preempted)}", ""),
+            ("recomputed", f"{step.recomputed_tokens} tokens", ""),
+        ],
+        [
+            ("decode", f"{step.decode_requests} req, {step.decode_tokens} tokens", "decode"),
+            ("prefill", f"{step.prefill_requests} req, {step.prefill_tokens} tokens", "prefill"),
+            ("KV used", _blocks(step.kv_used_blocks), "kv"),
+            ("idle-cached", _blocks(step.kv_cached_blocks), "cached"),
+            ("free", _blocks(step.kv_free_blocks), ""),
+            ("graph", step.graph_mode or "none", ""),
+        ],
+    ]
+
+
+def _mean(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _blocks(value: int | None) -> str:
+    return "–" if value is None else f"{value}"

@@ -1,0 +1,48 @@
+"""What the person looks at: window, time cursor, frozen or not; shared by all screens."""
+
+from dataclasses import dataclass
+
+from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
+
+
+@dataclass(kw_only=True)
+class View:
+    """One for the whole app, so that a moment chosen here is the moment there."""
+
+    window: Window = Window.MINUTE
+    cursor_ns: int | None = None
+    """A moment of the session; None is now, and stays now."""
+    frozen: Snapshot | None = None
+    """Shown instead of the present while the view is frozen."""
+
+    def next_window(self) -> None:
+        """The next longer one; after the session the shortest."""
+        windows = list(Window)
+        self.window = windows[(windows.index(self.window) + 1) % len(windows)]
+
+    def move(self, bins: int, timeline: Timeline, now_ns: int) -> None:
+        """Move the cursor by bins, no further than the session and now."""
+        start_ns = latest_ns(timeline, now_ns)
+        if self.cursor_ns is not None:
+            start_ns = self.cursor_ns
+        wanted_ns = start_ns + bins * timeline.bin_ns
+        middle_ns = wanted_ns // timeline.bin_ns * timeline.bin_ns + timeline.bin_ns // 2
+        self.point_at(middle_ns, timeline, now_ns)
+
+    def point_at(self, t_ns: int, timeline: Timeline, now_ns: int) -> None:
+        """Put the cursor at a moment; past the latest whole bin is now again."""
+        t_ns = max(t_ns, 0)
+        self.cursor_ns = t_ns if t_ns <= latest_ns(timeline, now_ns) else None
+
+    def bin_of(self, snapshot: Snapshot) -> int | None:
+        """The bin under the cursor, or the latest whole one; None out of sight."""
+        timeline = snapshot.timeline
+        if self.cursor_ns is not None:
+            return timeline.index_at(self.cursor_ns)
+        return timeline.index_at(latest_ns(timeline, snapshot.now_ns))
+
+
+def latest_ns(timeline: Timeline, now_ns: int) -> int:
+    """A moment in the latest bin that is over: the running one would look low."""
+    whole = now_ns // timeline.bin_ns * timeline.bin_ns
+    return whole - timeline.bin_ns // 2 - 1

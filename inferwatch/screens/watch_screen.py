@@ -1,0 +1,118 @@
+"""A screen over a running session: verdict, a body, the moment under the cursor."""
+
+from collections.abc import Iterable, Sequence
+
+from textual import on
+from textual.containers import Vertical
+from textual.widget import Widget
+
+from collectors.readings import NoteKind
+from inferwatch.feed import FeedState
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.renderables.axis import TimeAxis, shared_axis
+from inferwatch.renderables.runs import Line, Run
+from inferwatch.screens.charts import span_of
+from inferwatch.screens.keys import TABS
+from inferwatch.screens.session_screen import SessionScreen
+from inferwatch.widgets.host_line import HostLine
+from inferwatch.widgets.lost_banner import LostBanner
+from inferwatch.widgets.readout_line import ReadoutLine
+from inferwatch.widgets.tab_line import TabLine
+from inferwatch.widgets.time_axis_line import TimeAxisLine
+from inferwatch.widgets.time_chart import MARGIN, TimeChart
+from inferwatch.widgets.verdict_line import VerdictLine
+
+NS_PER_S = 1_000_000_000
+
+
+class WatchScreen(SessionScreen):
+    """Adds what a frozen view and the shared time cursor need."""
+
+    NAME = ""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Verdict on top, the moment below, the screen's own part between."""
+        yield TabLine(TABS, self.NAME)
+        yield VerdictLine()
+        yield LostBanner()
+        with Vertical(id="body"):
+            yield from self.compose_panels()
+        yield ReadoutLine()
+        yield HostLine()
+
+    def compose_panels(self) -> Iterable[Widget]:
+        """The screen's own part."""
+        return ()
+
+    def show(self, now: Snapshot, *, charts: bool) -> None:
+        """The frozen picture where there is one; the header goes on."""
+        shown = self.view.frozen or now
+        frozen_at = self.feed.wall_text(shown.now_ns) if self.view.frozen else None
+        self.query_one(TabLine).show(shown.window)
+        self.query_one(VerdictLine).show(shown.verdict, shown.now_ns, frozen_at)
+        self.query_one(HostLine).show(shown)
+        self._show_loss(now)
+        self.show_panels(shown)
+        self._show_moment(shown)
+        if charts:
+            self._show_charts(shown)
+
+    def show_panels(self, shown: Snapshot) -> None:
+        """Everything of the screen's own that is not a chart."""
+
+    def axis(self, shown: Snapshot) -> TimeAxis:
+        """The one time axis, for charts as wide as this screen."""
+        line = shown.timeline
+        return shared_axis(
+            line.start_ns,
+            line.bin_ns,
+            len(line.steps),
+            span_of(line, shown.window.value),
+            max(self.size.width - MARGIN - 1, 1),
+        )
+
+    def _show_charts(self, shown: Snapshot) -> None:
+        axis = self.axis(shown)
+        for chart in self.query(TimeChart):
+            if chart.display:
+                chart.show(shown, axis)
+        self._show_moment(shown)
+
+    def _show_moment(self, shown: Snapshot) -> None:
+        cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
+        clock = self.feed.wall_text(shown.now_ns if cursor_ns is None else cursor_ns)
+        when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None)
+        self.query_one(ReadoutLine).show(when, shown.timeline, index)
+        for chart in self.query(TimeChart):
+            chart.head(shown, index)
+            chart.mark(cursor_ns)
+        for line in self.query(TimeAxisLine):
+            line.show(self.axis(shown), cursor_ns, clock)
+
+    def _show_loss(self, now: Snapshot) -> None:
+        lost = [note for note in now.notes if note.kind is NoteKind.LOST]
+        banner = self.query_one(LostBanner)
+        if self.feed.state is not FeedState.LOST or not lost:
+            banner.show("", "", can_restart=False)
+            return
+        at = self.feed.wall_text(lost[-1].t_ns)
+        banner.show(lost[-1].text, at, can_restart=self.feed.can_restart)
+
+    @on(TimeChart.Clicked)
+    def _point(self, message: TimeChart.Clicked) -> None:
+        shown = self.view.frozen or self.feed.snapshot(self.view.window, requests=False)
+        self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
+        self._show_moment(shown)
+
+
+def _when(cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool) -> Line:
+    if cursor_ns is None:
+        return (Run(" now ", "strong"), Run(clock, "muted"))
+    ago = (now_ns - cursor_ns) / NS_PER_S
+    back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
+    line = (Run(f" ▲ {clock}", "accent"), Run(back, "muted"))
+    if seen:
+        return line
+    return (*line, Run("  out of this window: w widens it, end returns to now", "muted"))
+
+

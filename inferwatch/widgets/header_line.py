@@ -1,0 +1,111 @@
+"""Who is watched, whether it lives, and what watching costs."""
+
+from collections.abc import Sequence
+from itertools import product
+
+from inferwatch.feed import RecordState
+from inferwatch.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_share,
+)
+from inferwatch.metrics.snapshot import Health, Snapshot
+from inferwatch.renderables.runs import Line, Run, join, spread, width_of
+from inferwatch.widgets.panel import Panel
+
+NS_PER_S = 1_000_000_000
+
+
+class HeaderLine(Panel):
+    """One row; at narrow widths the details on the left go first."""
+
+    _snapshot: Snapshot | None = None
+    _clock = ""
+    _record: RecordState | None = None
+
+    def show(self, snapshot: Snapshot, clock: str, record: RecordState | None) -> None:
+        """Take what is known now."""
+        self._snapshot, self._clock, self._record = snapshot, clock, record
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._snapshot is None:
+            return ()
+        rights = self._right(self._snapshot)
+        lefts = _identity(self._snapshot)
+        for right, left in product(rights, lefts):
+            if width_of(left) + width_of(right) + 4 <= width:
+                return (spread((Run(" "), *left), (*right, Run(" ")), width),)
+        return (spread((Run(" "), *lefts[-1]), (*rights[-1], Run(" ")), width),)
+
+    def _right(self, snapshot: Snapshot) -> list[Line]:
+        beat, clock = _heartbeat(snapshot), (Run(self._clock, "strong"),)
+        record = _recording(self._record)
+        lost = snapshot.cost.dropped_readings
+        drops = (
+            Run(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),
+        )
+        own = (
+            Run("self ", "muted"),
+            Run(format_share(snapshot.cost.self_cpu_share)),
+        )
+        return [
+            join((beat, clock, record, drops, own), "  "),
+            join((beat, clock, record, drops if lost else ()), "  "),
+            join((beat, clock), "  "),
+        ]
+
+
+def _identity(snapshot: Snapshot) -> list[Line]:
+    """Model, version, parallelism and address, from full to the bare name."""
+    model = (Run(_model(snapshot), "strong"),)
+    engine = snapshot.engines[0] if snapshot.engines else None
+    version = (Run(f"vLLM {engine.vllm_version}"),) if engine else ()
+    parallel = (Run(f"tp{engine.tensor_parallel or 1}"),) if engine else ()
+    address = (Run(_address(snapshot)),) if snapshot.endpoints else ()
+    probe = (Run("probe", "good") if engine else Run("no probe yet", "muted"),)
+    return [
+        join((model, version, parallel, address, probe)),
+        join((model, version, address)),
+        join((model, version)),
+        model,
+    ]
+
+
+def _model(snapshot: Snapshot) -> str:
+    facts = (*snapshot.engines, *snapshot.endpoints)
+    name = facts[0].model if facts else "inferwatch"
+    return name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _address(snapshot: Snapshot) -> str:
+    endpoint = snapshot.endpoints[-1]
+    address = endpoint.url or endpoint.uds or ""
+    return address.removeprefix("http://").removeprefix("127.0.0.1").rstrip("/")
+
+
+def _heartbeat(snapshot: Snapshot) -> Line:
+    """The truth about liveness: /health may say 200 while no token comes."""
+    age_s = None
+    if snapshot.last_token_ns is not None:
+        age_s = max(snapshot.now_ns - snapshot.last_token_ns, 0) / NS_PER_S
+    age = f"token {format_duration(age_s)} ago" if age_s is not None else "no token yet"
+    glyph, word, ink = {
+        Health.STALLED: ("■ ", "STALLED ", "bad"),
+        Health.LOST: ("✖ ", "LOST ", "bad"),
+        Health.STARTING: ("◌ ", "", "accent"),
+        Health.IDLE: ("○ ", "", "muted"),
+    }.get(snapshot.verdict.health, ("● ", "", "good"))
+    return (Run(glyph + word, ink), Run(age, "" if ink == "good" else ink))
+
+
+def _recording(record: RecordState | None) -> Line:
+    if record is None:
+        return (Run("not recorded", "warn"),)
+    if record.message is not None:
+        return (Run("rec ! ", "bad"), Run(record.message, "bad"))
+    size = format_bytes(record.file_bytes)
+    return (Run("rec ", "muted"), Run(f"{record.session_id} {size}"))

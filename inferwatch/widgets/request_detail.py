@@ -1,0 +1,96 @@
+"""One request: its phases as a waterfall, and all that is known of it."""
+
+from collections.abc import Sequence
+
+from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.snapshot import RequestRow
+from inferwatch.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.renderables.waterfall import waterfall
+from inferwatch.widgets.panel import Panel
+from inferwatch.widgets.request_cells import STATES, phases
+
+GLYPHS = "░▒▓█"
+"""One a phase, so that they differ without colour."""
+
+
+class RequestDetail(Panel):
+    """Follows the request that was opened; shows the last that was known of it."""
+
+    DEFAULT_CSS = """
+    RequestDetail { height: 8; display: none; background: $surface; }
+    """
+
+    _row: RequestRow | None = None
+    _arrived = ""
+
+    def show(self, row: RequestRow, arrived: str) -> None:
+        """Take a request and the wall time of its arrival."""
+        self._row, self._arrived = row, arrived
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heading, waterfall with its legend, facts."""
+        del height
+        if self._row is None:
+            return ()
+        row = self._row
+        title = (Run("request ", "muted"), Run(row.external_id or row.request_id, "strong"))
+        close = (Run("esc", "accent", "screen.close"), Run(" closes", "muted", "screen.close"))
+        bar = (Run("  "), *waterfall(phases(row), max(width - 4, 1), GLYPHS))
+        rows = (_legend(row), (), *_facts(row, self._arrived))
+        return [
+            ruled(title, close, width),
+            bar,
+            *(fit((Run("  "), *line), width) for line in rows),
+        ]
+
+
+def _legend(row: RequestRow) -> Line:
+    return join(
+        [
+            (
+                Run(f"{glyph} ", ink),
+                Run(f"{name} ", "muted"),
+                Run(format_duration(seconds)),
+            )
+            for glyph, (name, seconds, ink) in zip(GLYPHS, phases(row), strict=True)
+        ],
+        "   ",
+    )
+
+
+def _facts(row: RequestRow, arrived: str) -> list[Line]:
+    glyph, ink = STATES[row.state]
+    state = (Run(f"{glyph} {row.state.value}", ink), Run(f" {row.reason or ''}", "muted"))
+    return [
+        join((state, _fact("arrived", arrived), _fact("internal id", row.request_id)), "   "),
+        join(
+            (
+                _fact("prompt", f"{format_count(row.prompt_tokens).strip()} tokens"),
+                _fact("cached", format_count(row.cached_tokens).strip()),
+                _fact("output", format_count(row.output_tokens).strip()),
+                _fact("max tokens", format_count(row.max_tokens).strip()),
+                _fact("temperature", _plain(row.temperature)),
+                _fact("preemptions", str(row.preemptions)),
+            ),
+            "   ",
+        ),
+        join(
+            (
+                _fact("TTFT", format_duration(row.ttft_s)),
+                _fact("TPOT", format_duration(row.tpot_s)),
+                _fact("ITL last", format_duration(row.itl_last_s)),
+                _fact("ITL max", format_duration(row.itl_max_s)),
+                _fact("E2EL", format_duration(row.e2el_s)),
+            ),
+            "   ",
+        ),
+    ]
+
+
+def _fact(label: str, value: str) -> Line:
+    return (Run(f"{label} ", "muted"), Run(value))
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"

@@ -1,0 +1,41 @@
+"""Which screen and which window: both a key and a click away."""
+
+from collections.abc import Sequence
+
+from inferwatch.metrics.snapshot import Window
+from inferwatch.renderables.runs import Line, Run, spread
+from inferwatch.widgets.panel import Panel
+
+
+class TabLine(Panel):
+    """The screens on the left, the windows on the right."""
+
+    def __init__(self, tabs: Sequence[tuple[str, str, str]], here: str) -> None:
+        super().__init__()
+        self._tabs = tabs
+        """Key, name, title."""
+        self._here = here
+        self._window = Window.MINUTE
+
+    def show(self, window: Window) -> None:
+        """Mark the window shown."""
+        self._window = window
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        tabs = [run for tab in self._tabs for run in self._tab(*tab)]
+        windows = [run for window in Window for run in self._chip(window)]
+        return (spread(tabs, (Run("window ", "muted"), *windows), width),)
+
+    def _tab(self, key: str, name: str, title: str) -> Line:
+        action = f"app.look_at('{name}')"
+        if name == self._here:
+            return (Run(f" {key} {title} ", "chip", action),)
+        return (Run(f" {key} ", "accent", action), Run(f"{title} ", "muted", action))
+
+    def _chip(self, window: Window) -> Line:
+        action = f"app.choose_window('{window.name}')"
+        ink = "chip" if window is self._window else "muted"
+        return (Run(f" {window.label} ", ink, action),)

@@ -1,0 +1,56 @@
+"""The labels of the time axis, under the charts it belongs to."""
+
+from collections.abc import Sequence
+
+from inferwatch.renderables.axis import TimeAxis
+from inferwatch.renderables.runs import Line, Run
+from inferwatch.widgets.panel import Panel
+from inferwatch.widgets.time_chart import MARGIN
+
+NS_PER_S = 1_000_000_000
+
+
+class TimeAxisLine(Panel):
+    """Seconds before now, and where the time cursor stands."""
+
+    _axis: TimeAxis | None = None
+    _marked: int | None = None
+    _label = ""
+
+    def show(self, axis: TimeAxis, marked_ns: int | None, label: str) -> None:
+        """Take the axis and the cursor with its wall time."""
+        self._axis, self._label = axis, label
+        self._marked = None if marked_ns is None else axis.column_at(marked_ns)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._axis is None:
+            return ()
+        text = list(" " * width)
+        span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
+        for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+            label = _ago(span_s * (1 - part))
+            at = MARGIN + round(part * (self._axis.columns - 1))
+            start = max(min(at - len(label) // 2, width - len(label)), 0)
+            text[start : start + len(label)] = label
+        return (self._with_cursor("".join(text)),)
+
+    def _with_cursor(self, text: str) -> Line:
+        if self._marked is None:
+            return (Run(text, "muted"),)
+        label = f"▲ {self._label}"
+        at = MARGIN + self._marked
+        if at + len(label) > len(text):
+            label, at = f"{self._label} ▲", at - len(self._label) - 1
+        before, after = text[: max(at - 1, 0)], text[at + len(label) + 1 :]
+        return (Run(before, "muted"), Run(f" {label} ", "accent"), Run(after, "muted"))
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 0.5:
+        return "now"
+    if seconds < 120:
+        return f"−{seconds:.3g} s"
+    return f"−{seconds / 60:.3g} min"

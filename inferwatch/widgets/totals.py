@@ -1,0 +1,36 @@
+"""Rows of labelled numbers: the totals of a screen."""
+
+from collections.abc import Sequence
+
+from inferwatch.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.widgets.panel import Panel
+
+Fact = tuple[str, str, str]
+"""Label, value, ink of the label."""
+
+
+class Totals(Panel):
+    """A heading and facts in rows; the screen says which."""
+
+    _title = ""
+    _aside = ""
+    _rows: Sequence[Sequence[Fact]] = ()
+
+    def show(self, title: str, aside: str, rows: Sequence[Sequence[Fact]]) -> None:
+        """Take the facts, already written out."""
+        self._title, self._aside, self._rows = title, aside, rows
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The heading, then a row per group of facts."""
+        del height
+        right = (Run(self._aside, "muted"),) if self._aside else ()
+        head = ruled((Run(self._title, "strong"),), right, width)
+        return [head, *(fit((Run("  "), *_facts(row)), width) for row in self._rows)]
+
+
+def _facts(row: Sequence[Fact]) -> Line:
+    return join(
+        [(Run(f"{label} ", ink or "muted"), Run(value)) for label, value, ink in row],
+        "   ",
+    )

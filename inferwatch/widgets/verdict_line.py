@@ -1,0 +1,56 @@
+"""Is it all right, and if not, what binds? In one row."""
+
+from collections.abc import Sequence
+
+from inferwatch.metrics.snapshot import Health, Verdict
+from inferwatch.renderables.runs import Line, Run, age_text, spread
+from inferwatch.widgets.panel import Panel
+
+GLYPHS = {
+    Health.STARTING: ("◌", "accent"),
+    Health.IDLE: ("○", "muted"),
+    Health.HEALTHY: ("●", "good"),
+    Health.QUEUEING: ("▲", "warn"),
+    Health.STALLED: ("■", "bad"),
+    Health.LOST: ("✖", "bad"),
+}
+"""Shape, word and colour say the same: colour is never the only signal."""
+
+
+class VerdictLine(Panel):
+    """A glyph, a word, a sentence; and whether the view is frozen."""
+
+    _verdict: Verdict | None = None
+    _now_ns = 0
+    _frozen_at: str | None = None
+
+    def show(self, verdict: Verdict, now_ns: int, frozen_at: str | None) -> None:
+        """Take the verdict as of now."""
+        self._verdict, self._now_ns, self._frozen_at = verdict, now_ns, frozen_at
+        self.set_class(verdict.health in {Health.STALLED, Health.LOST}, "-bad")
+        self.set_class(verdict.health is Health.QUEUEING, "-warn")
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._verdict is None:
+            return ()
+        glyph, ink = GLYPHS[self._verdict.health]
+        first_line = self._verdict.sentence.partition("\n")[0]
+        word = Run(f" {glyph} {self._verdict.health.value.upper()} ", ink)
+        return (
+            spread((word, Run(f" {first_line}")), self._aside(), width),
+        )
+
+    def _aside(self) -> Line:
+        if self._frozen_at is not None:
+            return (
+                Run(f" ‖ FROZEN at {self._frozen_at}", "accent"),
+                Run(" · recording goes on ", "muted"),
+            )
+        since_ns = self._verdict.since_ns if self._verdict else None
+        if since_ns is None:
+            return ()
+        lasted_s = max(self._now_ns - since_ns, 0) / 1_000_000_000
+        return (Run(f"for {age_text(lasted_s)} ", "muted"),)
