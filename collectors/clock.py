@@ -44,6 +44,11 @@ def anchor() -> ClockAnchor:
     )
 
 
+def wall_offset_ns() -> int:
+    """Unix time minus monotonic time, now: good to a microsecond, and cheap."""
+    return time.time_ns() - time.monotonic_ns()
+
+
 class SessionClock:
     """Session time: nanoseconds since the session started, on our monotonic clock."""
 

@@ -1,0 +1,121 @@
+"""What happens on an API server's event loop: what clients see, and nothing else.
+
+Tokens are the engine's to tell; here a step without first and last tokens costs one
+look at the batch. Stamps are vLLM's own (wall time) moved to the monotonic clock, so
+that ours and the server's time to first token are the same span.
+"""
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+from collectors.clock import NS_PER_S, wall_offset_ns
+from embedded_engine.channel import Record
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.front_story import FrontStory
+from embedded_engine.probe.hooks import Given, Hook, Moments
+from embedded_engine.probe.reader import Reader, Vllm
+
+STOP = "stop"
+ABORT = "abort"
+
+
+class FrontTap:
+    """The hooks on this process's output processor."""
+
+    def __init__(
+        self,
+        story: FrontStory,
+        put: Callable[[Record], None],
+        missing: Callable[[str], None],
+    ) -> None:
+        self.batches = 0
+        self.outputs = 0
+        """Outputs looked at so far, over all batches."""
+        self._story = story
+        self._put = put
+        self._live: dict[str, Vllm] = {}
+        self._wait_for_token: set[str] = set()
+        self._arrived = Reader("EngineCoreRequest", names.ARRIVED, missing)
+        self._states = Reader("OutputProcessor", names.STATES, missing)
+        self._asked = Reader("RequestState", names.ASKED, missing)
+        self._sent = Reader("RequestState", names.SENT, missing)
+        self._stopped = Reader("OutputProcessorOutput", names.STOPPED, missing)
+        self._id = Reader("EngineCoreOutput", names.OUTPUT_ID, missing)
+        self._tokens = Reader("EngineCoreOutput", names.OUTPUT_TOKENS, missing)
+        self._reason = Reader("EngineCoreOutput", names.OUTPUT_REASON, missing)
+
+    def hooks(self) -> dict[str, Hook]:
+        """By the table's names."""
+        return {
+            "add": Hook(self._added),
+            "process": Hook(self._processed),
+            "abort": Hook(self._aborted),
+        }
+
+    def _added(self, processor: Vllm, given: Given, _: None, at: Moments) -> None:
+        request_id, external_id, arrival_s = self._arrived.read(given[0])
+        state = self._states.read(processor).get(request_id)
+        if state is None or request_id in self._live:
+            return  # more input of a request that streams its prompt
+        self._live[request_id] = state
+        self._wait_for_token.add(request_id)
+        arrived_ns = at[0] if arrival_s is None else _monotonic_ns(arrival_s)
+        asked = self._asked.read(state)
+        self._put(
+            (self._story.arrived, arrived_ns, at[1], request_id, external_id, asked)
+        )
+
+    def _processed(
+        self, processor: Vllm, given: Given, result: Vllm, _: Moments
+    ) -> None:
+        outputs = given[0]
+        self.batches += 1
+        self.outputs += len(outputs)
+        first = []
+        if self._wait_for_token:
+            first = [o for o in outputs if self._id.read(o) in self._wait_for_token]
+        reasons = list(map(self._reason.read, outputs))
+        stopped = self._stopped.read(result)
+        if not first and not stopped and reasons.count(None) == len(reasons):
+            return
+        t_ns = _stamp_ns(given)
+        for output in first:
+            self._first_token(output, t_ns)
+        ended = [
+            (self._id.read(output), str(reason))
+            for output, reason in zip(outputs, reasons, strict=True)
+            if reason is not None
+        ]
+        going_on = self._states.read(processor)
+        for request_id, reason in [*ended, *((r, STOP) for r in stopped)]:
+            if request_id not in going_on:
+                self._finished(request_id, reason, t_ns)
+
+    def _first_token(self, output: Vllm, t_ns: int) -> None:
+        if self._tokens.read(output):
+            request_id = self._id.read(output)
+            self._wait_for_token.discard(request_id)
+            self._put((self._story.first_token, t_ns, request_id))
+
+    def _aborted(self, _: Vllm, __: Given, request_ids: list[str], at: Moments) -> None:
+        for request_id in request_ids:
+            self._finished(request_id, ABORT, at[1])
+
+    def _finished(self, request_id: str, reason: str, t_ns: int) -> None:
+        state = self._live.pop(request_id, None)
+        if state is None:
+            return  # told already: its client was gone before its last token came
+        self._wait_for_token.discard(request_id)
+        tokens = getattr(self._sent.read(state), names.SENT_TOKENS, None)
+        self._put((self._story.finished, t_ns, request_id, reason, tokens))
+
+
+def _stamp_ns(given: Given) -> int:
+    """When vLLM took the outputs up; now, when it keeps no statistics."""
+    stats = given[2] if len(given) > 2 else None
+    wall_s = getattr(stats, names.ITERATION_STAMP, None)
+    return monotonic_ns() if wall_s is None else _monotonic_ns(wall_s)
+
+
+def _monotonic_ns(wall_s: float) -> int:
+    return int(wall_s * NS_PER_S) - wall_offset_ns()

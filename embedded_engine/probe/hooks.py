@@ -1,0 +1,88 @@
+"""Wraps methods of vLLM's classes so that nothing of ours can change what they do."""
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any
+
+from embedded_engine.probe.fuse import Fuse
+from embedded_engine.probe.reader import Vllm
+from embedded_engine.probe.vllm_names import Method
+
+Given = tuple[Any, ...]
+"""A call's arguments, those given by name last."""
+Before = Callable[[Vllm, Given], Any]
+After = Callable[[Vllm, Given, Any, "Moments"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What to do around a method."""
+
+    after: After
+    """Gets the object, the arguments, the result, and when."""
+    before: Before | None = None
+    """Gets the object and the arguments."""
+
+
+Moments = tuple[int, int, Any]
+"""When the call began and returned, and what ``before`` returned."""
+
+
+def install(
+    methods: Mapping[str, Method],
+    hooks: Mapping[str, Hook],
+    fuse: Fuse,
+    missing: Callable[[str], None],
+) -> None:
+    """Wrap each method that has a hook; say which are missing."""
+    for key, hook in hooks.items():
+        method = methods[key]
+        owner = _owner(method)
+        if owner is None or method.name not in vars(owner):
+            owner_name = method.owner.partition(":")[2]
+            missing(f"{owner_name}.{method.name}: {method.loses} cannot be seen")
+        else:
+            original = vars(owner)[method.name]
+            setattr(owner, method.name, wrapped(original, hook, fuse))
+
+
+def _owner(method: Method) -> type | None:
+    module, _, name = method.owner.partition(":")
+    try:
+        found: type | None = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return found
+
+
+def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..., Any]:
+    """The method with its hook: its result and its exceptions pass untouched."""
+    before, after = hook.before, hook.after
+
+    @functools.wraps(original)
+    def method(self: Vllm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if fuse.blown:
+            return original(self, *args, **kwargs)
+        entered = monotonic_ns()
+        given = (*args, *kwargs.values()) if kwargs else args
+        known = None
+        if before is not None:
+            try:
+                known = before(self, given)
+            except Exception as error:
+                fuse.blow(f"{original.__qualname__}: {error!r}")
+                return original(self, *args, **kwargs)
+        called = monotonic_ns()
+        result = original(self, *args, **kwargs)
+        returned = monotonic_ns()
+        try:
+            after(self, given, result, (entered, returned, known))
+        except Exception as error:
+            fuse.blow(f"{original.__qualname__}: {error!r}")
+        fuse.cost_ns += monotonic_ns() - returned + called - entered
+        return result
+
+    return method

@@ -1,0 +1,74 @@
+"""How many free KV blocks still hold a reusable prefix, exact and without counting.
+
+vLLM keeps all free blocks in one queue: those without a hash in front, those with one
+behind, because it frees the former to the front and the latter to the end. Taking new
+blocks eats the front first, so there can never be more cached ones than free ones; a
+prefix hit takes from those behind. Four hooks, none of them per step, keep the count.
+
+Where blocks take other ways (KV connectors, Mamba's copies) it is unknown.
+"""
+
+from collections.abc import Callable
+
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.hooks import Given, Hook, Moments
+from embedded_engine.probe.reader import Reader, Vllm
+
+
+class IdleCache:
+    """The count, for the block pool of one scheduler."""
+
+    def __init__(self, missing: Callable[[str], None]) -> None:
+        self._kind = Reader("Scheduler", names.CACHE_KIND, missing)
+        self._pool = Reader("BlockPool", names.POOL_QUEUE, missing)
+        self._size = Reader("FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing)
+        self._complete = True
+        self._queue: int | None = None
+        self._cached = 0
+
+    def hooks(self) -> dict[str, Hook]:
+        """By the table's names."""
+        return {
+            "last": Hook(self._freed_last, self._settle),
+            "first": Hook(lambda *_: None, self._settle),
+            "touch": Hook(self._touched, self._free_of),
+            "clear": Hook(self._cleared),
+        }
+
+    def lacks(self, _: str) -> None:
+        """A hook could not be set: the count would be wrong."""
+        self._complete = False
+
+    def born(self, scheduler: Vllm) -> None:
+        """Count this scheduler's free blocks from now on: none of them is cached."""
+        queue, caching, connector, mamba = self._kind.read(scheduler)
+        countable = self._complete and queue is not None
+        plain = caching is not None and connector is None and not mamba
+        self._queue = id(queue) if countable and plain else None
+
+    def count(self, free: int | None) -> int | None:
+        """How many there are when that many blocks are free."""
+        if self._queue is None or free is None:
+            return None
+        return min(self._cached, free)
+
+    def _settle(self, queue: Vllm, _: Given) -> None:
+        """Before more become free: of those taken, the front was not cached."""
+        if id(queue) == self._queue:
+            self._cached = min(self._cached, self._size.read(queue))
+
+    def _freed_last(self, queue: Vllm, given: Given, _: object, __: Moments) -> None:
+        if id(queue) == self._queue:
+            self._cached += len(given[0])
+
+    def _free_of(self, pool: Vllm, _: Given) -> int:
+        return int(self._pool.read(pool)[1])
+
+    def _touched(self, pool: Vllm, _: Given, __: object, moments: Moments) -> None:
+        queue, free = self._pool.read(pool)
+        if id(queue) == self._queue:
+            self._cached -= moments[2] - free
+
+    def _cleared(self, pool: Vllm, _: Given, cleared: object, __: Moments) -> None:
+        if cleared and id(self._pool.read(pool)[0]) == self._queue:
+            self._cached = 0

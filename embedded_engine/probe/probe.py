@@ -1,0 +1,178 @@
+"""The probe of one process: its taps, its fuse and its channel."""
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+
+from collectors.clock import monotonic_ns
+from collectors.hello import Role
+from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
+from collectors.runtime_dir import socket_path
+from embedded_engine.channel import Channel, Record
+from embedded_engine.probe import engine_tap, hooks
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.engine_info import engine_info, kv_blocks, vllm_version
+from embedded_engine.probe.engine_story import EngineStory
+from embedded_engine.probe.engine_tap import EngineTap
+from embedded_engine.probe.front_story import FrontStory
+from embedded_engine.probe.front_tap import FrontTap
+from embedded_engine.probe.fuse import Fuse
+from embedded_engine.probe.hooks import Given, Hook, Moments
+from embedded_engine.probe.idle_cache import IdleCache
+from embedded_engine.probe.reader import Reader, Vllm
+
+RING_MB = 64
+MB = 1_000_000
+
+
+class Probe:
+    """Installed everywhere, it speaks only where a scheduler or a front end is born."""
+
+    def __init__(self, engine_id: str) -> None:
+        self.role = Role.API
+        self.engine: EngineInfo | None = None
+        self.fuse = Fuse(self._note)
+        self._engine_id = engine_id
+        self._channel: Channel | None = None
+        self._left_to_parent: Channel | None = None
+        self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
+        self._front_story = FrontStory(self._keep, self._let_go)
+        self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
+        self._idle_cache = IdleCache(self._lacks(Role.CORE))
+        self._tap: EngineTap | None = None
+        self._story: EngineStory | None = None
+        self._scheduler: weakref.ref[Vllm] | None = None
+        self._queues = Reader("Scheduler", names.QUEUES, self._lacks(Role.CORE))
+
+    def install(self) -> None:
+        """Wrap what there is to wrap, and live through a fork."""
+        core, api = self._lacks(Role.CORE), self._lacks(Role.API)
+        born = {"born": Hook(self._scheduler_born), **engine_tap.hooks(self._tap_of)}
+        hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
+        cache = self._idle_cache
+        hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
+        front = {"born": Hook(lambda *_: self.speak(Role.API)), **self._front.hooks()}
+        hooks.install(names.FRONT_METHODS, front, self.fuse, api)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def speak(self, role: Role) -> None:
+        """Open the channel of a process that turns out to have that role."""
+        if role is Role.CORE:
+            self.role = role
+        if self._channel is None:
+            path = socket_path(self._engine_id, os.getpid())
+            ring_mb = float(os.environ.get("INFERWATCH_RING_MB") or RING_MB)
+            self._channel = Channel(path, self._engine_id, self, int(ring_mb * MB))
+            self._channel.open()
+        self._tell_missing(role)
+
+    def totals(self) -> Totals:
+        """What was counted here so far, and what the engine holds now."""
+        sender_cpu_ns = self._channel.cpu_ns if self._channel else None
+        if self._tap is None or self._story is None:
+            return Totals(
+                t_ns=monotonic_ns(),
+                output_tokens=self._front_story.output_tokens,
+                requests_added=self._front_story.arrived_count,
+                requests_finished=self._front_story.finished_count,
+                probe_cost_ns=self.fuse.cost_ns,
+                sender_cpu_ns=sender_cpu_ns,
+            )
+        running, waiting, used = self._now()
+        return Totals(
+            t_ns=monotonic_ns(),
+            steps=self._tap.steps,
+            output_tokens=self._story.output_tokens,
+            requests_added=self._story.requests_added,
+            requests_finished=self._story.requests_finished,
+            probe_cost_ns=self.fuse.cost_ns,
+            sender_cpu_ns=sender_cpu_ns,
+            rank=self._story.rank,
+            running=running,
+            waiting=waiting,
+            kv_used_blocks=used,
+        )
+
+    def beat(self) -> Iterable[AnyReading]:
+        """Check the fuse; EngineCore also tells its totals."""
+        tap, front = self._tap, self._front
+        if tap is not None:
+            self.fuse.check(tap.steps, tap.members)
+            return [self.totals()]
+        self.fuse.check(front.batches, front.outputs)
+        return []
+
+    def failed(self, error: Exception) -> None:
+        """Something broke on the channel's thread."""
+        self.fuse.blow(repr(error))
+
+    def _scheduler_born(
+        self, scheduler: Vllm, _: Given, __: None, ___: Moments
+    ) -> None:
+        self.speak(Role.CORE)
+        lacks = self._lacks(Role.CORE)
+        rank = int(Reader("Scheduler", names.RANK, lacks).read(scheduler) or 0)
+        blocks = kv_blocks(scheduler, lacks)
+        self._story = EngineStory(rank, blocks, self._keep, self._let_go, lacks)
+        self._idle_cache.born(scheduler)
+        self._scheduler = weakref.ref(scheduler)
+        self._tap = EngineTap(
+            scheduler, self._story, self._idle_cache, self._put, lacks
+        )
+        self.engine = engine_info(scheduler, rank, blocks, lacks)
+        self._put((self._standing, "engine", self.engine))
+
+    def _tap_of(self, scheduler: Vllm) -> EngineTap | None:
+        tap = self._tap
+        return tap if tap is not None and tap.scheduler_id == id(scheduler) else None
+
+    def _now(self) -> tuple[int | None, int | None, int | None]:
+        """Running, waiting, KV blocks used: right between steps, too."""
+        scheduler = self._scheduler and self._scheduler()
+        if scheduler is None or self.engine is None:
+            return None, None, None
+        running, waiting, holding, free = self._queues.read(scheduler)
+        blocks = self.engine.num_kv_blocks
+        used = None if free is None or blocks is None else blocks - free
+        return len(running), len(waiting) + len(holding), used
+
+    def _lacks(self, role: Role) -> Callable[[str], None]:
+        def missing(name: str) -> None:
+            self._missing[role].append(name)
+            if self._channel is not None:
+                self._tell_missing(role)
+
+        return missing
+
+    def _tell_missing(self, role: Role) -> None:
+        for name in dict.fromkeys(self._missing[role]):
+            self._note(f"vLLM {vllm_version()} has no {name}")
+        self._missing[role].clear()
+
+    def _note(self, text: str) -> None:
+        note = Note(t_ns=monotonic_ns(), kind=NoteKind.PROBE, text=text)
+        if self._channel is None:
+            sys.stderr.write(f"inferwatch: {text}\n")
+        self._put((self._standing, text, note))
+
+    def _standing(self, key: str, reading: AnyReading) -> AnyReading:
+        self._keep(key, reading)
+        return reading
+
+    def _put(self, record: Record) -> None:
+        if self._channel is not None:
+            self._channel.put(record)
+
+    def _keep(self, key: str, reading: AnyReading) -> None:
+        if self._channel is not None:
+            self._channel.keep(key, reading)
+
+    def _let_go(self, key: str) -> None:
+        if self._channel is not None:
+            self._channel.let_go(key)
+
+    def _forked(self) -> None:
+        """A child has its parent's hooks but no thread: it speaks for itself."""
+        self._left_to_parent, self._channel = self._channel, None
+        self._tap, self._scheduler = None, None

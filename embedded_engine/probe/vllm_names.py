@@ -1,0 +1,173 @@
+"""Every name of vLLM the probe stands on, in one table.
+
+Written against vLLM 0.32.0. When vLLM moves a name, this file is what changes. A
+method that is missing is not wrapped and an attribute that is missing reads as its
+default; both are said once, by name, and everything else goes on.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = ("vllm", "__version__")
+CORE_PROCESS = "EngineCore"
+"""How the name of an EngineCore's process begins."""
+
+SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+BLOCK_POOL = "vllm.v1.core.block_pool:BlockPool"
+FREE_BLOCKS = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
+OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method the probe wraps."""
+
+    owner: str
+    """``module:class``."""
+    name: str
+    loses: str
+    """What cannot be seen without it."""
+
+
+ENGINE_METHODS = {
+    "born": Method(SCHEDULER, "__init__", "all of EngineCore"),
+    "schedule": Method(SCHEDULER, "schedule", "steps"),
+    "update": Method(SCHEDULER, "update_from_output", "steps"),
+    "add": Method(SCHEDULER, "add_request", "when requests were queued"),
+    "preempt": Method(SCHEDULER, "_preempt_request", "preemptions"),
+    "free": Method(SCHEDULER, "_free_request", "when requests finished in the engine"),
+    "touch": Method(BLOCK_POOL, "touch", "idle cached KV blocks"),
+    "clear": Method(BLOCK_POOL, "reset_prefix_cache", "idle cached KV blocks"),
+    "last": Method(FREE_BLOCKS, "append_n", "idle cached KV blocks"),
+    "first": Method(FREE_BLOCKS, "prepend_n", "idle cached KV blocks"),
+}
+FRONT_METHODS = {
+    "born": Method(OUTPUT_PROCESSOR, "__init__", "all of the API server"),
+    "add": Method(OUTPUT_PROCESSOR, "add_request", "arrivals"),
+    "process": Method(OUTPUT_PROCESSOR, "process_outputs", "first tokens, finishes"),
+    "abort": Method(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
+}
+
+Fields = tuple[tuple[str, Any], ...]
+"""Dotted paths from an object, each with what it reads as when it is missing."""
+
+STEP: Fields = (
+    ("num_scheduled_tokens", {}),
+    ("total_num_scheduled_tokens", 0),
+    ("scheduled_new_reqs", ()),
+    ("scheduled_cached_reqs.resumed_req_ids", ()),
+)
+"""Of SchedulerOutput."""
+FIRST: Fields = (("req_id", ""), ("num_computed_tokens", None))
+"""Of NewRequestData: what was computed before is what the prefix cache gave."""
+QUEUES: Fields = (
+    ("running", ()),
+    ("waiting", ()),
+    ("kv_holding_waiting", ()),
+    ("kv_cache_manager.block_pool.free_block_queue.num_free_blocks", None),
+)
+"""Of Scheduler, as are the following."""
+REQUESTS: Fields = (("requests", {}),)
+BLOCK_TOTAL: Fields = (("kv_cache_manager.block_pool.num_gpu_blocks", None),)
+LIMITS: Fields = (
+    ("max_num_scheduled_tokens", None),
+    ("max_num_active_reqs", None),
+    ("scheduler_config.max_num_batched_tokens", None),
+    ("scheduler_config.enable_chunked_prefill", True),
+    ("vllm_config.speculative_config", None),
+    ("kv_cache_manager.watermark_blocks", 0),
+    ("kv_cache_config.kv_cache_groups", ()),
+    ("block_size", None),
+)
+DRAFT_SLOTS = "max_num_new_slots_for_drafting"
+"""Of SpeculativeConfig."""
+GATES: Fields = (
+    ("_pause_state", 0),
+    ("num_waiting_for_streaming_input", 0),
+    ("deferred_waiting", ()),
+)
+CACHE_KIND: Fields = (
+    ("kv_cache_manager.block_pool.free_block_queue", None),
+    ("cache_config.enable_prefix_caching", None),
+    ("connector", None),
+    ("has_mamba_layers", False),
+)
+POOL_QUEUE: Fields = (
+    ("free_block_queue", None),
+    ("free_block_queue.num_free_blocks", 0),
+)
+"""Of BlockPool."""
+QUEUE_SIZE: Fields = (("num_free_blocks", 0),)
+"""Of FreeKVCacheBlockQueue."""
+RANK: Fields = (("parallel_config.data_parallel_index", 0),)
+INFO: Fields = (
+    ("vllm_config.model_config.model", "?"),
+    ("vllm_config.device_config.device_type", None),
+    ("vllm_config.model_config.dtype", None),
+    ("block_size", None),
+    ("scheduler_config.max_num_seqs", None),
+    ("scheduler_config.max_num_batched_tokens", None),
+    ("max_model_len", None),
+    ("parallel_config.tensor_parallel_size", None),
+    ("parallel_config.pipeline_parallel_size", None),
+    ("parallel_config.data_parallel_size", None),
+    ("parallel_config.distributed_executor_backend", None),
+    ("cache_config.enable_prefix_caching", None),
+    ("scheduler_config.async_scheduling", None),
+)
+QUEUED: Fields = (
+    ("request_id", ""),
+    ("num_prompt_tokens", None),
+    ("max_tokens", None),
+    ("sampling_params", None),
+)
+"""Of Request, as are the following."""
+TEMPERATURE = "temperature"
+"""Of SamplingParams."""
+PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
+COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
+SIZE: Fields = (("num_tokens", 0),)
+ENDED: Fields = (
+    ("request_id", ""),
+    ("num_output_tokens", None),
+    ("num_preemptions", None),
+    ("get_finished_reason", lambda: None),
+)
+OUTPUTS: Fields = (("outputs", ()), ("scheduler_stats", None))
+"""Of EngineCoreOutputs."""
+OUTPUT_ID: Fields = (("request_id", ""),)
+"""Of EngineCoreOutput, as are the following."""
+OUTPUT_TOKENS: Fields = (("new_token_ids", ()),)
+OUTPUT_REASON: Fields = (("finish_reason", None),)
+STATS: Fields = (
+    ("prefix_cache_stats.queries", None),
+    ("prefix_cache_stats.hits", None),
+    ("cudagraph_stats", None),
+    ("spec_decoding_stats", None),
+)
+"""Of SchedulerStats."""
+GRAPH: Fields = (("num_paddings", None), ("runtime_mode", None))
+"""Of CUDAGraphStat."""
+DRAFTS: Fields = (("num_draft_tokens", None), ("num_accepted_tokens", None))
+"""Of SpecDecodingStats."""
+ARRIVED: Fields = (
+    ("request_id", ""),
+    ("external_req_id", None),
+    ("arrival_time", None),
+)
+"""Of EngineCoreRequest."""
+STATES: Fields = (("request_states", {}),)
+"""Of OutputProcessor: RequestState by id."""
+ASKED: Fields = (
+    ("prompt_len", None),
+    ("max_tokens_param", None),
+    ("temperature", None),
+)
+"""Of RequestState, as is the following."""
+SENT: Fields = (("stats", None),)
+SENT_TOKENS = "num_generation_tokens"
+"""Of RequestStateStats."""
+STOPPED: Fields = (("reqs_to_abort", ()),)
+"""Of OutputProcessorOutput."""
+ITERATION_STAMP = "iteration_timestamp"
+"""Of IterationStats."""

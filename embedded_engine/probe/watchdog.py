@@ -1,0 +1,38 @@
+"""Ends this process when the one that started the engine is gone.
+
+Only an embedded engine has a parent to name. The death signal of Linux will not do:
+it fires when the *thread* that started us ends.
+"""
+
+import os
+import signal
+import threading
+import time
+
+from collectors.processes import birth
+
+POLL_S = 0.5
+GRACE_S = 3.0
+
+
+def watch_parent() -> None:
+    """Watch ``INFERWATCH_PARENT_PID``, born at ``INFERWATCH_PARENT_START``."""
+    pid = os.environ.get("INFERWATCH_PARENT_PID")
+    if pid:
+        born = os.environ.get("INFERWATCH_PARENT_START")
+        threading.Thread(
+            target=_watch, args=(int(pid), born), name="inferwatch-parent", daemon=True
+        ).start()
+
+
+def _watch(pid: int, born: str | None) -> None:
+    while _lives(pid, born):
+        time.sleep(POLL_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _lives(pid: int, born: str | None) -> bool:
+    now = birth(pid)
+    return now is not None and born in {None, str(now)}
