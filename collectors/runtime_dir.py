@@ -60,7 +60,7 @@ def socket_path(engine_id: str, pid: int) -> Path:
             f"engine id {engine_id!r} must have 1 to {ENGINE_ID_LIMIT} characters "
             "and no slash"
         )
-    return _socket_dir() / f"{engine_id}.{pid}.sock"
+    return socket_dir() / f"{engine_id}.{pid}.sock"
 
 
 def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
@@ -75,7 +75,7 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
 
 
 def _sockets() -> Iterator[ProbeSocket]:
-    for path in _socket_dir().glob("*.sock"):
+    for path in socket_dir().glob("*.sock"):
         engine_id, _, pid = path.stem.rpartition(".")
         if engine_id and pid.isdecimal():
             yield ProbeSocket(path=path, engine_id=engine_id, pid=int(pid))
@@ -94,10 +94,13 @@ def _alive(socket: ProbeSocket) -> bool:
     return time.time_ns() / NS_PER_S - age_s <= bound_s + 1
 
 
-def _socket_dir() -> Path:
-    """The runtime directory, or a short stand-in when its path is too long to bind."""
+def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
+    """The runtime directory, or a short stand-in when its path is too long to bind.
+
+    ``name_limit`` is the longest name, or path, that sockets will have in it.
+    """
     directory = runtime_dir()
-    if len(os.fsencode(directory)) + 1 + SOCKET_NAME_LIMIT <= SOCKET_PATH_LIMIT:
+    if len(os.fsencode(directory)) + 1 + name_limit <= SOCKET_PATH_LIMIT:
         return directory
     digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:12]
     return _private(_temporary(f"inferwatch-{digest}"))
