@@ -1,0 +1,309 @@
+"""The verdict names the trouble, and since when."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from collectors.readings import BoundBy, EngineInfo, EventKind, Note, NoteKind, Totals
+from inferwatch.metrics.snapshot import Health, RequestState, Snapshot
+
+See = Callable[..., Snapshot]
+Make = Callable[..., Any]
+ENGINE = "engine-1"
+MS = 1_000_000
+
+
+def note(t_ms: float, kind: NoteKind, text: str = "", source: str = ENGINE) -> Note:
+    return Note(source=source, t_ns=round(t_ms * MS), kind=kind, text=text)
+
+
+def info(t_ms: float = 0, **fields: Any) -> EngineInfo:
+    facts: dict[str, Any] = {
+        "source": ENGINE,
+        "pid": 1,
+        "model": "tiny",
+        "vllm_version": "0.32.0",
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 512,
+        "num_kv_blocks": 100,
+    }
+    return EngineInfo(t_ns=round(t_ms * MS), **{**facts, **fields})
+
+
+def test_nothing_heard_is_starting(see: See) -> None:
+    verdict = see([]).verdict
+
+    assert (verdict.health, verdict.sentence) == (
+        Health.STARTING,
+        "waiting for an engine",
+    )
+    assert verdict.since_ns is None
+
+
+def test_starting_tells_the_latest_stage(see: See) -> None:
+    stages = [note(100, NoteKind.STAGE, "model made"), note(900, NoteKind.STAGE, "up")]
+
+    verdict = see(stages).verdict
+
+    assert (verdict.health, verdict.sentence) == (Health.STARTING, "up")
+    assert verdict.since_ns == 900 * MS
+
+
+def test_an_engine_without_work_is_idle_since_it_came_up(see: See) -> None:
+    verdict = see([note(100, NoteKind.STAGE, "up"), info(500)]).verdict
+
+    assert verdict.health is Health.IDLE
+    assert verdict.since_ns == 500 * MS
+
+
+def test_after_the_last_request_it_is_idle_since_then(
+    see: See, make_life: Make
+) -> None:
+    front, engine = make_life(100, ordinal=0, tokens=3)
+
+    snapshot = see([info(), *engine, *front])
+
+    assert snapshot.verdict.health is Health.IDLE
+    assert snapshot.verdict.since_ns == 131 * MS
+    assert (snapshot.flow.running, snapshot.flow.waiting) == (0, 0)
+
+
+def test_work_in_progress_is_healthy_since_it_came(see: See, make_life: Make) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+
+    verdict = see([info(), *engine[:-1]], now_ms=1_200).verdict
+
+    assert verdict.health is Health.HEALTHY
+    assert verdict.sentence == "1 running, none waiting, 2 tok/s"
+    assert verdict.since_ns == 101 * MS
+
+
+def test_no_rate_is_told_in_the_first_second(see: See, make_life: Make) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+
+    assert see(engine[:-1], now_ms=140).verdict.sentence == "1 running, none waiting"
+
+
+def waiting_steps(make_step: Make, count: int, **fields: Any) -> list[Any]:
+    """Steps of 100 ms, the first beginning at 1 s, with requests waiting."""
+    return [
+        make_step(1_100 + 100 * n, {0: 1}, duration_ms=100, **{"waiting": 3, **fields})
+        for n in range(count)
+    ]
+
+
+def test_a_short_queue_is_still_healthy(see: See, make_step: Make) -> None:
+    steps = waiting_steps(make_step, 9, bound_by=BoundBy.SEQS)
+
+    verdict = see([info(), *steps], now_ms=1_990).verdict
+
+    assert verdict.health is Health.HEALTHY
+    assert verdict.sentence.startswith("1 running, 3 waiting")
+
+
+@pytest.mark.parametrize(
+    ("bound_by", "told", "why"),
+    [
+        (BoundBy.KV, {}, ": bound by KV blocks (97% used)"),
+        (BoundBy.SEQS, {}, ": bound by max_num_seqs 16"),
+        (BoundBy.TOKENS, {}, ": bound by the token budget 512"),
+        (BoundBy.SEQS, {"max_num_seqs": None}, ": bound by max_num_seqs"),
+        (BoundBy.OTHER, {}, ": held back by the scheduler"),
+        (BoundBy.NOTHING, {}, ""),
+    ],
+)
+def test_a_lasting_queue_tells_what_binds(
+    see: See, make_step: Make, bound_by: BoundBy, told: dict[str, Any], why: str
+) -> None:
+    steps = waiting_steps(make_step, 11, bound_by=bound_by, kv_used_blocks=97)
+
+    verdict = see([info(**told), *steps], now_ms=2_100).verdict
+
+    assert verdict.health is Health.QUEUEING
+    assert verdict.sentence == f"3 waiting{why}"
+    assert verdict.since_ns == 1_000 * MS
+
+
+def test_what_binds_is_what_bound_most_steps_lately(see: See, make_step: Make) -> None:
+    early = waiting_steps(make_step, 40, bound_by=BoundBy.TOKENS)
+    late = [
+        make_step(5_200 + 100 * n, {0: 1}, waiting=1, bound_by=by)
+        for n, by in enumerate([BoundBy.SEQS] * 20 + [BoundBy.KV] * 10)
+    ]
+
+    verdict = see([info(), *early, *late], now_ms=8_200).verdict
+
+    assert verdict.sentence == "1 waiting: bound by max_num_seqs 16"
+
+
+def test_kv_usage_is_left_out_while_unknown(see: See, make_step: Make) -> None:
+    steps = waiting_steps(make_step, 11, bound_by=BoundBy.KV)
+
+    assert see(steps, now_ms=2_100).verdict.sentence == "3 waiting: bound by KV blocks"
+
+
+def test_the_oldest_waiting_request_is_told(
+    see: See, make_step: Make, make_event: Make
+) -> None:
+    queued = make_event(1_000, EventKind.ADDED, "r9", ordinal=9)
+    steps = waiting_steps(make_step, 31, waiting=1)
+
+    snapshot = see([queued, *steps], now_ms=4_100)
+
+    assert snapshot.verdict.sentence == "1 waiting, oldest 3.1 s"
+    assert snapshot.flow.oldest_wait_s == pytest.approx(3.1)
+
+
+def test_a_queue_that_ends_is_healthy_since_then(see: See, make_step: Make) -> None:
+    steps = [*waiting_steps(make_step, 11), make_step(2_300, {0: 1})]
+
+    verdict = see(steps, now_ms=2_400).verdict
+
+    assert verdict.health is Health.HEALTHY
+    assert verdict.since_ns == 2_290 * MS
+
+
+def test_work_without_steps_is_stalled(see: See, make_life: Make) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+
+    verdict = see([info(), *engine[:-1]], now_ms=2_200).verdict
+
+    assert verdict.health is Health.STALLED
+    assert verdict.sentence == (
+        "1 running, none waiting: no step for 2.1 s, a step usually takes 10.0 ms"
+    )
+    assert verdict.since_ns == 130 * MS
+
+
+def test_a_queue_no_step_ever_served_is_stalled(see: See, make_event: Make) -> None:
+    queued = make_event(1_000, EventKind.ADDED, ordinal=0)
+
+    verdict = see([info(), queued], now_ms=3_100).verdict
+
+    assert verdict.health is Health.STALLED
+    assert verdict.sentence == "0 running, 1 waiting: no step for 2.1 s"
+
+
+def test_idle_time_before_the_work_came_is_no_stall(
+    see: See, make_life: Make, make_event: Make
+) -> None:
+    front, engine = make_life(100, ordinal=0, tokens=3)
+    queued = make_event(9_000, EventKind.ADDED, "r1", ordinal=1)
+
+    verdict = see([info(), *front, *engine, queued], now_ms=9_500).verdict
+
+    assert verdict.health is Health.HEALTHY
+
+
+def test_slow_steps_have_longer_to_stall(see: See, make_step: Make) -> None:
+    steps = [make_step(1_000 * n, {0: 1}, duration_ms=1_000) for n in range(1, 6)]
+
+    assert see(steps, now_ms=14_900).verdict.health is Health.HEALTHY
+    stalled = see(steps, now_ms=15_100).verdict
+    assert stalled.health is Health.STALLED
+    assert stalled.sentence.endswith("a step usually takes 1.0 s")
+
+
+def test_a_lost_engine_is_lost_until_another_is_up(see: See, make_life: Make) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+    lost = note(500, NoteKind.LOST, "EngineCore died: out of memory")
+    again = note(900, NoteKind.RESTARTED, "restarted")
+    up = info(1_500, source="engine-2")
+
+    after_loss = see([info(), *engine[:-1], lost])
+    restarting = see([info(), *engine[:-1], lost, again])
+    back = see([info(), *engine[:-1], lost, again, up])
+
+    assert after_loss.verdict.health is Health.LOST
+    assert after_loss.verdict.sentence == "EngineCore died: out of memory"
+    assert after_loss.verdict.since_ns == 500 * MS
+    assert [each.source for each in after_loss.engines] == [ENGINE]
+    assert restarting.verdict.health is Health.STARTING
+    assert back.verdict.health is Health.IDLE
+    assert [each.source for each in back.engines] == ["engine-2"]
+
+
+def test_a_new_engine_ends_the_loss_without_a_note(see: See) -> None:
+    lost = note(500, NoteKind.LOST, "gone", source="")
+
+    assert see([lost, info(900)]).verdict.health is Health.IDLE
+
+
+def test_requests_of_a_lost_engine_have_failed(see: See, make_life: Make) -> None:
+    front, engine = make_life(100, ordinal=0, tokens=3)
+    lost = note(500, NoteKind.LOST, "gone")
+
+    snapshot = see([info(), *front[:-1], *engine[:-1], lost])
+
+    (row,) = snapshot.requests
+    assert (row.state, row.reason) == (RequestState.FAILED, "lost")
+    assert (snapshot.flow.failed, snapshot.flow.running) == (1, 0)
+
+
+def test_the_next_life_counts_its_ordinals_anew(
+    see: See, make_life: Make, make_step: Make
+) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+    lost = note(500, NoteKind.LOST, "gone", source="")
+
+    snapshot = see([*engine[:-1], lost, make_step(900, {0: 1})])
+
+    (row,) = snapshot.requests
+    assert row.output_tokens == 3
+    assert snapshot.flow.running == 1
+
+
+def test_steps_without_a_greeting_show_that_an_engine_is_up(
+    see: See, make_step: Make
+) -> None:
+    assert see([make_step(100, {0: 1})], now_ms=150).verdict.health is Health.HEALTHY
+
+
+def test_other_notes_change_no_verdict(see: See) -> None:
+    readings = [info(500), note(600, NoteKind.BOOKMARK, "look here")]
+
+    assert see(readings).verdict.health is Health.IDLE
+
+
+# What the engine says at rest.
+
+
+def test_totals_at_rest_end_what_ended_unseen(see: See, make_life: Make) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+    hole = Note(source=ENGINE, t_ns=140 * MS, kind=NoteKind.DROPPED, text="")
+    rest = Totals(source=ENGINE, t_ns=1_000 * MS, running=0, waiting=0)
+
+    doubtful = see([info(), *engine[:-1], hole])
+    certain = see([info(), *engine[:-1], hole, rest])
+
+    assert doubtful.verdict.health is Health.IDLE
+    assert len(doubtful.requests) == 1
+    assert certain.requests == ()
+    assert certain.requests_evicted == 1
+
+
+def test_totals_know_the_queue_that_steps_have_not_told(see: See) -> None:
+    totals = Totals(
+        source=ENGINE, t_ns=1_000 * MS, running=2, waiting=5, kv_used_blocks=40
+    )
+
+    snapshot = see([info(), totals], now_ms=1_500)
+
+    assert (snapshot.flow.running, snapshot.flow.waiting) == (2, 5)
+    assert snapshot.flow.kv_usage == 0.4
+
+
+def test_a_step_is_newer_than_the_totals_before_it(see: See, make_step: Make) -> None:
+    totals = Totals(source=ENGINE, t_ns=1_000 * MS, running=2, waiting=5)
+
+    snapshot = see([info(), totals, make_step(1_010, {0: 1})], now_ms=1_500)
+
+    assert (snapshot.flow.running, snapshot.flow.waiting) == (1, 0)
+
+
+def test_totals_of_a_front_end_hold_nothing(see: See) -> None:
+    snapshot = see([Totals(source=ENGINE, t_ns=0, requests_added=3)])
+
+    assert snapshot.flow.running is None
+    assert snapshot.verdict.health is Health.STARTING
