@@ -1,0 +1,99 @@
+"""All tables together: readings into rows, rows into readings again."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from operator import itemgetter
+from typing import Any
+
+from collectors.readings import (
+    AnyReading,
+    ClockAnchor,
+    Endpoint,
+    EngineInfo,
+    GpuInfo,
+    HostSample,
+    LoadEvent,
+    Note,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    Tick,
+    TokenTimes,
+    Totals,
+)
+from inferwatch.storage.batch import Batch
+from inferwatch.storage.host_samples import HostSampleTable
+from inferwatch.storage.other_readings import OtherTable
+from inferwatch.storage.requests import RequestTable
+from inferwatch.storage.steps import StepTable
+from inferwatch.storage.table import Numbered, PlainTable, Table
+from inferwatch.storage.token_times import TokenTimesTable
+
+INSERT_SOURCE = "INSERT INTO sources (session, source, name) VALUES (?, ?, ?)"
+SELECT_SOURCES = "SELECT source, name FROM sources WHERE session = ?"
+
+
+def tables(other: OtherTable) -> dict[type[AnyReading], Table[Any]]:
+    """Where each kind of reading is kept."""
+    return {
+        Step: StepTable(),
+        RequestEvent: RequestTable(other),
+        RequestRecord: PlainTable(
+            "client_requests", RequestRecord, {"index": "number"}
+        ),
+        TokenTimes: TokenTimesTable(),
+        LoadEvent: PlainTable("load_events", LoadEvent),
+        EngineInfo: PlainTable("engines", EngineInfo),
+        Endpoint: PlainTable("endpoints", Endpoint),
+        Totals: PlainTable("totals", Totals),
+        HostSample: HostSampleTable(),
+        GpuInfo: PlainTable("gpus", GpuInfo),
+        ClockAnchor: PlainTable("clock_anchors", ClockAnchor),
+        Note: PlainTable("notes", Note),
+        Tick: PlainTable("ticks", Tick),
+    }
+
+
+class Ledger:
+    """Turns the readings of one session into rows; remembers what spans batches."""
+
+    def __init__(self, session: int) -> None:
+        self._session = session
+        self._sources: dict[str, int] = {}
+        other = OtherTable()
+        self._tables = tables(other)
+
+    def batch(self, readings: Iterable[Numbered]) -> Batch:
+        """The rows of these readings."""
+        batch = Batch()
+        for ordinal, reading in readings:
+            key = (self._session, ordinal, self._source(batch, reading.source))
+            self._tables[type(reading)].add(batch, key, reading)
+            batch.readings += 1
+            if isinstance(reading, EngineInfo | Endpoint):
+                batch.model = reading.model
+        for table in self._tables.values():
+            table.complete(batch)
+        return batch
+
+    def _source(self, batch: Batch, name: str) -> int:
+        number = self._sources.get(name)
+        if number is None:
+            number = self._sources[name] = len(self._sources)
+            batch.add(INSERT_SOURCE, (self._session, number, name))
+        return number
+
+
+def recorded(connection: sqlite3.Connection, session: int) -> Iterator[Numbered]:
+    """The readings of a session in order of receipt, in bounded memory.
+
+    The caller holds a transaction open, so that all tables show the same moment.
+    """
+    sources = dict(connection.execute(SELECT_SOURCES, (session,)).fetchall())
+    other = OtherTable()
+    readers = [*tables(other).values(), other]
+    return merge(
+        *(table.read(connection, session, sources) for table in readers),
+        key=itemgetter(0),
+    )

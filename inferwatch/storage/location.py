@@ -1,0 +1,22 @@
+"""Where the record lies and how much disk it leaves to others."""
+
+import os
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+FREE_FLOOR_BYTES = 500_000_000
+"""Recording pauses when less than this is free; a full disk hurts everyone."""
+
+
+def default_database() -> Path:
+    """The one file for all sessions; ``INFERWATCH_DB`` chooses another."""
+    if chosen := os.environ.get("INFERWATCH_DB"):
+        return Path(chosen).expanduser()
+    return user_data_path("inferwatch") / "inferwatch.db"
+
+
+def free_floor_bytes() -> int:
+    """``INFERWATCH_MIN_FREE_MB`` sets it; nonsense there leaves the default."""
+    chosen = os.environ.get("INFERWATCH_MIN_FREE_MB", "")
+    return int(chosen) * 1_000_000 if chosen.isdecimal() else FREE_FLOOR_BYTES

@@ -1,0 +1,37 @@
+"""Readings that have no row of their own elsewhere, whole, so that none is lost."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from collectors.readings import AnyReading
+from inferwatch.storage.batch import Batch, Key
+from inferwatch.storage.columns import insert_sql, select_sql
+from inferwatch.storage.table import KEY, Numbered
+
+INSERT = insert_sql("other_readings", (*KEY, "kind", "reading"))
+SELECT = select_sql("other_readings", ("source", "reading"))
+
+_decoder = msgspec.msgpack.Decoder(AnyReading)
+
+
+class OtherTable:
+    """Takes anything, as it stands on the wire."""
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """One row."""
+        bare = msgspec.structs.replace(reading, source="")
+        row = (*key, type(reading).__name__, msgspec.msgpack.encode(bare))
+        batch.add(INSERT, row)
+
+    def complete(self, batch: Batch) -> None:
+        """Nothing waits."""
+
+    def read(
+        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        for ordinal, source, blob in connection.execute(SELECT, (session,)):
+            bare = _decoder.decode(blob)
+            yield ordinal, msgspec.structs.replace(bare, source=sources[source])

@@ -1,0 +1,158 @@
+"""Requests: front-end and engine events of a request, merged into one row.
+
+Each event leaves its moment, its ordinal and a bit mask of the optional fields it
+carried, so that replay can take the row apart again. What does not fit (a second
+finish, two events that contradict each other) goes whole to ``other_readings``; where
+it only contradicts, the row still gets its moment and what was unknown before.
+"""
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from collectors.readings import EventKind, RequestEvent, Vantage
+from inferwatch.storage.batch import Batch, Key
+from inferwatch.storage.columns import insert_sql, select_sql
+from inferwatch.storage.other_readings import OtherTable
+from inferwatch.storage.table import KEY, Numbered
+
+LIVE_LIMIT = 10_000
+"""Requests remembered for merging; one forgotten starts a second row."""
+
+EVENTS = {
+    (EventKind.ARRIVED, Vantage.FRONTEND): "arrived",
+    (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "first_token",
+    (EventKind.FINISHED, Vantage.FRONTEND): "finished",
+    (EventKind.ADDED, Vantage.ENGINE): "added",
+    (EventKind.SCHEDULED, Vantage.ENGINE): "scheduled",
+    (EventKind.FINISHED, Vantage.ENGINE): "engine_finished",
+}
+ALWAYS = {"source", "t_ns", "kind", "vantage", "request_id"}
+OPTIONAL = {
+    field.name: field.default
+    for field in msgspec.structs.fields(RequestEvent)
+    if field.name not in ALWAYS
+}
+BOTH_SAY = {"output_tokens", "reason"}
+"""Front end and engine may differ here, on aborts and stop strings."""
+
+Fields = dict[str, Any]
+
+
+def _column(field: str, vantage: Vantage) -> str:
+    if field == "ordinal":
+        return "member"
+    apart = field in BOTH_SAY and vantage is Vantage.ENGINE
+    return f"engine_{field}" if apart else field
+
+
+SHARED = dict.fromkeys(
+    _column(field, vantage)
+    for vantage in (Vantage.FRONTEND, Vantage.ENGINE)
+    for field in OPTIONAL
+)
+MARKS = tuple(
+    f"{event}_{mark}"
+    for event in EVENTS.values()
+    for mark in ("ns", "ordinal", "carried")
+)
+NAMES = (*KEY, "request_id", *SHARED, *MARKS)
+
+UPSERT = insert_sql("requests", NAMES, "INSERT OR REPLACE")
+SELECT = select_sql("requests", NAMES[2:])
+
+
+class RequestTable:
+    """Merges the events of live requests, writes each changed row once a batch."""
+
+    def __init__(self, other: OtherTable, live_limit: int = LIVE_LIMIT) -> None:
+        self._other = other
+        self._live_limit = live_limit
+        self._live: OrderedDict[tuple[int, str], Fields] = OrderedDict()
+        self._changed: dict[tuple[int, str], Fields] = {}
+
+    def add(self, batch: Batch, key: Key, reading: RequestEvent) -> None:
+        """Merge an event into its request's row, or keep it whole."""
+        event = EVENTS.get((reading.kind, reading.vantage))
+        identity = (key[2], reading.request_id)
+        row = self._live.get(identity)
+        if event is None or (row is not None and f"{event}_ns" in row):
+            self._other.add(batch, key, reading)
+            return
+        if row is None:
+            batch.requests += 1
+            row = dict(
+                zip((*KEY, "request_id"), (*key, reading.request_id), strict=True)
+            )
+            self._live[identity] = row
+        self._changed[identity] = row
+        if not _merge(row, event, key[1], reading):
+            self._other.add(batch, key, reading)
+
+    def complete(self, batch: Batch) -> None:
+        """Write what changed; forget what ended, and the oldest when too many live."""
+        for identity, row in self._changed.items():
+            batch.add(UPSERT, tuple(map(row.get, NAMES)))
+            if "finished_ns" in row and "engine_finished_ns" in row:
+                self._live.pop(identity, None)
+        self._changed = {}
+        while len(self._live) > self._live_limit:
+            self._live.popitem(last=False)
+
+    def read(
+        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+    ) -> Iterator[Numbered]:
+        """Later events of a row wait for their turn; as many as requests were live."""
+        waiting: list[Numbered] = []
+        for values in connection.execute(SELECT, (session,)):
+            row = dict(zip(NAMES[1:], values, strict=True))
+            while waiting and waiting[0][0] < row["ordinal"]:
+                yield heappop(waiting)
+            for numbered in _events(row, sources[row["source"]]):
+                heappush(waiting, numbered)
+        while waiting:
+            yield heappop(waiting)
+
+
+def _merge(row: Fields, event: str, ordinal: int, reading: RequestEvent) -> bool:
+    """Whether the event can be had back from the row."""
+    carried, agrees = 0, True
+    for bit, (field, default) in enumerate(OPTIONAL.items()):
+        value = getattr(reading, field)
+        if value != default:
+            carried |= 1 << bit
+            kept = row.setdefault(_column(field, reading.vantage), value)
+            agrees = agrees and kept == value
+    row[f"{event}_ns"] = reading.t_ns
+    if agrees:
+        row[f"{event}_ordinal"] = ordinal
+        row[f"{event}_carried"] = carried
+    return agrees
+
+
+def _events(row: Fields, source: str) -> Iterator[Numbered]:
+    """The events a row was merged from."""
+    for (kind, vantage), event in EVENTS.items():
+        if (ordinal := row[f"{event}_ordinal"]) is None:
+            continue
+        carried = row[f"{event}_carried"]
+        fields = {
+            field: row[_column(field, vantage)]
+            for bit, field in enumerate(OPTIONAL)
+            if carried >> bit & 1
+        }
+        yield (
+            ordinal,
+            RequestEvent(
+                source=source,
+                t_ns=row[f"{event}_ns"],
+                kind=kind,
+                vantage=vantage,
+                request_id=row["request_id"],
+                **fields,
+            ),
+        )

@@ -1,0 +1,131 @@
+"""The sessions of a record: listed, found, begun and ended."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+
+from collectors.clock import NS_PER_S, boot_id
+from collectors.processes import birth
+from inferwatch.errors import NoSuchSessionError
+from inferwatch.storage.connections import open_for_reading
+
+LAST = "last"
+
+
+class SessionState(StrEnum):
+    """Where a session stands."""
+
+    RECORDING = "recording"
+    COMPLETE = "complete"
+    INTERRUPTED = "interrupted"
+    """Its recorder died: it ends where the last commit left it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """What is known of a session without reading it."""
+
+    session: int
+    """Its number in the file."""
+    id: str
+    name: str | None
+    command: str
+    model: str | None
+    state: SessionState
+    reason: str | None
+    """Why it ended, where that is known."""
+    started_ns: int
+    """Unix time, as the end; the duration is measured by the monotonic clock."""
+    ended_ns: int | None
+    duration_ns: int
+    readings: int
+    steps: int
+    requests: int
+    unrecorded: int
+    """Readings that should be in the record and are not."""
+    inferwatch_version: str
+
+    @property
+    def duration_s(self) -> float:
+        """How long it was watched."""
+        return self.duration_ns / NS_PER_S
+
+
+_COLUMNS = tuple(field.name for field in fields(SessionRow))
+_LIST = f"SELECT {', '.join(_COLUMNS)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
+
+
+def list_sessions(path: Path) -> list[SessionRow]:
+    """All sessions of a file, newest first.
+
+    Raises:
+        StorageError: there is no such file, or it cannot be read.
+    """
+    with closing(open_for_reading(path)) as connection:
+        return _rows(connection.execute(_LIST + "ORDER BY session DESC").fetchall())
+
+
+def find(path: Path, wanted: str) -> SessionRow:
+    """The session of that id or name, or of the only one that begins so, or ``last``.
+
+    A name given to several sessions means the newest of them.
+
+    Raises:
+        NoSuchSessionError: there is none, or several begin so.
+        StorageError: there is no such file, or it cannot be read.
+    """
+    rows = list_sessions(path)
+    if wanted == LAST and rows:
+        return rows[0]
+    for row in rows:
+        if wanted in {row.id, row.name}:
+            return row
+    begun = [row for row in rows if _begins(row, wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    raise NoSuchSessionError(_no_such(path, wanted, begun))
+
+
+def _begins(row: SessionRow, wanted: str) -> bool:
+    return row.id.startswith(wanted) or (row.name or "").startswith(wanted)
+
+
+def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
+    if begun:
+        which = ", ".join(row.name or row.id for row in begun[:10])
+        return f"{wanted!r} may mean {which}: type more of it"
+    return f"No session {wanted!r} in {path}: `inferwatch sessions` lists them"
+
+
+def _rows(values: Sequence[Sequence[object]]) -> list[SessionRow]:
+    return [_row(dict(zip(_COLUMNS, row, strict=False)), *row[-3:]) for row in values]
+
+
+def _row(columns: dict[str, object], *owner: object) -> SessionRow:
+    state = SessionState(str(columns["state"]))
+    if state is SessionState.RECORDING and not _lives(*owner):
+        state = SessionState.INTERRUPTED
+    return SessionRow(**{**columns, "state": state})  # type: ignore[arg-type]  # columns are the fields
+
+
+def _lives(boot: object, pid: object, born: object) -> bool:
+    """The recording process still runs: same boot, same pid, same birth."""
+    return boot == boot_id() and birth(int(str(pid))) == born is not None
+
+
+def mark_interrupted(connection: sqlite3.Connection) -> None:
+    """Note the sessions whose recorder died; they end where their last commit was."""
+    query = "SELECT session, boot_id, pid, birth FROM sessions WHERE state = ?"
+    recording = connection.execute(query, (SessionState.RECORDING,)).fetchall()
+    connection.executemany(
+        "UPDATE sessions SET state = ?, ended_ns = started_ns + duration_ns "
+        "WHERE session = ?",
+        [
+            (SessionState.INTERRUPTED, session)
+            for session, *owner in recording
+            if not _lives(*owner)
+        ],
+    )

@@ -1,0 +1,62 @@
+"""What a table must know: a kind of reading as rows, both ways round."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from collectors.readings import AnyReading
+from inferwatch.storage.batch import Batch, Key
+from inferwatch.storage.columns import Columns, insert_sql, select_sql
+
+Numbered = tuple[int, AnyReading]
+"""A reading with its ordinal."""
+KEY = ("session", "ordinal", "source")
+Kind_contra = TypeVar("Kind_contra", contravariant=True)
+
+
+class Table(Protocol[Kind_contra]):
+    """Where the readings of one kind are kept."""
+
+    def add(self, batch: Batch, key: Key, reading: Kind_contra) -> None:
+        """Turn a reading into rows, now or when the batch is complete."""
+        ...
+
+    def complete(self, batch: Batch) -> None:
+        """The batch has no more readings: add the rows that waited for that."""
+        ...
+
+    def read(
+        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+    ) -> Iterator[Numbered]:
+        """A session's readings in order of receipt."""
+        ...
+
+
+class PlainTable:
+    """A reading is a row, a field is a column."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[AnyReading],
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._columns = Columns(kind, renamed=renamed)
+        self._insert = insert_sql(name, (*KEY, *self._columns.names))
+        self._select = select_sql(name, ("source", *self._columns.names))
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """One row."""
+        batch.add(self._insert, key + self._columns.values(reading))
+
+    def complete(self, batch: Batch) -> None:
+        """Nothing waits."""
+
+    def read(
+        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        for ordinal, source, *values in connection.execute(self._select, (session,)):
+            fields = self._columns.restore(values)
+            yield ordinal, self._kind(source=sources[source], **fields)
