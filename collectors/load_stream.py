@@ -10,7 +10,7 @@ import zmq.asyncio
 
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, Note, NoteKind
-from collectors.runtime_dir import runtime_dir
+from collectors.runtime_dir import socket_dir
 from collectors.wire import LossCounter, unpack
 
 POLL_MS = 50
@@ -24,7 +24,8 @@ class LoadStream:
     def __init__(
         self, clock: SessionClock, run_id: str, path: Path | None = None
     ) -> None:
-        path = path or runtime_dir() / f"{run_id}.load"
+        name = f"{run_id}.load"
+        path = path or socket_dir(len(name)) / name
         self.address = f"ipc://{path}"
         """Where the generator connects."""
         self._clock = clock

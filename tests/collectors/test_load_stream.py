@@ -119,6 +119,17 @@ async def test_another_major_version_is_refused(stream: LoadStream, path: Path) 
     await stream.close()
 
 
+async def test_it_binds_in_the_private_directory_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+
+    stream = LoadStream(SessionClock(), "run")
+
+    assert stream.address == f"ipc://{tmp_path}/run.load"
+    await stream.close()
+
+
 async def test_closing_removes_the_socket_and_may_be_repeated(
     stream: LoadStream, path: Path
 ) -> None:

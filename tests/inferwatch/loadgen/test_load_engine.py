@@ -1,0 +1,104 @@
+"""The generator against real vLLM: both sides count the same."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+
+from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
+from embedded_engine.config import demo_config
+from embedded_engine.launch import Engine
+from inferwatch.loadgen.plan import LoadPlan, demo_plan
+
+pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+
+DEMO_KV_TOKENS = 256 * 32
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+    home = tmp_path_factory.mktemp("load-engine")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("INFERWATCH_RUNTIME_DIR", str(home / "run"))
+        environment.setenv("XDG_STATE_HOME", str(home / "state"))
+        engine = await Engine.start(demo_config(), lambda _stage: None)
+        yield engine
+        await engine.stop()
+
+
+@pytest.fixture
+def counted(engine: Engine) -> Callable[[str], float]:
+    """The server's own count, summed over its labels."""
+
+    def read(sample_name: str) -> float:
+        text = httpx.get(f"{engine.url}/metrics", trust_env=False).text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == sample_name
+        )
+
+    return read
+
+
+def plan_for(engine: Engine, run_id: str, **changes: Any) -> LoadPlan:
+    plan = demo_plan(
+        run_id=run_id,
+        model=engine.endpoint.model,
+        url=str(engine.url),
+        kv_tokens=DEMO_KV_TOKENS,
+    )
+    return msgspec.structs.replace(plan, **changes)
+
+
+async def test_every_token_the_engine_made_was_received(
+    engine: Engine,
+    counted: Callable[[str], float],
+    run_plan: Callable[[LoadPlan], Awaitable[list[object]]],
+) -> None:
+    before = counted("vllm:generation_tokens_total")
+    asked_before = counted("vllm:prompt_tokens_total")
+    preempted_before = counted("vllm:num_preemptions_total")
+    plan = plan_for(
+        engine, "all", warmup_s=1.0, burst_every_s=2.0, duration_s=4.0, rate_per_s=4.0
+    )
+
+    readings = await run_plan(plan)
+
+    records = [each for each in readings if isinstance(each, RequestRecord)]
+    received = sum(record.output_tokens or 0 for record in records)
+    sent = sum(record.prompt_tokens or 0 for record in records)
+    assert {record.failure for record in records} == {None}
+    assert received == counted("vllm:generation_tokens_total") - before
+    assert sent == counted("vllm:prompt_tokens_total") - asked_before
+    assert {record.phase for record in records} == set(Phase)
+    assert counted("vllm:num_preemptions_total") > preempted_before
+
+
+async def test_stopping_leaves_no_request_in_the_engine(
+    engine: Engine,
+    counted: Callable[[str], float],
+    under_load: Callable[[LoadPlan], Any],
+    until: Callable[..., Awaitable[None]],
+) -> None:
+    plan = plan_for(engine, "stop", rate_per_s=30.0, warmup_s=0.0)
+    async with under_load(plan) as run:
+        await until(lambda: counted("vllm:num_requests_running") >= 5)
+
+        await run.process.stop()
+        await run.end()
+
+    await until(lambda: counted("vllm:num_requests_running") == 0)
+    assert counted("vllm:num_requests_waiting") == 0
+    failures = [
+        each.failure for each in run.readings if isinstance(each, RequestRecord)
+    ]
+    assert "aborted" in failures
+    assert set(failures) <= {None, "aborted"}
+    stopped = [each for each in run.readings if isinstance(each, LoadEvent)][-1]
+    assert stopped.kind is LoadKind.STOPPED
