@@ -1,0 +1,143 @@
+"""What watching costs the engine: its tokens/s with and without a subscriber.
+
+Toggled inside one server, in alternating pairs (separate boots differ by 10%, which
+hides anything smaller). The client asks for whole answers, so that it costs little; the
+token counts are the server's own.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from statistics import median, quantiles
+
+import httpx
+
+from collectors.clock import SessionClock
+from collectors.probe_stream import ProbeStream
+from embedded_engine.config import EngineConfig, demo_config
+from embedded_engine.launch import Engine
+
+COUNTER = "vllm:generation_tokens_total{"
+OUTPUT_TOKENS = 256
+
+
+def config() -> EngineConfig:
+    """The demo's engine with room for 256 sequences."""
+    kept = [
+        flag
+        for flag in demo_config().flags
+        if not flag.startswith(("--max-num-seqs", "--num-gpu-blocks", "--kv-cache"))
+    ]
+    flags = (*kept, "--max-num-seqs=256", "--kv-cache-memory-bytes=536870912")
+    return replace(demo_config(), flags=flags)
+
+
+async def generated(client: httpx.AsyncClient) -> float:
+    """Tokens the server has generated so far."""
+    text = (await client.get("/metrics")).text
+    lines = (line for line in text.splitlines() if line.startswith(COUNTER))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+async def stream_forever(client: httpx.AsyncClient, model: str) -> None:
+    """One user who asks again as soon as the answer is there."""
+    body = {
+        "model": model,
+        "prompt": [300] * 16,
+        "max_tokens": OUTPUT_TOKENS,
+        "ignore_eos": True,
+    }
+    while True:
+        (await client.post("/v1/completions", json=body)).raise_for_status()
+
+
+@asynccontextmanager
+async def users(engine: Engine, count: int) -> AsyncIterator[httpx.AsyncClient]:
+    """A closed loop of some users."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(
+        base_url=engine.url or "", timeout=120, limits=limits, trust_env=False
+    ) as client:
+        model = engine.endpoint.model
+        tasks = [
+            asyncio.create_task(stream_forever(client, model)) for _ in range(count)
+        ]
+        try:
+            yield client
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def subscriber(engine: Engine) -> AsyncIterator[None]:
+    """Somebody who takes every reading."""
+    stream = ProbeStream(SessionClock(), engine.engine_id, backfill=False)
+
+    async def take() -> None:
+        async for _ in stream.batches():
+            pass
+
+    taking = asyncio.create_task(take())
+    try:
+        await asyncio.sleep(0.5)  # the hello is not what is measured
+        yield
+    finally:
+        await stream.close()
+        with suppress(asyncio.CancelledError):
+            await taking
+
+
+async def rate(client: httpx.AsyncClient, seconds: float) -> float:
+    """Tokens per second over a while."""
+    before, since = await generated(client), time.monotonic()
+    await asyncio.sleep(seconds)
+    after, until = await generated(client), time.monotonic()
+    return (after - before) / (until - since)
+
+
+async def compare(engine: Engine, batch: int, pairs: int, seconds: float) -> None:
+    """Print one line: ratio with / without, at one batch size."""
+    ratios, bare_rates = [], []
+    async with users(engine, batch) as client:
+        await asyncio.sleep(3)
+        for number in range(pairs):
+            rates = {}
+            for watched in (True, False) if number % 2 else (False, True):
+                if watched:
+                    async with subscriber(engine):
+                        rates[watched] = await rate(client, seconds)
+                else:
+                    await asyncio.sleep(0.5)
+                    rates[watched] = await rate(client, seconds)
+            ratios.append(rates[True] / rates[False])
+            bare_rates.append(rates[False])
+    low, _, high = quantiles(ratios, n=4)
+    print(
+        f"batch {batch:4d}  {median(bare_rates):8.0f} tok/s  ratio median "
+        f"{median(ratios):.3f}  quartiles {low:.3f}-{high:.3f}  "
+        f"range {min(ratios):.3f}-{max(ratios):.3f}  pairs {pairs}",
+        flush=True,
+    )
+
+
+async def main() -> None:
+    """Boot once, compare at each batch size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    asked = parser.parse_args()
+    engine = await Engine.start(config(), lambda _: None)
+    try:
+        for batch in (1, 32, 256):
+            await compare(engine, batch, asked.pairs, asked.seconds)
+    finally:
+        await engine.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,127 @@
+"""A watch without a screen: progress on stderr, one summary on stdout."""
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from contextlib import suppress
+
+import click
+
+from inferwatch.config import WatchOptions
+from inferwatch.errors import SourceError
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.summary import summarise, summary_text
+from inferwatch.watch import Watch
+
+BAR_CELLS = 24
+
+
+async def watch_headless(watch: Watch, options: WatchOptions) -> int:
+    """Watch for the asked time; the exit status.
+
+    Raises:
+        SourceError: the engine was lost or never came.
+    """
+    watching = asyncio.create_task(watch.run())
+    enough = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, enough.set)
+    try:
+        snapshot = await _until_enough(watch, options.duration_s, enough)
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+    _print_summary(watch, snapshot, as_json=options.as_json)
+    if watch.record is not None and watch.record.message:
+        click.echo(f"inferwatch: {watch.record.message}", err=True)
+    if watch.lost.is_set():
+        raise SourceError(watch.reason)
+    return 0
+
+
+async def _until_enough(
+    watch: Watch, duration_s: float | None, enough: asyncio.Event
+) -> Snapshot:
+    """Wait for the engine, then for the end; what was seen by then."""
+    progress = Progress(watch, duration_s)
+    waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
+    showing = asyncio.create_task(progress.show())
+    try:
+        await asyncio.wait([*waits, showing], return_when=asyncio.FIRST_COMPLETED)
+        return watch.snapshot(Window.SESSION)
+    finally:
+        for task in (*waits, showing):
+            task.cancel()
+        progress.clear()
+
+
+class Progress:
+    """One line on a terminal, a line every five seconds elsewhere."""
+
+    def __init__(self, watch: Watch, duration_s: float | None) -> None:
+        self._watch = watch
+        self._duration_s = duration_s
+        self._live_line = sys.stderr.isatty()
+        self._stages_told = 0
+
+    async def show(self) -> None:
+        """Tell how far it is until the time is over."""
+        while not self._watch.live.is_set():
+            self._tell_stages()
+            await asyncio.sleep(0.1)
+        self._tell_stages()
+        await self._count(time.monotonic())
+
+    async def _count(self, began_s: float) -> None:
+        interval_s = 0.5 if self._live_line else 5.0
+        while True:
+            elapsed_s = time.monotonic() - began_s
+            left_s = float("inf")
+            if self._duration_s is not None:
+                left_s = self._duration_s - elapsed_s
+            self._tell_numbers(elapsed_s)
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(interval_s, left_s))
+
+    def clear(self) -> None:
+        """Leave the line to whoever writes next."""
+        if self._live_line:
+            click.echo("\r\x1b[2K", err=True, nl=False)
+
+    def _tell_stages(self) -> None:
+        notes = self._watch.snapshot(Window.MINUTE, requests=False).notes
+        for note in notes[self._stages_told :]:
+            self.clear()
+            click.echo(f"{note.t_ns / 1e9:6.1f} s  {note.text}", err=True)
+        self._stages_told = len(notes)
+
+    def _tell_numbers(self, elapsed_s: float) -> None:
+        text = _numbers(self._watch.snapshot(Window.TEN_SECONDS, requests=False))
+        if self._duration_s is not None:
+            done = min(elapsed_s / self._duration_s, 1.0)
+            filled = round(done * BAR_CELLS)
+            bar = "━" * filled + "╌" * (BAR_CELLS - filled)
+            text = f"{bar} {elapsed_s:4.0f}/{self._duration_s:.0f} s  {text}"
+        else:
+            text = f"{elapsed_s:6.0f} s  {text}"
+        end = "\r\x1b[2K" if self._live_line else ""
+        click.echo(end + text, err=True, nl=not self._live_line)
+
+
+def _numbers(snapshot: Snapshot) -> str:
+    flow = snapshot.flow
+    tokens = flow.output_tokens_per_s
+    rate = "–" if tokens is None else f"{tokens:,.0f}"
+    running = "–" if flow.running is None else flow.running
+    waiting = "–" if flow.waiting is None else flow.waiting
+    return f"{rate} tok/s  {running} running  {waiting} waiting"
+
+
+def _print_summary(watch: Watch, snapshot: Snapshot, *, as_json: bool) -> None:
+    record = watch.record
+    summary = summarise(snapshot, record.session_id if record else None)
+    click.echo(json.dumps(summary) if as_json else summary_text(summary))

@@ -1,0 +1,55 @@
+"""The command line: parse, run one command, turn failures into exit statuses."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from inferwatch import __version__
+from inferwatch.cli.demo import demo
+from inferwatch.cli.find import find_engines
+from inferwatch.cli.serve import serve
+from inferwatch.cli.sessions import sessions
+from inferwatch.errors import InferwatchError
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+    epilog="Exit status: 0 good, 1 a check failed, 2 usage, 3 the engine was lost or "
+    "never came.",
+)
+@click.version_option(__version__, prog_name="inferwatch")
+@click.pass_context
+def inferwatch(context: click.Context) -> None:
+    """See what a vLLM engine really does: every request, every step, recorded.
+
+    Without a command: watch the engine that runs on this node.
+
+    \b
+    Try it now, without a GPU:   inferwatch demo
+    Embed an engine and watch:   inferwatch serve meta-llama/Llama-3.1-8B-Instruct
+    What was recorded:           inferwatch sessions
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    if context.invoked_subcommand is None:
+        find_engines()
+
+
+inferwatch.add_command(demo)
+inferwatch.add_command(serve)
+inferwatch.add_command(sessions)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the ``inferwatch`` command."""
+    try:
+        status = inferwatch.main(arguments, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except InferwatchError as error:
+        click.echo(f"inferwatch: {error}", err=True)
+        sys.exit(error.exit_status)
+    sys.exit(status if isinstance(status, int) else 0)

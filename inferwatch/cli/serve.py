@@ -1,0 +1,49 @@
+"""``inferwatch serve``: embed an engine and watch it."""
+
+from pathlib import Path
+
+import click
+
+from inferwatch.cli.options import watch_options
+from inferwatch.config import WatchOptions
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("model")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
+@watch_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen here.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Default: a free one.")
+@click.option(
+    "--uds",
+    type=click.Path(path_type=Path),
+    help="Listen on this Unix socket instead.",
+)
+@click.option(
+    "--with-ui",
+    is_flag=True,
+    help="End the engine when the screen ends, instead of detaching from it.",
+)
+def serve(
+    options: WatchOptions,
+    model: str,
+    flags: tuple[str, ...],
+    host: str,
+    port: int | None,
+    uds: Path | None,
+    with_ui: bool,
+) -> int:
+    """Serve MODEL with vLLM and watch it from the inside.
+
+    Any flag of `vllm serve` may follow after `--`. The engine outlives the screen: q
+    detaches, `inferwatch` finds it again, Q stops it.
+
+    \b
+    inferwatch serve Qwen/Qwen2.5-7B-Instruct -- --max-num-seqs 64
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.session import run_watch
+    from inferwatch.serving import serve_source
+
+    hostage = with_ui or options.headless
+    source = serve_source(model, flags, host=host, port=port, uds=uds, hostage=hostage)
+    return run_watch("serve", options, source)

@@ -1,0 +1,67 @@
+"""The one path every reading takes: numbered, recorded, folded."""
+
+from collections.abc import Sequence
+
+from collectors.collector import Collector
+from collectors.readings import AnyReading, Tick
+from inferwatch.feed import RecordState
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.storage.recorder import Recorder
+
+
+class Pipeline:
+    """Gives each reading its ordinal, the order of receipt, which replay repeats."""
+
+    def __init__(self, model: Model, recorder: Recorder | None = None) -> None:
+        self._model = model
+        self._recorder = recorder
+        self._ordinal = 0
+
+    def take(self, readings: Sequence[AnyReading]) -> None:
+        """Record and fold readings in session time."""
+        for reading in readings:
+            self._ordinal += 1
+            if self._recorder is not None:
+                self._recorder.put(self._ordinal, reading)
+            self._model.fold(reading)
+
+    async def pump(self, collector: Collector) -> None:
+        """Take everything a collector reports, until it ends or fails."""
+        async for batch in collector.batches():
+            self.take(batch)
+
+    def tick(self, now_ns: int) -> None:
+        """Mark a moment that replay can stop at."""
+        self.take([Tick(t_ns=now_ns)])
+
+    def snapshot(
+        self, now_ns: int, window: Window, *, requests: bool = True
+    ) -> Snapshot:
+        """Everything as of now."""
+        record = self.record
+        return self._model.snapshot(
+            now_ns,
+            window,
+            requests=requests,
+            unrecorded_readings=record.unrecorded if record else 0,
+        )
+
+    @property
+    def record(self) -> RecordState | None:
+        """What the recorder does; None when nothing is recorded."""
+        if self._recorder is None:
+            return None
+        health = self._recorder.health
+        return RecordState(
+            session_id=self._recorder.session_id,
+            file_bytes=health.file_bytes,
+            written=health.written,
+            unrecorded=health.unrecorded,
+            message=health.message,
+        )
+
+    def close(self) -> None:
+        """Write what is left and end the record; may take a moment."""
+        if self._recorder is not None:
+            self._recorder.close()

@@ -1,0 +1,78 @@
+"""Where an engine comes from: started for us, or found running.
+
+A source gives one *life* after another: the identity that the probe will use, known
+before the engine is up, and then the engine itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from collectors.readings import Note
+from embedded_engine.config import EngineConfig
+from embedded_engine.launch import Engine
+
+OnStage = Callable[[Note], None]
+
+
+class EngineSource(Protocol):
+    """How to get the engine to watch."""
+
+    @property
+    def served(self) -> bool:
+        """It outlives us."""
+        ...
+
+    @property
+    def can_restart(self) -> bool:
+        """We can give it another life."""
+        ...
+
+    def next_life(self) -> str:
+        """The engine id of the coming life."""
+        ...
+
+    async def open(self, on_stage: OnStage) -> Engine:
+        """The engine, up and answering.
+
+        Raises:
+            EngineError: it did not come up; the message has the cause.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class StartedEngine:
+    """An engine we start; each life has a configuration of its own."""
+
+    configure: Callable[[], EngineConfig]
+    served: bool = False
+    can_restart: bool = True
+    _config: EngineConfig | None = None
+
+    def next_life(self) -> str:
+        """Configure the coming life."""
+        self._config = self.configure()
+        return self._config.engine_id
+
+    async def open(self, on_stage: OnStage) -> Engine:
+        """Start it."""
+        config = self._config or self.configure()
+        return await Engine.start(config, on_stage)
+
+
+@dataclass(slots=True)
+class FoundEngine:
+    """A served engine that runs already."""
+
+    engine_id: str
+    served: bool = True
+    can_restart: bool = False
+
+    def next_life(self) -> str:
+        """It has the one it has."""
+        return self.engine_id
+
+    async def open(self, on_stage: OnStage) -> Engine:  # noqa: ARG002 - it is up
+        """Find it by its engine file."""
+        return Engine.adopt(self.engine_id)

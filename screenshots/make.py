@@ -1,0 +1,50 @@
+"""Takes screenshots of the real program: a demo under load, every screen, three sizes.
+
+Writes ``<screen>-<columns>x<rows>.svg`` beside this file.
+"""
+
+import asyncio
+from pathlib import Path
+
+from collectors.clock import SessionClock
+from inferwatch.app import InferwatchApp
+from inferwatch.demo import demo_load, demo_source
+from inferwatch.metrics.model import Model
+from inferwatch.pipeline import Pipeline
+from inferwatch.watch import Watch
+
+HERE = Path(__file__).parent
+SIZES = [(80, 24), (120, 40), (200, 60)]
+SCREENS = {"1": "overview", "2": "requests", "3": "steps", "4": "kv"}
+WATCH_S = 75
+"""Long enough for several bursts, so that the charts show queueing and preemption."""
+
+
+async def take() -> None:
+    """Run the demo without a terminal and export what it draws."""
+    watch = Watch(SessionClock(), Pipeline(Model()), demo_source(), demo_load(seed=0))
+    app = InferwatchApp(watch)
+    watching = asyncio.create_task(watch.run())
+    try:
+        async with app.run_test(size=(120, 40)) as pilot:
+            await asyncio.sleep(5)
+            _save(app, "starting-120x40")
+            await watch.live.wait()
+            await asyncio.sleep(WATCH_S)
+            for columns, rows in SIZES:
+                await pilot.resize_terminal(columns, rows)
+                for key, name in SCREENS.items():
+                    await pilot.press(key)
+                    await pilot.pause(2)
+                    _save(app, f"{name}-{columns}x{rows}")
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+def _save(app: InferwatchApp, name: str) -> None:
+    (HERE / f"{name}.svg").write_text(app.export_screenshot(), "utf-8")
+    print(f"screenshots/{name}.svg")
+
+
+asyncio.run(take())

@@ -1,0 +1,97 @@
+"""The command line teaches, and fails in words."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inferwatch import __version__
+from inferwatch.cli.main import inferwatch, main
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """The real command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "inferwatch.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=env,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["serve"], ["sessions"]])
+def test_help_shows_what_to_type(command: list[str]) -> None:
+    result = CliRunner().invoke(inferwatch, [*command, "--help"])
+
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(inferwatch, ["--version"])
+
+    assert __version__ in result.output
+
+
+def test_an_unknown_command_is_a_usage_error_without_a_traceback() -> None:
+    status, _, err = run("dmeo")
+
+    assert status == 2
+    assert "No such command" in err
+    assert "Traceback" not in err
+
+
+def test_a_duration_of_nothing_is_a_usage_error() -> None:
+    status, _, err = run("demo", "--duration", "0")
+
+    assert status == 2
+    assert "--duration" in err
+
+
+def test_without_an_engine_it_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+
+    with pytest.raises(SystemExit) as ended:
+        main([])
+
+    assert ended.value.code == 3
+    assert "inferwatch demo" in capsys.readouterr().err
+
+
+def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
+    script = (
+        "import sys; from inferwatch.cli.main import inferwatch\n"
+        "inferwatch.main(['--help'], standalone_mode=False)\n"
+        "heavy = {'vllm', 'torch', 'transformers', 'textual', 'rich', 'numpy', 'httpx'}"
+        "\nprint(heavy & set(sys.modules), file=sys.stderr)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["inferwatch.watch", "inferwatch.storage.replay", "inferwatch.loadgen.process"],
+)
+def test_watching_and_replaying_load_no_engine_and_no_screen(module: str) -> None:
+    script = (
+        f"import sys, {module}\n"
+        "print({'vllm', 'torch', 'transformers', 'textual', 'rich'} & set(sys.modules))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "set()"

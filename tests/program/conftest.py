@@ -1,0 +1,129 @@
+"""The program as people start it: real processes, a real terminal, a real engine."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pexpect
+import psutil
+import pyte
+import pytest
+
+PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
+DEADLINE_S = 90.0
+"""For anything an engine must do on a busy machine; an idle one needs 20 s."""
+
+
+def wait_for(what: Callable[[], object], why: str, seconds: float = DEADLINE_S) -> None:
+    """Poll until it holds, or fail saying why."""
+    deadline_s = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline_s, f"not within {seconds} s: {why}"
+        time.sleep(0.05)
+
+
+class Home:
+    """A place of its own for one test's program: record, sockets, logs, processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = path / "sessions.db"
+        self.runtime_dir = path / "run"
+        self.environment = {
+            **os.environ,
+            "INFERWATCH_DB": str(self.database),
+            "INFERWATCH_RUNTIME_DIR": str(self.runtime_dir),
+            "XDG_STATE_HOME": str(path / "state"),
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            "LANG": "C.UTF-8",
+        }
+
+    def processes(self) -> list[psutil.Process]:
+        """Living processes that were started with this home, ours or vLLM's."""
+        return [each for each in psutil.process_iter() if self._owns(each)]
+
+    def engines(self) -> list[psutil.Process]:
+        """Those of them that are the engine's."""
+        return [p for p in self.processes() if "inferwatch.cli" not in p.cmdline()]
+
+    def _owns(self, process: psutil.Process) -> bool:
+        try:
+            runtime_dir = process.environ().get("INFERWATCH_RUNTIME_DIR")
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+        return alive and runtime_dir == str(self.runtime_dir)
+
+
+class Terminal:
+    """The program in a terminal of a given size, and what that terminal shows."""
+
+    def __init__(
+        self, home: Home, arguments: list[str], columns: int, rows: int
+    ) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.child = pexpect.spawn(
+            PROGRAM[0],
+            [*PROGRAM[1:], *arguments],
+            env=home.environment,
+            dimensions=(rows, columns),
+            timeout=1,
+        )
+        self.raw = b""
+
+    def read(self) -> str:
+        """Take what was drawn since; the whole screen as text."""
+        try:
+            while True:
+                drawn = self.child.read_nonblocking(65536, timeout=0.05)
+                self.raw += drawn
+                self._stream.feed(drawn)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return "\n".join(self.screen.display)
+
+    def shows(self, text: str, seconds: float = DEADLINE_S) -> None:
+        """Wait until the screen shows a text."""
+        deadline_s = time.monotonic() + seconds
+        while text not in self.read():
+            late = time.monotonic() > deadline_s
+            assert not late, f"{text!r} not shown:\n" + "\n".join(self.screen.display)
+
+    def press(self, keys: str) -> None:
+        """Type keys."""
+        self.child.send(keys)
+
+    def ended(self, seconds: float) -> int:
+        """Wait for the program's end; its exit status."""
+        wait_for(lambda: (self.read(), not self.child.isalive())[1], "exit", seconds)
+        self.child.close()
+        return int(self.child.exitstatus if self.child.exitstatus is not None else -1)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A home; whatever a test leaves running in it is killed, and the test fails."""
+    home = Home(tmp_path)
+    yield home
+    left = home.processes()
+    names = [" ".join(process.cmdline())[:80] for process in left]
+    for process in left:
+        process.kill()
+    assert names == []
+
+
+@pytest.fixture
+def terminal(home: Home) -> Iterator[Callable[..., Terminal]]:
+    """Starts the program in a terminal: ``terminal("demo", columns=80, rows=24)``."""
+    started: list[Terminal] = []
+
+    def start(*arguments: str, columns: int = 120, rows: int = 40) -> Terminal:
+        started.append(Terminal(home, list(arguments), columns, rows))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.child.close(force=True)

@@ -1,0 +1,112 @@
+"""``inferwatch demo --json``: the whole program, once, end to end on real vLLM."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.readings import Tick
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.storage.replay import Replay
+from inferwatch.storage.sessions import find
+
+pytestmark = pytest.mark.engine
+
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def done(home: Path) -> subprocess.CompletedProcess[str]:
+    import os  # noqa: PLC0415 - only here
+
+    environment = {
+        **os.environ,
+        "INFERWATCH_DB": str(home / "sessions.db"),
+        "INFERWATCH_RUNTIME_DIR": str(home / "run"),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "inferwatch.cli", "demo", "--json", "--duration", "12"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    loaded: dict[str, Any] = json.loads(done.stdout)
+    return loaded
+
+
+def test_it_prints_one_json_object_and_progress_elsewhere(
+    done: subprocess.CompletedProcess[str], summary: dict[str, Any]
+) -> None:
+    assert summary["session_id"]
+    assert "tok/s" in done.stderr
+
+
+def test_requests_finish_and_none_fails(summary: dict[str, Any]) -> None:
+    assert summary["requests"]["finished"] > 20
+    assert summary["requests"]["failed"] == 0
+
+
+@pytest.mark.parametrize("metric", LATENCIES)
+def test_each_latency_has_ordered_percentiles(
+    summary: dict[str, Any], metric: str
+) -> None:
+    row = summary[metric]
+
+    assert row["n"] > 20
+    assert 0 <= row["p50"] <= row["p90"] <= row["p95"] <= row["p99"] <= row["max"]
+    assert row["vantage"] in {"frontend", "engine"}
+
+
+def test_a_percentile_of_too_few_requests_is_called_weak(
+    summary: dict[str, Any],
+) -> None:
+    assert ("p99" in summary["ttft_s"]["weak"]) == (summary["ttft_s"]["n"] < 1000)
+
+
+def test_nothing_is_lost_and_our_own_cost_is_told(summary: dict[str, Any]) -> None:
+    assert summary["dropped_readings"] == 0
+    assert summary["unrecorded_readings"] == 0
+    assert summary["self_cpu_s"] > 0
+
+
+def test_shares_by_bound_sum_to_one(summary: dict[str, Any]) -> None:
+    assert sum(summary["steps"]["share_by_bound"].values()) == pytest.approx(1)
+
+
+async def snapshots_of(database: Path, session: str) -> list[Snapshot]:
+    """What the screens would show at every tick of a replay."""
+    model, seen = Model(), []
+    async for batch in Replay(database, session).batches():
+        for reading in batch:
+            model.fold(reading)
+            if isinstance(reading, Tick):
+                seen.append(model.snapshot(reading.t_ns, Window.MINUTE))
+    return seen
+
+
+async def test_the_recorded_session_shows_the_same_requests(
+    home: Path, summary: dict[str, Any]
+) -> None:
+    session = find(home / "sessions.db", summary["session_id"])
+
+    *_, last = await snapshots_of(home / "sessions.db", session.id)
+
+    finished = [row for row in last.requests if row.reason in {"stop", "length"}]
+    assert len(finished) >= summary["requests"]["finished"]
+    assert last.engines[0].model
