@@ -1,6 +1,7 @@
 """The program on the screen: takes snapshots from a feed and shows one screen."""
 
 from functools import partial
+from typing import ClassVar
 
 from platformdirs import user_data_path
 from textual import on, work
@@ -10,9 +11,9 @@ from textual.screen import Screen
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.messages import LookAgain, SnapshotReady
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.screens.ask import AskScreen
-from inferwatch.screens.keys import BINDINGS
+from inferwatch.screens.keys import APP_BINDINGS
 from inferwatch.screens.kv import KvScreen
 from inferwatch.screens.overview import OverviewScreen
 from inferwatch.screens.requests import RequestsScreen
@@ -38,7 +39,7 @@ class InferwatchApp(App[None]):
 
     TITLE = "inferwatch"
     CSS = INK_CSS
-    BINDINGS: list[BindingType] = BINDINGS
+    BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, feed: Feed) -> None:
@@ -88,7 +89,8 @@ class InferwatchApp(App[None]):
 
     def _show_what_can_be_done(self) -> None:
         """The footer is made anew only when an answer of check_action changed."""
-        can = self.feed.state, self.feed.can_restart, self.view.frozen is None
+        moved = self.view.cursor_ns is not None
+        can = self.feed.state, self.feed.can_restart, self.view.frozen is None, moved
         if can != self._could:
             self._could = can
             self.refresh_bindings()
@@ -105,11 +107,6 @@ class InferwatchApp(App[None]):
         watching = self.current_mode != STARTING
         return {
             "look_at": watching,
-            "move": watching,
-            "now": watching and self.view.cursor_ns is not None,
-            "window": watching and self.view.frozen is None,
-            "choose_window": watching and self.view.frozen is None,
-            "freeze": watching,
             "restart": self.feed.can_restart,
             "stop_engine": self.feed.served and self.feed.state is FeedState.LIVE,
             "quit": not self.feed.served,
@@ -126,43 +123,6 @@ class InferwatchApp(App[None]):
         if self.current_mode in SCREENS and self.current_mode != STARTING:
             self._mode_before = self.current_mode
         self.switch_mode(mode)
-
-    def action_window(self) -> None:
-        """The next window."""
-        self.view.next_window()
-        self.look()
-
-    def action_choose_window(self, name: str) -> None:
-        """A window by its name."""
-        self.view.window = Window[name]
-        self.look()
-
-    def action_move(self, bins: int) -> None:
-        """Move the time cursor."""
-        shown = self.view.frozen or self._snapshot(requests=False)
-        self.view.move(bins, shown.timeline, shown.now_ns)
-        self.look()
-
-    def action_now(self) -> None:
-        """Let the time cursor go with time again."""
-        self.view.cursor_ns = None
-        self.look()
-
-    def action_freeze(self) -> None:
-        """Hold the view still, or let it go on."""
-        frozen = self.view.frozen is not None
-        self.view.frozen = None if frozen else self._snapshot(requests=True)
-        self.look()
-
-    def action_log(self) -> None:
-        """Open or close the log."""
-        if self._session_screen is not None:
-            self._session_screen.toggle_log()
-
-    def action_help(self) -> None:
-        """Open or close the explanations."""
-        if self._session_screen is not None:
-            self._session_screen.toggle_help()
 
     async def action_restart(self) -> None:
         """Start the lost engine again."""

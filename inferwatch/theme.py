@@ -93,7 +93,7 @@ LIGHT = Theme(
 )
 
 _PLAIN = [name for name in DARK_INKS if not name.endswith("-back")]
-_BOLD = {"ink-strong", "ink-accent", "ink-good", "ink-warn", "ink-bad", "ink-marker"}
+_BOLD = {"ink-strong", "ink-accent", "ink-marker"}
 
 INK_CSS = (
     "\n".join(
@@ -103,6 +103,7 @@ INK_CSS = (
     )
     + """
 .ink--chip { color: $ink-strong; background: $ink-chip-back; text-style: bold; }
+.ink--bold { text-style: bold; }
 .ink--chosen { background: $ink-chosen-back; }
 """
 )

@@ -43,7 +43,7 @@ def stack(
     ``tops`` are the upper edges of the layers in cells, never falling.
     """
     for row in range(rows):
-        layer = _lowest_above(tops, row)
+        layer = _main_layer(tops, textures, row)
         if layer is None:
             return
         glyph = _glyph(textures[layer], tops[layer] - row)
@@ -53,6 +53,17 @@ def stack(
         if textures[layer] is Texture.SOLID and glyph != textures[layer].sample:
             above = _lowest_above(tops, row + MOST, after=layer)
         yield Cell(column, row, glyph, layer, above)
+
+
+def _main_layer(
+    tops: Sequence[float], textures: Sequence[Texture], row: int
+) -> int | None:
+    """Whose glyph a cell gets: the lowest there, unless it is thin and covered."""
+    layer = _lowest_above(tops, row)
+    if layer is None or textures[layer] is Texture.SOLID or tops[layer] > row + 0.5:
+        return layer
+    covering = _lowest_above(tops, row + MOST, after=layer)
+    return layer if covering is None else covering
 
 
 def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:

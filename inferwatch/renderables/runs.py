@@ -33,7 +33,10 @@ def fit(line: Sequence[Run], width: int) -> Line:
     for run in line:
         size = cell_len(run.text)
         if size > room:
-            kept += [run._replace(text=set_cell_size(run.text, room)), Run("…", "faint")]
+            kept += [
+                run._replace(text=set_cell_size(run.text, room)),
+                Run("…", "faint"),
+            ]
             break
         kept.append(run)
         room -= size

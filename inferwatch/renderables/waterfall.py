@@ -1,6 +1,7 @@
 """The phases of one request, each as long as it took."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from inferwatch.renderables.runs import Line, Run
 
@@ -9,21 +10,19 @@ Phase = tuple[str, float | None, str]
 
 
 def waterfall(phases: Sequence[Phase], width: int, glyphs: str = "█") -> Line:
-    """One bar of all known phases; each that took any time gets at least a cell."""
-    known = [(phase, index) for index, phase in enumerate(phases) if phase[1]]
-    total = sum(seconds or 0 for (_, seconds, _), _ in known)
-    if not total or width < len(known):
-        return (Run("─" * width, "faint"),)
-    sizes = _sizes([seconds or 0 for (_, seconds, _), _ in known], total, width)
+    """One bar of all known phases, true to half a cell.
+
+    >>> [run.text for run in waterfall([("a", 1, ""), ("b", 3, "")], 8, "░█")]
+    ['░░', '██████']
+    """
+    ends = list(accumulate((seconds or 0.0 for _, seconds, _ in phases), initial=0.0))
+    if not ends[-1]:
+        return ()
+    edges = [round(end / ends[-1] * width) for end in ends]
     return tuple(
-        Run(glyphs[index % len(glyphs)] * size, ink)
-        for ((_, _, ink), index), size in zip(known, sizes, strict=True)
+        Run(glyphs[index % len(glyphs)] * (high - low), ink)
+        for index, ((_, _, ink), (low, high)) in enumerate(
+            zip(phases, pairwise(edges), strict=True)
+        )
+        if high > low
     )
-
-
-def _sizes(seconds: Sequence[float], total: float, width: int) -> list[int]:
-    sizes = [max(round(each / total * width), 1) for each in seconds]
-    while (excess := sum(sizes) - width) != 0:
-        longest = sizes.index(max(sizes))
-        sizes[longest] -= max(min(excess, sizes[longest] - 1), -width)
-    return sizes

@@ -95,24 +95,31 @@ def _worst(label: str, name: str) -> Series:
 
 def _typical(label: str, name: str) -> Series:
     return Series(
-        label=label, ink="mean", texture=Texture.SOLID, values=_timeline(name), show=_duration
+        label=label,
+        ink="mean",
+        texture=Texture.SOLID,
+        values=_timeline(name),
+        show=_duration,
     )
 
 
 TTFT = ChartPlan(
-    title="TTFT, front end",
+    title="TTFT",
+    note="front end, worst over mean",
     unit="s",
     stacked=False,
     series=(_typical("mean", "ttft_mean_s"), _worst("max", "ttft_max_s")),
 )
 STEP_TIME = ChartPlan(
     title="step time",
+    note="engine, worst over mean",
     unit="s",
     stacked=False,
     series=(_typical("mean", "step_mean_s"), _worst("max", "step_max_s")),
 )
 ITL = ChartPlan(
-    title="ITL, engine",
+    title="ITL",
+    note="engine, worst over mean",
     unit="s",
     stacked=False,
     series=(_typical("mean", "itl_mean_s"), _worst("max", "itl_max_s")),
@@ -141,12 +148,17 @@ _WAITING = Series(
     show=_count,
 )
 BATCH = ChartPlan(
-    title="batch and queue, requests",
+    title="batch",
+    note="engine, requests per step; the queue on top",
     series=(_DECODE, _PREFILL, _WAITING),
     least=5,
 )
-BATCH_SPLIT = ChartPlan(title="batch per step, requests", series=(_DECODE, _PREFILL), least=5)
-WAITING = ChartPlan(title="waiting requests", series=(_WAITING,), least=5)
+BATCH_SPLIT = ChartPlan(
+    title="batch", note="engine, requests per step", series=(_DECODE, _PREFILL), least=5
+)
+WAITING = ChartPlan(
+    title="waiting", note="engine, most requests", series=(_WAITING,), least=5
+)
 
 _KV = tuple(
     Series(
@@ -170,10 +182,17 @@ KV_FREE = Series(
     fold=last,
     show=format_share,
 )
-KV = ChartPlan(title="KV cache, share of all blocks", unit="%", series=(*_KV, KV_FREE), full=_whole)
+KV = ChartPlan(
+    title="KV cache",
+    note="engine, share of all blocks",
+    unit="%",
+    series=(*_KV, KV_FREE),
+    full=_whole,
+)
 
 OUTPUT = ChartPlan(
-    title="output tokens per second",
+    title="output",
+    note="engine, tokens per second",
     series=(
         Series(
             label="out",
@@ -185,7 +204,8 @@ OUTPUT = ChartPlan(
     ),
 )
 TOKENS = ChartPlan(
-    title="tokens per step",
+    title="tokens",
+    note="engine, per step",
     series=(
         Series(
             label="out",
@@ -204,12 +224,17 @@ TOKENS = ChartPlan(
     ),
 )
 BOUND_BY = ChartPlan(
-    title="bound by, share of steps",
+    title="bound by",
+    note="engine, share of steps",
     unit="%",
     full=_whole,
     series=tuple(
         Series(
-            label=label, ink=ink, texture=texture, values=_timeline(f"bound_{label.lower()}"), show=format_share
+            label=label,
+            ink=ink,
+            texture=texture,
+            values=_timeline(f"bound_{label.lower()}"),
+            show=format_share,
         )
         for label, ink, texture in (
             ("KV", "kv", Texture.SOLID),
@@ -221,9 +246,10 @@ BOUND_BY = ChartPlan(
 )
 PREEMPTIONS = ChartPlan(
     title="preemptions",
+    note="engine, requests",
     series=(
         Series(
-            label="in bin",
+            label="sum",
             ink="warn",
             texture=Texture.SOLID,
             values=_timeline("preemptions"),

@@ -12,31 +12,54 @@ TABS = (
 )
 """Key, mode, title of the screens that exist."""
 
-BINDINGS: list[BindingType] = [
-    *(
-        Binding(key, f"look_at('{mode}')", title, show=False, tooltip=f"Go to {title}")
-        for key, mode, title in TABS
+MOMENT_BINDINGS: list[BindingType] = [
+    Binding(
+        "left",
+        "move(-1)",
+        "moment",
+        key_display="←→",
+        tooltip="Move the time cursor by a bin; shift: by ten",
     ),
-    Binding("left", "move(-1)", "moment", key_display="←→", tooltip="Move the time cursor by a bin; shift: by ten"),
     Binding("right", "move(1)", "later", show=False),
     Binding("shift+left", "move(-10)", "10 bins earlier", show=False),
     Binding("shift+right", "move(10)", "10 bins later", show=False),
     Binding("end", "now", "now", tooltip="Let the time cursor go with time again"),
     Binding("w", "window", "window", tooltip="10 s, 60 s, 5 min, session"),
-    Binding("space", "freeze", "freeze", key_display="space", tooltip="Hold the view still; recording goes on"),
+    Binding("space", "freeze", "freeze", tooltip="Hold the view; recording goes on"),
+]
+DRAWER_BINDINGS: list[BindingType] = [
     Binding("g", "log", "log", tooltip="The engine's log"),
-    Binding("question_mark", "help", "explain", key_display="?", tooltip="What every number means, and all keys"),
-    Binding("r", "restart", "restart", tooltip="Start the lost engine again, in this session"),
-    Binding("Q", "stop_engine", "stop engine", tooltip="End the served engine, after asking"),
-    Binding("q,ctrl+c", "quit", "quit", key_display="q", tooltip="Leave; an engine started by us ends with us"),
-    Binding("q,ctrl+c", "detach", "detach", key_display="q", tooltip="Leave; the engine runs on"),
-    Binding("ctrl+s", "picture", "picture", show=False, tooltip="Save the screen as SVG"),
+    Binding(
+        "question_mark",
+        "help",
+        "explain",
+        key_display="?",
+        tooltip="What every number means, and all keys",
+    ),
+]
+APP_BINDINGS: list[BindingType] = [
+    *(
+        Binding(key, f"look_at('{mode}')", title, show=False, tooltip=f"Go to {title}")
+        for key, mode, title in TABS
+    ),
+    Binding("r", "restart", "restart", tooltip="Start the lost engine again"),
+    Binding("Q", "stop_engine", "stop engine", tooltip="End the engine, after asking"),
+    Binding(
+        "q,ctrl+c", "quit", "quit", key_display="q", tooltip="Leave; ends our engine"
+    ),
+    Binding(
+        "q,ctrl+c", "detach", "detach", key_display="q", tooltip="The engine runs on"
+    ),
+    Binding(
+        "ctrl+s", "picture", "picture", show=False, tooltip="Save the screen as SVG"
+    ),
     Binding("t", "theme", "light/dark", show=False, tooltip="Dark or light"),
 ]
 
 KEYS: tuple[Key, ...] = (
     ("1 – 4", "go to a screen"),
-    ("← →", "move the time cursor by a bin; with shift by ten; or click a chart"),
+    ("← →", "move the time cursor by a bin, with shift by ten"),
+    ("click", "on a chart: put the time cursor there"),
     ("end", "let the time cursor go with time again"),
     ("w", "window: 10 s, 60 s, 5 min, whole session"),
     ("space", "freeze the view; recording goes on"),

@@ -8,26 +8,28 @@ from textual.widget import Widget
 
 from inferwatch.formatting import format_count, format_share
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
-from inferwatch.screens import charts
-from inferwatch.screens.watch_screen import WatchScreen
+from inferwatch.screens import charts, explains
+from inferwatch.screens.chart_screen import ChartScreen
 from inferwatch.widgets.kv_bar import KvBar
-from inferwatch.widgets.time_axis_line import TimeAxisLine
-from inferwatch.widgets.time_chart import TimeChart
 from inferwatch.widgets.totals import Fact, Totals
 
 
-class KvScreen(WatchScreen):
+class KvScreen(ChartScreen):
     """The cache now, how it came there, and what the lack of it costs."""
 
     NAME = "kv"
     QUESTION = "Who holds the memory?"
+    EXPLAINS = explains.KV
     NEEDS_REQUESTS = True
+    PLANS = (charts.KV, charts.WAITING, charts.PREEMPTIONS)
     DEFAULT_CSS = """
     KvScreen {
-        Totals { height: 4; margin-top: 1; }
+        Totals { height: 5; margin-top: 1; }
         KvBar { margin: 1 0; }
-        #use { height: 2fr; }
-        &.-short Totals, &.-short KvBar { margin: 0; height: 3; }
+        #chart-0 { height: 2fr; }
+        &.-short Totals { margin: 0; }
+        &.-short KvBar { display: none; }
+
     }
     """
 
@@ -35,10 +37,7 @@ class KvScreen(WatchScreen):
         """The state, then its history."""
         yield Totals()
         yield KvBar()
-        yield TimeChart(charts.KV, id="use")
-        yield TimeChart(charts.WAITING)
-        yield TimeChart(charts.PREEMPTIONS)
-        yield TimeAxisLine()
+        yield from self.compose_charts()
 
     def show_panels(self, shown: Snapshot) -> None:
         """State, peak, what was saved and what was lost."""
@@ -51,23 +50,26 @@ def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     kv = shown.kv
     return [
         [
-            ("blocks", _blocks(kv, kv.total_blocks), ""),
-            ("of", f"{kv.block_tokens or '–'} tokens", ""),
+            (
+                "blocks",
+                f"{kv.total_blocks or '–'} × {kv.block_tokens or '–'} tokens",
+                "",
+            ),
             ("used", _blocks(kv, kv.used_blocks), "kv"),
             ("idle-cached", _blocks(kv, kv.cached_blocks), "cached"),
             ("free", _blocks(kv, kv.free_blocks), ""),
-            ("peak used", _blocks(kv, kv.peak_used_blocks), "kv"),
         ],
         [
-            ("prefix-cache hit rate", format_share(_hit_rate(kv)), "good"),
+            ("prefix-cache hit rate", format_share(_hit_rate(kv)), ""),
             ("hits", format_count(kv.prefix_hits), ""),
             ("queried", f"{format_count(kv.prefix_queries)} tokens", ""),
         ],
         [
-            ("preemptions", format_count(kv.preemptions), "warn"),
-            ("recomputed", f"{format_count(kv.recomputed_tokens)} tokens", "warn"),
-            ("room for", _room(shown), "good"),
+            ("peak used", _blocks(kv, kv.peak_used_blocks), "kv"),
+            ("preemptions", format_count(kv.preemptions), ""),
+            ("recomputed", f"{format_count(kv.recomputed_tokens)} tokens", ""),
         ],
+        [("room for", _room(shown), "")],
     ]
 
 
@@ -78,9 +80,10 @@ def _hit_rate(kv: KvState) -> float | None:
 def _blocks(kv: KvState, blocks: int | None) -> str:
     if blocks is None:
         return "–"
-    if not kv.total_blocks or blocks == kv.total_blocks:
+    if not kv.total_blocks:
         return f"{blocks}"
-    return f"{blocks:>{len(str(kv.total_blocks))}} {format_share(blocks / kv.total_blocks)}"
+    width = len(str(kv.total_blocks))
+    return f"{blocks:>{width}} {format_share(blocks / kv.total_blocks)}"
 
 
 def _room(shown: Snapshot) -> str:

@@ -9,6 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.screens import explains
 from inferwatch.screens.watch_screen import WatchScreen
 from inferwatch.widgets.filter_line import FilterLine
 from inferwatch.widgets.request_detail import RequestDetail
@@ -21,6 +22,7 @@ class RequestsScreen(WatchScreen):
 
     NAME = "requests"
     QUESTION = "Why was this one slow?"
+    EXPLAINS = explains.REQUESTS
     NEEDS_REQUESTS = True
     KEYS = (
         ("↑ ↓", "another request"),
@@ -34,12 +36,18 @@ class RequestsScreen(WatchScreen):
         Binding("s", "sort", "sort", tooltip="Sort by the next column"),
         Binding("S", "reverse", "reverse", show=False),
         Binding("l", "scope", "live/ended", tooltip="All, live or ended requests"),
-        Binding("slash", "filter", "filter", key_display="/", tooltip="By state, id or reason"),
+        Binding(
+            "slash",
+            "filter",
+            "filter",
+            key_display="/",
+            tooltip="By state, id or reason",
+        ),
         Binding("escape", "close", "close", show=False),
     ]
     DEFAULT_CSS = """
     RequestsScreen {
-        Input { display: none; height: 1; border: none; padding: 0 1; background: $surface; }
+        Input { display: none; height: 1; padding: 0 1; background: $surface; }
         FilterLine { margin-top: 1; }
         &.-short FilterLine { margin-top: 0; }
     }
@@ -52,7 +60,10 @@ class RequestsScreen(WatchScreen):
     def compose_panels(self) -> Iterable[Widget]:
         """What is listed, the table, the detail."""
         yield FilterLine()
-        yield Input(placeholder="words in state, id or reason; enter keeps, esc clears", compact=True)
+        yield Input(
+            placeholder="words in state, id or reason; enter keeps, esc clears",
+            compact=True,
+        )
         yield RequestTable()
         yield RequestDetail()
 
@@ -75,7 +86,7 @@ class RequestsScreen(WatchScreen):
         detail = self.query_one(RequestDetail)
         detail.display = self._opened is not None
         if row is not None:
-            detail.show(row, self.feed.wall_text(row.arrived_ns))
+            detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
 
     def _list(self, order: Order) -> None:
         self._order = order

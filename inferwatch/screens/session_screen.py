@@ -5,13 +5,14 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import Footer
 
 from inferwatch.feed import Feed
 from inferwatch.messages import SnapshotReady
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.screens.keys import KEYS
+from inferwatch.screens.keys import DRAWER_BINDINGS, KEYS
 from inferwatch.screens.view import View
 from inferwatch.widgets.header_line import HeaderLine
 from inferwatch.widgets.help_drawer import HelpDrawer, Key
@@ -32,6 +33,7 @@ class SessionScreen(Screen[None]):
     """Catalog keys of the numbers shown."""
     KEYS: ClassVar[Sequence[Key]] = ()
     """What only this screen can do."""
+    BINDINGS: ClassVar[list[BindingType]] = DRAWER_BINDINGS
     NEEDS_REQUESTS: ClassVar[bool] = False
     """Rows of requests are costly: only who shows them asks for them."""
 
@@ -62,7 +64,7 @@ class SessionScreen(Screen[None]):
     def show(self, now: Snapshot, *, charts: bool) -> None:
         """Show a snapshot; charts only when it is their turn."""
 
-    def toggle_log(self) -> None:
+    def action_log(self) -> None:
         """Open or close the log over this screen."""
         if self.query(LogDrawer):
             self.query(LogDrawer).remove()
@@ -71,7 +73,7 @@ class SessionScreen(Screen[None]):
         self.mount(drawer)
         drawer.show(self.feed.log_tail(LOG_LINES))
 
-    def toggle_help(self) -> None:
+    def action_help(self) -> None:
         """Open or close the explanations of this screen."""
         if self.query(HelpDrawer):
             self.query(HelpDrawer).remove()

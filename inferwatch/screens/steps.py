@@ -7,36 +7,32 @@ from textual.widget import Widget
 from collectors.readings import BoundBy, Step
 from inferwatch.formatting import format_count, format_duration, format_share
 from inferwatch.metrics.snapshot import Snapshot, StepTotals
-from inferwatch.screens import charts
-from inferwatch.screens.watch_screen import WatchScreen
-from inferwatch.widgets.time_axis_line import TimeAxisLine
-from inferwatch.widgets.time_chart import TimeChart
+from inferwatch.screens import charts, explains
+from inferwatch.screens.chart_screen import ChartScreen
 from inferwatch.widgets.totals import Fact, Totals
 
 NS_PER_S = 1_000_000_000
 
 
-class StepsScreen(WatchScreen):
+class StepsScreen(ChartScreen):
     """Batch, step time, what binds; below, the slowest step under the cursor."""
 
     NAME = "steps"
     QUESTION = "What does the scheduler do?"
+    EXPLAINS = explains.STEPS
+    PLANS = (charts.BATCH_SPLIT, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
     DEFAULT_CSS = """
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
         #slowest { height: 4; }
-        &.-short #totals, &.-short #slowest { margin: 0; height: 3; }
+        &.-short #totals { margin: 0; }
     }
     """
 
     def compose_panels(self) -> Iterable[Widget]:
         """Totals, charts, the slowest step."""
         yield Totals(id="totals")
-        yield TimeChart(charts.BATCH_SPLIT)
-        yield TimeChart(charts.STEP_TIME)
-        yield TimeChart(charts.BOUND_BY)
-        yield TimeChart(charts.TOKENS)
-        yield TimeAxisLine()
+        yield from self.compose_charts()
         yield Totals(id="slowest")
 
     def show_panels(self, shown: Snapshot) -> None:
@@ -46,7 +42,9 @@ class StepsScreen(WatchScreen):
         index = self.view.bin_of(shown)
         step = None if index is None else shown.timeline.slowest_step[index]
         aside = "" if step is None else f"ended {self.feed.wall_text(step.end_ns)}"
-        title = "slowest step " + ("of the last bin" if self.view.cursor_ns is None else "under the cursor")
+        title = "slowest step " + (
+            "of the last bin" if self.view.cursor_ns is None else "under the cursor"
+        )
         self.query_one("#slowest", Totals).show(title, aside, _facts(step))
 
 
@@ -62,10 +60,10 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
     return [
         [
             ("steps", format_count(steps.count), ""),
-            ("batch mean", _mean(steps.batch_mean), "decode"),
+            ("batch", _mean(steps.batch_mean), "decode"),
             ("max", f"{steps.batch_max or '–'}", "decode"),
-            ("output tokens", format_count(steps.output_tokens), "output"),
-            ("prefill tokens", format_count(steps.prefill_tokens), "prefill"),
+            ("out", format_count(steps.output_tokens), "output"),
+            ("prefill", format_count(steps.prefill_tokens), "prefill"),
             ("recomputed", format_count(steps.recomputed_tokens), ""),
         ],
         [("step time", "", "mean"), *times],
@@ -76,6 +74,8 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
 def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
     if step is None:
         return [[("no step in this bin", "", "faint")]]
+    decode = f"{step.decode_requests} requests, {step.decode_tokens} tokens"
+    prefill = f"{step.prefill_requests} requests, {step.prefill_tokens} tokens"
     return [
         [
             ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
@@ -83,16 +83,18 @@ def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
             ("bound by", step.bound_by.value, "kv"),
             ("running", f"{step.running}", ""),
             ("waiting", f"{step.waiting}", "waiting"),
-            ("preempted", f"{len(step.preempted)}", ""),
-            ("recomputed", f"{step.recomputed_tokens} tokens", ""),
         ],
         [
-            ("decode", f"{step.decode_requests} req, {step.decode_tokens} tokens", "decode"),
-            ("prefill", f"{step.prefill_requests} req, {step.prefill_tokens} tokens", "prefill"),
+            ("decode", decode, "decode"),
+            ("prefill", prefill, "prefill"),
+            ("graph", step.graph_mode or "none", ""),
+        ],
+        [
             ("KV used", _blocks(step.kv_used_blocks), "kv"),
             ("idle-cached", _blocks(step.kv_cached_blocks), "cached"),
             ("free", _blocks(step.kv_free_blocks), ""),
-            ("graph", step.graph_mode or "none", ""),
+            ("preempted", f"{len(step.preempted)}", ""),
+            ("recomputed", f"{step.recomputed_tokens} tokens", ""),
         ],
     ]
 

@@ -1,4 +1,4 @@
-"""What the person looks at: window, time cursor, frozen or not; shared by all screens."""
+"""What is looked at: window, time cursor, frozen or not; shared by all screens."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,9 @@ class View:
         if self.cursor_ns is not None:
             start_ns = self.cursor_ns
         wanted_ns = start_ns + bins * timeline.bin_ns
-        middle_ns = wanted_ns // timeline.bin_ns * timeline.bin_ns + timeline.bin_ns // 2
+        middle_ns = (
+            wanted_ns // timeline.bin_ns * timeline.bin_ns + timeline.bin_ns // 2
+        )
         self.point_at(middle_ns, timeline, now_ns)
 
     def point_at(self, t_ns: int, timeline: Timeline, now_ns: int) -> None:

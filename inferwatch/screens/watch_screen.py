@@ -1,18 +1,21 @@
 """A screen over a running session: verdict, a body, the moment under the cursor."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import ClassVar
 
 from textual import on
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.readings import NoteKind
 from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.messages import LookAgain
+from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.renderables.axis import TimeAxis, shared_axis
 from inferwatch.renderables.runs import Line, Run
 from inferwatch.screens.charts import span_of
-from inferwatch.screens.keys import TABS
+from inferwatch.screens.keys import MOMENT_BINDINGS, TABS
 from inferwatch.screens.session_screen import SessionScreen
 from inferwatch.widgets.host_line import HostLine
 from inferwatch.widgets.lost_banner import LostBanner
@@ -23,12 +26,15 @@ from inferwatch.widgets.time_chart import MARGIN, TimeChart
 from inferwatch.widgets.verdict_line import VerdictLine
 
 NS_PER_S = 1_000_000_000
+SHORT = 32
+"""Rows; with fewer, charts come one at a time and margins go."""
 
 
 class WatchScreen(SessionScreen):
     """Adds what a frozen view and the shared time cursor need."""
 
     NAME = ""
+    BINDINGS: ClassVar[list[BindingType]] = MOMENT_BINDINGS
 
     def compose_body(self) -> Iterable[Widget]:
         """Verdict on top, the moment below, the screen's own part between."""
@@ -44,8 +50,23 @@ class WatchScreen(SessionScreen):
         """The screen's own part."""
         return ()
 
+    @property
+    def is_short(self) -> bool:
+        """There are too few rows for everything."""
+        return self.size.height < SHORT
+
+    def fit_height(self) -> None:
+        """Leave out what has no room."""
+        self.set_class(self.is_short, "-short")
+
+    def on_resize(self) -> None:
+        """Do not wait for the next snapshot to look right."""
+        self.fit_height()
+        self.post_message(LookAgain())
+
     def show(self, now: Snapshot, *, charts: bool) -> None:
         """The frozen picture where there is one; the header goes on."""
+        self.fit_height()
         shown = self.view.frozen or now
         frozen_at = self.feed.wall_text(shown.now_ns) if self.view.frozen else None
         self.query_one(TabLine).show(shown.window)
@@ -89,6 +110,55 @@ class WatchScreen(SessionScreen):
         for line in self.query(TimeAxisLine):
             line.show(self.axis(shown), cursor_ns, clock)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A frozen view has one window; a cursor at now need not go there."""
+        if action in {"window", "choose_window"}:
+            return self.view.frozen is None
+        if action == "now":
+            return self.view.cursor_ns is not None
+        return super().check_action(action, parameters)
+
+    def action_window(self) -> None:
+        """The next window."""
+        self.view.next_window()
+        self.post_message(LookAgain())
+
+    def action_choose_window(self, name: str) -> None:
+        """A window by its name."""
+        self.view.window = Window[name]
+        self.post_message(LookAgain())
+
+    def action_move(self, bins: int) -> None:
+        """Move the time cursor."""
+        shown = self._present
+        self.view.move(bins, shown.timeline, shown.now_ns)
+        self.post_message(LookAgain())
+
+    def action_now(self) -> None:
+        """Let the time cursor go with time again."""
+        self.view.cursor_ns = None
+        self.post_message(LookAgain())
+
+    def action_freeze(self) -> None:
+        """Hold the view still, or let it go on."""
+        if self.view.frozen is None:
+            self.view.frozen = self.feed.snapshot(self.view.window)
+        else:
+            self.view.frozen = None
+        self.post_message(LookAgain())
+
+    @on(TimeChart.Clicked)
+    def _point(self, message: TimeChart.Clicked) -> None:
+        shown = self._present
+        self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
+        self.post_message(LookAgain())
+
+    @property
+    def _present(self) -> Snapshot:
+        """What is shown, as of now."""
+        fresh = self.feed.snapshot
+        return self.view.frozen or fresh(self.view.window, requests=False)
+
     def _show_loss(self, now: Snapshot) -> None:
         lost = [note for note in now.notes if note.kind is NoteKind.LOST]
         banner = self.query_one(LostBanner)
@@ -97,12 +167,6 @@ class WatchScreen(SessionScreen):
             return
         at = self.feed.wall_text(lost[-1].t_ns)
         banner.show(lost[-1].text, at, can_restart=self.feed.can_restart)
-
-    @on(TimeChart.Clicked)
-    def _point(self, message: TimeChart.Clicked) -> None:
-        shown = self.view.frozen or self.feed.snapshot(self.view.window, requests=False)
-        self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
-        self._show_moment(shown)
 
 
 def _when(cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool) -> Line:
@@ -113,6 +177,7 @@ def _when(cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool) -> Line
     line = (Run(f" ▲ {clock}", "accent"), Run(back, "muted"))
     if seen:
         return line
-    return (*line, Run("  out of this window: w widens it, end returns to now", "muted"))
-
-
+    return (
+        *line,
+        Run("  out of this window: w widens it, end returns to now", "muted"),
+    )

@@ -34,6 +34,8 @@ class ChartPlan:
     """A chart's heading, its layers from the bottom and its y axis."""
 
     title: str
+    note: str
+    """Who measured, and in what."""
     series: tuple[Series, ...]
     unit: str = ""
     stacked: bool = True
@@ -44,7 +46,7 @@ class ChartPlan:
     """The axis never shows less than this."""
 
     def tops(self, columns: Sequence[Columns]) -> list[list[float]]:
-        """For each column the upper edges of the layers; none where nothing is known."""
+        """For each column the upper edges of the layers, none in a gap."""
         return [self._tops_of(values) for values in zip(*columns, strict=True)]
 
     def _tops_of(self, values: Sequence[float | None]) -> list[float]:

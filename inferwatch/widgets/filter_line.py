@@ -33,17 +33,27 @@ class FilterLine(Panel):
         """The row."""
         del height
         scopes = [
-            Run(f" {scope.value} ", "chip" if scope is self._order.scope else "muted", f"screen.choose_scope('{scope.value}')")
+            Run(
+                f" {scope.value} ",
+                "chip" if scope is self._order.scope else "muted",
+                f"screen.choose_scope('{scope.value}')",
+            )
             for scope in Scope
         ]
         words = self._order.text or "no filter"
         ink = "accent" if self._order.text else "muted"
         filter_ = Run(f"   / {words}", ink, "ask")
-        counts = f"{format_count(self._listed).strip()} of {format_count(self._known).strip()} requests"
+        counts = f"{_count(self._listed)} of {_count(self._known)} requests"
         if self._evicted:
-            counts += f", {format_count(self._evicted).strip()} older ones let go"
-        return (spread((Run(" "), *scopes, filter_), (Run(f"{counts} ", "muted"),), width),)
+            counts += f", {_count(self._evicted)} older ones let go"
+        return (
+            spread((Run(" "), *scopes, filter_), (Run(f"{counts} ", "muted"),), width),
+        )
 
     def action_ask(self) -> None:
         """Ask for words to match."""
         self.post_message(self.FilterAsked())
+
+
+def _count(count: int) -> str:
+    return format_count(count).strip()

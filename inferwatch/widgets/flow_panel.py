@@ -44,10 +44,16 @@ class FlowPanel(Panel):
             for stage, size in zip(stages, sizes, strict=True)
         ]
         rows = [
-            [_fact(stage[2], row, size) for stage, size in zip(stages, sizes, strict=True)]
+            [
+                _fact(stage[2], row, size)
+                for stage, size in zip(stages, sizes, strict=True)
+            ]
             for row in range(height - 1)
         ]
-        return [(Run(" "), *(run for cell in cells for run in cell)) for cells in (heads, *rows)]
+        return [
+            (Run(" "), *(run for cell in cells for run in cell))
+            for cells in (heads, *rows)
+        ]
 
     def _stages(self) -> list[Stage]:
         flow = self._flow
@@ -85,7 +91,11 @@ def _queue(flow: Flow) -> Sequence[Fact]:
         ("waiting", f"{mark}{_count(flow.waiting)}", ink),
         ("oldest", format_duration(flow.oldest_wait_s), ""),
         ("KV used", format_share(flow.kv_usage), ""),
-        ("preempted", format_count(flow.preemptions), "warn" if flow.preemptions else ""),
+        (
+            "preempted",
+            format_count(flow.preemptions),
+            "warn" if flow.preemptions else "",
+        ),
     )
 
 

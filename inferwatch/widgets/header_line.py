@@ -45,9 +45,7 @@ class HeaderLine(Panel):
         beat, clock = _heartbeat(snapshot), (Run(self._clock, "strong"),)
         record = _recording(self._record)
         lost = snapshot.cost.dropped_readings
-        drops = (
-            Run(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),
-        )
+        drops = (Run(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),)
         own = (
             Run("self ", "muted"),
             Run(format_share(snapshot.cost.self_cpu_share)),
@@ -99,7 +97,7 @@ def _heartbeat(snapshot: Snapshot) -> Line:
         Health.STARTING: ("◌ ", "", "accent"),
         Health.IDLE: ("○ ", "", "muted"),
     }.get(snapshot.verdict.health, ("● ", "", "good"))
-    return (Run(glyph + word, ink), Run(age, "" if ink == "good" else ink))
+    return (Run(glyph + word, f"{ink} bold"), Run(age, "" if ink == "good" else ink))
 
 
 def _recording(record: RecordState | None) -> Line:

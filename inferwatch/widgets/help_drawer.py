@@ -1,9 +1,10 @@
 """Every number of a screen explained, and every key."""
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
@@ -14,18 +15,26 @@ Key = tuple[str, str]
 """How a key is written, what it does."""
 
 
-class HelpDrawer(VerticalScroll):
+class HelpDrawer(VerticalScroll, inherit_bindings=False):
     """Stands over the right side until closed; scrolls by keys and wheel."""
 
     DEFAULT_CSS = """
     HelpDrawer {
         layer: drawer; dock: right; width: 76; max-width: 100%; height: 100%;
         margin: 2 0 1 0; padding: 0 2; background: $surface;
-        border-left: outer $primary 60%;
+        border-left: outer $primary 60%; scrollbar-size-vertical: 1;
+        scrollbar-color: $ink-faint; scrollbar-background: $surface;
     }
     HelpDrawer Static { height: auto; }
     """
-    BINDINGS = [Binding("escape", "app.help", "close", tooltip="Close this drawer")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "screen.help", "close", tooltip="Close this drawer"),
+        Binding("up", "scroll_up", "up", show=False),
+        Binding("down", "scroll_down", "down", show=False),
+        Binding("pageup", "page_up", "page up", show=False),
+        Binding("pagedown", "page_down", "page down", show=False),
+    ]
+    """Not the arrows to the sides: they move the time cursor."""
 
     def __init__(
         self, question: str, metrics: Iterable[str], window: str, keys: Sequence[Key]
@@ -41,9 +50,8 @@ class HelpDrawer(VerticalScroll):
                 [
                     Content.assemble("\n", (self._question, "bold $primary")),
                     *(_explain(CATALOG[key], self._window) for key in self._metrics),
-                    Content("\n").join(
-                        [Content.styled("Keys", "bold $primary"), *map(_key, self._keys)]
-                    ),
+                    Content("~ marks a percentile with fewer than 10/(1−p) samples."),
+                    Content("\n").join(map(_key, self._keys)),
                     Content(""),
                 ]
             )
@@ -51,16 +59,16 @@ class HelpDrawer(VerticalScroll):
 
 
 def _explain(metric: Metric, window: str) -> Content:
-    facts = [metric.unit, metric.better, metric.vantage, f"window {window}"]
+    seen = f"seen by {metric.vantage.value}" if metric.vantage else "counted here"
+    facts = [fact for fact in (metric.unit.value, seen, f"window {window}") if fact]
     return Content.assemble(
         (metric.abbr, "bold"),
         f"  {metric.title}",
-        ("  " + " · ".join(f"{fact}" for fact in facts if fact), "$text-muted"),
-        "\n",
-        (metric.definition, "$foreground 80%"),
+        (f"  {' · '.join(facts)}", "$ink-muted"),
+        f"\n{metric.definition}",
     )
 
 
 def _key(key: Key) -> Content:
     name, what = key
-    return Content.assemble((f"{name:>10}", "bold $accent"), f"  {what}")
+    return Content.assemble((f"{name:>8}", "bold $primary"), f"  {what}")

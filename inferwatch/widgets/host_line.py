@@ -53,7 +53,10 @@ def _cpu(cost: Cost) -> Line:
     if not known:
         return (Run("CPU ", "muted"), Run("–", "faint"))
     parts = [
-        (Run(f"{NAMES[role]} ", "muted"), Run(format_share(cost.process_cpu_share[role])))
+        (
+            Run(f"{NAMES[role]} ", "muted"),
+            Run(format_share(cost.process_cpu_share[role])),
+        )
         for role in known
     ]
     return (Run("CPU  ", "muted"), *join(parts, "  "))

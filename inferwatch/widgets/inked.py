@@ -14,6 +14,7 @@ INKS = (
     "faint",
     "rule",
     "strong",
+    "bold",
     "good",
     "warn",
     "bad",
@@ -58,12 +59,12 @@ class Inked(Widget):
         self._inks.clear()
 
     def ink(self, name: str, action: str | None = None) -> Style:
-        """The style of an ink on this widget's background."""
+        """The style of an ink, or of several mixed, on this widget's background."""
         key = name, action
         if key not in self._inks:
             style = self.rich_style
-            if name:
-                style += self.get_component_rich_style(f"ink--{name}", partial=True)
+            for each in name.split():
+                style += self.get_component_rich_style(f"ink--{each}", partial=True)
             if action:
                 style += Style(meta={"@click": action})
             self._inks[key] = style

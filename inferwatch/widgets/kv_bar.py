@@ -42,6 +42,12 @@ class KvBar(Panel):
         if kv.peak_used_blocks is None or not kv.total_blocks:
             return ()
         label = f"peak {kv.peak_used_blocks / kv.total_blocks:.0%}"
-        at = min(max(round(kv.peak_used_blocks / kv.total_blocks * room) - 1, 0), room - 1)
-        text = f"{label} ▲".rjust(at + 1) if at >= len(label) + 2 else f"{' ' * at}▲ {label}"
+        at = min(
+            max(round(kv.peak_used_blocks / kv.total_blocks * room) - 1, 0), room - 1
+        )
+        text = (
+            f"{label} ▲".rjust(at + 1)
+            if at >= len(label) + 2
+            else f"{' ' * at}▲ {label}"
+        )
         return (Run("  "), Run(text, "muted"))

@@ -76,7 +76,11 @@ class LatencyTable(Panel):
             cells("n", COUNT_WIDTH, "muted", right=True),
             Run("  "),
             cells("seen by", VANTAGE_WIDTH, "muted"),
-            cells(" worst" if trend < 20 else f" worst, over {self._window.label}", max(trend + 1, 0), "muted"),
+            cells(
+                " worst" if trend < 20 else f" worst, over {self._window.label}",
+                max(trend + 1, 0),
+                "muted",
+            ),
         )
 
 
@@ -100,4 +104,6 @@ def _value(quantiles: Quantiles, key: str) -> Run:
     text = format_duration(value).strip()
     if key in quantiles.weak and value is not None:
         return cells(f"{text}~", VALUE_WIDTH, "faint", right=True)
-    return cells(f"{text} ", VALUE_WIDTH, "" if value is not None else "faint", right=True)
+    return cells(
+        f"{text} ", VALUE_WIDTH, "" if value is not None else "faint", right=True
+    )

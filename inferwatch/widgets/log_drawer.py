@@ -26,7 +26,10 @@ class LogDrawer(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """A heading and the lines."""
         title = (Run("engine log", "strong"),)
-        close = (Run("g", "accent", "app.log"), Run(" closes", "muted", "app.log"))
+        close = (
+            Run("g", "accent", "screen.log"),
+            Run(" closes", "muted", "screen.log"),
+        )
         shown = self._log[-max(height - 1, 1) :] or ["nothing logged yet"]
         body = [(cells(f" {line}", width, _ink(line)),) for line in shown]
         return [ruled(title, close, width), *body]

@@ -24,14 +24,18 @@ class LostBanner(Panel):
         self._text, self._at, self._can_restart = text, at, can_restart
         self.display = bool(text)
         limit = max(self.screen.size.height // 4, 4)
-        self.styles.height = min(len(text.splitlines()) + 2, limit)
+        self.styles.height = min(len(text.splitlines()) + 1, limit)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Reason, log lines from the end, keys."""
         reason, *log = self._text.splitlines() or [""]
         head = fit(
-            (Run(" ✖ ENGINE LOST", "bad"), Run(f" at {self._at} · ", "muted"), Run(reason)),
+            (
+                Run(" ✖ ENGINE LOST", "bad bold"),
+                Run(f" at {self._at} · ", "muted"),
+                Run(reason),
+            ),
             width,
         )
         keys = (Run(" r ", "accent"), Run("restart in this session   ", "muted"))
@@ -39,5 +43,7 @@ class LostBanner(Panel):
         tail += (Run(" q ", "accent"), Run("quit", "muted"))
         room = max(height - 2, 0)
         shown = log[-room:] if room else []
-        body = [(Run("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown]
+        body = [
+            (Run("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown
+        ]
         return [head, *body, (*keys, *tail) if self._can_restart else tail]

@@ -16,11 +16,24 @@ STATES = {
     RequestState.PREFILL: ("◑", "prefill"),
     RequestState.DECODE: ("●", "decode"),
     RequestState.PREEMPTED: ("◌", "warn"),
-    RequestState.FINISHED: ("✓", "good"),
+    RequestState.FINISHED: ("✓", "muted"),
     RequestState.ABORTED: ("⊘", "muted"),
     RequestState.FAILED: ("✖", "bad"),
 }
-ID_WIDTH = 15
+RUNNING = {
+    RequestState.ARRIVED: "API",
+    RequestState.QUEUED: "queue",
+    RequestState.PREFILL: "prefill",
+    RequestState.DECODE: "decode",
+}
+"""The phase a live request is in: its time goes on."""
+PHASE_INKS = {
+    "API": "muted",
+    "queue": "waiting",
+    "prefill": "prefill",
+    "decode": "decode",
+}
+ID_WIDTH = 14
 
 
 class Cell(NamedTuple):
@@ -39,7 +52,10 @@ def _seconds(name: str, width: int = 9) -> Callable[[RequestRow, int], Run]:
         del now_ns
         value = getattr(row, name)
         return cells(
-            format_duration(value).strip(), width, "faint" if value is None else "", right=True
+            format_duration(value).strip(),
+            width,
+            "faint" if value is None else "",
+            right=True,
         )
 
     return write
@@ -48,7 +64,7 @@ def _seconds(name: str, width: int = 9) -> Callable[[RequestRow, int], Run]:
 def _state(row: RequestRow, now_ns: int) -> Run:
     del now_ns
     glyph, ink = STATES[row.state]
-    return cells(f" {glyph} {row.state.value}", 12, ink)
+    return cells(f" {glyph} {row.state.value}", 13, ink)
 
 
 def _prompt(row: RequestRow, now_ns: int) -> Run:
@@ -80,7 +96,7 @@ def _reason(row: RequestRow, now_ns: int) -> Run:
     return cells(f"  {row.reason or ''}", 10, "muted")
 
 
-STATE = Cell("state", " state", 12, 0, _state)
+STATE = Cell("state", " state", 13, 0, _state)
 CELLS: Sequence[Cell] = (
     Cell("prompt", "prompt", 7, 0, _prompt),
     Cell("output", "out", 7, 0, _output),
@@ -103,14 +119,19 @@ def short_id(row: RequestRow) -> str:
     return name
 
 
-def phases(row: RequestRow) -> list[Phase]:
-    """The intervals of a request that are known, in the order they happened."""
+def phases(row: RequestRow, now_ns: int) -> list[Phase]:
+    """The intervals of a request so far, in the order they happened."""
     api_s = None
     if row.ttft_s is not None and row.queue_s is not None and row.prefill_s is not None:
         api_s = max(row.ttft_s - row.queue_s - row.prefill_s, 0.0)
-    return [
-        ("API", api_s, "muted"),
-        ("queue", row.queue_s, "waiting"),
-        ("prefill", row.prefill_s, "prefill"),
-        ("decode", row.decode_s, "decode"),
-    ]
+    spent = {
+        "API": api_s,
+        "queue": row.queue_s,
+        "prefill": row.prefill_s,
+        "decode": row.decode_s,
+    }
+    now_in = RUNNING.get(row.state)
+    if now_in is not None and spent[now_in] is None:
+        known_s = sum(seconds for seconds in spent.values() if seconds is not None)
+        spent[now_in] = max((now_ns - row.arrived_ns) / NS_PER_S - known_s, 0.0)
+    return [(name, seconds, PHASE_INKS[name]) for name, seconds in spent.items()]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.renderables.runs import Line, Run, fit, join, ruled
-from inferwatch.renderables.waterfall import waterfall
+from inferwatch.renderables.waterfall import Phase, waterfall
 from inferwatch.widgets.panel import Panel
 from inferwatch.widgets.request_cells import STATES, phases
 
@@ -17,15 +17,17 @@ class RequestDetail(Panel):
     """Follows the request that was opened; shows the last that was known of it."""
 
     DEFAULT_CSS = """
-    RequestDetail { height: 8; display: none; background: $surface; }
+    RequestDetail { height: 7; display: none; background: $surface; }
     """
 
     _row: RequestRow | None = None
     _arrived = ""
+    _phases: Sequence[Phase] = ()
 
-    def show(self, row: RequestRow, arrived: str) -> None:
+    def show(self, row: RequestRow, arrived: str, now_ns: int) -> None:
         """Take a request and the wall time of its arrival."""
         self._row, self._arrived = row, arrived
+        self._phases = phases(row, now_ns)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -34,10 +36,16 @@ class RequestDetail(Panel):
         if self._row is None:
             return ()
         row = self._row
-        title = (Run("request ", "muted"), Run(row.external_id or row.request_id, "strong"))
-        close = (Run("esc", "accent", "screen.close"), Run(" closes", "muted", "screen.close"))
-        bar = (Run("  "), *waterfall(phases(row), max(width - 4, 1), GLYPHS))
-        rows = (_legend(row), (), *_facts(row, self._arrived))
+        title = (
+            Run("request ", "muted"),
+            Run(row.external_id or row.request_id, "strong"),
+        )
+        close = (
+            Run("esc", "accent", "screen.close"),
+            Run(" closes", "muted", "screen.close"),
+        )
+        bar = (Run("  "), *waterfall(self._phases, max(width - 4, 1), GLYPHS))
+        rows = (_legend(self._phases), (), *_facts(row, self._arrived))
         return [
             ruled(title, close, width),
             bar,
@@ -45,7 +53,7 @@ class RequestDetail(Panel):
         ]
 
 
-def _legend(row: RequestRow) -> Line:
+def _legend(spent: Sequence[Phase]) -> Line:
     return join(
         [
             (
@@ -53,7 +61,7 @@ def _legend(row: RequestRow) -> Line:
                 Run(f"{name} ", "muted"),
                 Run(format_duration(seconds)),
             )
-            for glyph, (name, seconds, ink) in zip(GLYPHS, phases(row), strict=True)
+            for glyph, (name, seconds, ink) in zip(GLYPHS, spent, strict=True)
         ],
         "   ",
     )
@@ -61,9 +69,15 @@ def _legend(row: RequestRow) -> Line:
 
 def _facts(row: RequestRow, arrived: str) -> list[Line]:
     glyph, ink = STATES[row.state]
-    state = (Run(f"{glyph} {row.state.value}", ink), Run(f" {row.reason or ''}", "muted"))
+    state = (
+        Run(f"{glyph} {row.state.value}", ink),
+        Run(f" {row.reason or ''}", "muted"),
+    )
     return [
-        join((state, _fact("arrived", arrived), _fact("internal id", row.request_id)), "   "),
+        join(
+            (state, _fact("arrived", arrived), _fact("internal id", row.request_id)),
+            "   ",
+        ),
         join(
             (
                 _fact("prompt", f"{format_count(row.prompt_tokens).strip()} tokens"),

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -13,7 +15,14 @@ from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.renderables.runs import Line, Run, cells
 from inferwatch.renderables.waterfall import waterfall
 from inferwatch.widgets.panel import Panel
-from inferwatch.widgets.request_cells import CELLS, ID_WIDTH, STATE, Cell, phases, short_id
+from inferwatch.widgets.request_cells import (
+    CELLS,
+    ID_WIDTH,
+    STATE,
+    Cell,
+    phases,
+    short_id,
+)
 from inferwatch.widgets.request_order import Order
 
 WHEEL_ROWS = 3
@@ -77,14 +86,20 @@ class RequestTable(Panel, can_focus=True):
         shown = [cell for cell in CELLS if width >= cell.from_width]
         spare = width - STATE.width - sum(cell.width for cell in shown) - 1
         sizes = _stretch(spare)
-        longest = max((_length(row) for row in self._rows), default=0.0)
         rows = self._rows[self._top : self._top + max(height - 1, 0)]
+        longest = max((self._length(row) for row in rows), default=0.0)
         body = [self._row(row, shown, sizes, longest) for row in rows]
         return [self._head(shown, sizes), *body]
 
     def _head(self, shown: Sequence[Cell], sizes: tuple[int, int]) -> Line:
         titles = [self._title(cell, cell.title, cell.width) for cell in (STATE, *shown)]
-        arrived = Cell("arrived", "id, newest" if sizes[0] < 20 else "id, by arrival", 0, 0, STATE.write)
+        arrived = Cell(
+            "arrived",
+            "id, newest" if sizes[0] < 20 else "id, by arrival",
+            0,
+            0,
+            STATE.write,
+        )
         middle = self._title(arrived, arrived.title, sizes[0], left=True)
         bar = cells(" phases" if sizes[1] else "", sizes[1], "muted")
         return (titles[0], middle, *titles[1:], bar)
@@ -94,25 +109,46 @@ class RequestTable(Panel, can_focus=True):
         arrow = ("↓" if self._order.descending else "↑") if chosen else ""
         left = left or cell is STATE
         text = f"{text.rstrip()}{arrow}" if left else f"{arrow}{text}"
-        run = cells(text, width, "accent" if chosen else "muted", right=not left and not text.startswith("  "))
+        run = cells(
+            text,
+            width,
+            "accent" if chosen else "muted",
+            right=not left and not text.startswith("  "),
+        )
         return run._replace(action=f"sort('{cell.key}')")
 
     def _row(
-        self, row: RequestRow, shown: Sequence[Cell], sizes: tuple[int, int], longest: float
+        self,
+        row: RequestRow,
+        shown: Sequence[Cell],
+        sizes: tuple[int, int],
+        longest: float,
     ) -> Line:
-        name = cells(short_id(row), max(sizes[0] - 1, 0), "" if row.state.live else "muted")
+        name = cells(
+            short_id(row), max(sizes[0] - 1, 0), "" if row.state.live else "muted"
+        )
         written = [cell.write(row, self._now_ns) for cell in shown]
         line = (STATE.write(row, self._now_ns), name, Run(" "), *written)
         if sizes[1]:
-            room = round((sizes[1] - 1) * _length(row) / longest) if longest else 0
-            line = (*line, Run(" "), *waterfall(phases(row), max(room, 1)))
+            room = round((sizes[1] - 1) * self._length(row) / longest) if longest else 0
+            line = (
+                *line,
+                Run(" "),
+                *waterfall(phases(row, self._now_ns), max(room, 1)),
+            )
         return line
+
+    def _length(self, row: RequestRow) -> float:
+        return sum(seconds or 0.0 for _, seconds, _ in phases(row, self._now_ns))
 
     def render_line(self, y: int) -> Strip:
         """A row; the one under the cursor stands out."""
         strip = super().render_line(y)
         if y and self._rows and self._top + y - 1 == self.cursor:
-            return strip.apply_style(self.get_component_rich_style("ink--chosen", partial=True))
+            chosen = self.get_component_rich_style("ink--chosen", partial=True)
+            return Strip(
+                [Segment(part.text, (part.style or Style()) + chosen) for part in strip]
+            )
         return strip
 
     def _follow(self, index: int) -> None:
@@ -165,11 +201,7 @@ class RequestTable(Panel, can_focus=True):
 
 def _stretch(spare: int) -> tuple[int, int]:
     """What is left: for the id, and from there on for the phases."""
-    if spare < ID_WIDTH + 10:
+    if spare < ID_WIDTH + 8:
         return max(spare, 8), 0
-    name = min(ID_WIDTH + max(spare - ID_WIDTH - 16, 0) // 3, 40)
+    name = min(ID_WIDTH + max(spare - ID_WIDTH - 16, 0) // 3, 30)
     return name, spare - name
-
-
-def _length(row: RequestRow) -> float:
-    return sum(seconds or 0.0 for _, seconds, _ in phases(row))

@@ -4,12 +4,21 @@ from collections.abc import Sequence
 
 from collectors.readings import Note, NoteKind
 from inferwatch.formatting import format_duration
-from inferwatch.renderables.runs import Line, Run, cells, fit, spread
+from inferwatch.renderables.runs import Line, Run, cells, fit, ruled, spread
 from inferwatch.widgets.panel import Panel
 
 NS_PER_S = 1_000_000_000
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 STAGE_WIDTH = 58
+AHEAD = (
+    "process up",
+    "plug-in in API server",
+    "plug-in in EngineCore",
+    "weights and KV done",
+    "health 200",
+    "first load",
+)
+"""What an engine goes through, as the launcher calls it; it may tell of others too."""
 
 
 class StageList(Panel):
@@ -33,33 +42,45 @@ class StageList(Panel):
         """Stages in the middle, log lines below."""
         stages = self._stages()
         indent = " " * max((width - STAGE_WIDTH) // 2, 1)
-        room = max(height - len(stages) - 5, 0)
-        top = max((room - min(room, 12)) // 3, 1)
+        log_rows = min(len(self._log) + 2, max(height - len(stages) - 4, 0))
+        top = max((height - log_rows - len(stages) - 3) // 2, 0)
         lines: list[Line] = [()] * top
-        title = Run("starting the engine", "strong")
-        lines += [(Run(indent), title), ()]
+        lines += [(Run(indent), Run("starting the engine", "strong")), ()]
         lines += [(Run(indent), *fit(stage, STAGE_WIDTH)) for stage in stages]
-        left = height - len(lines) - 2
-        if left > 0 and self._log:
-            shown = self._log[-min(left, 12) :]
-            rule = "─ engine log " + "─" * max(width - 13, 0)
-            lines += [(), (Run(rule, "rule"),)]
-            lines += [(cells(f" {line}", width, "faint"),) for line in shown]
-        return lines
+        lines += [()] * (height - log_rows - len(lines))
+        return [*lines, *self._log_lines(width, log_rows)]
+
+    def _log_lines(self, width: int, rows: int) -> list[Line]:
+        if rows < 2:
+            return []
+        shown = self._log[-(rows - 1) :]
+        head = ruled((Run("engine log", "muted"),), (), width)
+        return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
 
     def _stages(self) -> list[Line]:
-        began_ns = self._notes[0].t_ns if self._notes else 0
-        done = []
-        before_ns = 0 if not self._notes else min(began_ns, self._began(began_ns))
-        for note in self._notes:
-            if note.kind is NoteKind.STAGE:
-                done.append(_done(note.text, note.t_ns - before_ns, note.t_ns))
-                before_ns = note.t_ns
+        """What was reached, what is being worked at, what is still ahead."""
+        reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
+        edges = [0 if not self._restarted else self._notes[0].t_ns]
+        edges += [note.t_ns for note in reached]
+        done = [
+            _stage("✓", "good", note.text, (note.t_ns - before_ns, note.t_ns))
+            for note, before_ns in zip(reached, edges, strict=False)
+        ]
         spin = SPINNER[self._now_ns // (NS_PER_S // 2) % len(SPINNER)]
-        return [*done, _running(spin, self._now_ns - before_ns, self._now_ns)]
+        text, *ahead = _ahead(reached)
+        running_ns = self._now_ns - edges[-1]
+        running = _stage(spin, "accent", f"{text} …", (running_ns, self._now_ns))
+        return [*done, running, *((Run(f"· {each}", "faint"),) for each in ahead)]
 
-    def _began(self, first_ns: int) -> int:
-        return 0 if self._notes[0].kind is NoteKind.STAGE else first_ns
+    @property
+    def _restarted(self) -> bool:
+        return bool(self._notes) and self._notes[0].kind is NoteKind.RESTARTED
+
+
+def _ahead(reached: Sequence[Note]) -> Sequence[str]:
+    """The stages that follow the last one reached."""
+    last = reached[-1].text if reached else ""
+    return AHEAD[AHEAD.index(last) + 1 :] if last in AHEAD else AHEAD
 
 
 def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
@@ -70,18 +91,7 @@ def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
     return notes
 
 
-def _done(text: str, took_ns: int, at_ns: int) -> Line:
-    times = _times(took_ns, at_ns)
-    return spread((Run("✓ ", "good"), Run(text)), times, STAGE_WIDTH)
-
-
-def _running(spin: str, took_ns: int, at_ns: int) -> Line:
-    times = _times(took_ns, at_ns)
-    return spread((Run(f"{spin} ", "accent"), Run("working …", "muted")), times, STAGE_WIDTH)
-
-
-def _times(took_ns: int, at_ns: int) -> Line:
-    return (
-        Run(format_duration(max(took_ns, 0) / NS_PER_S).rjust(9)),
-        Run(f"{at_ns / NS_PER_S:7.1f} s", "faint"),
-    )
+def _stage(glyph: str, ink: str, text: str, times_ns: tuple[int, int]) -> Line:
+    took, at = (format_duration(max(ns, 0) / NS_PER_S) for ns in times_ns)
+    times = (Run(f"{took}  "), Run(at, "faint"))
+    return spread((Run(f"{glyph} ", ink), Run(text)), times, STAGE_WIDTH)

@@ -36,6 +36,6 @@ class TabLine(Panel):
         return (Run(f" {key} ", "accent", action), Run(f"{title} ", "muted", action))
 
     def _chip(self, window: Window) -> Line:
-        action = f"app.choose_window('{window.name}')"
+        action = f"screen.choose_window('{window.name}')"
         ink = "chip" if window is self._window else "muted"
         return (Run(f" {window.label} ", ink, action),)

@@ -28,24 +28,30 @@ class TimeAxisLine(Panel):
         del height
         if self._axis is None:
             return ()
+        cursor = self._cursor(width)
         text = list(" " * width)
         span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
         for part in (0.0, 0.25, 0.5, 0.75, 1.0):
             label = _ago(span_s * (1 - part))
             at = MARGIN + round(part * (self._axis.columns - 1))
             start = max(min(at - len(label) // 2, width - len(label)), 0)
-            text[start : start + len(label)] = label
-        return (self._with_cursor("".join(text)),)
+            span = range(start - 1, start + len(label) + 1)
+            if cursor is None or not set(span) & set(cursor[0]):
+                text[start : start + len(label)] = label
+        if cursor is None:
+            return ((Run("".join(text), "muted"),),)
+        (span, label), plain = cursor, "".join(text)
+        before, after = plain[: span.start], plain[span.stop :]
+        return ((Run(before, "muted"), Run(label, "accent"), Run(after, "muted")),)
 
-    def _with_cursor(self, text: str) -> Line:
+    def _cursor(self, width: int) -> tuple[range, str] | None:
+        """Where the cursor's own label goes, and it."""
         if self._marked is None:
-            return (Run(text, "muted"),)
-        label = f"▲ {self._label}"
-        at = MARGIN + self._marked
-        if at + len(label) > len(text):
-            label, at = f"{self._label} ▲", at - len(self._label) - 1
-        before, after = text[: max(at - 1, 0)], text[at + len(label) + 1 :]
-        return (Run(before, "muted"), Run(f" {label} ", "accent"), Run(after, "muted"))
+            return None
+        label, start = f"▲ {self._label}", MARGIN + self._marked
+        if start + len(label) > width:
+            label, start = f"{self._label} ▲", start - len(self._label) - 1
+        return range(start, start + len(label)), label
 
 
 def _ago(seconds: float) -> str:

@@ -74,7 +74,7 @@ class TimeChart(Inked, PlotextPlot):
     def head(self, snapshot: Snapshot, index: int | None) -> None:
         """Head the chart with its values in a bin, which are its legend too."""
         legend = [_entry(series, snapshot, index) for series in self._plan.series]
-        title = (Run(self._plan.title, "strong"),)
+        title = (Run(self._plan.title, "strong"), Run(f" {self._plan.note}", "muted"))
         heading = ruled(title, join(legend, "  "), self.size.width)
         if heading != self._heading:
             self._heading = heading
@@ -122,8 +122,8 @@ class TimeChart(Inked, PlotextPlot):
         plot.clear_figure()
         plot.theme("clear")
         plot._set_size(width, height)  # noqa: SLF001 - plotsize stops at 80 columns
-        plot.xaxes(False, False)
-        plot.yaxes(True, False)
+        plot.xaxes(lower=False, upper=False)
+        plot.yaxes(left=True, right=False)
         plot.xticks([])
         plot.ticks_color(FRAME)
         plot.xlim(0, max(width - MARGIN, 2) - 1)
@@ -133,13 +133,17 @@ class TimeChart(Inked, PlotextPlot):
 
     def _draw_layers(self, rows: int) -> None:
         tops = self._plan.tops(self._columns)
-        ceiling = self._full or self._ceiling.over(max(map(max, filter(None, tops)), default=0))
+        ceiling = self._full or self._ceiling.over(
+            max(map(max, filter(None, tops)), default=0)
+        )
         self.plt.yticks(*_ticks(ceiling, rows, self._plan.unit))
         textures = [series.texture for series in self._plan.series]
         cells = [
             cell
             for column, edges in enumerate(tops)
-            for cell in stack([edge / ceiling * rows for edge in edges], textures, column, rows)
+            for cell in stack(
+                [edge / ceiling * rows for edge in edges], textures, column, rows
+            )
         ]
         self.plt.scatter(
             [cell.column for cell in cells],
@@ -185,7 +189,8 @@ def _entry(series: Series, snapshot: Snapshot, index: int | None) -> Line:
 
 def _ticks(ceiling: float, rows: int, unit: str) -> tuple[list[float], list[str]]:
     """Zero and the top; the middle where there is room."""
-    shares = (0.0, 0.5, 1.0) if rows >= 4 else (0.0, 1.0)
+    whole = bool(unit) or ceiling % 2 == 0
+    shares = (0.0, 0.5, 1.0) if rows >= 4 and whole else (0.0, 1.0)
     where = [min(float(int(share * rows)), rows - 1.0) for share in shares]
     labels = [tick_text(share * ceiling, unit) for share in shares]
     return where, [label.rjust(MARGIN - 2) + " " for label in labels]

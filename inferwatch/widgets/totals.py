@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from inferwatch.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.renderables.runs import Line, Run, fit, join, ruled, width_of
 from inferwatch.widgets.panel import Panel
 
 Fact = tuple[str, str, str]
 """Label, value, ink of the label."""
+
+ROOMY = 100
 
 
 class Totals(Panel):
@@ -26,11 +28,17 @@ class Totals(Panel):
         del height
         right = (Run(self._aside, "muted"),) if self._aside else ()
         head = ruled((Run(self._title, "strong"),), right, width)
-        return [head, *(fit((Run("  "), *_facts(row)), width) for row in self._rows)]
+        gap = "   " if width >= ROOMY else "  "
+        return [head, *(_row(row, gap, width) for row in self._rows)]
 
 
-def _facts(row: Sequence[Fact]) -> Line:
-    return join(
-        [(Run(f"{label} ", ink or "muted"), Run(value)) for label, value, ink in row],
-        "   ",
-    )
+def _row(row: Sequence[Fact], gap: str, width: int) -> Line:
+    """As many whole facts as fit: half a number would be a wrong one."""
+    facts = [
+        (Run(f"{label} ", ink or "muted"), Run(value)) for label, value, ink in row
+    ]
+    for count in range(len(facts), 1, -1):
+        line = (Run("  "), *join(facts[:count], gap))
+        if width_of(line) <= width:
+            return line
+    return fit((Run("  "), *join(facts[:1])), width)

@@ -38,10 +38,8 @@ class VerdictLine(Panel):
             return ()
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.sentence.partition("\n")[0]
-        word = Run(f" {glyph} {self._verdict.health.value.upper()} ", ink)
-        return (
-            spread((word, Run(f" {first_line}")), self._aside(), width),
-        )
+        word = Run(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
+        return (spread((word, Run(f" {first_line}")), self._aside(), width),)
 
     def _aside(self) -> Line:
         if self._frozen_at is not None:
