@@ -15,6 +15,7 @@ STREAMS = {
     "two spaces": (b"data:  one\n\n", [" one"]),
     "comments": (b": ping\n\ndata: one\n: in between\n\n: bye\n\n", ["one"]),
     "data over lines": (b"data: one\ndata: more\n\n", ["one\nmore"]),
+    "data over CRLF lines": (b"data: one\r\ndata: more\r\n\r\n", ["one\nmore"]),
     "other fields": (b"id: 7\nretry: 10\ndata: one\nweird\n\n", ["one"]),
     "no data": (b"event: ping\n\ndata: one\n\n", ["one"]),
     "a colon in it": (b'data: {"a": "b: c"}\n\n', ['{"a": "b: c"}']),
