@@ -2,7 +2,8 @@
 
 Front end and engine are separate streams, so nothing depends on which of the two is
 heard first. A duration is counted at the moment it ended, and only when both of its
-ends were seen.
+ends were seen. A request that a stop string ends is finished for the front end, which
+then aborts it in the engine: it has an E2EL and no TPOT.
 """
 
 from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage

@@ -42,12 +42,13 @@ class Outcomes:
         if request.counted_as is state:
             return
         if request.counted_as is not None:
-            self._count(request.counted_as, request.counted_ns, -1)
             t_ns = request.counted_ns
-        request.counted_as, request.counted_ns = state, t_ns
-        self._count(state, t_ns, 1)
-        if state is RequestState.FAILED:
-            self._is_news(client_id(request.external_id or request.request_id or ""))
+            self._count(request.counted_as, t_ns, -1)
+            request.counted_as = None
+        name = client_id(request.external_id or request.request_id or "")
+        if state is not RequestState.FAILED or self._is_news(name):
+            request.counted_as, request.counted_ns = state, t_ns
+            self._count(state, t_ns, 1)
 
     def client_failed(self, record: RequestRecord, t_ns: int) -> None:
         """A client's request failed; the engine may have told of it already."""

@@ -86,7 +86,7 @@ class Request:
             if told is not None:
                 setattr(self, name, told)
         if event.output_tokens is not None:
-            self.reported_tokens = event.output_tokens
+            self.reported_tokens = max(self.reported_tokens or 0, event.output_tokens)
         self.preemptions = max(self.preemptions, event.preemptions or 0)
         self.reason = event.reason or self.reason
         self.row = None

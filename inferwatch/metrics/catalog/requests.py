@@ -37,7 +37,7 @@ REQUESTS = (
             "Internal id",
             TEXT,
             NEITHER,
-            "vLLM's own id of the request.",
+            "The engine's own id of the request.",
             "any event",
         ),
     ),

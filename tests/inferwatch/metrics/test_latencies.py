@@ -69,7 +69,11 @@ def test_rows_tell_who_measured(see: See) -> None:
     }
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=40,
+)
 @given(data=st.data())
 def test_it_does_not_matter_which_stream_is_heard_first(
     data: st.DataObject, make_life: Make
@@ -298,6 +302,30 @@ def test_a_prompt_found_in_the_cache_has_a_first_token(
     ]
 
     assert values(see(readings))["prefill_s"] == (1, 8)
+
+
+def test_scheduling_without_arrival_has_no_queue_time(
+    see: See, make_life: Make
+) -> None:
+    _, engine = make_life(100, ordinal=0)
+
+    seen = values(see(engine[1:]))
+
+    assert seen["queue_s"] == (0, None)
+    assert seen["prefill_s"] == (1, 7)
+
+
+def test_a_stop_string_finishes_what_the_engine_aborts(
+    see: See, make_life: Make
+) -> None:
+    front, _ = make_life(100, ordinal=0)
+    _, engine = make_life(100, ordinal=0, reason="abort")
+
+    for readings in ([*front, *engine], [*engine, *front]):
+        snapshot = see(readings)
+        assert (snapshot.flow.finished, snapshot.flow.aborted) == (1, 0)
+        assert values(snapshot)["e2el_s"] == (1, 31)
+        assert values(snapshot)["tpot_s"] == (0, None)
 
 
 def test_a_token_without_scheduling_has_no_prefill_time(

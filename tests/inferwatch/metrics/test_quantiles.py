@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,6 +88,22 @@ def test_forgetting_old_rows_forgets_nothing_of_the_session(
         assert held.quantiles(now_ns, Window.FIVE_MINUTES) == observed(inside)
         assert held.quantiles(now_ns, Window.SESSION).n == len(values)
         assert len(held._rows._flat) < 3 * len(samples)
+
+
+def test_many_at_once_are_as_good_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "LEAST_ROWS", 16)
+    times = np.arange(0, 400 * S, S)
+    held = Samples()
+
+    for part in np.split(times, 10):
+        held.add_many(part, part % 7_000)
+
+    one_by_one = filled([(int(t), int(t) % 7_000, 1) for t in times])
+    for window in Window:
+        assert held.quantiles(399 * S, window) == one_by_one.quantiles(399 * S, window)
+    assert len(held._rows._flat) < 3 * 400
 
 
 def test_a_window_leaves_out_its_first_moment_and_holds_its_last() -> None:

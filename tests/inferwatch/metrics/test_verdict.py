@@ -294,6 +294,16 @@ def test_totals_know_the_queue_that_steps_have_not_told(see: See) -> None:
     assert snapshot.flow.kv_usage == 0.4
 
 
+def test_totals_may_know_blocks_alone(see: See, make_step: Make) -> None:
+    step = make_step(900, {0: 1}, kv_used_blocks=9, kv_cached_blocks=1)
+    same = Totals(source=ENGINE, t_ns=1_000 * MS, kv_used_blocks=9)
+    fewer = Totals(source=ENGINE, t_ns=1_000 * MS, kv_used_blocks=3)
+
+    assert see([info(), step, same]).kv.cached_blocks == 1
+    assert see([info(), step, fewer]).kv.used_blocks == 3
+    assert see([info(), step, fewer]).kv.cached_blocks is None
+
+
 def test_a_step_is_newer_than_the_totals_before_it(see: See, make_step: Make) -> None:
     totals = Totals(source=ENGINE, t_ns=1_000 * MS, running=2, waiting=5)
 

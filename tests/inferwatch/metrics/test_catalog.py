@@ -1,0 +1,63 @@
+"""Nothing is shown that the catalog does not explain."""
+
+from dataclasses import fields
+
+import pytest
+
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.latencies import VANTAGES
+from inferwatch.metrics.snapshot import (
+    ClientView,
+    Cost,
+    Flow,
+    KvState,
+    RequestRow,
+    StepTotals,
+    Timeline,
+)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "part"),
+    [
+        ("flow", Flow),
+        ("steps", StepTotals),
+        ("kv", KvState),
+        ("timeline", Timeline),
+        ("request", RequestRow),
+        ("client", ClientView),
+        ("cost", Cost),
+    ],
+)
+def test_every_field_is_explained(prefix: str, part: type) -> None:
+    names = {f"{prefix}.{field.name}" for field in fields(part)}
+
+    assert names <= CATALOG.keys()
+
+
+def test_nothing_is_explained_that_is_not_there() -> None:
+    parts = {
+        "flow": Flow,
+        "steps": StepTotals,
+        "kv": KvState,
+        "timeline": Timeline,
+        "request": RequestRow,
+        "cost": Cost,
+    }
+    known = {f"{p}.{f.name}" for p, part in parts.items() for f in fields(part)}
+    known |= {key for key in CATALOG if key.startswith("client.")}
+
+    assert CATALOG.keys() - known == {*VANTAGES, "decode_s"}
+
+
+def test_the_latency_table_and_the_catalog_agree_on_who_measures() -> None:
+    for metric, vantage in VANTAGES.items():
+        assert CATALOG[metric].vantage is vantage
+
+
+@pytest.mark.parametrize("metric", CATALOG.values(), ids=CATALOG.keys())
+def test_a_definition_is_one_sentence(metric: object) -> None:
+    definition = getattr(metric, "definition", "")
+
+    assert definition.endswith(".")
+    assert definition[0].isupper()
