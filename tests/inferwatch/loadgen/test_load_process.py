@@ -96,7 +96,7 @@ async def test_stamps_are_never_before_the_truth_and_close_to_it(
         )
     ]
     assert min(lags) >= 0
-    assert median(lags) < 50 * MS
+    assert median(lags) < 200 * MS
 
 
 async def test_a_record_is_in_order_of_time(truth_url: str, run_plan: RunPlan) -> None:
