@@ -73,6 +73,8 @@ class InferwatchApp(App[None]):
         """Stages while the engine starts; back to where we were when it is up."""
         starting = self.feed.state is FeedState.STARTING
         known = self.current_mode in SCREENS
+        if starting:
+            self.view.frozen = None
         if not known or starting != (self.current_mode == STARTING):
             self.action_look_at(STARTING if starting else self._mode_before)
 

@@ -19,9 +19,14 @@ Line = tuple[Run, ...]
 """What stands in one row."""
 
 
+def cells_of(text: str) -> int:
+    """Terminal cells a text takes; nearly all of ours is plain."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def width_of(line: Iterable[Run]) -> int:
     """Terminal cells a line takes."""
-    return sum(cell_len(run.text) for run in line)
+    return sum(cells_of(run.text) for run in line)
 
 
 def fit(line: Sequence[Run], width: int) -> Line:
@@ -31,7 +36,7 @@ def fit(line: Sequence[Run], width: int) -> Line:
     kept: list[Run] = []
     room = width - 1
     for run in line:
-        size = cell_len(run.text)
+        size = cells_of(run.text)
         if size > room:
             kept += [
                 run._replace(text=set_cell_size(run.text, room)),
@@ -74,9 +79,9 @@ def ruled(title: Sequence[Run], right: Sequence[Run], width: int) -> Line:
 
 def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> Run:
     """A cell of a table: exactly so wide, cut where it must be."""
-    if cell_len(text) > width:
+    if cells_of(text) > width:
         text = set_cell_size(text, max(width - 1, 0)) + "…"
-    pad = " " * (width - cell_len(text))
+    pad = " " * (width - cells_of(text))
     return Run(pad + text if right else text + pad, ink)
 
 

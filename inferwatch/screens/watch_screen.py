@@ -1,22 +1,19 @@
 """A screen over a running session: verdict, a body, the moment under the cursor."""
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from textual import on
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.readings import NoteKind
 from inferwatch.feed import FeedState
 from inferwatch.messages import LookAgain
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.renderables.axis import TimeAxis, shared_axis
 from inferwatch.renderables.runs import Line, Run
 from inferwatch.screens.charts import span_of
-from inferwatch.screens.keys import MOMENT_BINDINGS, TABS
-from inferwatch.screens.session_screen import SessionScreen
+from inferwatch.screens.keys import TABS
+from inferwatch.screens.moment_screen import MomentScreen
 from inferwatch.widgets.host_line import HostLine
 from inferwatch.widgets.lost_banner import LostBanner
 from inferwatch.widgets.readout_line import ReadoutLine
@@ -30,11 +27,10 @@ SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""
 
 
-class WatchScreen(SessionScreen):
-    """Adds what a frozen view and the shared time cursor need."""
+class WatchScreen(MomentScreen):
+    """Everything it shows is of one moment: the present, or the frozen one."""
 
     NAME = ""
-    BINDINGS: ClassVar[list[BindingType]] = MOMENT_BINDINGS
 
     def compose_body(self) -> Iterable[Widget]:
         """Verdict on top, the moment below, the screen's own part between."""
@@ -74,9 +70,9 @@ class WatchScreen(SessionScreen):
         self.query_one(HostLine).show(shown)
         self._show_loss(now)
         self.show_panels(shown)
-        self._show_moment(shown)
         if charts:
             self._show_charts(shown)
+        self._show_moment(shown)
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""
@@ -97,7 +93,6 @@ class WatchScreen(SessionScreen):
         for chart in self.query(TimeChart):
             if chart.display:
                 chart.show(shown, axis)
-        self._show_moment(shown)
 
     def _show_moment(self, shown: Snapshot) -> None:
         cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
@@ -109,55 +104,6 @@ class WatchScreen(SessionScreen):
             chart.mark(cursor_ns)
         for line in self.query(TimeAxisLine):
             line.show(self.axis(shown), cursor_ns, clock)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A frozen view has one window; a cursor at now need not go there."""
-        if action in {"window", "choose_window"}:
-            return self.view.frozen is None
-        if action == "now":
-            return self.view.cursor_ns is not None
-        return super().check_action(action, parameters)
-
-    def action_window(self) -> None:
-        """The next window."""
-        self.view.next_window()
-        self.post_message(LookAgain())
-
-    def action_choose_window(self, name: str) -> None:
-        """A window by its name."""
-        self.view.window = Window[name]
-        self.post_message(LookAgain())
-
-    def action_move(self, bins: int) -> None:
-        """Move the time cursor."""
-        shown = self._present
-        self.view.move(bins, shown.timeline, shown.now_ns)
-        self.post_message(LookAgain())
-
-    def action_now(self) -> None:
-        """Let the time cursor go with time again."""
-        self.view.cursor_ns = None
-        self.post_message(LookAgain())
-
-    def action_freeze(self) -> None:
-        """Hold the view still, or let it go on."""
-        if self.view.frozen is None:
-            self.view.frozen = self.feed.snapshot(self.view.window)
-        else:
-            self.view.frozen = None
-        self.post_message(LookAgain())
-
-    @on(TimeChart.Clicked)
-    def _point(self, message: TimeChart.Clicked) -> None:
-        shown = self._present
-        self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
-        self.post_message(LookAgain())
-
-    @property
-    def _present(self) -> Snapshot:
-        """What is shown, as of now."""
-        fresh = self.feed.snapshot
-        return self.view.frozen or fresh(self.view.window, requests=False)
 
     def _show_loss(self, now: Snapshot) -> None:
         lost = [note for note in now.notes if note.kind is NoteKind.LOST]

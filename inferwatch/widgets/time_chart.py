@@ -58,6 +58,11 @@ class TimeChart(Inked, PlotextPlot):
         self._plan = plan
         self._ceiling = Ceiling(plan.least)
         self._columns: list[Columns] = []
+        self.plt.theme("clear")
+        self.plt.xaxes(lower=False, upper=False)
+        self.plt.yaxes(left=True, right=False)
+        self.plt.xticks([])
+        self.plt.ticks_color(FRAME)
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
         """Take new values; draws only when a column changed."""
@@ -119,13 +124,8 @@ class TimeChart(Inked, PlotextPlot):
     def _build(self, width: int, height: int) -> list[str]:
         """Let plotext draw; the rows from the top."""
         plot = self.plt
-        plot.clear_figure()
-        plot.theme("clear")
+        plot.clear_data()
         plot._set_size(width, height)  # noqa: SLF001 - plotsize stops at 80 columns
-        plot.xaxes(lower=False, upper=False)
-        plot.yaxes(left=True, right=False)
-        plot.xticks([])
-        plot.ticks_color(FRAME)
         plot.xlim(0, max(width - MARGIN, 2) - 1)
         plot.ylim(0, max(height, 2) - 1)
         self._draw_layers(height)
