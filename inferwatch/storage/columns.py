@@ -50,10 +50,8 @@ class Columns:
 
 def _restorer(annotation: object) -> Callable[[Any], object] | None:
     """SQLite knows neither enums nor booleans."""
-    for option in get_args(annotation) or (annotation,):
-        if isinstance(option, type) and option is not NoneType:
-            return option if option is bool or issubclass(option, Enum) else None
-    return None
+    (kind,) = {*(get_args(annotation) or (annotation,))} - {NoneType}
+    return kind if kind is bool or issubclass(kind, Enum) else None
 
 
 def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT") -> str:

@@ -21,7 +21,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = _connect(path, "rwc")
-        with _closed_on_failure(connection):
+        with closed_on_failure(connection):
             schema_version(connection, path)  # before the first write to the file
             # Before the first table, or deleting sessions could never shrink the file.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -42,7 +42,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         raise StorageError(f"Nothing is recorded in {path} yet: try `inferwatch demo`")
     with _explained(path):
         connection = _connect(path, "ro")
-        with _closed_on_failure(connection):
+        with closed_on_failure(connection):
             if schema_version(connection, path) == SCHEMA_VERSION:
                 return connection
     connection.close()
@@ -53,6 +53,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def close_after_writing(connection: sqlite3.Connection) -> None:
     """Leave one plain file, if nobody else has it open; else the last one will."""
     with suppress(sqlite3.OperationalError):
+        connection.execute("PRAGMA busy_timeout = 100")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
@@ -70,7 +71,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def _closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
+def closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
+    """For as long as nobody else would close it."""
     try:
         yield
     except BaseException:

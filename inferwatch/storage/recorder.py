@@ -9,7 +9,7 @@ from collectors.clock import SessionClock
 from collectors.readings import AnyReading
 from inferwatch.storage.inbox import CAPACITY, Inbox
 from inferwatch.storage.location import free_floor_bytes
-from inferwatch.storage.session_log import SessionLog
+from inferwatch.storage.recorded_session import About
 from inferwatch.storage.writer import Writer
 
 
@@ -55,9 +55,9 @@ class Recorder:
     ) -> Self:
         """Begin a session in that file; what is wrong with it shows in ``health``."""
         inbox = Inbox(capacity)
-        log = SessionLog(clock=clock or SessionClock(), name=name, command=command)
+        about = About(clock=clock or SessionClock(), name=name, command=command)
         floor_bytes = free_floor_bytes() if floor_bytes is None else floor_bytes
-        writer = Writer(path, log, inbox, floor_bytes)
+        writer = Writer(path, about, inbox, floor_bytes)
         writer.turn()  # here, so that the session has its id at once
         recorder = cls(path, writer, inbox)
         recorder._thread.start()
@@ -67,7 +67,7 @@ class Recorder:
     def session_id(self) -> str:
         """What people type to mean this session; empty until the file lets us begin."""
         session = self._writer.session
-        return "" if session is None else f"s{session}"
+        return "" if session is None else f"s{session.number}"
 
     @property
     def health(self) -> RecorderHealth:

@@ -1,0 +1,161 @@
+"""The recorder writes one plain file, ends its session and never blocks."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
+from collectors.readings import Endpoint, EngineInfo, Note, NoteKind, Tick
+from inferwatch.storage.inbox import Inbox
+from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.sessions import SessionState, find, list_sessions
+
+Record = Callable[..., Recorder]
+Eventually = Callable[[Callable[[], object]], None]
+
+
+def ask(path: Path, query: str) -> list[Any]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def test_a_closed_record_is_one_plain_file(record: Record, path: Path) -> None:
+    recorder = record()
+    recorder.put(1, Tick(t_ns=1))
+    recorder.close()
+
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert ask(path, "PRAGMA journal_mode") == [("delete",)]
+    assert ask(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_reading_is_in_the_file_while_the_session_lasts(
+    record: Record, path: Path, eventually: Eventually
+) -> None:
+    recorder = record()
+
+    recorder.put(1, Tick(t_ns=5))
+
+    eventually(lambda: ask(path, "SELECT t_ns FROM ticks") == [(5,)])
+    eventually(lambda: recorder.health.written == 1)
+    assert recorder.health.file_bytes > 0
+
+
+def test_closing_twice_is_harmless(record: Record, path: Path) -> None:
+    recorder = record()
+
+    recorder.close("the end")
+    recorder.close("again")
+
+    assert find(path, "last").reason == "the end"
+
+
+def test_what_comes_after_the_end_is_counted(record: Record) -> None:
+    recorder = record()
+    recorder.close()
+
+    recorder.put(1, Tick(t_ns=1))
+
+    assert recorder.health.unrecorded == 1
+
+
+def test_a_full_inbox_refuses_and_counts() -> None:
+    inbox = Inbox(capacity=2)
+
+    for ordinal in range(5):
+        inbox.put((ordinal, Tick(t_ns=ordinal)))
+
+    assert [ordinal for ordinal, _ in inbox.take(9)] == [0, 1]
+    assert inbox.refused == 3
+
+
+def test_the_session_knows_what_was_recorded(
+    record: Record, path: Path, traffic: Any
+) -> None:
+    readings = [*traffic.start(), *traffic.run(10)]
+    clock = SessionClock(monotonic_ns() - 60 * NS_PER_S)
+    recorder = record(clock=clock, name="evening", command="demo")
+    for numbered in enumerate(readings, 1):
+        recorder.put(*numbered)
+    recorder.close("asked to stop")
+
+    row = find(path, "evening")
+
+    kinds = [type(reading).__name__ for reading in readings]
+    assert (row.id, row.command, row.model) == ("s1", "demo", "tiny")
+    assert (row.state, row.reason) == (SessionState.COMPLETE, "asked to stop")
+    assert (row.readings, row.steps) == (len(readings), kinds.count("Step"))
+    assert row.requests == len(
+        {r.request_id for r in readings if hasattr(r, "request_id")}
+    )
+    assert row.unrecorded == 0
+    assert 60 < row.duration_s < 120
+    assert row.ended_ns == row.started_ns + row.duration_ns
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        EngineInfo(t_ns=1, pid=1, model="m", vllm_version="0"),
+        Endpoint(t_ns=1, pid=1, model="m"),
+    ],
+    ids=["engine", "endpoint"],
+)
+def test_the_model_is_known_from_whoever_names_it(
+    record: Record, path: Path, reading: EngineInfo | Endpoint
+) -> None:
+    recorder = record()
+    recorder.put(1, reading)
+    recorder.close()
+
+    assert find(path, "last").model == "m"
+
+
+def test_two_recorders_share_a_file(record: Record, path: Path) -> None:
+    first, second = record(), record()
+
+    for ordinal in range(1, 500):
+        first.put(ordinal, Tick(t_ns=ordinal))
+        second.put(ordinal, Tick(t_ns=ordinal))
+    first.close()
+    second.close()
+
+    assert {first.session_id, second.session_id} == {"s1", "s2"}
+    assert [row.readings for row in list_sessions(path)] == [499, 499]
+    assert ask(path, "PRAGMA journal_mode") == [("delete",)]
+
+
+def test_a_reading_that_no_file_can_hold_costs_only_itself(
+    record: Record, path: Path, eventually: Eventually
+) -> None:
+    recorder = record()
+
+    recorder.put(1, Tick(t_ns=1))
+    recorder.put(2, Note(t_ns=2, kind=NoteKind.LOST, text="half a character \ud800"))
+    recorder.put(3, Tick(t_ns=2**63))
+    recorder.put(4, Tick(t_ns=4))
+    eventually(lambda: recorder.health.unrecorded == 2)
+    recorder.close()
+
+    assert ask(path, "SELECT ordinal FROM ticks") == [(1,), (4,)]
+    row = find(path, "last")
+    assert (row.readings, row.unrecorded) == (2, 2)
+
+
+def test_a_mistake_of_ours_is_said_and_counted(
+    record: Record, eventually: Eventually
+) -> None:
+    recorder = record()
+
+    recorder.put(1, "not a reading")  # type: ignore[arg-type]  # that is the mistake
+
+    eventually(lambda: not recorder.health.ok)
+    recorder.put(2, Tick(t_ns=2))
+    eventually(lambda: recorder.health.unrecorded >= 1)
+    assert "please report" in str(recorder.health.message)

@@ -1,0 +1,158 @@
+"""Whatever is put comes back, equal and in order."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from enum import Enum
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectors.readings import AnyReading, RequestEvent, Step
+from inferwatch.storage.ledger import Ledger, recorded, tables
+from inferwatch.storage.migrations import migrate
+from inferwatch.storage.other_readings import OtherTable
+from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.transaction import transaction
+
+ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
+
+KINDS = get_args(AnyReading)
+INTEGERS = st.integers(min_value=-(2**61), max_value=2**61)
+FEW_TEXTS = st.sampled_from(["", "a", "b", "engine-1 ✓"])
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | FEW_TEXTS
+FLOATS = st.floats(allow_nan=False)
+
+
+def values(annotation: Any) -> st.SearchStrategy[Any]:
+    """Whatever a field of that type may hold; few texts, so that requests meet."""
+    if options := get_args(annotation):
+        if get_origin(annotation) is list:
+            return st.lists(values(options[0]), max_size=4)
+        return st.one_of([values(option) for option in options])
+    if issubclass(annotation, msgspec.Struct):
+        return readings_of(annotation)
+    if issubclass(annotation, Enum):
+        return st.sampled_from(list(annotation))
+    plain: dict[type, st.SearchStrategy[Any]] = {
+        bool: st.booleans(),
+        int: INTEGERS,
+        float: FLOATS,
+        str: TEXTS,
+        type(None): st.none(),
+    }
+    return plain[annotation]
+
+
+def readings_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    fields = msgspec.structs.fields(kind)
+    few = {"source", "request_id"}
+    return st.builds(
+        kind,
+        **{
+            field.name: FEW_TEXTS if field.name in few else values(field.type)
+            for field in fields
+        },
+    )
+
+
+GENERATED = settings(max_examples=150, deadline=None)
+ALL_KINDS = st.one_of([readings_of(kind) for kind in KINDS])
+REQUESTS_AND_STEPS = readings_of(RequestEvent) | readings_of(Step)
+
+
+def written_and_read(batches: list[list[AnyReading]]) -> list[AnyReading]:
+    """What comes back when each batch is a transaction; in memory, for speed."""
+    numbers = count(1)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, Path(":memory:"))
+        ledger = Ledger(session=1)
+        for batch in batches:
+            with transaction(connection):
+                ledger.batch(zip(numbers, batch, strict=False)).insert(connection)
+        return [reading for _, reading in recorded(connection, 1)]
+
+
+@GENERATED
+@given(batches=st.lists(st.lists(ALL_KINDS, max_size=12), max_size=3))
+def test_any_readings_come_back_equal_and_in_order(
+    batches: list[list[AnyReading]],
+) -> None:
+    assert written_and_read(batches) == list(chain(*batches))
+
+
+@GENERATED
+@given(
+    batches=st.lists(st.lists(REQUESTS_AND_STEPS, max_size=30), min_size=1, max_size=3)
+)
+def test_events_of_the_same_requests_come_back_equal_and_in_order(
+    batches: list[list[AnyReading]],
+) -> None:
+    assert written_and_read(batches) == list(chain(*batches))
+
+
+def test_every_kind_of_reading_has_a_table() -> None:
+    assert set(tables(OtherTable())) == set(KINDS)
+
+
+def test_a_session_of_a_small_engine_comes_back(
+    record: Callable[..., Recorder], path: Path, read_back: ReadBack, traffic: Any
+) -> None:
+    put = [*traffic.start(), *traffic.run(20)]
+    recorder = record()
+    for numbered in enumerate(put, 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    assert read_back(path) == list(enumerate(put, 1))
+
+
+def test_what_merges_needs_no_second_place(
+    record: Callable[..., Recorder], path: Path, traffic: Any
+) -> None:
+    recorder = record()
+    for numbered in enumerate(traffic.run(20), 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    connection = sqlite3.connect(path)
+    others = connection.execute("SELECT count(*) FROM other_readings").fetchone()
+    requests = connection.execute("SELECT count(*) FROM requests").fetchone()
+    connection.close()
+    assert others == (0,)
+    assert requests > (100,)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_booleans_and_enums_are_themselves_again(
+    kind: type[AnyReading],
+    path: Path,
+    record: Callable[..., Recorder],
+    read_back: ReadBack,
+) -> None:
+    types = {bool: True, int: 1, float: 1.5, str: "x"}
+    fields = {
+        field.name: example(field.type, types) for field in msgspec.structs.fields(kind)
+    }
+    reading = kind(**fields)
+    recorder = record()
+    recorder.put(1, reading)
+    recorder.close()
+
+    ((_, back),) = read_back(path)
+    for name, value in fields.items():
+        assert type(getattr(back, name)) is type(value), name
+
+
+def example(annotation: Any, types: dict[type, Any]) -> Any:
+    if get_origin(annotation) is list:
+        return []
+    for option in get_args(annotation) or (annotation,):
+        if option in types:
+            return types[option]
+    return next(iter(annotation))

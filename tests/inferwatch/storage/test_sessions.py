@@ -1,0 +1,101 @@
+"""Sessions are found by id, name, beginning, or as the last one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from inferwatch.errors import NoSuchSessionError, StorageError
+from inferwatch.storage.location import (
+    FREE_FLOOR_BYTES,
+    default_database,
+    free_floor_bytes,
+)
+from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.sessions import find, list_sessions
+
+NAMES = ("baseline", None, "tuned", "baseline", *[None] * 7)
+
+
+@pytest.fixture
+def sessions(record: Callable[..., Recorder], path: Path) -> Path:
+    """s1 ... s11; s1 and s4 are called baseline, s3 is called tuned."""
+    for name in NAMES:
+        record(name=name).close()
+    return path
+
+
+def test_the_newest_session_is_listed_first(sessions: Path) -> None:
+    ids = [row.id for row in list_sessions(sessions)]
+
+    assert ids == [f"s{number}" for number in range(11, 0, -1)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("s2", "s2"),
+        ("s1", "s1"),
+        ("tuned", "s3"),
+        ("baseline", "s4"),
+        ("tu", "s3"),
+        ("last", "s11"),
+    ],
+    ids=[
+        "id",
+        "id that others begin with",
+        "name",
+        "newest of a name",
+        "start",
+        "last",
+    ],
+)
+def test_a_session_is_found(sessions: Path, wanted: str, found: str) -> None:
+    assert find(sessions, wanted).id == found
+
+
+def test_a_start_that_several_share_names_them(sessions: Path) -> None:
+    with pytest.raises(NoSuchSessionError, match="may mean baseline, baseline"):
+        find(sessions, "base")
+
+
+def test_an_unknown_session_says_where_it_was_looked_for(sessions: Path) -> None:
+    with pytest.raises(NoSuchSessionError, match=r"No session 'x' in .*inferwatch\.db"):
+        find(sessions, "x")
+
+
+def test_the_last_of_none_is_no_session(path: Path) -> None:
+    path.touch()
+
+    with pytest.raises(NoSuchSessionError):
+        find(path, "last")
+
+
+def test_a_missing_file_is_said(path: Path) -> None:
+    with pytest.raises(StorageError, match="Nothing is recorded"):
+        list_sessions(path)
+
+
+def test_the_environment_chooses_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERWATCH_DB", "~/elsewhere.db")
+
+    assert default_database() == Path.home() / "elsewhere.db"
+
+
+def test_the_file_lies_with_the_users_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INFERWATCH_DB", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+
+    assert default_database() == Path("/data/inferwatch/inferwatch.db")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "floor_bytes"),
+    [("20", 20_000_000), ("0", 0), ("much", FREE_FLOOR_BYTES), ("", FREE_FLOOR_BYTES)],
+)
+def test_the_environment_chooses_how_much_disk_stays_free(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, floor_bytes: int
+) -> None:
+    monkeypatch.setenv("INFERWATCH_MIN_FREE_MB", chosen)
+
+    assert free_floor_bytes() == floor_bytes
