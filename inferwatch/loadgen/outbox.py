@@ -8,7 +8,7 @@ from collectors.readings import AnyReading
 from collectors.wire import Sender
 
 FLUSH_S = 0.05
-LINGER_MS = 1500
+LINGER_MS = 1000
 """At the end, how long to wait for a reader; with the rest, under two seconds."""
 
 

@@ -288,6 +288,19 @@ async def _collect(stream: Any, into: list[AnyReading]) -> None:
         into.extend(batch)
 
 
+async def test_it_ends_soon_even_when_nobody_takes_its_readings(
+    truth_url: str, truth_log: Callable[[str], Any], tmp_path: Path, until: Until
+) -> None:
+    process = LoadProcess()
+    plan = plan_for(truth_url, "unread", model="itl=1", duration_s=None)
+    await process.start(plan, f"ipc://{tmp_path}/nobody")
+    await until(lambda: bool(truth_log("unread")))
+
+    await process.stop()
+
+    assert await process.wait() == 0
+
+
 PARENT = """
 import asyncio, sys, msgspec
 from inferwatch.loadgen.plan import LoadPlan
