@@ -8,13 +8,22 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 
 from collectors.clock import boot_id
 from collectors.processes import birth
-from collectors.runtime_dir import probe_sockets, runtime_dir
+from collectors.runtime_dir import (
+    ENGINE_ID_LIMIT,
+    probe_sockets,
+    runtime_dir,
+    socket_dir,
+)
 from embedded_engine.errors import NoSuchEngineError
+
+SCRATCH_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.vllm/") + len(str(UUID(int=0)))
+"""The longest path of a socket of vLLM's own in its scratch directory."""
 
 
 class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +82,7 @@ def find_engine(engine_id: str) -> EngineFile:
 
 def scratch_dir(engine_id: str) -> Path:
     """Where this process's vLLM puts its own sockets, so that they can be swept."""
-    directory = runtime_dir() / f"{engine_id}.{os.getpid()}.vllm"
+    directory = socket_dir(SCRATCH_NAME_LIMIT) / f"{engine_id}.{os.getpid()}.vllm"
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
 
@@ -84,7 +93,7 @@ def sweep() -> None:
     for path in runtime_dir().glob("*.json"):
         if (file := _read(path)) is not None and not file.alive:
             path.unlink(missing_ok=True)
-    for path in runtime_dir().glob("*.vllm"):
+    for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):
         if birth(int(path.stem.rpartition(".")[2])) is None:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -9,6 +9,8 @@ EngineError
 └── EngineDiedError       it ended by itself, or was killed
 """
 
+NOT_INSTALLED = "vllm is not installed: pip install 'inferwatch[engine]'"
+
 
 class EngineError(Exception):
     """The engine cannot be had; the message says why and what to do."""

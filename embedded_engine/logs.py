@@ -93,8 +93,7 @@ def cause(lines: Sequence[str]) -> str | None:
         if usage := USAGE.match(said[at]):
             return usage["text"]
         if EXCEPTION.match(said[at]) and not any(word in said[at] for word in GENERIC):
-            rest = "\n".join(said[at + 1 : at + 3])
-            invalid = INVALID.search(rest)
+            invalid = INVALID.match(said[at + 1]) if at + 1 < len(said) else None
             return invalid["text"] if invalid else said[at]
     return None
 

@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 from embedded_engine.config import EngineConfig
-from embedded_engine.errors import EngineError, EngineMissingError, ModelNotFoundError
+from embedded_engine.errors import (
+    NOT_INSTALLED,
+    EngineError,
+    EngineMissingError,
+    ModelNotFoundError,
+)
 from embedded_engine.logs import open_log
 from embedded_engine.startup_pipe import VARIABLE, StartupPipe
 
@@ -65,11 +70,8 @@ async def make_tiny_model(directory: Path) -> Path:
     if making.returncode == 0:
         return Path(said.decode().strip())
     last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    if "ModuleNotFoundError" in last:
-        raise EngineMissingError(
-            f"the tiny model needs what comes with vLLM ({last.partition(': ')[2]}): "
-            "pip install 'inferwatch[engine]'"
-        )
+    if "ModuleNotFoundError" in last:  # its libraries come with vLLM
+        raise EngineMissingError(NOT_INSTALLED)
     raise EngineError(f"the tiny model could not be made in {directory}: {last}")
 
 

@@ -49,6 +49,12 @@ class Progress:
         while self._ahead and self._ahead[0][1]():
             self._on_stage(stage(self._ahead.pop(0)[0]))
 
+    def tell_rest(self) -> None:
+        """Tell what was reached although something before it never was."""
+        for text, reached in self._ahead:
+            if reached():
+                self._on_stage(stage(text))
+
     async def listen(self) -> None:
         """Hear the probes; of lost processes the watch on deaths knows more."""
         with suppress(CollectorError):
@@ -67,7 +73,7 @@ async def follow(
         while not await healthy(client):
             progress.tell()
             await asyncio.sleep(LOOK_S)
-        progress.tell()
+        progress.tell_rest()
         on_stage(stage("health 200"))
     finally:
         await progress.stream.close()

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import cast
 
 from embedded_engine.engine_file import scratch_dir
+from embedded_engine.errors import NOT_INSTALLED
+from embedded_engine.probe.watchdog import watch_parent
 from embedded_engine.startup_pipe import say_lacking, say_up
 
 PLUGIN = "inferwatch"
-MISSING = "vllm is not installed: pip install 'inferwatch[engine]'"
 
 
 def main() -> None:
@@ -73,7 +74,7 @@ def import_vllm() -> Callable[[], None]:
         command_line = importlib.import_module("vllm.entrypoints.cli.main")
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "vllm"
-        say_lacking(MISSING if absent else f"vllm cannot be imported: {error}")
+        say_lacking(NOT_INSTALLED if absent else f"vllm cannot be imported: {error}")
         raise
     finally:
         gc.freeze()
@@ -95,5 +96,7 @@ def spare_model_inspection() -> None:
         registry.ModelRegistry.register_model(name, model)
 
 
+if __name__ in {"__main__", "__mp_main__"}:  # the server; a process it spawned
+    watch_parent()  # the plug-in would begin to only after half of the start
 if __name__ == "__main__":
     main()
