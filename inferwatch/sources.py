@@ -6,10 +6,12 @@ before the engine is up, and then the engine itself.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from collectors.readings import Note
 from embedded_engine.config import EngineConfig
+from embedded_engine.engine_file import EngineFile
 from embedded_engine.launch import Engine
 
 OnStage = Callable[[Note], None]
@@ -26,6 +28,11 @@ class EngineSource(Protocol):
     @property
     def can_restart(self) -> bool:
         """We can give it another life."""
+        ...
+
+    @property
+    def log_path(self) -> Path | None:
+        """Where the engine of the current life logs."""
         ...
 
     def next_life(self) -> str:
@@ -50,6 +57,11 @@ class StartedEngine:
     can_restart: bool = True
     _config: EngineConfig | None = None
 
+    @property
+    def log_path(self) -> Path | None:
+        """Known before the engine is up."""
+        return self._config.log_path if self._config else None
+
     def next_life(self) -> str:
         """Configure the coming life."""
         self._config = self.configure()
@@ -65,14 +77,19 @@ class StartedEngine:
 class FoundEngine:
     """A served engine that runs already."""
 
-    engine_id: str
+    file: EngineFile
     served: bool = True
     can_restart: bool = False
 
+    @property
+    def log_path(self) -> Path | None:
+        """As the engine file says."""
+        return Path(self.file.log_path)
+
     def next_life(self) -> str:
         """It has the one it has."""
-        return self.engine_id
+        return self.file.engine_id
 
     async def open(self, on_stage: OnStage) -> Engine:  # noqa: ARG002 - it is up
         """Find it by its engine file."""
-        return Engine.adopt(self.engine_id)
+        return Engine.adopt(self.file.engine_id)

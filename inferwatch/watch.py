@@ -13,6 +13,7 @@ from collectors.probe_stream import ProbeStream
 from collectors.readings import AnyReading, Note, NoteKind
 from embedded_engine.errors import EngineError
 from embedded_engine.launch import Engine
+from embedded_engine.logs import tail
 from inferwatch.feed import FeedState, RecordState
 from inferwatch.load import Load
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -84,7 +85,8 @@ class Watch:
 
     def log_tail(self, lines: int) -> list[str]:
         """The engine's latest log lines."""
-        return self._engine.log_tail(lines) if self._engine else []
+        path = self._source.log_path
+        return tail(path, lines) if path else []
 
     async def restart(self) -> None:
         """Give the engine another life."""
@@ -93,6 +95,8 @@ class Watch:
     async def stop_engine(self) -> None:
         """End a served engine."""
         if self._engine is not None:
+            self.state = FeedState.ENDED
+            self._note(NoteKind.STOPPED, "engine stopped on request")
             await self._engine.stop()
 
     # The session.
@@ -132,6 +136,7 @@ class Watch:
             self._engine = await self._source.open(self._take)
             await self._is_live(self._engine)
             reason = await self._engine.wait()
+            await self._engine.stop()  # what is left of it
         except EngineError as error:
             reason = str(error)
         finally:
@@ -183,6 +188,8 @@ class Watch:
             self._note(NoteKind.PROBE, str(error))
 
     def _is_lost(self, reason: str) -> None:
+        if self.state is FeedState.ENDED:
+            return  # it was stopped on request
         self.reason = reason
         self.state = FeedState.LOST
         self._note(NoteKind.LOST, reason)

@@ -29,4 +29,4 @@ def find_engines() -> None:
         sys.stderr.write(f"inferwatch: watching the newest; also running: {others}\n")
     headless = not (sys.stdin.isatty() and sys.stdout.isatty())
     options = WatchOptions(headless=headless, duration_s=10 if headless else None)
-    run_watch("attach", options, FoundEngine(engines[-1].engine_id))
+    run_watch("attach", options, FoundEngine(engines[-1]))

@@ -71,8 +71,13 @@ async def _watch_on_screen(watch: Watch, options: WatchOptions) -> int:
     try:
         await app.run_async()
     finally:
-        await _end(watching, watch)
-    return _say_goodbye(watch)
+        runs_on = watch.served and watch.live.is_set()
+        if not runs_on:
+            _say("stopping the engine ...")
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+    return _say_goodbye(watch, runs_on=runs_on)
 
 
 def _on_signals(leave: Callable[[], None]) -> None:
@@ -81,16 +86,8 @@ def _on_signals(leave: Callable[[], None]) -> None:
         loop.add_signal_handler(number, leave)
 
 
-async def _end(watching: asyncio.Task[None], watch: Watch) -> None:
-    if not watch.served:
-        _say("stopping the engine ...")
-    watching.cancel()
-    with suppress(asyncio.CancelledError):
-        await watching
-
-
-def _say_goodbye(watch: Watch) -> int:
-    if watch.served:
+def _say_goodbye(watch: Watch, *, runs_on: bool) -> int:
+    if runs_on:
         _say("detached; the engine runs on. `inferwatch` finds it again.")
     if watch.record is not None:
         _say(f"recorded as {watch.record.session_id}. `inferwatch sessions` lists.")
