@@ -294,6 +294,12 @@ class Traffic:
 
 
 @pytest.fixture
+def traffic_of() -> Callable[..., Traffic]:
+    """Small engines, made to measure."""
+    return Traffic
+
+
+@pytest.fixture
 def traffic() -> Traffic:
     """A fresh small engine."""
     return Traffic()

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.readings import AnyReading, RequestEvent, Step
+from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
+from inferwatch.storage.batch import Batch
 from inferwatch.storage.ledger import Ledger, recorded, tables
 from inferwatch.storage.migrations import migrate
 from inferwatch.storage.other_readings import OtherTable
 from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.requests import RequestTable
 from inferwatch.storage.transaction import transaction
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
@@ -94,6 +96,26 @@ def test_events_of_the_same_requests_come_back_equal_and_in_order(
     batches: list[list[AnyReading]],
 ) -> None:
     assert written_and_read(batches) == list(chain(*batches))
+
+
+def test_a_request_that_was_forgotten_is_not_lost() -> None:
+    other = OtherTable()
+    table, batch = RequestTable(other, live_limit=1), Batch()
+    kinds = [EventKind.ARRIVED, EventKind.ARRIVED, EventKind.FINISHED]
+    events = [
+        RequestEvent(t_ns=1, kind=kind, vantage=Vantage.FRONTEND, request_id=request_id)
+        for kind, request_id in zip(kinds, "aba", strict=True)
+    ]
+    for ordinal, event in enumerate(events):
+        table.add(batch, (1, ordinal, 0), event)
+        table.complete(batch)
+
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, Path(":memory:"))
+        batch.insert(connection)
+        back = [reading for _, reading in table.read(connection, 1, {0: ""})]
+
+    assert back == events
 
 
 def test_every_kind_of_reading_has_a_table() -> None:

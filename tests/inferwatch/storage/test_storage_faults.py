@@ -15,8 +15,10 @@ from collectors.readings import AnyReading, Tick
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage import migrations
 from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.faults import explain
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find, list_sessions
+from inferwatch.storage.transaction import transaction
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]
@@ -113,7 +115,8 @@ FILLS_ITS_DISK = """
     import os, sys, time
     from pathlib import Path
     from collectors.readings import Note, NoteKind
-    from inferwatch.storage.recorder import Recorder
+    from inferwatch.storage.faults import explain
+from inferwatch.storage.recorder import Recorder
 
     {limit}
     recorder = Recorder.open(Path(sys.argv[1]), floor_bytes=0)
@@ -297,6 +300,34 @@ def test_a_file_migrated_by_another_in_the_meantime_is_taken_as_it_is(
     connection.close()
 
     assert rows == (1,)
+
+
+def test_a_transaction_that_the_disk_ended_fails_with_its_own_error(
+    record: Record, path: Path
+) -> None:
+    """A full disk makes SQLite roll back by itself; nothing is left to roll back."""
+    record().close()
+    connection = sqlite3.connect(path, isolation_level=None)
+
+    def fail() -> None:
+        with transaction(connection):
+            connection.execute("ROLLBACK")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    connection.close()
+
+
+def test_a_read_only_file_is_said(record: Record, path: Path) -> None:
+    record().close()
+    connection = open_for_reading(path)
+
+    with pytest.raises(sqlite3.OperationalError) as fault:
+        connection.execute("DELETE FROM sessions")
+    connection.close()
+
+    assert explain(fault.value, path) == f"{path}: it is read-only: make it writable"
 
 
 def test_nothing_recorded_yet_says_how_to_begin(path: Path) -> None:
