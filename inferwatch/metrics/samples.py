@@ -3,9 +3,8 @@
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.metrics import quantiles
 from inferwatch.metrics.count_table import CountTable
-from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.quantiles import Ints, of_weighted
 from inferwatch.metrics.recent import RecentRows
 from inferwatch.metrics.snapshot import Quantiles, Window
 
@@ -32,15 +31,16 @@ class Samples:
     def add_many(self, times_ns: Ints, values: Ints) -> None:
         """A sample for each of these moments."""
         ones = np.ones(len(values), np.int64)
-        self._rows.extend(np.column_stack((times_ns, values, ones)))
+        self._rows.extend(np.vstack((times_ns, values, ones)))
 
     def quantiles(self, now_ns: int, window: Window) -> Quantiles:
         """Of the samples in a window that ends now."""
         if window.value is None:
             self._rows.settle()
             return self._table.quantiles(self._unit)
-        rows = self._rows.later_than(now_ns - window.value)
-        return quantiles.of_weighted(rows[:, 1], rows[:, 2], self._unit)
+        _, values, weights = self._rows.later_than(now_ns - window.value)
+        return of_weighted(values, weights, self._unit)
 
-    def _count(self, rows: Ints) -> None:
-        self._table.add(rows[:, 1], rows[:, 2])
+    def _count(self, columns: Ints) -> None:
+        _, values, weights = columns
+        self._table.add(values, weights)

@@ -40,8 +40,8 @@ class Tallies:
         if window.value is None:
             self._rows.settle()
             return self._total(self._count, self._sums, self._maxima)
-        rows = self._rows.later_than(now_ns - window.value)[:, 1:]
-        return self._total(len(rows), rows.sum(axis=0), rows.max(axis=0, initial=0))
+        count, sums, maxima = self._rows.totals_after(now_ns - window.value)
+        return self._total(count, sums, maxima)
 
     def _total(self, rows: int, sums: Ints, maxima: Ints) -> Total:
         return Total(
@@ -50,8 +50,8 @@ class Tallies:
             dict(zip(self._names, maxima.tolist(), strict=True)),
         )
 
-    def _settle(self, rows: Ints) -> None:
-        counts = rows[:, 1:]
-        self._count += len(counts)
-        self._sums = self._sums + counts.sum(axis=0)
-        self._maxima = np.maximum(self._maxima, counts.max(axis=0, initial=0))
+    def _settle(self, columns: Ints) -> None:
+        counts = columns[1:]
+        self._count += counts.shape[1]
+        self._sums = self._sums + counts.sum(axis=1)
+        self._maxima = np.maximum(self._maxima, counts.max(axis=1))

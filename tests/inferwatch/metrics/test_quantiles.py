@@ -12,6 +12,7 @@ from inferwatch.metrics import count_table, recent
 from inferwatch.metrics.quantiles import PERCENTS, weak_percentiles
 from inferwatch.metrics.samples import Samples
 from inferwatch.metrics.snapshot import Quantiles, Window
+from inferwatch.metrics.tallies import Tallies
 
 S = 1_000_000_000
 Sample = tuple[int, int, int]
@@ -79,7 +80,7 @@ def test_forgetting_old_rows_forgets_nothing_of_the_session(
     values: list[int], seconds_apart: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recent, "LEAST_ROWS", 16)
+        patch.setattr(recent, "BLOCK_ROWS", 16)
         samples = [(i * seconds_apart * S, value, 1) for i, value in enumerate(values)]
         held = filled(samples)
         now_ns = samples[-1][0]
@@ -87,13 +88,13 @@ def test_forgetting_old_rows_forgets_nothing_of_the_session(
 
         assert held.quantiles(now_ns, Window.FIVE_MINUTES) == observed(inside)
         assert held.quantiles(now_ns, Window.SESSION).n == len(values)
-        assert len(held._rows._flat) < 3 * len(samples)
+        assert sum(b.columns.shape[1] for b in held._rows._blocks) <= len(inside) + 16
 
 
 def test_many_at_once_are_as_good_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recent, "LEAST_ROWS", 16)
+    monkeypatch.setattr(recent, "BLOCK_ROWS", 16)
     times = np.arange(0, 400 * S, S)
     held = Samples()
 
@@ -103,13 +104,37 @@ def test_many_at_once_are_as_good_as_one_by_one(
     one_by_one = filled([(int(t), int(t) % 7_000, 1) for t in times])
     for window in Window:
         assert held.quantiles(399 * S, window) == one_by_one.quantiles(399 * S, window)
-    assert len(held._rows._flat) < 3 * 400
+    assert len(held._rows._blocks) <= 9
 
 
 def test_a_window_leaves_out_its_first_moment_and_holds_its_last() -> None:
     held = filled([(0, 1, 1), (1, 2, 1), (10 * S, 3, 1)])
 
     assert held.quantiles(10 * S, Window.TEN_SECONDS).n == 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 600), st.integers(-1, 9)), max_size=80),
+    st.sampled_from(Window),
+)
+def test_tallies_add_up_over_any_window(
+    rows: list[tuple[int, int]], window: Window
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recent, "BLOCK_ROWS", 8)
+        tallies = Tallies("one", "many")
+        for second, count in rows:
+            tallies.add(second * S, 1, count)
+    now_ns = max((second for second, _ in rows), default=0) * S
+
+    total = tallies.over(now_ns, window)
+
+    span_ns = window.value or 10**15
+    inside = [count for second, count in rows if second * S > now_ns - span_ns]
+    assert total.rows == total.sums["one"] == len(inside)
+    assert total.sums["many"] == sum(inside)
+    assert total.maxima["many"] == max([0, *inside])
 
 
 def test_no_samples_have_no_quantiles() -> None:
