@@ -5,6 +5,7 @@ every request (``db`` is an ``sqlite3`` connection; the keys are ``requests.memb
 
     import json, zlib
     from collections import defaultdict
+    from itertools import accumulate
 
     def token_times(db, session):
         query = "SELECT ordinal, end_ns FROM steps WHERE session = ?"
@@ -13,7 +14,8 @@ every request (``db`` is an ``sqlite3`` connection; the keys are ``requests.memb
         query = "SELECT members FROM step_members WHERE session = ? ORDER BY ordinal"
         for (blob,) in db.execute(query, (session,)):
             held = json.loads(zlib.decompress(blob))
-            for step in zip(held["ordinals"], held["members"], held["produced"]):
+            ordinals = accumulate(held["ordinals"])
+            for step in zip(ordinals, held["members"], held["produced"]):
                 for member, tokens in zip(step[1], step[2]):
                     times[member] += [ends[step[0]]] * tokens
         return times
@@ -25,6 +27,7 @@ compress to about a fifth of a byte per token, and anyone can read them.
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -87,7 +90,9 @@ class StepTable:
 def pack(steps: list[tuple[int, Step]]) -> bytes:
     """The lists of numbered steps, steps of the same engine side by side."""
     ordered = sorted(steps, key=lambda each: (each[1].source, each[1].rank, each[0]))
-    held: dict[str, object] = {"ordinals": [ordinal for ordinal, _ in ordered]}
+    ordinals = [0, *(ordinal for ordinal, _ in ordered)]
+    differences = [after - before for before, after in pairwise(ordinals)]
+    held: dict[str, object] = {"ordinals": differences}
     for name in LISTS:
         held[name] = [getattr(step, name) for _, step in ordered]
     return zlib.compress(msgspec.json.encode(held))
@@ -99,5 +104,5 @@ def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
     lists = zip(*itemgetter(*LISTS)(held), strict=True)
     return {
         ordinal: dict(zip(LISTS, each, strict=True))
-        for ordinal, each in zip(held["ordinals"], lists, strict=True)
+        for ordinal, each in zip(accumulate(held["ordinals"]), lists, strict=True)
     }

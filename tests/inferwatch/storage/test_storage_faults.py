@@ -115,8 +115,7 @@ FILLS_ITS_DISK = """
     import os, sys, time
     from pathlib import Path
     from collectors.readings import Note, NoteKind
-    from inferwatch.storage.faults import explain
-from inferwatch.storage.recorder import Recorder
+    from inferwatch.storage.recorder import Recorder
 
     {limit}
     recorder = Recorder.open(Path(sys.argv[1]), floor_bytes=0)

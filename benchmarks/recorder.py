@@ -1,0 +1,241 @@
+"""What recording costs: rows per second, bytes per step and per token.
+
+The peer is ``executemany`` of the very same rows, as ready tuples, into the same tables
+in equally large transactions: what SQLite does with nobody in front of it. The ratio is
+taken pair by pair in one run, because a shared machine changes its mind.
+"""
+
+import sqlite3
+import sys
+import tempfile
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter, process_time
+
+from collectors.clock import SessionClock
+from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
+from inferwatch.storage.batch import Batch
+from inferwatch.storage.connections import close_after_writing, open_for_writing
+from inferwatch.storage.inbox import Inbox
+from inferwatch.storage.ledger import Ledger
+from inferwatch.storage.recorded_session import About
+from inferwatch.storage.transaction import transaction
+from inferwatch.storage.writer import INTERVAL_S, Writer
+
+ENGINE = "engine-1"
+STEPS_PER_S = 200
+SECONDS = 120
+PAIRS = 7
+PREFILL = range(50, 500)
+
+
+class Engine:
+    """Decoding at 200 steps/s; a request that ends makes room for the next."""
+
+    def __init__(self, slots: range, outputs: range) -> None:
+        self._random = Random(1)
+        self._slots = slots
+        self._outputs = outputs
+        self._left: dict[int, int] = {}
+        self._requests = 0
+        self._now_ns = 0
+
+    def run(self, seconds: int) -> Iterator[AnyReading]:
+        """All readings, in order of receipt."""
+        for number in range(seconds * STEPS_PER_S):
+            if number % 400 == 0:
+                wanted = self._random.choice(self._slots)
+            new = self._arrivals(wanted)
+            for member in new:
+                yield from self._events(member, "arrived", "added", "scheduled")
+            yield self._step(number, new)
+            yield from self._after(new)
+
+    def _arrivals(self, wanted: int) -> list[int]:
+        if len(self._left) >= wanted or self._random.random() > 0.5:
+            return []
+        self._requests += 1
+        return [self._requests]
+
+    def _step(self, number: int, new: list[int]) -> Step:
+        start_ns = self._now_ns
+        self._now_ns += int(self._random.gauss(1e9 / STEPS_PER_S, 4e5))
+        decoding = list(self._left)
+        prefill = [self._random.choice(PREFILL) for _ in new]
+        used = sum(20 + left // 16 for left in self._left.values())
+        return Step(
+            source=ENGINE,
+            index=number,
+            start_ns=start_ns,
+            end_ns=self._now_ns,
+            duration_ns=self._now_ns - start_ns,
+            prefill_requests=len(new),
+            decode_requests=len(decoding),
+            prefill_tokens=sum(prefill),
+            decode_tokens=len(decoding),
+            running=len(decoding) + len(new),
+            waiting=self._random.randint(0, 1),
+            kv_used_blocks=used,
+            kv_cached_blocks=800 - used // 2,
+            kv_free_blocks=2000 - used,
+            prefix_queries=sum(prefill),
+            prefix_hits=sum(prefill) // 4,
+            members=decoding + new,
+            scheduled=[1] * len(decoding) + prefill,
+            produced=[1] * (len(decoding) + len(new)),
+        )
+
+    def _after(self, new: list[int]) -> Iterator[AnyReading]:
+        for member in list(self._left):
+            self._left[member] -= 1
+            if not self._left[member]:
+                del self._left[member]
+                yield from self._events(member, "finished", "engine_finished")
+        for member in new:
+            self._left[member] = self._random.choice(self._outputs)
+            yield from self._events(member, "first_token")
+
+    def _events(self, member: int, *which: str) -> Iterator[RequestEvent]:
+        external_id = f"cmpl-{Random(member).getrandbits(128):032x}"
+        known: dict[str, dict[str, object]] = {
+            "arrived": {
+                "external_id": external_id,
+                "tokenised_ns": self._now_ns + 1000,
+                "prompt_tokens": 300,
+                "max_tokens": 200,
+                "temperature": 0.7,
+            },
+            "added": {"ordinal": member, "prompt_tokens": 300, "max_tokens": 200},
+            "scheduled": {"ordinal": member, "cached_tokens": 64},
+            "first_token": {},
+            "finished": {"output_tokens": 200, "reason": "length"},
+            "engine_finished": {
+                "ordinal": member,
+                "cached_tokens": 64,
+                "output_tokens": 200,
+                "preemptions": 0,
+                "reason": "length",
+            },
+        }
+        for name in which:
+            engine = "ordinal" in known[name]
+            yield RequestEvent(
+                source=ENGINE,
+                t_ns=self._now_ns,
+                kind=EventKind(name.removeprefix("engine_")),
+                vantage=Vantage.ENGINE if engine else Vantage.FRONTEND,
+                request_id=f"{external_id}-0-{member:08x}",
+                **known[name],  # type: ignore[arg-type]  # by name
+            )
+
+
+def in_batches(readings: list[AnyReading]) -> list[list[tuple[int, AnyReading]]]:
+    """As the writer thread finds them: what came in 200 ms of the engine's time."""
+    batches: list[list[tuple[int, AnyReading]]] = [[]]
+    steps = 0
+    for numbered in enumerate(readings, 1):
+        batches[-1].append(numbered)
+        steps += isinstance(numbered[1], Step)
+        if steps >= STEPS_PER_S * INTERVAL_S:
+            batches.append([])
+            steps = 0
+    return batches
+
+
+def record(path: Path, batches: list[list[tuple[int, AnyReading]]]) -> float:
+    """Seconds the writer needs for readings that lie in its inbox."""
+    inbox = Inbox()
+    about = About(clock=SessionClock(), name=None, command="benchmark")
+    writer = Writer(path, about, inbox, free_floor_bytes=0)
+    writer.turn()
+    elapsed_s = 0.0
+    for batch in batches:
+        for numbered in batch:
+            inbox.put(numbered)
+        began_s = perf_counter()
+        if not writer.turn():
+            sys.exit(writer.message)
+        elapsed_s += perf_counter() - began_s
+    writer.closing.set()
+    writer.run()
+    return elapsed_s
+
+
+def insert_bare(path: Path, batches: list[Batch]) -> float:
+    """Seconds SQLite needs for the same rows, ready made."""
+    connection = open_for_writing(path)
+    began_s = perf_counter()
+    for batch in batches:
+        with transaction(connection):
+            batch.insert(connection)
+    elapsed_s = perf_counter() - began_s
+    close_after_writing(connection)
+    return elapsed_s
+
+
+def table_bytes(path: Path) -> Counter[str]:
+    """What each table takes, where SQLite can tell; else the file as one."""
+    connection = sqlite3.connect(path)
+    try:
+        query = "SELECT name, sum(pgsize) FROM dbstat GROUP BY name"
+        return Counter(dict(connection.execute(query).fetchall()))
+    except sqlite3.OperationalError:  # built without dbstat
+        return Counter(file=path.stat().st_size)
+    finally:
+        connection.close()
+
+
+def compare(name: str, engine: Engine, directory: Path) -> None:
+    readings = list(engine.run(SECONDS))
+    steps = [reading for reading in readings if isinstance(reading, Step)]
+    tokens = sum(step.output_tokens for step in steps)
+    batches = in_batches(readings)
+    ratios, rates = [], []
+    for pair in range(PAIRS):
+        ledger = Ledger(1)
+        rows = [ledger.batch(batch) for batch in batches]
+        bare_s = insert_bare(directory / f"{name}-bare-{pair}.db", rows)
+        recorded_s = record(directory / f"{name}-{pair}.db", batches)
+        ratios.append(bare_s / recorded_s)
+        rates.append(len(readings) / recorded_s)
+    path = directory / f"{name}-0.db"
+    size = path.stat().st_size
+    by_table = table_bytes(path)
+    print(
+        f"{name:12} {len(steps):7,} steps, mean batch {tokens / len(steps):5.1f}: "
+        f"{median(rates):8,.0f} readings/s, {median(ratios):.2f} of bare executemany "
+        f"({min(ratios):.2f}-{max(ratios):.2f})"
+    )
+    print(
+        f"{'':12} {size / len(steps):7.1f} B/step  {size / tokens:.2f} B/token all told; "
+        f"steps {by_table['steps'] / len(steps):.1f}, members "
+        f"{by_table['step_members'] / len(steps):.1f} B/step; "
+        f"requests {by_table['requests'] * 1.0 / engine._requests:.0f} B/request"
+    )
+
+
+def cost_of_put() -> None:
+    """The only part that runs in the event loop's thread."""
+    inbox, tick = (
+        Inbox(capacity=200_000),
+        Step(index=1, start_ns=0, end_ns=1, duration_ns=1),
+    )
+    began_s = process_time()
+    deque((inbox.put((ordinal, tick)) for ordinal in range(200_000)), maxlen=0)
+    print(f"put          {(process_time() - began_s) / 200_000 * 1e6:.2f} us a reading")
+
+
+def main() -> None:
+    cost_of_put()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        compare("batch 16-64", Engine(range(16, 65), range(50, 201)), directory)
+        compare("batch 4-8", Engine(range(4, 9), range(20, 61)), directory)
+        compare("batch 256", Engine(range(250, 257), range(400, 801)), directory)
+
+
+if __name__ == "__main__":
+    main()
