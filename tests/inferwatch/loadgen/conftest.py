@@ -36,7 +36,7 @@ def until() -> Callable[..., Awaitable[None]]:
 
 @contextmanager
 def serving(*options: str) -> Iterator[Any]:
-    command = [sys.executable, str(Path(__file__).with_name("truth_server.py"))]
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:

@@ -1,6 +1,6 @@
 """A completions server that knows the truth: fixed schedule, logged sends.
 
-Run as a process of its own, ``python truth_server.py [--uds PATH]``, prints its port.
+``python -m inferwatch.loadgen.truth_server [--uds PATH]`` prints its address as JSON.
 The model's name says how to answer, as ``ttft=0.05,itl=0.02,variant=crlf``. Token k is
 due at ``received + ttft + k * itl``. ``GET /log`` tells, per request, when it was
 received and when each token was sent, on the monotonic clock all processes share.
@@ -41,6 +41,7 @@ class Handler(socketserver.StreamRequestHandler):
     """HTTP/1.1 with keep-alive, one thread a connection."""
 
     def handle(self) -> None:
+        """Answer until the client has enough or an answer ends in a hang-up."""
         if self.request.family != socket.AF_UNIX:
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while head := self._head():
@@ -50,6 +51,11 @@ class Handler(socketserver.StreamRequestHandler):
                 self._get(path)
             elif not self._completion(headers, json.loads(body)):
                 return
+
+    def say(self, status: str, body: bytes, *headers: str) -> None:
+        """A whole answer at once."""
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
 
     def _head(self) -> tuple[str, str, dict[str, str]] | None:
         try:
@@ -67,11 +73,7 @@ class Handler(socketserver.StreamRequestHandler):
 
     def _get(self, path: str) -> None:
         told = json.dumps([asdict(each) for each in LOG] if path == "/log" else {})
-        self._whole("200 OK", told.encode())
-
-    def _whole(self, status: str, body: bytes, *headers: str) -> None:
-        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
-        self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.say("200 OK", told.encode())
 
     def _completion(self, headers: dict[str, str], body: dict[str, object]) -> bool:
         """False closes the connection."""
@@ -104,6 +106,7 @@ class Script:
         self._bundle = 4 if self._variant == "bundle" else 1
 
     def play(self) -> bool:
+        """Answer as asked; False closes the connection."""
         refusal = getattr(self, f"_say_{self._variant}", None)
         if refusal is not None:
             return bool(refusal())
@@ -117,19 +120,19 @@ class Script:
         return self._finish()
 
     def _say_http_429(self) -> bool:
-        self._handler._whole("429 Too Many", b"slow down", "Retry-After: 1")
+        self._handler.say("429 Too Many", b"slow down", "Retry-After: 1")
         return True
 
     def _say_http_404(self) -> bool:
-        self._handler._whole("404 Not Found", b"no such model")
+        self._handler.say("404 Not Found", b"no such model")
         return True
 
     def _say_http_500(self) -> bool:
-        self._handler._whole("500 Oops", b"engine dead")
+        self._handler.say("500 Oops", b"engine dead")
         return True
 
     def _say_redirect(self) -> bool:
-        self._handler._whole("302 Found", b"", "Location: /v1/completions")
+        self._handler.say("302 Found", b"", "Location: /v1/completions")
         return True
 
     def _say_silent(self) -> bool:
@@ -203,16 +206,21 @@ class Script:
 
 
 class TcpServer(socketserver.ThreadingTCPServer):
+    """On loopback."""
+
     daemon_threads = True
     request_queue_size = 512
 
 
 class UnixServer(socketserver.ThreadingUnixStreamServer):
+    """On a socket file."""
+
     daemon_threads = True
     request_queue_size = 512
 
 
 def main() -> None:
+    """Serve until killed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--uds")
     uds = parser.parse_args().uds
