@@ -180,6 +180,22 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for text in texts for child in text.split()]
 
 
+@pytest.mark.parametrize("moment", ["process up", "plug-in in API server", "started"])
+async def test_a_hostage_dies_with_its_killed_parent(
+    start_parent: Callable[..., Parent],
+    family_of: Callable[[int], Family],
+    moment: str,
+) -> None:
+    parent = start_parent("hostage")
+    read_until(parent, moment)
+    (server,) = children_of(parent.pid)
+    family = family_of(server)
+
+    parent.kill()
+
+    assert await family.gone_within(STOP_S)
+
+
 async def test_a_served_engine_outlives_its_parent_and_is_found_again(
     engine_home: Path,
     start_parent: Callable[..., Parent],

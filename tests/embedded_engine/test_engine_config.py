@@ -1,0 +1,102 @@
+"""An engine's command line, environment and log."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collectors.processes import birth
+from embedded_engine.config import EngineConfig
+from embedded_engine.logs import KEPT_LOGS, new_log_path, prune, tail
+
+Configure = Callable[..., EngineConfig]
+
+
+def served(home: Path, **changes: object) -> EngineConfig:
+    return EngineConfig(model="m", log_path=home / "log", **changes)  # type: ignore[arg-type]
+
+
+def test_the_users_flags_come_last(engine_home: Path) -> None:
+    config = served(engine_home, flags=("--max-num-seqs", "4"))
+
+    assert config.command("python", "m", 8000) == [
+        *("python", "-m", "embedded_engine.worker", "serve", "m"),
+        *("--host", "127.0.0.1", "--port", "8000"),
+        *("--max-num-seqs", "4"),
+    ]
+
+
+def test_a_unix_socket_takes_the_place_of_host_and_port(engine_home: Path) -> None:
+    config = served(engine_home, uds=Path("/run/api.sock"))
+
+    assert config.command("python", "m", None)[5:] == ["--uds", "/run/api.sock"]
+
+
+def test_only_a_hostage_knows_its_parent(
+    engine_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_PARENT_PID", "1")  # we are somebody's child too
+
+    hostage = served(engine_home, hostage=True).environment()
+    free = served(engine_home, hostage=False).environment()
+
+    assert hostage["INFERWATCH_PARENT_PID"] == str(os.getpid())
+    assert hostage["INFERWATCH_PARENT_START"] == str(birth(os.getpid()))
+    assert not any(name.startswith("INFERWATCH_PARENT") for name in free)
+
+
+def test_every_engine_is_probed_under_its_own_name(
+    engine_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_PROBE", "0")
+    monkeypatch.setenv("INFERWATCH_ENGINE_ID", "another")
+    config = served(engine_home)
+
+    environment = config.environment()
+
+    assert environment["INFERWATCH_PROBE"] == "1"
+    assert environment["INFERWATCH_ENGINE_ID"] == config.engine_id
+    assert environment["INFERWATCH_RUNTIME_DIR"] == str(engine_home / "run")
+
+
+def test_the_demos_settings_do_not_touch_other_engines(
+    engine_home: Path, engine_config: Configure
+) -> None:
+    assert engine_config().environment()["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in served(engine_home).env
+
+
+def test_the_newest_logs_are_kept(engine_home: Path) -> None:
+    for age in range(KEPT_LOGS + 5):
+        path = new_log_path(f"{age:02}")
+        path.write_text("")
+        os.utime(path, (age, age))
+
+    kept = sorted(path.name for path in path.parent.iterdir())
+
+    assert kept == [f"engine-{age:02}.log" for age in range(5, KEPT_LOGS + 5)]
+
+
+def test_other_files_are_not_pruned(tmp_path: Path) -> None:
+    (tmp_path / "notes.log").write_text("mine")
+
+    prune(tmp_path, 0)
+
+    assert (tmp_path / "notes.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"), [(2, ["b", "c"]), (9, ["a", "b", "c"]), (0, [])]
+)
+def test_the_tail_of_a_log_is_its_last_lines(
+    tmp_path: Path, asked: int, got: list[str]
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("a\nb\nc\n")
+
+    assert tail(log, asked) == got
+
+
+def test_a_log_that_is_not_there_has_no_lines(tmp_path: Path) -> None:
+    assert tail(tmp_path / "none", 5) == []

@@ -1,0 +1,79 @@
+"""A failure's cause is found in the log that vLLM 0.32 writes."""
+
+import pytest
+
+from embedded_engine.death import Death
+from embedded_engine.logs import cause, telling
+
+CORE = "(EngineCore pid=7) ERROR 11-20 19:48:12 [core.py:1400] "
+API = "(APIServer pid=3) "
+
+PLUGIN_FAILED = [
+    CORE + "Failed to load plugin other",
+    CORE + "Traceback (most recent call last):",
+    CORE + "ModuleNotFoundError: No module named 'other'",
+]
+CORE_FAILED = [
+    CORE + "EngineCore failed to start.",
+    CORE + "Traceback (most recent call last):",
+    CORE + '  File "cpu_worker.py", line 260, in determine_available_memory',
+    CORE + "ValueError: Available memory on node 0 is less than requested",
+    "Traceback (most recent call last):",
+    "RuntimeError: Engine core initialization failed. See root cause above.",
+]
+WRONG_VALUE = [
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+    "  Value error, max_model_len (9) is too great. [type=value_error, input_value=1]",
+    "    For further information visit https://errors.pydantic.dev/2.14/v/value_error",
+]
+WRONG_FLAG = [
+    "usage: vllm [-h] [-v]",
+    "vllm: error: unrecognized arguments: --nonsense=3",
+    "nanobind: leaked 3 instances!",
+]
+STOPPED = ["Traceback (most recent call last):", "KeyboardInterrupt: terminated"]
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (CORE_FAILED, "ValueError: Available memory on node 0 is less than requested"),
+        (PLUGIN_FAILED + CORE_FAILED, "ValueError: Available memory on node 0 is less"),
+        (WRONG_VALUE, "max_model_len (9) is too great."),
+        (WRONG_FLAG, "unrecognized arguments: --nonsense=3"),
+        ([API + "torch.OutOfMemoryError: CUDA out of memory."], "torch.OutOfMemory"),
+    ],
+    ids=["core failed", "another before", "wrong value", "wrong flag", "out of memory"],
+)
+def test_the_exception_that_says_most_is_the_cause(
+    log: list[str], expected: str
+) -> None:
+    assert (cause(log) or "").startswith(expected)
+
+
+@pytest.mark.parametrize("log", [[], STOPPED, ["all is well: no Error"]])
+def test_a_log_that_knows_nothing_gives_no_cause(log: list[str]) -> None:
+    assert cause(log) is None
+
+
+def test_what_libraries_mutter_at_the_end_is_not_shown() -> None:
+    assert telling(WRONG_FLAG) == WRONG_FLAG[:2]
+
+
+@pytest.mark.parametrize(
+    ("death", "told"),
+    [
+        (Death("core", 7, -9), "EngineCore (pid 7) was killed by SIGKILL"),
+        (Death("worker", 7, -11), "a worker (pid 7) was killed by SIGSEGV"),
+        (Death("api", 7, 1), "the API server (pid 7) ended with status 1"),
+        (Death("core", 7, None), "EngineCore (pid 7) is gone"),
+    ],
+)
+def test_a_death_says_who_and_how(death: Death, told: str) -> None:
+    assert str(death).startswith(told)
+
+
+def test_who_was_killed_from_outside_cannot_have_logged_why() -> None:
+    assert Death("core", 7, -9).from_outside
+    assert not Death("core", 7, -11).from_outside
+    assert not Death("core", 7, None).from_outside
