@@ -8,7 +8,7 @@ taken pair by pair in one run, because a shared machine changes its mind.
 import sqlite3
 import sys
 import tempfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -29,6 +29,7 @@ ENGINE = "engine-1"
 STEPS_PER_S = 200
 SECONDS = 120
 PAIRS = 7
+PUTS = 200_000
 PREFILL = range(50, 500)
 
 
@@ -45,6 +46,7 @@ class Engine:
 
     def run(self, seconds: int) -> Iterator[AnyReading]:
         """All readings, in order of receipt."""
+        wanted = self._slots[0]
         for number in range(seconds * STEPS_PER_S):
             if number % 400 == 0:
                 wanted = self._random.choice(self._slots)
@@ -189,6 +191,7 @@ def table_bytes(path: Path) -> Counter[str]:
 
 
 def compare(name: str, engine: Engine, directory: Path) -> None:
+    """Print the two lines of one kind of load."""
     readings = list(engine.run(SECONDS))
     steps = [reading for reading in readings if isinstance(reading, Step)]
     tokens = sum(step.output_tokens for step in steps)
@@ -210,22 +213,21 @@ def compare(name: str, engine: Engine, directory: Path) -> None:
         f"({min(ratios):.2f}-{max(ratios):.2f})"
     )
     print(
-        f"{'':12} {size / len(steps):7.1f} B/step  {size / tokens:.2f} B/token all told; "
+        f"{'':12} {size / len(steps):7.1f} B/step, {size / tokens:.2f} B/token in all; "
         f"steps {by_table['steps'] / len(steps):.1f}, members "
         f"{by_table['step_members'] / len(steps):.1f} B/step; "
-        f"requests {by_table['requests'] * 1.0 / engine._requests:.0f} B/request"
+        f"requests {by_table['requests'] / engine._requests:.0f} B/request"
     )
 
 
 def cost_of_put() -> None:
     """The only part that runs in the event loop's thread."""
-    inbox, tick = (
-        Inbox(capacity=200_000),
-        Step(index=1, start_ns=0, end_ns=1, duration_ns=1),
-    )
+    inbox = Inbox(capacity=PUTS)
+    step = Step(index=1, start_ns=0, end_ns=1, duration_ns=1)
     began_s = process_time()
-    deque((inbox.put((ordinal, tick)) for ordinal in range(200_000)), maxlen=0)
-    print(f"put          {(process_time() - began_s) / 200_000 * 1e6:.2f} us a reading")
+    for ordinal in range(PUTS):
+        inbox.put((ordinal, step))
+    print(f"put          {(process_time() - began_s) / PUTS * 1e6:.2f} us a reading")
 
 
 def main() -> None:

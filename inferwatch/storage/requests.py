@@ -23,24 +23,31 @@ from inferwatch.storage.table import KEY, Numbered
 LIVE_LIMIT = 10_000
 """Requests remembered for merging; one forgotten starts a second row."""
 
-EVENTS = {
-    (EventKind.ARRIVED, Vantage.FRONTEND): "arrived",
-    (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "first_token",
-    (EventKind.FINISHED, Vantage.FRONTEND): "finished",
-    (EventKind.ADDED, Vantage.ENGINE): "added",
-    (EventKind.SCHEDULED, Vantage.ENGINE): "scheduled",
-    (EventKind.FINISHED, Vantage.ENGINE): "engine_finished",
-}
 ALWAYS = {"source", "t_ns", "kind", "vantage", "request_id"}
-OPTIONAL = {
-    field.name: field.default
-    for field in msgspec.structs.fields(RequestEvent)
-    if field.name not in ALWAYS
-}
 BOTH_SAY = {"output_tokens", "reason"}
 """Front end and engine may differ here, on aborts and stop strings."""
 
 Fields = dict[str, Any]
+
+
+class Event:
+    """Where an event of one kind and vantage stands in the row."""
+
+    def __init__(self, name: str, kind: EventKind, vantage: Vantage) -> None:
+        self.kind = kind
+        self.vantage = vantage
+        self.t_ns = f"{name}_ns"
+        self.ordinal = f"{name}_ordinal"
+        self.carried = f"{name}_carried"
+        optional = [
+            field
+            for field in msgspec.structs.fields(RequestEvent)
+            if field.name not in ALWAYS
+        ]
+        self.fields = [
+            (1 << place, field.name, field.default, _column(field.name, vantage))
+            for place, field in enumerate(optional)
+        ]
 
 
 def _column(field: str, vantage: Vantage) -> str:
@@ -50,16 +57,23 @@ def _column(field: str, vantage: Vantage) -> str:
     return f"engine_{field}" if apart else field
 
 
-SHARED = dict.fromkeys(
-    _column(field, vantage)
-    for vantage in (Vantage.FRONTEND, Vantage.ENGINE)
-    for field in OPTIONAL
-)
-MARKS = tuple(
-    f"{event}_{mark}"
+EVENTS = {
+    (event.kind, event.vantage): event
+    for event in (
+        Event("arrived", EventKind.ARRIVED, Vantage.FRONTEND),
+        Event("first_token", EventKind.FIRST_TOKEN, Vantage.FRONTEND),
+        Event("finished", EventKind.FINISHED, Vantage.FRONTEND),
+        Event("added", EventKind.ADDED, Vantage.ENGINE),
+        Event("scheduled", EventKind.SCHEDULED, Vantage.ENGINE),
+        Event("engine_finished", EventKind.FINISHED, Vantage.ENGINE),
+    )
+}
+SHARED = dict.fromkeys(each[-1] for event in EVENTS.values() for each in event.fields)
+MARKS = [
+    mark
     for event in EVENTS.values()
-    for mark in ("ns", "ordinal", "carried")
-)
+    for mark in (event.t_ns, event.ordinal, event.carried)
+]
 NAMES = (*KEY, "request_id", *SHARED, *MARKS)
 
 UPSERT = insert_sql("requests", NAMES, "INSERT OR REPLACE")
@@ -80,7 +94,7 @@ class RequestTable:
         event = EVENTS.get((reading.kind, reading.vantage))
         identity = (key[2], reading.request_id)
         row = self._live.get(identity)
-        if event is None or (row is not None and f"{event}_ns" in row):
+        if event is None or (row is not None and event.t_ns in row):
             self._other.add(batch, key, reading)
             return
         if row is None:
@@ -118,41 +132,38 @@ class RequestTable:
             yield heappop(waiting)
 
 
-def _merge(row: Fields, event: str, ordinal: int, reading: RequestEvent) -> bool:
+def _merge(row: Fields, event: Event, ordinal: int, reading: RequestEvent) -> bool:
     """Whether the event can be had back from the row."""
     carried, agrees = 0, True
-    for bit, (field, default) in enumerate(OPTIONAL.items()):
+    for bit, field, default, column in event.fields:
         value = getattr(reading, field)
         if value != default:
-            carried |= 1 << bit
-            kept = row.setdefault(_column(field, reading.vantage), value)
-            agrees = agrees and kept == value
-    row[f"{event}_ns"] = reading.t_ns
+            carried |= bit
+            if row.setdefault(column, value) != value:
+                agrees = False
+    row[event.t_ns] = reading.t_ns
     if agrees:
-        row[f"{event}_ordinal"] = ordinal
-        row[f"{event}_carried"] = carried
+        row[event.ordinal] = ordinal
+        row[event.carried] = carried
     return agrees
 
 
 def _events(row: Fields, source: str) -> Iterator[Numbered]:
     """The events a row was merged from."""
-    for (kind, vantage), event in EVENTS.items():
-        if (ordinal := row[f"{event}_ordinal"]) is None:
-            continue
-        carried = row[f"{event}_carried"]
-        fields = {
-            field: row[_column(field, vantage)]
-            for bit, field in enumerate(OPTIONAL)
-            if carried >> bit & 1
-        }
-        yield (
-            ordinal,
-            RequestEvent(
+    for event in EVENTS.values():
+        if row[event.ordinal] is not None:
+            carried = row[event.carried]
+            fields = {
+                field: row[column]
+                for bit, field, _, column in event.fields
+                if carried & bit
+            }
+            reading = RequestEvent(
                 source=source,
-                t_ns=row[f"{event}_ns"],
-                kind=kind,
-                vantage=vantage,
+                t_ns=row[event.t_ns],
+                kind=event.kind,
+                vantage=event.vantage,
                 request_id=row["request_id"],
                 **fields,
-            ),
-        )
+            )
+            yield row[event.ordinal], reading
