@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,14 +22,16 @@ from collectors.wire import Sender, encode_reading
 from embedded_engine.probe.ring import Ring, RingEntry
 
 Record = tuple[Any, ...]
-"""A call to make later: the function that makes one reading, and its arguments."""
+"""A ticket, and a call to make later: what makes readings, and its arguments."""
 
 CAPACITY = 50_000
-"""Records that may wait; a step is one, so minutes of them."""
+"""Records that may wait; a step is two, so a minute of them."""
 BATCH = 1_000
-FLUSH_MS = 40
-JOIN_MS = 5
+FLUSH_S = 0.05
+JOIN_S = 0.005
 """How often a newcomer gets a piece of the ring."""
+LISTEN_TURNS = 4
+"""Newcomers are looked for once in so many flushes: waking up is what costs."""
 PIECE_BYTES = 1_000_000
 PIECE_ENVELOPES = 500
 SEND_HIGH_WATER = 2_000
@@ -66,10 +69,18 @@ class Channel:
         self._herald = herald
         self._sender = Sender(source)
         self._ring = Ring(ring_bytes)
-        self._records: deque[Record] = deque()
+        records: deque[Record] = deque(maxlen=CAPACITY)
+        self.append: Callable[[Record], None] = records.append
+        """Take one record; when too many wait the oldest is dropped and counted."""
+        self.ticket: Callable[[], int] = count().__next__
+        """Counts records, so that dropped ones are missed."""
+        self._records = records
+        self._taken = 0
+        self._broken = 0
         self._standing: dict[str, tuple[int, AnyReading]] = {}
         self._joining: dict[bytes, deque[bytes]] = {}
         self._subscribed = False
+        self._turns = 0
         self._next_beat_ns = monotonic_ns() + NS_PER_S
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -88,8 +99,6 @@ class Channel:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
         self._socket.bind(f"ipc://{self.path}")
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
         self._thread.start()
 
     def close(self) -> None:
@@ -100,12 +109,9 @@ class Channel:
         self._context.term()
         self.path.unlink(missing_ok=True)
 
-    def put(self, record: Record) -> None:
-        """Take one record; when too many wait it is dropped and counted."""
-        if len(self._records) < CAPACITY:
-            self._records.append(record)
-        else:
-            self._sender.dropped += 1
+    def put(self, *call: Any) -> None:  # noqa: ANN401 - a call's arguments
+        """Take one record; where each microsecond counts, append it yourself."""
+        self.append((self.ticket(), *call))
 
     def keep(self, key: str, reading: AnyReading) -> None:
         """Tell newcomers of this reading until it is let go (our thread only)."""
@@ -131,12 +137,13 @@ class Channel:
         self.cpu_ns = time.thread_time_ns()
 
     def _listen(self) -> None:
-        """Wait for the next flush, or for news of subscribers."""
-        timeout = JOIN_MS if self._joining else FLUSH_MS
-        while self._poller.poll(timeout):
-            message = self._socket.recv(zmq.NOBLOCK)
-            self._heard(joins=message[0] == SUBSCRIBE, topic=message[1:])
-            timeout = 0
+        """Wait for the next flush; hear who subscribes and who leaves."""
+        time.sleep(JOIN_S if self._joining else FLUSH_S)
+        self._turns += 1
+        if self._turns % LISTEN_TURNS == 0 or self._joining:
+            while self._socket.poll(0):
+                message = self._socket.recv(zmq.NOBLOCK)
+                self._heard(joins=message[0] == SUBSCRIBE, topic=message[1:])
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
         if topic == LIVE:
@@ -178,17 +185,21 @@ class Channel:
     def _flush(self) -> None:
         while self._records:
             waiting = min(len(self._records), BATCH)
-            made = (self._make(self._records.popleft()) for _ in range(waiting))
-            self._publish([reading for reading in made if reading is not None])
+            made = [self._make(self._records.popleft()) for _ in range(waiting)]
+            if readings := [reading for some in made for reading in some]:
+                self._publish(readings)
 
-    def _make(self, record: Record) -> AnyReading | None:
-        make: Callable[..., AnyReading | None] = record[0]
+    def _make(self, record: Record) -> list[AnyReading]:
+        ticket, make, *arguments = record
+        self._taken += 1
+        self._sender.dropped = ticket + 1 - self._taken + self._broken
         try:
-            return make(*record[1:])
+            readings: list[AnyReading] = make(*arguments)
         except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-            self._sender.dropped += 1
+            self._broken += 1
             self._herald.failed(error)
-            return None
+            return []
+        return readings
 
     def _publish(self, readings: list[AnyReading]) -> None:
         seq, accounted = self._sender.seq, self._accounted()

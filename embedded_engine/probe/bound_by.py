@@ -17,7 +17,7 @@ after that. It may call a request too big that a prefix hit would have made fit;
 vLLM would have scheduled it.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 
 from collectors.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
@@ -41,24 +41,25 @@ class Bound:
     def by(
         self,
         scheduler: Vllm,
-        queues: tuple[Sized, Vllm, Vllm, int | None],
-        step: tuple[int, int],
-        *,
-        preempted: bool,
+        state: tuple[int, Vllm, Vllm, int | None],
+        step: tuple[int, int, bool],
     ) -> BoundBy:
-        """The rule; ``step`` is how many requests and tokens were scheduled."""
-        running, waiting, holding, free = queues
-        if not waiting and not holding:
-            return BoundBy.NOTHING
+        """The rule, when something waits.
+
+        ``state``: how many run, the two queues, free blocks. ``step``: how many
+        requests and tokens were scheduled, whether it had to preempt.
+        """
+        running, waiting, holding, free = state
+        members, tokens, preempted = step
         if preempted:
             return BoundBy.KV
         paused, sessions, deferred = self._gates.read(scheduler)
         if paused:
             return BoundBy.OTHER
-        left = self._left(*step)
+        left = self._left(members, tokens)
         if left <= 0:
             return BoundBy.TOKENS
-        if self._seqs is not None and len(running) + sessions >= self._seqs:
+        if self._seqs is not None and running + sessions >= self._seqs:
             return BoundBy.SEQS
         head = _head(holding, deferred) or _head(waiting, deferred)
         return BoundBy.OTHER if head is None else self._by_head(head, free, left)

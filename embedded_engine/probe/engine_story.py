@@ -1,12 +1,13 @@
 """Makes readings of the engine tap's records, on the channel's own thread.
 
 Request ids become ordinals here: they count up per EngineCore, and rank r starts at
-``r << 40``, so they are unique in a server.
+``r << 40``, so they are unique in a server. Starts and ends of steps pair first in,
+first out: with async scheduling two are under way.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from collectors.readings import (
     AnyReading,
@@ -16,28 +17,26 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.outputs import Produced
-from embedded_engine.probe.reader import Reader
+from embedded_engine.probe.outputs import Outputs
+from embedded_engine.probe.reader import Vllm
 
 RANK_BITS = 40
 REMEMBERED = 4_096
 """Ended requests whose ordinals are kept: a step under way may still name them."""
+UNDER_WAY = 64
+"""Steps that may be scheduled and not yet done; vLLM has as many as pipeline stages."""
 
-
-class Scheduled(NamedTuple):
-    """What ``schedule()`` decided, for when the step is done."""
-
-    members: dict[str, int]
-    start_ns: int
-    tokens: int
-    running: int
-    waiting: int
-    bound_by: BoundBy
-    preempted: list[str]
-    prefill_requests: int
-    prefill_tokens: int
-    recomputed_tokens: int
+Begun = tuple[
+    Vllm,
+    dict[str, int],
+    int,
+    int,
+    tuple[int, int, BoundBy, Sequence[str]],
+    tuple[int, int, int],
+]
+"""What ``schedule()`` decided: its output, tokens by member, its entry, tokens;
+running, waiting, what binds, who was preempted; of the tokens the prefilling requests,
+prefill tokens and recomputed tokens."""
 
 
 class EngineStory:
@@ -52,14 +51,19 @@ class EngineStory:
         missing: Callable[[str], None],
     ) -> None:
         self.rank = rank
+        self.steps = 0
+        self.members = 0
+        """Requests scheduled so far, over all steps."""
         self.output_tokens = 0
         self.requests_added = 0
         self.requests_finished = 0
         self._kv_blocks = kv_blocks
         self._keep = keep
         self._let_go = let_go
-        self._graph = Reader("CUDAGraphStat", names.GRAPH, missing)
-        self._drafts = Reader("SpecDecodingStats", names.DRAFTS, missing)
+        self._outputs = Outputs(missing)
+        self._under_way: deque[Begun] = deque(maxlen=UNDER_WAY)
+        self._freed: list[tuple[int, Any]] = []
+        self._previous_end_ns = 0
         self._next = rank << RANK_BITS
         self._ordinals: dict[str, int] = {}
         self._cached: dict[str, int | None] = {}
@@ -70,12 +74,11 @@ class EngineStory:
         self,
         t_ns: int,
         request_id: str,
-        prompt_tokens: int | None,
-        max_tokens: int | None,
-        temperature: float | None,
-    ) -> RequestEvent:
+        asked: tuple[int | None, int | None, float | None],
+    ) -> list[AnyReading]:
         """It came into the queue."""
         self.requests_added += 1
+        prompt_tokens, max_tokens, temperature = asked
         event = RequestEvent(
             t_ns=t_ns,
             kind=EventKind.ADDED,
@@ -87,14 +90,14 @@ class EngineStory:
             temperature=temperature,
         )
         self._keep(f"{EventKind.ADDED} {request_id}", event)
-        return event
+        return [event]
 
     def scheduled(
         self, t_ns: int, request_id: str, cached_tokens: int | None
-    ) -> RequestEvent | None:
+    ) -> list[AnyReading]:
         """It was scheduled: told the first time only."""
         if request_id in self._cached:
-            return None
+            return []
         self._cached[request_id] = cached_tokens
         event = RequestEvent(
             t_ns=t_ns,
@@ -105,9 +108,50 @@ class EngineStory:
             cached_tokens=cached_tokens,
         )
         self._keep(f"{EventKind.SCHEDULED} {request_id}", event)
-        return event
+        return [event]
 
-    def finished(
+    def begin(self, begun: Begun) -> list[AnyReading]:
+        """A step is scheduled: nothing to tell before it is done."""
+        self._under_way.append(begun)
+        return []
+
+    def end(
+        self,
+        output: Vllm,
+        outputs: Mapping[int, Vllm],
+        span: tuple[int, int],
+        kv: tuple[int | None, int | None],
+    ) -> list[AnyReading]:
+        """A step is done, and with it whatever its tokens finished.
+
+        ``outputs`` is what vLLM sends to each front end, ``span`` its processing,
+        ``kv`` the free blocks, and of these the cached before new blocks ate into them.
+        """
+        readings: list[AnyReading] = []
+        if (begun := self._begun(output)) is not None:
+            readings.append(self._step(begun, outputs, span[1], kv))
+        for t_ns, ended in self._freed:
+            ended_ns = span[1] if t_ns >= span[0] else t_ns
+            readings.append(self._finished(ended_ns, *ended))
+        self._freed.clear()
+        return readings
+
+    def freed(
+        self,
+        t_ns: int,
+        request_id: str,
+        reason: str,
+        output_tokens: int | None,
+        preemptions: int | None,
+    ) -> list[AnyReading]:
+        """It is over; told after a step under way, which may have it as a member."""
+        ended = request_id, reason, output_tokens, preemptions
+        if self._under_way:
+            self._freed.append((t_ns, ended))
+            return []
+        return [self._finished(t_ns, *ended)]
+
+    def _finished(
         self,
         t_ns: int,
         request_id: str,
@@ -115,7 +159,6 @@ class EngineStory:
         output_tokens: int | None,
         preemptions: int | None,
     ) -> RequestEvent:
-        """It is over, one way or the other."""
         self.requests_finished += 1
         ordinal = self._ordinal(request_id)
         for kind in (EventKind.ADDED, EventKind.SCHEDULED):
@@ -133,49 +176,62 @@ class EngineStory:
             reason=reason,
         )
 
-    def step(
+    def _begun(self, output: Vllm) -> Begun | None:
+        """How it began; what began before it and never ended is forgotten."""
+        if all(begun[0] is not output for begun in self._under_way):
+            return None  # nothing was scheduled in it
+        while (begun := self._under_way.popleft())[0] is not output:
+            pass
+        return begun
+
+    def _step(
         self,
-        index: int,
-        of: Scheduled,
-        came: Produced,
-        span: tuple[int, int],
-        free: int | None,
-        cached: int | None,
+        begun: Begun,
+        outputs: Mapping[int, Vllm],
+        end_ns: int,
+        kv: tuple[int | None, int | None],
     ) -> Step:
-        """A step is done; it had the engine to itself for the span."""
-        produced = _in_order(of.members, came.request_ids, came.tokens)
+        _, members, start_ns, tokens, runs, work = begun
+        running, waiting, bound_by, preempted = runs
+        prefilling, prefill_tokens, recomputed_tokens = work
+        produced, statistics = self._outputs.of(outputs, members)
+        began_ns, self._previous_end_ns = max(start_ns, self._previous_end_ns), end_ns
+        index, self.steps = self.steps, self.steps + 1
         self.output_tokens += sum(produced)
-        paddings, mode = self._graph.read(came.graph) if came.graph else (None, None)
-        drafts = self._drafts.read(came.drafts) if came.drafts else (None, None)
-        blocks = self._kv_blocks
+        self.members += len(members)
         return Step(
             rank=self.rank,
             index=index,
-            start_ns=of.start_ns,
-            end_ns=span[1],
-            duration_ns=span[1] - span[0],
-            prefill_requests=of.prefill_requests,
-            decode_requests=len(of.members) - of.prefill_requests,
-            prefill_tokens=of.prefill_tokens,
-            decode_tokens=of.tokens - of.prefill_tokens,
-            padded_tokens=paddings,
-            graph_mode=mode,
-            drafted_tokens=drafts[0],
-            accepted_tokens=drafts[1],
-            running=of.running,
-            waiting=of.waiting,
-            bound_by=of.bound_by,
-            kv_used_blocks=None if free is None or blocks is None else blocks - free,
-            kv_cached_blocks=cached,
-            kv_free_blocks=None if free is None or cached is None else free - cached,
-            preempted=[self._ordinal(request_id) for request_id in of.preempted],
-            recomputed_tokens=of.recomputed_tokens,
-            prefix_queries=came.prefix_queries,
-            prefix_hits=came.prefix_hits,
-            members=self._members(of.members),
-            scheduled=list(of.members.values()),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            duration_ns=end_ns - began_ns,
+            prefill_requests=prefilling,
+            decode_requests=len(members) - prefilling,
+            prefill_tokens=prefill_tokens,
+            decode_tokens=tokens - prefill_tokens,
+            running=running,
+            waiting=waiting,
+            bound_by=bound_by,
+            preempted=[self._ordinal(request_id) for request_id in preempted],
+            recomputed_tokens=recomputed_tokens,
+            members=self._members(members),
+            scheduled=list(members.values()),
             produced=produced,
+            **self._blocks(*kv),
+            **statistics,
         )
+
+    def _blocks(self, free: int | None, cached: int | None) -> dict[str, Any]:
+        if free is None:
+            return {}
+        idle = None if cached is None else min(cached, free)
+        return {
+            "kv_used_blocks": None
+            if self._kv_blocks is None
+            else self._kv_blocks - free,
+            "kv_cached_blocks": idle,
+            "kv_free_blocks": None if idle is None else free - idle,
+        }
 
     def _members(self, members: dict[str, int]) -> list[int]:
         try:
@@ -198,11 +254,3 @@ class EngineStory:
             old_id, old = self._past.popleft()
             if self._ordinals.get(old_id) == old:  # else the id came again
                 del self._ordinals[old_id]
-
-
-def _in_order(members: dict[str, int], ids: list[str], tokens: list[int]) -> list[int]:
-    """Tokens by member; with several front ends they come sorted by front end."""
-    if len(ids) == len(members) and all(map(str.__eq__, ids, members)):
-        return tokens
-    came = dict(zip(ids, tokens, strict=True))
-    return [came.get(request_id, 0) for request_id in members]

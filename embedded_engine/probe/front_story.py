@@ -24,7 +24,7 @@ class FrontStory:
         request_id: str,
         external_id: str | None,
         asked: tuple[int | None, int | None, float | None],
-    ) -> RequestEvent:
+    ) -> list[AnyReading]:
         """A client's request, tokenised and handed to the engine."""
         self.arrived_count += 1
         prompt_tokens, max_tokens, temperature = asked
@@ -40,9 +40,9 @@ class FrontStory:
             temperature=temperature,
         )
         self._keep(f"{EventKind.ARRIVED} {request_id}", event)
-        return event
+        return [event]
 
-    def first_token(self, t_ns: int, request_id: str) -> RequestEvent:
+    def first_token(self, t_ns: int, request_id: str) -> list[AnyReading]:
         """The first token is on its way to the client."""
         event = RequestEvent(
             t_ns=t_ns,
@@ -51,17 +51,17 @@ class FrontStory:
             request_id=request_id,
         )
         self._keep(f"{EventKind.FIRST_TOKEN} {request_id}", event)
-        return event
+        return [event]
 
     def finished(
         self, t_ns: int, request_id: str, reason: str, output_tokens: int | None
-    ) -> RequestEvent:
+    ) -> list[AnyReading]:
         """The last of it is on its way, or the client is gone."""
         self.finished_count += 1
         self.output_tokens += output_tokens or 0
         for kind in (EventKind.ARRIVED, EventKind.FIRST_TOKEN):
             self._let_go(f"{kind} {request_id}")
-        return RequestEvent(
+        event = RequestEvent(
             t_ns=t_ns,
             kind=EventKind.FINISHED,
             vantage=Vantage.FRONTEND,
@@ -69,3 +69,4 @@ class FrontStory:
             output_tokens=output_tokens,
             reason=reason,
         )
+        return [event]

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from collectors.clock import NS_PER_S, wall_offset_ns
-from embedded_engine.channel import Record
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.front_story import FrontStory
-from embedded_engine.probe.hooks import Given, Hook, Moments
+from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.reader import Reader, Vllm
 
 STOP = "stop"
@@ -25,7 +24,7 @@ class FrontTap:
     def __init__(
         self,
         story: FrontStory,
-        put: Callable[[Record], None],
+        put: Callable[..., None],
         missing: Callable[[str], None],
     ) -> None:
         self.batches = 0
@@ -52,21 +51,23 @@ class FrontTap:
             "abort": Hook(self._aborted),
         }
 
-    def _added(self, processor: Vllm, given: Given, _: None, at: Moments) -> None:
+    def _added(
+        self, processor: Vllm, given: Given, _: None, entered: int, returned: int
+    ) -> None:
         request_id, external_id, arrival_s = self._arrived.read(given[0])
         state = self._states.read(processor).get(request_id)
         if state is None or request_id in self._live:
             return  # more input of a request that streams its prompt
         self._live[request_id] = state
         self._wait_for_token.add(request_id)
-        arrived_ns = at[0] if arrival_s is None else _monotonic_ns(arrival_s)
+        arrived_ns = entered if arrival_s is None else _monotonic_ns(arrival_s)
         asked = self._asked.read(state)
         self._put(
-            (self._story.arrived, arrived_ns, at[1], request_id, external_id, asked)
+            self._story.arrived, arrived_ns, returned, request_id, external_id, asked
         )
 
     def _processed(
-        self, processor: Vllm, given: Given, result: Vllm, _: Moments
+        self, processor: Vllm, given: Given, result: Vllm, _: int, __: int
     ) -> None:
         outputs = given[0]
         self.batches += 1
@@ -95,11 +96,13 @@ class FrontTap:
         if self._tokens.read(output):
             request_id = self._id.read(output)
             self._wait_for_token.discard(request_id)
-            self._put((self._story.first_token, t_ns, request_id))
+            self._put(self._story.first_token, t_ns, request_id)
 
-    def _aborted(self, _: Vllm, __: Given, request_ids: list[str], at: Moments) -> None:
+    def _aborted(
+        self, _: Vllm, __: Given, request_ids: list[str], ___: int, returned: int
+    ) -> None:
         for request_id in request_ids:
-            self._finished(request_id, ABORT, at[1])
+            self._finished(request_id, ABORT, returned)
 
     def _finished(self, request_id: str, reason: str, t_ns: int) -> None:
         state = self._live.pop(request_id, None)
@@ -107,7 +110,7 @@ class FrontTap:
             return  # told already: its client was gone before its last token came
         self._wait_for_token.discard(request_id)
         tokens = getattr(self._sent.read(state), names.SENT_TOKENS, None)
-        self._put((self._story.finished, t_ns, request_id, reason, tokens))
+        self._put(self._story.finished, t_ns, request_id, reason, tokens)
 
 
 def _stamp_ns(given: Given) -> int:

@@ -14,21 +14,17 @@ from embedded_engine.probe.vllm_names import Method
 Given = tuple[Any, ...]
 """A call's arguments, those given by name last."""
 Before = Callable[[Vllm, Given], Any]
-After = Callable[[Vllm, Given, Any, "Moments"], None]
+"""Gets the object and the arguments."""
+After = Callable[[Vllm, Given, Any, int, int], None]
+"""Gets the object, the arguments, the result, and when the call began and returned."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hook:
-    """What to do around a method."""
+    """What to do around a method; nothing, as long as there is no one to do it."""
 
-    after: After
-    """Gets the object, the arguments, the result, and when."""
+    after: After | None = None
     before: Before | None = None
-    """Gets the object and the arguments."""
-
-
-Moments = tuple[int, int, Any]
-"""When the call began and returned, and what ``before`` returned."""
 
 
 def install(
@@ -59,30 +55,32 @@ def _owner(method: Method) -> type | None:
 
 
 def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..., Any]:
-    """The method with its hook: its result and its exceptions pass untouched."""
-    before, after = hook.before, hook.after
+    """The method with its hook: its result and its exceptions pass untouched.
+
+    Written out, not layered: two of these run in every step of the engine.
+    """
 
     @functools.wraps(original)
     def method(self: Vllm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if fuse.blown:
+        after = hook.after
+        if fuse.blown or (after is None and hook.before is None):
             return original(self, *args, **kwargs)
         entered = monotonic_ns()
         given = (*args, *kwargs.values()) if kwargs else args
-        known = None
-        if before is not None:
+        if hook.before is not None:
             try:
-                known = before(self, given)
+                hook.before(self, given)
             except Exception as error:
                 fuse.blow(f"{original.__qualname__}: {error!r}")
-                return original(self, *args, **kwargs)
-        called = monotonic_ns()
+            fuse.cost_ns += monotonic_ns() - entered
         result = original(self, *args, **kwargs)
         returned = monotonic_ns()
-        try:
-            after(self, given, result, (entered, returned, known))
-        except Exception as error:
-            fuse.blow(f"{original.__qualname__}: {error!r}")
-        fuse.cost_ns += monotonic_ns() - returned + called - entered
+        if after is not None:
+            try:
+                after(self, given, result, entered, returned)
+            except Exception as error:
+                fuse.blow(f"{original.__qualname__}: {error!r}")
+        fuse.cost_ns += monotonic_ns() - returned
         return result
 
     return method

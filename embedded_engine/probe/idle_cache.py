@@ -11,7 +11,7 @@ Where blocks take other ways (KV connectors, Mamba's copies) it is unknown.
 from collections.abc import Callable
 
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.hooks import Given, Hook, Moments
+from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.reader import Reader, Vllm
 
 
@@ -22,22 +22,26 @@ class IdleCache:
         self._kind = Reader("Scheduler", names.CACHE_KIND, missing)
         self._pool = Reader("BlockPool", names.POOL_QUEUE, missing)
         self._size = Reader("FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing)
+        self._missing = missing
         self._complete = True
         self._queue: int | None = None
-        self._cached = 0
+        self._free_before = 0
+        self.cached: int | None = None
+        """As many, or as many as are free when that is less; None when unknown."""
 
     def hooks(self) -> dict[str, Hook]:
         """By the table's names."""
         return {
-            "last": Hook(self._freed_last, self._settle),
-            "first": Hook(lambda *_: None, self._settle),
-            "touch": Hook(self._touched, self._free_of),
-            "clear": Hook(self._cleared),
+            "last": Hook(after=self._freed_last, before=self._settle),
+            "first": Hook(before=self._settle),
+            "touch": Hook(after=self._touched, before=self._touches),
+            "clear": Hook(after=self._cleared),
         }
 
-    def lacks(self, _: str) -> None:
+    def lacks(self, name: str) -> None:
         """A hook could not be set: the count would be wrong."""
         self._complete = False
+        self._missing(name)
 
     def born(self, scheduler: Vllm) -> None:
         """Count this scheduler's free blocks from now on: none of them is cached."""
@@ -45,30 +49,34 @@ class IdleCache:
         countable = self._complete and queue is not None
         plain = caching is not None and connector is None and not mamba
         self._queue = id(queue) if countable and plain else None
-
-    def count(self, free: int | None) -> int | None:
-        """How many there are when that many blocks are free."""
-        if self._queue is None or free is None:
-            return None
-        return min(self._cached, free)
+        self.cached = None if self._queue is None else 0
 
     def _settle(self, queue: Vllm, _: Given) -> None:
         """Before more become free: of those taken, the front was not cached."""
-        if id(queue) == self._queue:
-            self._cached = min(self._cached, self._size.read(queue))
+        if self.cached is not None and id(queue) == self._queue:
+            self.cached = min(self.cached, self._size.read(queue))
 
-    def _freed_last(self, queue: Vllm, given: Given, _: object, __: Moments) -> None:
-        if id(queue) == self._queue:
-            self._cached += len(given[0])
+    def _freed_last(
+        self, queue: Vllm, given: Given, _: None, __: int, ___: int
+    ) -> None:
+        if self.cached is not None and id(queue) == self._queue:
+            self.cached += len(given[0])
 
-    def _free_of(self, pool: Vllm, _: Given) -> int:
-        return int(self._pool.read(pool)[1])
+    def _touches(self, pool: Vllm, _: Given) -> None:
+        self._free_before = self._pool.read(pool)[1]
 
-    def _touched(self, pool: Vllm, _: Given, __: object, moments: Moments) -> None:
+    def _touched(self, pool: Vllm, _: Given, __: None, ___: int, ____: int) -> None:
         queue, free = self._pool.read(pool)
-        if id(queue) == self._queue:
-            self._cached -= moments[2] - free
+        if self.cached is not None and id(queue) == self._queue:
+            self.cached -= self._free_before - free
 
-    def _cleared(self, pool: Vllm, _: Given, cleared: object, __: Moments) -> None:
+    def _cleared(
+        self,
+        pool: Vllm,
+        _: Given,
+        cleared: object,
+        __: int,
+        ___: int,
+    ) -> None:
         if cleared and id(self._pool.read(pool)[0]) == self._queue:
-            self._cached = 0
+            self.cached = 0

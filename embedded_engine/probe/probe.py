@@ -9,8 +9,8 @@ from collectors.clock import monotonic_ns
 from collectors.hello import Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from collectors.runtime_dir import socket_path
-from embedded_engine.channel import Channel, Record
-from embedded_engine.probe import engine_tap, hooks
+from embedded_engine.channel import Channel
+from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.engine_info import engine_info, kv_blocks, vllm_version
 from embedded_engine.probe.engine_story import EngineStory
@@ -18,7 +18,7 @@ from embedded_engine.probe.engine_tap import EngineTap
 from embedded_engine.probe.front_story import FrontStory
 from embedded_engine.probe.front_tap import FrontTap
 from embedded_engine.probe.fuse import Fuse
-from embedded_engine.probe.hooks import Given, Hook, Moments
+from embedded_engine.probe.hooks import Hook
 from embedded_engine.probe.idle_cache import IdleCache
 from embedded_engine.probe.reader import Reader, Vllm
 
@@ -40,6 +40,7 @@ class Probe:
         self._front_story = FrontStory(self._keep, self._let_go)
         self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
+        self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
         self._story: EngineStory | None = None
         self._scheduler: weakref.ref[Vllm] | None = None
@@ -48,15 +49,15 @@ class Probe:
     def install(self) -> None:
         """Wrap what there is to wrap, and live through a fork."""
         core, api = self._lacks(Role.CORE), self._lacks(Role.API)
-        born = {"born": Hook(self._scheduler_born), **engine_tap.hooks(self._tap_of)}
+        born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
-        front = {"born": Hook(lambda *_: self.speak(Role.API)), **self._front.hooks()}
+        front = {"born": Hook(self._front_born), **self._front.hooks()}
         hooks.install(names.FRONT_METHODS, front, self.fuse, api)
         os.register_at_fork(after_in_child=self._forked)
 
-    def speak(self, role: Role) -> None:
+    def speak(self, role: Role) -> Channel:
         """Open the channel of a process that turns out to have that role."""
         if role is Role.CORE:
             self.role = role
@@ -66,6 +67,7 @@ class Probe:
             self._channel = Channel(path, self._engine_id, self, int(ring_mb * MB))
             self._channel.open()
         self._tell_missing(role)
+        return self._channel
 
     def totals(self) -> Totals:
         """What was counted here so far, and what the engine holds now."""
@@ -82,7 +84,7 @@ class Probe:
         running, waiting, used = self._now()
         return Totals(
             t_ns=monotonic_ns(),
-            steps=self._tap.steps,
+            steps=self._story.steps,
             output_tokens=self._story.output_tokens,
             requests_added=self._story.requests_added,
             requests_finished=self._story.requests_finished,
@@ -96,9 +98,9 @@ class Probe:
 
     def beat(self) -> Iterable[AnyReading]:
         """Check the fuse; EngineCore also tells its totals."""
-        tap, front = self._tap, self._front
-        if tap is not None:
-            self.fuse.check(tap.steps, tap.members)
+        story, front = self._story, self._front
+        if story is not None:
+            self.fuse.check(story.steps, story.members)
             return [self.totals()]
         self.fuse.check(front.batches, front.outputs)
         return []
@@ -107,33 +109,29 @@ class Probe:
         """Something broke on the channel's thread."""
         self.fuse.blow(repr(error))
 
-    def _scheduler_born(
-        self, scheduler: Vllm, _: Given, __: None, ___: Moments
-    ) -> None:
-        self.speak(Role.CORE)
-        lacks = self._lacks(Role.CORE)
+    def _scheduler_born(self, scheduler: Vllm, *_: Vllm) -> None:
+        channel, lacks = self.speak(Role.CORE), self._lacks(Role.CORE)
         rank = int(Reader("Scheduler", names.RANK, lacks).read(scheduler) or 0)
         blocks = kv_blocks(scheduler, lacks)
         self._story = EngineStory(rank, blocks, self._keep, self._let_go, lacks)
-        self._idle_cache.born(scheduler)
+        cache = self._idle_cache
+        cache.born(scheduler)
         self._scheduler = weakref.ref(scheduler)
-        self._tap = EngineTap(
-            scheduler, self._story, self._idle_cache, self._put, lacks
-        )
+        self._tap = EngineTap(scheduler, self._story, cache, channel, lacks)
+        self._tap.take(self._engine_hooks)
         self.engine = engine_info(scheduler, rank, blocks, lacks)
-        self._put((self._standing, "engine", self.engine))
+        channel.put(self._standing, "engine", self.engine)
 
-    def _tap_of(self, scheduler: Vllm) -> EngineTap | None:
-        tap = self._tap
-        return tap if tap is not None and tap.scheduler_id == id(scheduler) else None
+    def _front_born(self, *_: Vllm) -> None:
+        self.speak(Role.API)
 
     def _now(self) -> tuple[int | None, int | None, int | None]:
         """Running, waiting, KV blocks used: right between steps, too."""
         scheduler = self._scheduler and self._scheduler()
-        if scheduler is None or self.engine is None:
+        if scheduler is None or self.engine is None or self._tap is None:
             return None, None, None
-        running, waiting, holding, free = self._queues.read(scheduler)
-        blocks = self.engine.num_kv_blocks
+        running, waiting, holding = self._queues.read(scheduler)
+        free, blocks = self._tap.free_blocks, self.engine.num_kv_blocks
         used = None if free is None or blocks is None else blocks - free
         return len(running), len(waiting) + len(holding), used
 
@@ -154,15 +152,15 @@ class Probe:
         note = Note(t_ns=monotonic_ns(), kind=NoteKind.PROBE, text=text)
         if self._channel is None:
             sys.stderr.write(f"inferwatch: {text}\n")
-        self._put((self._standing, text, note))
+        self._put(self._standing, text, note)
 
-    def _standing(self, key: str, reading: AnyReading) -> AnyReading:
+    def _standing(self, key: str, reading: AnyReading) -> list[AnyReading]:
         self._keep(key, reading)
-        return reading
+        return [reading]
 
-    def _put(self, record: Record) -> None:
+    def _put(self, *call: Vllm) -> None:
         if self._channel is not None:
-            self._channel.put(record)
+            self._channel.put(*call)
 
     def _keep(self, key: str, reading: AnyReading) -> None:
         if self._channel is not None:
@@ -175,4 +173,4 @@ class Probe:
     def _forked(self) -> None:
         """A child has its parent's hooks but no thread: it speaks for itself."""
         self._left_to_parent, self._channel = self._channel, None
-        self._tap, self._scheduler = None, None
+        self._tap, self._story, self._scheduler = None, None, None

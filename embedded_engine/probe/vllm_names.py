@@ -36,11 +36,14 @@ ENGINE_METHODS = {
     "add": Method(SCHEDULER, "add_request", "when requests were queued"),
     "preempt": Method(SCHEDULER, "_preempt_request", "preemptions"),
     "free": Method(SCHEDULER, "_free_request", "when requests finished in the engine"),
+    "reset": Method(SCHEDULER, "reset_prefix_cache", "preemptions by a reset"),
     "touch": Method(BLOCK_POOL, "touch", "idle cached KV blocks"),
     "clear": Method(BLOCK_POOL, "reset_prefix_cache", "idle cached KV blocks"),
     "last": Method(FREE_BLOCKS, "append_n", "idle cached KV blocks"),
     "first": Method(FREE_BLOCKS, "prepend_n", "idle cached KV blocks"),
 }
+STEP_METHODS = ("schedule", "update", "add", "preempt", "reset", "free")
+"""Of these, the ones a scheduler's own hooks look through."""
 FRONT_METHODS = {
     "born": Method(OUTPUT_PROCESSOR, "__init__", "all of the API server"),
     "add": Method(OUTPUT_PROCESSOR, "add_request", "arrivals"),
@@ -64,9 +67,9 @@ QUEUES: Fields = (
     ("running", ()),
     ("waiting", ()),
     ("kv_holding_waiting", ()),
-    ("kv_cache_manager.block_pool.free_block_queue.num_free_blocks", None),
 )
 """Of Scheduler, as are the following."""
+FREE_QUEUE: Fields = (("kv_cache_manager.block_pool.free_block_queue", None),)
 REQUESTS: Fields = (("requests", {}),)
 BLOCK_TOTAL: Fields = (("kv_cache_manager.block_pool.num_gpu_blocks", None),)
 LIMITS: Fields = (
@@ -97,7 +100,7 @@ POOL_QUEUE: Fields = (
     ("free_block_queue.num_free_blocks", 0),
 )
 """Of BlockPool."""
-QUEUE_SIZE: Fields = (("num_free_blocks", 0),)
+QUEUE_SIZE: Fields = (("num_free_blocks", None),)
 """Of FreeKVCacheBlockQueue."""
 RANK: Fields = (("parallel_config.data_parallel_index", 0),)
 INFO: Fields = (

@@ -15,19 +15,20 @@ class Work:
     """
 
     def __init__(self, missing: Callable[[str], None]) -> None:
+        self.prefilling: set[str] = set()
+        """Requests whose next chunk is prefill."""
         self._requests = Reader("Scheduler", names.REQUESTS, missing)
         self._progress = Reader("Request", names.PROGRESS, missing)
-        self._prefilling: set[str] = set()
         self._lost: dict[str, int] = {}
 
     def preempted(self, request_id: str, computed: int) -> None:
         """It goes back to the queue and loses what it had computed."""
-        self._prefilling.discard(request_id)
+        self.prefilling.discard(request_id)
         self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
 
     def ended(self, request_id: str) -> None:
         """It is gone."""
-        self._prefilling.discard(request_id)
+        self.prefilling.discard(request_id)
         self._lost.pop(request_id, None)
 
     def of_step(
@@ -40,17 +41,15 @@ class Work:
 
         Asked after ``schedule()``: what it scheduled already counts as computed.
         """
-        self._prefilling.update(starting)
-        if not self._prefilling:
-            return 0, 0, 0
+        self.prefilling.update(starting)
         requests = self._requests.read(scheduler)
-        here = [r for r in self._prefilling if r in members and r in requests]
+        here = [r for r in self.prefilling if r in members and r in requests]
         recomputed = 0
         for request_id in here:
             computed, more = self._progress.read(requests[request_id])
             recomputed += self._again(request_id, computed, members[request_id])
             if not more:
-                self._prefilling.discard(request_id)
+                self.prefilling.discard(request_id)
         return len(here), sum(map(members.__getitem__, here)), recomputed
 
     def _again(self, request_id: str, computed: int, scheduled: int) -> int:

@@ -47,7 +47,11 @@ class ScriptedHerald:
         self.errors.append(error)
 
 
-def note(number: int) -> Note:
+def note(number: int) -> list[AnyReading]:
+    return [note_of(number)]
+
+
+def note_of(number: int) -> Note:
     return Note(t_ns=monotonic_ns(), kind=NoteKind.BOOKMARK, text=str(number))
 
 
@@ -60,7 +64,7 @@ def open_channel(herald: ScriptedHerald, ring_bytes: int = 1 << 24) -> Channel:
 def main() -> None:
     channel = open_channel(ScriptedHerald())
     for number in range(int(sys.argv[1])):
-        channel.put((note, number))
+        channel.put(note, number)
     sys.stdin.read()
 
 
@@ -106,6 +110,12 @@ class Watcher:
                 self.readings += await anext(self._batches)
                 assert len(self.numbers) <= len(numbers)
 
+    async def until_accounted(self, count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.numbers) + self.lost < count:
+                self.readings += await anext(self._batches)
+        assert len(self.numbers) + self.lost == count
+
     async def until_lost(self) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while True:
@@ -124,7 +134,7 @@ class Watcher:
 
 def emit(channel: Channel, numbers: range) -> list[int]:
     for number in numbers:
-        channel.put((note, number))
+        channel.put(note, number)
     return list(numbers)
 
 
@@ -166,7 +176,7 @@ async def test_two_watchers_do_not_disturb_each_other(channel: Channel) -> None:
 async def test_without_backfill_only_the_new_and_what_still_holds(
     channel: Channel,
 ) -> None:
-    channel.put((_kept, channel, 7))
+    channel.put(_kept, channel, 7)
     emit(channel, range(100))
     async with watching() as watcher:
         await watcher.until([7, *range(100)])
@@ -204,25 +214,28 @@ async def test_a_ring_of_no_bytes_keeps_nothing(herald: ScriptedHerald) -> None:
 
 
 async def test_too_many_records_are_dropped_and_counted(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
+    herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    past = emit(channel, range(10))
+    monkeypatch.setattr(channel_module, "CAPACITY", 5)
+    monkeypatch.setattr(channel_module, "FLUSH_S", 0.2)
+    channel = open_channel(herald)
+
     async with watching() as watcher:
-        await watcher.until(past)
+        watched = asyncio.create_task(watcher.until_accounted(1000))
+        await _until(lambda: bool(watcher.stream.hellos))
+        emit(channel, range(1000))
+        await watched
 
-        monkeypatch.setattr(channel_module, "CAPACITY", 0)
-        emit(channel, range(10, 30))
-        monkeypatch.undo()
-        await watcher.until(past + emit(channel, range(30, 31)))
-
-    assert watcher.lost == 20
+    channel.close()
+    assert watcher.lost > 0
+    assert watcher.numbers[-5:] == [995, 996, 997, 998, 999]
 
 
 async def test_a_record_that_cannot_be_read_hurts_no_other(
     channel: Channel, herald: ScriptedHerald
 ) -> None:
     async with watching() as watcher:
-        channel.put((_broken,))
+        channel.put(_broken)
         await watcher.until(emit(channel, range(1)))
 
     assert [str(error) for error in herald.errors] == ["broken"]
@@ -271,13 +284,13 @@ async def test_a_dead_process_is_lost_after_all_it_said(tmp_path: Path) -> None:
                 await watcher.until_lost()
 
 
-def _kept(channel: Channel, number: int) -> Note:
-    reading = note(number)
+def _kept(channel: Channel, number: int) -> list[AnyReading]:
+    reading = note_of(number)
     channel.keep("key", reading)
-    return reading
+    return [reading]
 
 
-def _broken() -> Note:
+def _broken() -> list[AnyReading]:
     raise LookupError("broken")
 
 

@@ -1,0 +1,104 @@
+"""What the probe costs EngineCore's own thread per step, on real vLLM.
+
+    .venv/bin/python benchmarks/probe_cost.py
+
+Runs a scheduler with a tiny model in this process, its steps one by one, and reads the
+probe's own count of the time spent in its hooks around each.
+"""
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import platformdirs
+
+from embedded_engine.probe import start
+from embedded_engine.tiny_model import make
+from embedded_engine.worker import answer_for_cpu_wheel
+
+BATCHES = (1, 8, 64, 256)
+STEPS = 300
+WARM_UP = 30
+BUDGET_US = {1: 10.0, 64: 25.0}
+ENVIRONMENT = {
+    "INFERWATCH_PROBE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_V1": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def main() -> None:
+    os.environ.update(ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["INFERWATCH_RUNTIME_DIR"] = directory
+        answer_for_cpu_wheel()
+        engine = boot(make(platformdirs.user_cache_path("inferwatch", appauthor=False)))
+        rows = [measure(engine, batch) for batch in BATCHES]
+    print(
+        f"{'batch':>5} {'steps':>6} {'median µs':>10} {'p95 µs':>8} {'sender CPU':>11}"
+    )
+    for batch, costs, share in rows:
+        p95 = statistics.quantiles(costs, n=20)[-1]
+        print(
+            f"{batch:>5} {len(costs):>6} {statistics.median(costs):>10.1f} "
+            f"{p95:>8.1f} {share:>10.2%}"
+        )
+    medians = {batch: statistics.median(costs) for batch, costs, _ in rows}
+    slope = (medians[256] - medians[64]) / (256 - 64)
+    print(f"per further sequence {slope:.3f} µs; budget 10 µs, 25 µs, 0.3 µs")
+
+
+def boot(model: Path):  # noqa: ANN201 - vLLM's
+    from vllm import EngineArgs, LLMEngine  # noqa: PLC0415 - heavy, and patched for
+
+    return LLMEngine.from_engine_args(
+        EngineArgs(
+            model=str(model),
+            enforce_eager=True,
+            distributed_executor_backend="uni",
+            max_num_seqs=max(BATCHES),
+            max_num_batched_tokens=2048,
+            max_model_len=1024,
+            block_size=32,
+            kv_cache_memory_bytes=512 << 20,
+        )
+    )
+
+
+def measure(engine, batch: int) -> tuple[int, list[float], float]:  # noqa: ANN001
+    """Cost of each step of pure decode, in µs, and the sender's share of a core."""
+    from vllm import SamplingParams  # noqa: PLC0415
+
+    fuse, core = start.start().fuse, engine.engine_core.engine_core
+    params = SamplingParams(max_tokens=STEPS + 2 * WARM_UP, ignore_eos=True)
+    for index in range(batch):
+        engine.add_request(f"{batch}-{index}", f"Say something about {index}", params)
+    costs = []
+    for number in range(STEPS + WARM_UP):
+        if number == WARM_UP:
+            began, cpu_ns = time.monotonic_ns(), sender_cpu_ns()
+        before_ns = fuse.cost_ns
+        core.step_fn()
+        costs.append((fuse.cost_ns - before_ns) / 1000)
+    share = (sender_cpu_ns() - cpu_ns) / (time.monotonic_ns() - began)
+    core.abort_requests([*core.scheduler.requests])
+    core.step_fn()
+    return batch, costs[WARM_UP:], share
+
+
+def sender_cpu_ns() -> int:
+    """CPU time of the probe's thread so far, as the kernel counts it."""
+    sender = next(t for t in threading.enumerate() if t.name == "inferwatch")
+    schedstat = Path(f"/proc/self/task/{sender.native_id}/schedstat").read_text("ascii")
+    return int(schedstat.split()[0])
+
+
+if __name__ == "__main__":
+    main()
