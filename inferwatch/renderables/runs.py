@@ -31,6 +31,8 @@ def width_of(line: Iterable[Run]) -> int:
 
 def fit(line: Sequence[Run], width: int) -> Line:
     """The line cut to the width; a cut is shown."""
+    if width <= 0:
+        return ()
     if width_of(line) <= width:
         return tuple(line)
     kept: list[Run] = []

@@ -11,7 +11,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     """The newest values, scaled from zero to their peak; a gap is a space.
 
     >>> sparkline([0, 1, None, 4, 8], 5)
-    '▁▁ ▃▇'
+    '▁▁ ▄▇'
     >>> sparkline([1, 9, 2, 8], 2)
     '▇▆'
     """

@@ -44,12 +44,10 @@ APP_BINDINGS: list[BindingType] = [
     ),
     Binding("r", "restart", "restart", tooltip="Start the lost engine again"),
     Binding("Q", "stop_engine", "stop engine", tooltip="End the engine, after asking"),
-    Binding(
-        "q,ctrl+c", "quit", "quit", key_display="q", tooltip="Leave; ends our engine"
-    ),
-    Binding(
-        "q,ctrl+c", "detach", "detach", key_display="q", tooltip="The engine runs on"
-    ),
+    Binding("q", "quit", "quit", tooltip="Leave; an engine of ours ends with us"),
+    Binding("q", "detach", "detach", tooltip="Leave; the engine runs on"),
+    Binding("ctrl+c", "quit", "quit", show=False, priority=True),
+    Binding("ctrl+c", "detach", "detach", show=False, priority=True),
     Binding(
         "ctrl+s", "picture", "picture", show=False, tooltip="Save the screen as SVG"
     ),

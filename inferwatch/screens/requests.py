@@ -53,6 +53,9 @@ class RequestsScreen(WatchScreen):
     }
     """
 
+    AUTO_FOCUS = "RequestTable"
+    """A hidden field can hold the focus, and would swallow every key."""
+
     _order = Order()
     _opened: str | None = None
     _shown: Snapshot | None = None
@@ -66,10 +69,6 @@ class RequestsScreen(WatchScreen):
         )
         yield RequestTable()
         yield RequestDetail()
-
-    def on_mount(self) -> None:
-        """Keys go to the table."""
-        self.query_one(RequestTable).focus()
 
     def show_panels(self, shown: Snapshot) -> None:
         """List, and bring the opened request up to date."""

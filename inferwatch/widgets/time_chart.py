@@ -7,7 +7,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.color import Color as TextualColor
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual_plotext import PlotextPlot
@@ -50,6 +50,7 @@ class TimeChart(Inked, PlotextPlot):
     _axis: TimeAxis | None = None
     _full: float | None = None
     _rows: list[str] | None = None
+    _built = Size()
     _heading: Line = ()
     _marked: int | None = None
 
@@ -94,10 +95,6 @@ class TimeChart(Inked, PlotextPlot):
             self.refresh(Region(MARGIN + (each or 0), 1, 1, self.size.height - 1))
         self._marked = column
 
-    def on_resize(self) -> None:
-        """Another size is another drawing."""
-        self._rows = None
-
     def on_click(self, event: events.Click) -> None:
         """Point at the moment under the mouse."""
         column = event.x - MARGIN
@@ -109,7 +106,8 @@ class TimeChart(Inked, PlotextPlot):
         width = self.size.width
         if y == 0:
             return self.strip_of(self._heading, width)
-        if self._rows is None:
+        if self._rows is None or self._built != self.size:
+            self._built = self.size
             self._rows = self._build(width, self.size.height - 1)
         strip = Strip(
             Segment(text, self._paint(number))

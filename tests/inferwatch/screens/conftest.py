@@ -1,12 +1,14 @@
 """A scripted session: frozen snapshots that look like a busy engine, and never vary."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from math import sin
+from pathlib import Path
 from random import Random
 
 import pytest
+from textual.pilot import Pilot
 
 from collectors.readings import (
     BoundBy,
@@ -43,7 +45,7 @@ BINS = 120
 LOG = (
     "INFO 11-20 03:09:24 [core.py:101] Initializing a V1 LLM engine (v0.32.0)",
     "INFO 11-20 03:09:26 [kv_cache_utils.py:1305] GPU KV cache size: 7,168 tokens",
-    "INFO 11-20 03:09:27 [api_server.py:1876] Starting vLLM API server on 127.0.0.1:8000",
+    "INFO 11-20 03:09:27 [api_server.py:1876] vLLM API server on 127.0.0.1:8000",
     "WARNING 11-20 03:10:02 [scheduler.py:512] Request cmpl-77 is preempted",
     'INFO:     127.0.0.1:51324 - "POST /v1/completions HTTP/1.1" 200 OK',
     "ERROR 11-20 03:12:41 [core.py:866] EngineCore encountered a fatal error.",
@@ -187,6 +189,10 @@ def latencies(line: Timeline) -> tuple[Latency, ...]:
     )
 
 
+def name(i: int) -> str:
+    return f"{7919 * (i + 3) % 65536:04x}{104729 * (i + 1) % 65536:04x}"
+
+
 def requests(now_ns: int) -> tuple[RequestRow, ...]:
     """Sixty requests, the first eighteen of them alive."""
     live = (
@@ -207,8 +213,8 @@ def requests(now_ns: int) -> tuple[RequestRow, ...]:
         rows.append(
             RequestRow(
                 key=f"demo:{i}",
-                request_id=f"cmpl-{7919 * (i + 3) % 65536:04x}{104729 * (i + 1) % 65536:04x}-0",
-                external_id=f"cmpl-{7919 * (i + 3) % 65536:04x}{104729 * (i + 1) % 65536:04x}",
+                request_id=f"cmpl-{name(i)}-0-9f2c",
+                external_id=f"cmpl-{name(i)}-0",
                 ordinal=400 - i,
                 state=state,
                 arrived_ns=now_ns - (i + 1) * 290_000_000,
@@ -255,7 +261,7 @@ STAGES = (
 )
 LOST = """EngineCore was killed by signal 9
 INFO 11-20 03:12:40 [loggers.py:257] Avg generation throughput: 1180.2 tokens/s
-ERROR 11-20 03:12:41 [core_client.py:597] Engine core proc EngineCore_DP0 died unexpectedly
+ERROR 11-20 03:12:41 [core_client.py:597] EngineCore_DP0 died unexpectedly
 ERROR 11-20 03:12:41 [async_llm.py:540] AsyncLLM output_handler failed.
 vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."""
 
@@ -428,6 +434,14 @@ def lost(feed: ScriptedFeed) -> ScriptedFeed:
     return feed
 
 
+@pytest.fixture(autouse=True)
+def pinned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same terminal and the same home for every test."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
 @pytest.fixture
 def feed() -> ScriptedFeed:
     return ScriptedFeed()
@@ -446,3 +460,34 @@ def lost_feed() -> ScriptedFeed:
 @pytest.fixture
 def app(feed: ScriptedFeed) -> InferwatchApp:
     return InferwatchApp(feed)
+
+
+Text = Callable[[InferwatchApp, str], list[str]]
+
+
+@pytest.fixture
+def text_of() -> Text:
+    """Reads the rows of a widget as they stand on the screen."""
+
+    def rows(app: InferwatchApp, selector: str) -> list[str]:
+        widget = app.screen.query_one(selector)
+        return [widget.render_line(y).text for y in range(widget.size.height)]
+
+    return rows
+
+
+Settle = Callable[[Pilot[None]], Awaitable[None]]
+
+
+@pytest.fixture
+def settle() -> Settle:
+    """Lets the screen in sight take and draw the present snapshot."""
+
+    async def wait(pilot: Pilot[None]) -> None:
+        await pilot.pause()
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        app.look()
+        await pilot.pause()
+
+    return wait
