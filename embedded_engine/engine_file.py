@@ -94,7 +94,8 @@ def sweep() -> None:
         if (file := _read(path)) is not None and not file.alive:
             path.unlink(missing_ok=True)
     for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):
-        if birth(int(path.stem.rpartition(".")[2])) is None:
+        pid = path.stem.rpartition(".")[2]
+        if pid.isdecimal() and birth(int(pid)) is None:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -1,0 +1,62 @@
+"""How long an engine takes to start and to stop: the demo's, stage by stage.
+
+The first start is told apart. It stands for the first after an install: the tiny model
+and everything vLLM keeps in its cache are made anew, only the imports may be in the
+page cache already.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from embedded_engine.config import demo_config
+from embedded_engine.launch import Engine
+
+RUNS = 5
+LIMIT_S = 20.0
+Times = dict[str, float]
+
+
+async def one_start(cache: Path) -> Times:
+    """Seconds from the call to each stage, and how long the end took."""
+    home = {"VLLM_CACHE_ROOT": str(cache / "vllm")}
+    config = demo_config()
+    config = replace(config, tiny_model_dir=cache, env={**config.env, **home})
+    reached: Times = {}
+    began_ns = monotonic_ns()
+
+    engine = await Engine.start(
+        config,
+        lambda note: reached.update({note.text: (note.t_ns - began_ns) / NS_PER_S}),
+    )
+    stopping_s = time.monotonic()
+    await engine.stop()
+    return {**reached, "stopping": time.monotonic() - stopping_s}
+
+
+def show(first: Times, later: list[Times]) -> None:
+    """One row a stage."""
+    print(f"{'seconds from the start':24} {'first':>6} {'median':>7} {'worst':>6}")
+    for stage in first:
+        times = [run[stage] for run in later]
+        print(f"{stage:24} {first[stage]:6.2f} {median(times):7.2f} {max(times):6.2f}")
+
+
+def main() -> None:
+    """Start it again and again; the load of the machine goes with the figures."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
+    load = f"{os.getloadavg()[0]:.1f}"
+    with tempfile.TemporaryDirectory() as cache:
+        first, *later = [asyncio.run(one_start(Path(cache))) for _ in range(runs + 1)]
+    show(first, later)
+    print(f"limit {LIMIT_S:.0f} s; {os.cpu_count()} cores, load before: {load}")
+
+
+if __name__ == "__main__":
+    main()
