@@ -237,10 +237,12 @@ def test_a_loss_before_the_first_token_leaves_prefill_unknown(
 def test_a_loss_before_scheduling_harms_nothing(see: See, make_life: Make) -> None:
     _, engine = make_life(100, ordinal=0, tokens=3)
 
-    snapshot = see([engine[0], dropped(102), *engine[1:]])
+    alive = see([engine[0], dropped(102), *engine[1:-1]])
+    ended = see([engine[0], dropped(102), *engine[1:]])
 
-    assert values(snapshot)["prefill_s"] == (1, 7)
-    assert values(snapshot)["tpot_s"] == (1, 10)
+    assert alive.requests[0].tpot_s == 0.010
+    assert values(ended)["prefill_s"] == (1, 7)
+    assert values(ended)["tpot_s"] == (1, 10)
 
 
 # Joining late.
@@ -273,9 +275,11 @@ def test_a_stranger_gets_its_name_when_the_front_end_knew_it(
         make_event(120, EventKind.FINISHED, ordinal=7, reason="stop"),
     ]
 
-    (row,) = see(readings).requests
+    snapshot = see(readings)
 
+    (row,) = snapshot.requests
     assert (row.ordinal, row.output_tokens, row.arrived_ns) == (7, 1, 10 * MS)
+    assert snapshot.flow.running == 0
 
 
 def test_the_first_token_seen_of_an_old_request_is_not_its_first(
@@ -302,6 +306,22 @@ def test_a_prompt_found_in_the_cache_has_a_first_token(
     ]
 
     assert values(see(readings))["prefill_s"] == (1, 8)
+
+
+def test_what_the_cache_held_is_not_always_told(
+    see: See, make_event: Make, make_step: Make
+) -> None:
+    facts: dict[str, Any] = {"ordinal": 0, "prompt_tokens": 20}
+    events = [
+        make_event(1, EventKind.ADDED, **facts),
+        make_event(2, EventKind.SCHEDULED, **facts),
+    ]
+
+    some = see([*events, make_step(10, {0: 1}, scheduled=[5])])
+    one = see([*events, make_step(10, {0: 1}, scheduled=[1])])
+
+    assert values(some)["prefill_s"] == (1, 8)  # the others may have been cached
+    assert values(one)["prefill_s"] == (0, None)  # more likely we joined late
 
 
 def test_scheduling_without_arrival_has_no_queue_time(

@@ -137,6 +137,17 @@ def test_tallies_add_up_over_any_window(
     assert total.maxima["many"] == max([0, *inside])
 
 
+def test_a_window_may_begin_where_a_block_of_rows_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "BLOCK_ROWS", 4)
+    held = filled([(n * S, 1, 1) for n in range(24)])
+
+    counts = [held.quantiles(n * S, Window.TEN_SECONDS).n for n in range(10, 34)]
+
+    assert counts == [33 - n for n in range(10, 34)]
+
+
 def test_no_samples_have_no_quantiles() -> None:
     assert filled([]).quantiles(0, Window.MINUTE) == Quantiles()
     assert filled([]).quantiles(0, Window.SESSION) == Quantiles()

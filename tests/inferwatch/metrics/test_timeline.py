@@ -137,6 +137,17 @@ def test_a_latency_without_a_step_still_has_its_column(
     assert trends["itl_s"] is None
 
 
+def test_blocks_are_those_at_the_bins_last_step_in_any_order(
+    see: See, make_step: Make
+) -> None:
+    later = make_step(5_060, {0: 1}, kv_used_blocks=20)
+    earlier = make_step(5_050, {0: 1}, kv_used_blocks=10)
+
+    timeline = see([later, earlier], 5_070, Window.TEN_SECONDS).timeline
+
+    assert last(timeline)["kv_used_blocks"] == 20
+
+
 def test_the_slowest_step_is_kept_without_its_members(
     see: See, make_step: Make
 ) -> None:
