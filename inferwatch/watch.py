@@ -111,6 +111,7 @@ class Watch:
                 tasks.create_task(self._pipeline.pump(host))
                 tasks.create_task(self._lives())
         finally:
+            self._pipeline.tick(self.now_ns())
             await asyncio.to_thread(self._pipeline.close)
             self.state = FeedState.ENDED
 
