@@ -1,234 +1,291 @@
 """A completions server that knows the truth: fixed schedule, logged sends.
 
 ``python -m inferwatch.loadgen.truth_server [--uds PATH]`` prints its address as JSON.
-The model's name says how to answer, as ``ttft=0.05,itl=0.02,variant=crlf``. Token k is
-due at ``received + ttft + k * itl``. ``GET /log`` tells, per request, when it was
-received and when each token was sent, on the monotonic clock all processes share.
+The model's name says how to answer, see :mod:`inferwatch.loadgen.truth_script`.
+``GET /log`` tells, per request, when it was received and when each token was sent, on
+the monotonic clock that all processes share.
+
+One thread and no timers of an event loop: those are a millisecond coarse. It sleeps in
+``select`` on the selector's own descriptor, which wakes to some 50 microseconds.
 """
 
 import argparse
+import heapq
 import json
+import select
+import selectors
 import socket
-import socketserver
 import sys
-import time
-from dataclasses import asdict, dataclass, field
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-KEEPALIVE = b": still here\n\n"
-BREAKS = {"broken", "error_event", "named_error", "junk", "unfinished"}
-"""Half of the tokens, then something goes wrong."""
+from collectors.clock import NS_PER_S, monotonic_ns
+from inferwatch.loadgen.truth_script import (
+    DEFAULT_MODEL,
+    NEVER_NS,
+    Answer,
+    Beat,
+    Manner,
+    Script,
+    manner_of,
+    whole,
+)
 
-
-@dataclass
-class Answer:
-    """One request, as it happened here."""
-
-    request_id: str
-    received_ns: int
-    prompt: list[int]
-    max_tokens: int
-    body: dict[str, object]
-    sent_ns: list[int] = field(default_factory=list)
-    finished: bool = False
-    cut_off: bool = False
-    """The client went away before the end."""
+BACKLOG = 1024
+READ_BYTES = 1 << 16
 
 
-LOG: list[Answer] = []
+class Connection:
+    """One client's: what has come, what has to go, and the answer being played."""
 
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer = peer
+        self.open = True
+        self.coming = bytearray()
+        self.going = bytearray()
+        self.answer: Answer | None = None
+        self.manner: Manner | None = None
+        self.script: Script | None = None
+        self.beats: Iterator[Beat] = iter(())
+        self.beat: Beat | None = None
 
-class Handler(socketserver.StreamRequestHandler):
-    """HTTP/1.1 with keep-alive, one thread a connection."""
-
-    def handle(self) -> None:
-        """Answer until the client has enough or an answer ends in a hang-up."""
-        if self.request.family != socket.AF_UNIX:
-            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while head := self._head():
-            method, path, headers = head
-            body = self.rfile.read(int(headers.get("content-length", 0)))
-            if method == "GET":
-                self._get(path)
-            elif not self._completion(headers, json.loads(body)):
-                return
-
-    def say(self, status: str, body: bytes, *headers: str) -> None:
-        """A whole answer at once."""
-        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
-        self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
-
-    def _head(self) -> tuple[str, str, dict[str, str]] | None:
-        try:
-            request_line = self.rfile.readline()
-        except ConnectionError:
+    def request(self) -> tuple[str, dict[str, str], bytes] | None:
+        """Path, headers and body of the next whole request, taken out."""
+        head, found, _ = self.coming.partition(b"\r\n\r\n")
+        if not found:
             return None
-        if not request_line:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        end = len(head) + 4 + int(headers.get("content-length", 0))
+        if len(self.coming) < end:
             return None
-        method, path, _ = request_line.decode().split(" ", 2)
-        headers = {}
-        while line := self.rfile.readline().strip():
-            name, _, value = line.decode().partition(":")
-            headers[name.lower()] = value.strip()
-        return method, path, headers
+        body = bytes(self.coming[len(head) + 4 : end])
+        del self.coming[:end]
+        return first.split(" ")[1], headers, body
 
-    def _get(self, path: str) -> None:
-        told = json.dumps([asdict(each) for each in LOG] if path == "/log" else {})
-        self.say("200 OK", told.encode())
 
-    def _completion(self, headers: dict[str, str], body: dict[str, object]) -> bool:
-        """False closes the connection."""
-        answer = Answer(
-            request_id=headers["x-request-id"],
-            received_ns=time.monotonic_ns(),
-            prompt=body["prompt"],  # type: ignore[arg-type]
-            max_tokens=body["max_tokens"],  # type: ignore[arg-type]
-            body={key: value for key, value in body.items() if key != "prompt"},
-        )
-        LOG.append(answer)
+class TruthServer:
+    """Answers on one listening socket until it is told no more."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.log: list[Answer] = []
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._due: list[tuple[int, int, Connection]] = []
+        self._order = 0
+        self._busy: Counter[Manner] = Counter()
+        self._queues: dict[Manner, deque[Connection]] = defaultdict(deque)
+
+    def serve(self) -> None:
+        """Until the process ends."""
+        while True:
+            self._wait()
+            for key, events in self._selector.select(0):
+                self._ready(key, events)
+            self._send_due()
+
+    def _wait(self) -> None:
+        """Until something comes or is due, to the microsecond."""
+        left_s = None
+        if self._due and self._due[0][0] < NEVER_NS:
+            left_s = max(self._due[0][0] - monotonic_ns(), 0) / NS_PER_S
+        select.select([self._selector], [], [], left_s)
+
+    def _ready(self, key: selectors.SelectorKey, events: int) -> None:
+        if key.data is None:
+            self._accept()
+            return
+        if events & selectors.EVENT_WRITE:
+            self._write(key.data)
+        if events & selectors.EVENT_READ and key.data.open:
+            self._read(key.data)
+
+    def _accept(self) -> None:
+        peer, _ = self._listener.accept()
+        peer.settimeout(0)
+        if peer.family != socket.AF_UNIX:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._selector.register(peer, selectors.EVENT_READ, Connection(peer))
+
+    def _read(self, connection: Connection) -> None:
         try:
-            return Script(self, answer, str(body["model"])).play()
+            data = connection.peer.recv(READ_BYTES)
         except OSError:
-            answer.cut_off = True
-            return False
+            data = b""
+        if not data:
+            self._close(connection)
+            return
+        connection.coming += data
+        if connection.answer is None:
+            self._next(connection)
 
+    def _next(self, connection: Connection) -> None:
+        """Begin with the next request, should it have come."""
+        request = connection.request()
+        if request is None:
+            return
+        path, headers, body = request
+        if body:
+            self._begin(connection, path, headers, json.loads(body))
+        else:
+            self._say(connection, whole("200 OK", self._get(path).encode()))
 
-class Script:
-    """Plays one variant of an answer."""
+    def _get(self, path: str) -> str:
+        if path == "/log":
+            return json.dumps([answer.told() for answer in self.log])
+        if path == "/v1/models":
+            return json.dumps({"object": "list", "data": [{"id": DEFAULT_MODEL}]})
+        return self._gauges() if path == "/metrics" else "{}"
 
-    def __init__(self, handler: Handler, answer: Answer, model: str) -> None:
-        self._handler = handler
-        self._answer = answer
-        asked = dict(part.split("=") for part in model.split(",") if "=" in part)
-        self._ttft_ns = int(float(asked.get("ttft", "0.01")) * 1e9)
-        self._itl_ns = int(float(asked.get("itl", "0.002")) * 1e9)
-        self._variant = asked.get("variant", "plain")
-        self._end = b"\r\n\r\n" if self._variant == "crlf" else b"\n\n"
-        self._bundle = 4 if self._variant == "bundle" else 1
+    def _gauges(self) -> str:
+        """By the names that vLLM gives them."""
+        running = sum(self._busy.values())
+        waiting = sum(len(queue) for queue in self._queues.values())
+        name = "vllm:num_requests"
+        return f"{name}_running {running}.0\n{name}_waiting {waiting}.0\n"
 
-    def play(self) -> bool:
-        """Answer as asked; False closes the connection."""
-        refusal = getattr(self, f"_say_{self._variant}", None)
-        if refusal is not None:
-            return bool(refusal())
-        self._begin()
-        if self._variant == "empty":
-            return self._done()
-        for first in range(0, self._answer.max_tokens, self._bundle):
-            if first == self._answer.max_tokens // 2 and self._variant in BREAKS:
-                return self._break()
-            self._token(first)
-        return self._finish()
-
-    def _say_http_429(self) -> bool:
-        self._handler.say("429 Too Many", b"slow down", "Retry-After: 1")
-        return True
-
-    def _say_http_404(self) -> bool:
-        self._handler.say("404 Not Found", b"no such model")
-        return True
-
-    def _say_http_500(self) -> bool:
-        self._handler.say("500 Oops", b"engine dead")
-        return True
-
-    def _say_redirect(self) -> bool:
-        self._handler.say("302 Found", b"", "Location: /v1/completions")
-        return True
-
-    def _say_silent(self) -> bool:
-        while self._handler.request.recv(1024):
-            pass
-        self._answer.cut_off = True
-        return False
-
-    def _say_hangup(self) -> bool:
-        return False
-
-    def _break(self) -> bool:
-        if self._variant == "broken":
-            return False
-        if self._variant == "error_event":
-            self._event({"error": {"message": "engine is gone", "code": 500}})
-        if self._variant == "named_error":
-            self._write(b"event: error\ndata: engine is gone\n\n")
-        if self._variant == "junk":
-            self._write(b"data: {this is no json\n\n")
-        self._handler.wfile.write(b"0\r\n\r\n")
-        return True
-
-    def _begin(self) -> None:
-        self._handler.wfile.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n"
+    def _begin(
+        self,
+        connection: Connection,
+        path: str,
+        headers: dict[str, str],
+        body: dict[str, Any],
+    ) -> None:
+        chat = path.endswith("/chat/completions")
+        asked = body.pop("messages" if chat else "prompt")
+        connection.answer = Answer(
+            request_id=headers.get("x-request-id", ""),
+            received_ns=monotonic_ns(),
+            prompt=asked,
+            max_tokens=body.get("max_tokens") or body["max_completion_tokens"],
+            body=body,
+            chat=chat,
         )
+        self.log.append(connection.answer)
+        connection.manner = manner = manner_of(str(body["model"]))
+        if manner.slots and self._busy[manner] >= manner.slots:
+            self._queues[manner].append(connection)
+        else:
+            self._start(connection, manner)
 
-    def _token(self, first: int) -> None:
-        if self._variant == "keepalive":
-            self._write(KEEPALIVE)
-        due_ns = self._answer.received_ns + self._ttft_ns + first * self._itl_ns
-        time.sleep(max(due_ns - time.monotonic_ns(), 0) / 1e9)
-        count = min(self._bundle, self._answer.max_tokens - first)
-        last = first + count == self._answer.max_tokens
-        bare = last and self._variant == "bare_last"
-        self._answer.sent_ns.append(time.monotonic_ns())
-        self._choice("" if bare else "\u00e9 " * count, "length" if last else None)
+    def _start(self, connection: Connection, manner: Manner) -> None:
+        answer = connection.answer
+        if answer is None:
+            return
+        self._busy[manner] += 1
+        answer.started_ns = monotonic_ns()
+        connection.script = Script(answer, manner)
+        connection.beats = connection.script.beats()
+        self._schedule(connection)
 
-    def _choice(self, text: str, finish: str | None) -> None:
-        self._event({"choices": [{"index": 0, "text": text, "finish_reason": finish}]})
+    def _schedule(self, connection: Connection) -> None:
+        connection.beat = next(connection.beats, None)
+        if connection.beat is None:
+            self._end(connection)
+            return
+        self._order += 1
+        due_ns = connection.beat.due_ns or monotonic_ns()
+        heapq.heappush(self._due, (due_ns, self._order, connection))
 
-    def _finish(self) -> bool:
-        if self._variant == "extra_finish":
-            self._choice("", "stop")
-        if self._variant not in {"no_usage", "no_done_no_usage"}:
-            usage = {
-                "prompt_tokens": len(self._answer.prompt),
-                "completion_tokens": self._answer.max_tokens,
-            }
-            self._event({"choices": [], "usage": usage})
-        return self._done()
+    def _send_due(self) -> None:
+        """What is due by now, each connection once: a flood starves nobody."""
+        now_ns = monotonic_ns()
+        ready = []
+        while self._due and self._due[0][0] <= now_ns:
+            ready.append(heapq.heappop(self._due)[2])
+        for connection in ready:
+            beat, answer = connection.beat, connection.answer
+            if not connection.open or beat is None or answer is None:
+                continue
+            if beat.token:
+                answer.sent_ns.append(monotonic_ns())
+            self._say(connection, beat.data)
+            if connection.open:
+                self._schedule(connection)
 
-    def _done(self) -> bool:
-        if not self._variant.startswith("no_done"):
-            self._write(b"data: [DONE]" + self._end)
-        self._handler.wfile.write(b"0\r\n\r\n")
-        self._answer.finished = True
-        return True
+    def _end(self, connection: Connection) -> None:
+        """The answer was played to its end."""
+        keep = connection.script is not None and connection.script.keep
+        self._free(connection)
+        connection.answer = connection.script = None
+        if keep:
+            self._next(connection)
+        else:
+            self._close(connection)
 
-    def _event(self, event: dict[str, object]) -> None:
-        space = b"" if self._variant == "no_space" else b" "
-        self._write(b"data:" + space + json.dumps(event).encode() + self._end)
+    def _free(self, connection: Connection) -> None:
+        """Give the slot to who waits longest."""
+        manner, connection.manner = connection.manner, None
+        if manner is None or connection.script is None:
+            return
+        self._busy[manner] -= 1
+        queue = self._queues[manner]
+        while queue and self._busy[manner] < manner.slots:
+            following = queue.popleft()
+            if following.open:
+                self._start(following, manner)
 
-    def _write(self, data: bytes) -> None:
-        step = 1 if self._variant == "bytewise" else len(data)
-        for start in range(0, len(data), step):
-            piece = data[start : start + step]
-            self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+    def _say(self, connection: Connection, data: bytes) -> None:
+        if connection.going:
+            connection.going += data
+            return
+        try:
+            sent = connection.peer.send(data) if data else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._close(connection)
+            return
+        if sent < len(data):
+            connection.going += data[sent:]
+            self._watch(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def _write(self, connection: Connection) -> None:
+        """Send what did not fit before."""
+        data = bytes(connection.going)
+        connection.going.clear()
+        self._watch(connection, selectors.EVENT_READ)
+        self._say(connection, data)
+
+    def _watch(self, connection: Connection, events: int) -> None:
+        self._selector.modify(connection.peer, events, connection)
+
+    def _close(self, connection: Connection) -> None:
+        if not connection.open:
+            return
+        connection.open = False
+        self._selector.unregister(connection.peer)
+        connection.peer.close()
+        if connection.answer is not None:
+            connection.answer.cut_off = not connection.answer.finished
+            if connection.script is None and connection.manner is not None:
+                self._queues[connection.manner].remove(connection)
+            self._free(connection)
 
 
-class TcpServer(socketserver.ThreadingTCPServer):
-    """On loopback."""
-
-    daemon_threads = True
-    request_queue_size = 512
-
-
-class UnixServer(socketserver.ThreadingUnixStreamServer):
-    """On a socket file."""
-
-    daemon_threads = True
-    request_queue_size = 512
+def listen(uds: Path | None = None) -> socket.socket:
+    """On a socket file, else on a free port of loopback."""
+    if uds is None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(uds))
+        listener.listen(BACKLOG)
+    return listener
 
 
 def main() -> None:
     """Serve until killed."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--uds")
-    uds = parser.parse_args().uds
-    server: TcpServer | UnixServer
-    server = UnixServer(uds, Handler) if uds else TcpServer(("127.0.0.1", 0), Handler)
-    sys.stdout.write(json.dumps(server.socket.getsockname()) + "\n")
-    sys.stdout.flush()
-    server.serve_forever()
+    parser = argparse.ArgumentParser(prog="python -m inferwatch.loadgen.truth_server")
+    parser.add_argument("--uds", type=Path, help="listen on this socket file")
+    with listen(parser.parse_args().uds) as listener:
+        sys.stdout.write(json.dumps(listener.getsockname()) + "\n")
+        sys.stdout.flush()
+        TruthServer(listener).serve()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,215 @@
+"""What the truth server says: one script an answer, as told by the model's name.
+
+``ttft=0.05,itl=0.02,variant=crlf``: token k is due at ``start + ttft + k * itl``, and
+the variant says what is odd about the stream. ``freeze=0.8,every=2`` sends nothing in
+the first 0.8 s of every 2 s; ``slots=4`` lets the rest wait until one of four is free.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from collectors.clock import NS_PER_S
+
+NEVER_NS = 1 << 62
+DEFAULT_MODEL = "ttft=0.05,itl=0.02"
+TEXT = "\u00e9 "
+"""Two bytes and a space a token, so that packets can split a character."""
+BREAKS = {"broken", "error_event", "named_error", "junk", "unfinished"}
+"""Half of the tokens, then something goes wrong."""
+_BEGIN = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+@dataclass
+class Answer:
+    """One request, as it happened here."""
+
+    request_id: str
+    received_ns: int
+    prompt: Any
+    max_tokens: int
+    body: dict[str, Any]
+    chat: bool = False
+    started_ns: int = 0
+    """When a slot was free: at once, where slots are not limited."""
+    sent_ns: list[int] = field(default_factory=list)
+    finished: bool = False
+    cut_off: bool = False
+    """The client went away before the end."""
+
+    def told(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+class Beat(NamedTuple):
+    """Bytes and when to send them; by ``token`` whether that is to be remembered."""
+
+    due_ns: int
+    data: bytes
+    token: bool = False
+
+
+class Manner(NamedTuple):
+    """How a model's name asks to be answered."""
+
+    ttft_ns: int
+    itl_ns: int
+    variant: str
+    freeze_ns: int
+    every_ns: int
+    slots: int
+
+    def thaw(self, t_ns: int) -> int:
+        """A moment, or the end of the freeze that it falls into."""
+        if not self.every_ns:
+            return t_ns
+        into_ns = t_ns % self.every_ns
+        return t_ns if into_ns >= self.freeze_ns else t_ns - into_ns + self.freeze_ns
+
+
+@lru_cache
+def manner_of(model: str) -> Manner:
+    """What the name says; anything else in it is ignored."""
+    asked = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
+
+    def ns(name: str, default: float) -> int:
+        return int(float(asked.get(name, default)) * NS_PER_S)
+
+    return Manner(
+        ttft_ns=ns("ttft", 0.01),
+        itl_ns=ns("itl", 0.002),
+        variant=asked.get("variant", "plain"),
+        freeze_ns=ns("freeze", 0),
+        every_ns=ns("every", 0),
+        slots=int(asked.get("slots", 0)),
+    )
+
+
+def whole(status: str, body: bytes, *headers: str) -> bytes:
+    """A whole answer, as bytes."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+REFUSALS = {
+    "http_429": whole("429 Too Many", b"slow down", "Retry-After: 1"),
+    "http_404": whole("404 Not Found", b"no such model"),
+    "http_500": whole("500 Oops", b"engine dead"),
+    "redirect": whole("302 Found", b"", "Location: /v1/completions"),
+    "silent": b"",
+    "hangup": b"",
+}
+
+
+class Script:
+    """One answer's bytes, in order; ``keep`` says what becomes of the connection."""
+
+    def __init__(self, answer: Answer, manner: Manner) -> None:
+        self._answer = answer
+        self._manner = manner
+        self._variant = manner.variant
+        self._end = b"\r\n\r\n" if self._variant == "crlf" else b"\n\n"
+        self._bundle = 4 if self._variant == "bundle" else 1
+        self.keep = self._variant not in {"hangup", "broken"}
+
+    def beats(self) -> Iterator[Beat]:
+        """Everything to send."""
+        if self._variant in REFUSALS:
+            yield Beat(0, REFUSALS[self._variant])
+            if self._variant == "silent":
+                yield Beat(NEVER_NS, b"")
+            return
+        yield Beat(0, _BEGIN)
+        if self._variant == "early_role":
+            yield from self._event(_role())
+        if self._variant == "empty" or (yield from self._tokens()):
+            yield from self._done()
+
+    def _tokens(self) -> Iterator[Beat]:
+        """All of them, or half and a break; true when the stream may end well."""
+        count = self._answer.max_tokens
+        for first in range(0, count, self._bundle):
+            if first == count // 2 and self._variant in BREAKS:
+                yield from self._break()
+                return False
+            yield from self._token(first)
+        yield from self._usage()
+        return True
+
+    def _token(self, first: int) -> Iterator[Beat]:
+        if self._variant == "keepalive":
+            yield from self._raw(b": still here\n\n")
+        count = min(self._bundle, self._answer.max_tokens - first)
+        last = first + count == self._answer.max_tokens
+        bare = last and self._variant == "bare_last"
+        text, finish = "" if bare else TEXT * count, "length" if last else None
+        event = self._encode(_choice(text, finish, chat=self._answer.chat))
+        manner = self._manner
+        due_ns = self._answer.started_ns + manner.ttft_ns + first * manner.itl_ns
+        yield from self._raw(event, manner.thaw(due_ns), token=True)
+
+    def _break(self) -> Iterator[Beat]:
+        if self._variant == "error_event":
+            error = {"error": {"message": "engine is gone", "code": 500}}
+            yield from self._event(json.dumps(error).encode())
+        elif self._variant == "named_error":
+            yield from self._raw(b"event: error\ndata: engine is gone\n\n")
+        elif self._variant == "junk":
+            yield from self._raw(b"data: {this is no json\n\n")
+        if self._variant != "broken":
+            yield Beat(0, _LAST_CHUNK)
+
+    def _usage(self) -> Iterator[Beat]:
+        if self._variant == "extra_finish":
+            yield from self._event(_choice("", "stop", chat=self._answer.chat))
+        if self._variant in {"no_usage", "no_done_no_usage"}:
+            return
+        usage = {
+            "prompt_tokens": len(self._answer.prompt),
+            "completion_tokens": self._answer.max_tokens,
+        }
+        yield from self._event(json.dumps({"choices": [], "usage": usage}).encode())
+
+    def _done(self) -> Iterator[Beat]:
+        if not self._variant.startswith("no_done"):
+            yield from self._raw(b"data: [DONE]" + self._end)
+        self._answer.finished = True
+        yield Beat(0, _LAST_CHUNK)
+
+    def _event(self, event: bytes) -> Iterator[Beat]:
+        yield from self._raw(self._encode(event))
+
+    def _encode(self, event: bytes) -> bytes:
+        space = b"" if self._variant == "no_space" else b" "
+        return b"data:" + space + event + self._end
+
+    def _raw(
+        self, data: bytes, due_ns: int = 0, *, token: bool = False
+    ) -> Iterator[Beat]:
+        """One HTTP chunk, or one for each byte."""
+        step = 1 if self._variant == "bytewise" else len(data)
+        for start in range(0, len(data), step):
+            piece = data[start : start + step]
+            chunk = b"%x\r\n%s\r\n" % (len(piece), piece)
+            yield Beat(due_ns, chunk, token=token and start == 0)
+
+
+@lru_cache
+def _choice(text: str, finish: str | None, *, chat: bool) -> bytes:
+    said = {"delta": {"content": text}} if chat else {"text": text}
+    choice = {"index": 0, **said, "finish_reason": finish}
+    return json.dumps({"choices": [choice]}).encode()
+
+
+@lru_cache
+def _role() -> bytes:
+    delta = {"role": "assistant", "content": ""}
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    return json.dumps({"choices": [choice]}).encode()
