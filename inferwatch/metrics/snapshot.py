@@ -252,7 +252,7 @@ class Snapshot:
     now_ns: int
     window: Window
     covered_ns: int
-    """How much of the window has passed since the session began."""
+    """How much of the window there was an engine to watch; rates are over this."""
     verdict: Verdict
     engines: tuple[EngineInfo, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
