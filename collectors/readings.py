@@ -70,6 +70,8 @@ class LoadKind(StrEnum):
     WARMUP_ENDED = "warmup_ended"
     RATE = "rate"
     BURST = "burst"
+    DRAINING = "draining"
+    """Nothing more is sent; what is in flight may end."""
     STOPPED = "stopped"
 
 
@@ -245,6 +247,8 @@ class RequestRecord(Reading, frozen=True, kw_only=True):
     failure: str | None = None
     """None when it succeeded, else the kind of failure."""
     detail: str | None = None
+    class_name: str | None = None
+    """Its class in a mix of classes."""
 
 
 class TokenTimes(Reading, frozen=True, kw_only=True):
@@ -255,6 +259,9 @@ class TokenTimes(Reading, frozen=True, kw_only=True):
     external_id: str
     first_ns: int
     gaps_ns: list[int]
+    by_kernel: bool | None = None
+    """True: the kernel stamped each as it came in. False: the client did for some, when
+    it read them."""
 
 
 class LoadEvent(Reading, frozen=True, kw_only=True):
@@ -264,6 +271,41 @@ class LoadEvent(Reading, frozen=True, kw_only=True):
     kind: LoadKind
     rate_per_s: float | None = None
     text: str = ""
+
+
+class ClientSample(Reading, frozen=True, kw_only=True):
+    """How well the load generator itself did, over a second or over its whole run."""
+
+    t_ns: int
+    span_ns: int
+    """What it covers, up to ``t_ns``."""
+    final: bool = False
+    """Covers the whole run, warm-up left out; the last of the run."""
+    transport: str
+    """raw or httpx."""
+    sends: int = 0
+    late_sends: int = 0
+    """More than 10 ms after their intended time."""
+    send_lag_p50_ns: int | None = None
+    """From the intended time to the send."""
+    send_lag_p99_ns: int | None = None
+    send_lag_max_ns: int | None = None
+    tokens: int = 0
+    """Chunks that brought tokens, of requests that have ended."""
+    kernel_stamps: int = 0
+    """How many of these the kernel has stamped."""
+    reads: int = 0
+    """From sockets, whatever came."""
+    merged_reads: int = 0
+    """Brought several chunks with tokens; all but the last of them came earlier than
+    their stamp says."""
+    recv_lag_p50_ns: int | None = None
+    """From the kernel's stamp of a read to ours; None where the kernel stamps none."""
+    recv_lag_p99_ns: int | None = None
+    recv_lag_max_ns: int | None = None
+    cpu_s: float = 0.0
+    """The process's, in this span."""
+    in_flight: int = 0
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -338,6 +380,7 @@ AnyReading = (
     | RequestRecord
     | TokenTimes
     | LoadEvent
+    | ClientSample
     | HostSample
     | GpuInfo
     | Note

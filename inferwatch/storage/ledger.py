@@ -8,6 +8,7 @@ from typing import Any
 
 from collectors.readings import (
     AnyReading,
+    ClientSample,
     ClockAnchor,
     Endpoint,
     EngineInfo,
@@ -44,6 +45,7 @@ def tables(other: OtherTable) -> dict[type[AnyReading], Table[Any]]:
         ),
         TokenTimes: TokenTimesTable(),
         LoadEvent: PlainTable("load_events", LoadEvent),
+        ClientSample: PlainTable("client_samples", ClientSample),
         EngineInfo: PlainTable("engines", EngineInfo),
         Endpoint: PlainTable("endpoints", Endpoint),
         Totals: PlainTable("totals", Totals),

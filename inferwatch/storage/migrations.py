@@ -11,7 +11,7 @@ from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.transaction import transaction
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x69776174
 """Marks our files ("iwat"), so that we never write into another program's."""
 
@@ -21,9 +21,13 @@ migrations = Migrations("inferwatch")
 @migrations()
 def version_1(database: Database) -> None:
     """The first tables."""
-    text = files("inferwatch.storage").joinpath("schema_1.sql").read_text("utf-8")
-    for statement in _statements(text):
-        database.execute(statement)
+    _execute(database, "schema_1.sql")
+
+
+@migrations()
+def version_2(database: Database) -> None:
+    """What the load generator knows of itself."""
+    _execute(database, "schema_2.sql")
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
@@ -65,6 +69,12 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(
             "INSERT INTO schema_versions VALUES (?, ?)", (SCHEMA_VERSION, __version__)
         )
+
+
+def _execute(database: Database, script: str) -> None:
+    text = files("inferwatch.storage").joinpath(script).read_text("utf-8")
+    for statement in _statements(text):
+        database.execute(statement)
 
 
 def _statements(text: str) -> Iterator[str]:
