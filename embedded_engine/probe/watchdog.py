@@ -13,15 +13,20 @@ from collectors.processes import birth
 
 POLL_S = 0.5
 GRACE_S = 3.0
+THREAD_NAME = "inferwatch-parent"
 
 
 def watch_parent() -> None:
-    """Watch ``INFERWATCH_PARENT_PID``, born at ``INFERWATCH_PARENT_START``."""
+    """Watch ``INFERWATCH_PARENT_PID``, born at ``INFERWATCH_PARENT_START``.
+
+    The worker asks for it as it begins, the probe again: one thread serves both.
+    """
     pid = os.environ.get("INFERWATCH_PARENT_PID")
-    if pid:
+    watched = any(thread.name == THREAD_NAME for thread in threading.enumerate())
+    if pid and not watched:
         born = os.environ.get("INFERWATCH_PARENT_START")
         threading.Thread(
-            target=_watch, args=(int(pid), born), name="inferwatch-parent", daemon=True
+            target=_watch, args=(int(pid), born), name=THREAD_NAME, daemon=True
         ).start()
 
 
