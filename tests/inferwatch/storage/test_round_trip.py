@@ -1,7 +1,7 @@
 """Whatever is put comes back, equal and in order."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from enum import Enum
 from itertools import chain, count
@@ -116,6 +116,36 @@ def test_a_request_that_was_forgotten_is_not_lost() -> None:
         back = [reading for _, reading in table.read(connection, 1, {0: ""})]
 
     assert back == events
+
+
+class CountsRows:
+    """A connection that counts how far its cursors were read."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.rows = 0
+
+    def execute(self, query: str, values: tuple[int]) -> Iterator[Any]:
+        for row in self._connection.execute(query, values):
+            self.rows += 1
+            yield row
+
+
+def test_requests_are_read_no_further_than_needed(
+    record: Callable[..., Recorder], path: Path, traffic: Any
+) -> None:
+    recorder = record()
+    for numbered in enumerate(traffic.run(20), 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        counting: Any = CountsRows(connection)
+        events = RequestTable(OtherTable()).read(counting, 1, {0: "", 1: ""})
+        for _ in range(50):
+            next(events)
+
+    assert 5 < counting.rows < 50
 
 
 def test_every_kind_of_reading_has_a_table() -> None:
