@@ -1,0 +1,147 @@
+"""Whoever belongs to an engine is found, watched and ended."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from collectors.processes import birth
+from embedded_engine.death import Death, first_death
+from embedded_engine.family import GRACE_S, Family, Member, command_line
+
+Start = Callable[[str], Family]
+CORE = "bash -c 'exec -a VLLM::EngineCore sleep 60'"
+WORKER = "bash -c 'exec -a VLLM::Worker_TP0 sleep 60'"
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a shell script in a session of its own, as the root of a family."""
+    with ExitStack() as ending:
+
+        def run(script: str) -> Family:
+            root = subprocess.Popen(["bash", "-c", script], start_new_session=True)
+            ending.enter_context(root)
+            ending.callback(root.kill)
+            family = Family(Member(root.pid, birth(root.pid) or 0))
+            ending.callback(
+                lambda: [m.signal(signal.SIGKILL) for m in family.members()]
+            )
+            return family
+
+        yield run
+
+
+async def until(what: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not what():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+
+
+def named(family: Family, text: str) -> list[Member]:
+    return [m for m in family.members() if command_line(m.pid).startswith(text)]
+
+
+async def test_roles_come_from_the_titles_that_vllm_gives(start: Start) -> None:
+    family = start(f"{CORE} & {WORKER} & sleep 61 & wait")
+    await until(lambda: len(family.roles()) == 3)
+
+    roles = sorted(family.roles().values())
+
+    assert roles == ["api", "core", "worker"]
+    assert family.roles()[family.root] == "api"
+
+
+async def test_who_lost_the_parent_still_belongs(start: Start) -> None:
+    family = start("(sleep 60 &) ; sleep 61")
+
+    await until(lambda: named(family, "sleep 60"))
+
+
+async def test_who_left_the_session_still_belongs(start: Start) -> None:
+    family = start("setsid sleep 60 & sleep 61")
+
+    await until(lambda: named(family, "sleep 60"))
+
+
+async def test_who_was_seen_belongs_even_without_session_and_parent(
+    start: Start,
+) -> None:
+    family = start("setsid sleep 60 & sleep 61")
+    await until(lambda: named(family, "sleep 60"))
+
+    family.root.signal(signal.SIGKILL)
+    await until(lambda: not family.root.alive)
+
+    assert named(family, "sleep 60")
+
+
+async def test_the_end_is_the_end_of_all_even_of_who_will_not_hear(
+    start: Start,
+) -> None:
+    family = start("trap '' TERM; setsid sleep 60 & sleep 61; sleep 62")
+    await until(lambda: named(family, "sleep 60"))
+    began_s = time.monotonic()
+
+    await family.end()
+
+    assert family.members() == set()
+    assert GRACE_S < time.monotonic() - began_s < 5
+
+
+async def test_who_hears_ends_at_once(start: Start) -> None:
+    family = start("exec sleep 60")
+    await until(lambda: named(family, "sleep 60"))
+    began_s = time.monotonic()
+
+    await family.end()
+
+    assert time.monotonic() - began_s < GRACE_S
+
+
+async def test_a_killed_grandchild_is_named_at_once(start: Start) -> None:
+    family = start(f"{CORE} & wait")
+    await until(lambda: len(family.roles()) == 2)
+    (core,) = named(family, "VLLM::EngineCore")
+    watching = asyncio.create_task(first_death(family))
+    await asyncio.sleep(0)  # it watches now
+    began_s = time.monotonic()
+
+    core.signal(signal.SIGKILL)
+    death = await asyncio.wait_for(watching, DEADLINE_S)
+
+    assert time.monotonic() - began_s < 0.5
+    assert (death.role, death.pid) == ("core", core.pid)
+    assert death.status in {-signal.SIGKILL, None}  # its parent may have been faster
+
+
+async def test_the_exit_status_of_our_own_child_is_known(start: Start) -> None:
+    family = start("exit 3")
+
+    death = await asyncio.wait_for(first_death(family), DEADLINE_S)
+
+    assert death == Death("api", family.root.pid, 3)
+
+
+async def test_a_helpers_end_is_no_death(start: Start) -> None:
+    family = start("sleep 0.05 & exec sleep 60")
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(first_death(family), 0.5)
+
+
+async def test_watching_leaves_no_descriptor_open(start: Start) -> None:
+    family = start("exec sleep 60")
+    before = len(os.listdir("/proc/self/fd"))
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(first_death(family), 0.05)
+
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,118 @@
+"""A served engine is found while it lives and forgotten when it is dead."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collectors.clock import boot_id
+from collectors.processes import birth
+from collectors.runtime_dir import runtime_dir
+from embedded_engine.engine_file import (
+    EngineFile,
+    find_engine,
+    scratch_dir,
+    served_engines,
+    sweep,
+)
+from embedded_engine.errors import NoSuchEngineError
+
+Describe = Callable[..., EngineFile]
+
+
+@pytest.fixture
+def other_process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def describe(engine_home: Path) -> Describe:
+    """An engine file of a process, ours unless told."""
+
+    def make(engine_id: str, pid: int | None = None) -> EngineFile:
+        pid = pid or os.getpid()
+        return EngineFile(
+            engine_id=engine_id,
+            pid=pid,
+            birth=birth(pid) or 0,
+            boot_id=boot_id(),
+            model="m",
+            url="http://127.0.0.1:1",
+            log_path="log",
+        )
+
+    return make
+
+
+def test_what_was_written_is_found(describe: Describe) -> None:
+    file = describe("one")
+
+    file.write()
+
+    assert find_engine("one") == file
+    assert file.path.stat().st_mode & 0o077 == 0
+
+
+def test_the_oldest_comes_first(
+    describe: Describe, other_process: "subprocess.Popen[bytes]"
+) -> None:
+    describe("a-young", other_process.pid).write()
+    describe("b-old").write()
+
+    assert [file.engine_id for file in served_engines()] == ["b-old", "a-young"]
+
+
+def test_the_dead_are_not_found_and_swept_away(
+    describe: Describe, other_process: "subprocess.Popen[bytes]"
+) -> None:
+    file = describe("dead", other_process.pid)
+    file.write()
+    other_process.kill()
+    other_process.wait()
+
+    with pytest.raises(NoSuchEngineError):
+        find_engine("dead")
+    sweep()
+
+    assert not file.path.exists()
+
+
+@pytest.mark.parametrize("change", [{"boot_id": "another"}, {"birth": 1}])
+def test_a_pid_that_came_again_is_another_process(
+    describe: Describe, change: dict[str, object]
+) -> None:
+    msgspec.structs.replace(describe("past"), **change).write()
+
+    assert served_engines() == []
+
+
+def test_a_file_of_another_version_is_left_alone(engine_home: Path) -> None:
+    foreign = runtime_dir() / "foreign.json"
+    foreign.write_text('{"pid": "seven"}')
+
+    assert served_engines() == []
+    sweep()
+
+    assert foreign.exists()
+
+
+def test_the_scratch_of_the_living_stays_and_of_the_dead_goes(
+    engine_home: Path, other_process: "subprocess.Popen[bytes]"
+) -> None:
+    own = scratch_dir("e")
+    other = own.with_name(f"e.{other_process.pid}.vllm")
+    other.mkdir()
+    (other / "socket").touch()
+    other_process.kill()
+    other_process.wait()
+
+    sweep()
+
+    assert own.exists()
+    assert not other.exists()
+    own.rmdir()
