@@ -1,12 +1,12 @@
 """Whoever belongs to an engine is found, watched and ended."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -30,12 +30,19 @@ def start() -> Iterator[Start]:
             ending.enter_context(root)
             ending.callback(root.kill)
             family = Family(Member(root.pid, birth(root.pid) or 0))
-            ending.callback(
-                lambda: [m.signal(signal.SIGKILL) for m in family.members()]
-            )
+            ending.callback(kill, family)
             return family
 
         yield run
+
+
+def kill(family: Family) -> None:
+    for member in family.members():
+        member.signal(signal.SIGKILL)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def until(what: Callable[[], object]) -> None:
@@ -139,9 +146,9 @@ async def test_a_helpers_end_is_no_death(start: Start) -> None:
 
 async def test_watching_leaves_no_descriptor_open(start: Start) -> None:
     family = start("exec sleep 60")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(first_death(family), 0.05)
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
