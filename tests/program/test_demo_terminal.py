@@ -11,8 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-GONE_S = 5.0
-"""How long an engine may outlive the demo, however that ended."""
+GONE_S = 10.0
+"""How long an engine may outlive the demo; it takes 1 to 3 s, a busy machine more."""
 
 
 def gone(home: Any) -> None:
@@ -43,7 +43,7 @@ def test_it_shows_the_engine_and_q_leaves_nothing(
 
     shown.press("q")
 
-    assert shown.ended(GONE_S + 5) == 0
+    assert shown.ended(GONE_S) == 0
     assert shown.raw.rstrip().endswith(b"lists.")  # said after the screen was left
     assert b"\x1b[?1049l" in shown.raw  # the terminal is restored
     assert home.engines() == []
