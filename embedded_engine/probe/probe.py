@@ -37,6 +37,7 @@ class Probe:
         self._channel: Channel | None = None
         self._left_to_parent: Channel | None = None
         self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
+        self._noticed: set[str] = set()
         self._front_story = FrontStory(self._keep, self._let_go)
         self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
@@ -137,6 +138,9 @@ class Probe:
 
     def _lacks(self, role: Role) -> Callable[[str], None]:
         def missing(name: str) -> None:
+            if name in self._noticed:
+                return
+            self._noticed.add(name)
             self._missing[role].append(name)
             if self._channel is not None:
                 self._tell_missing(role)
@@ -144,7 +148,7 @@ class Probe:
         return missing
 
     def _tell_missing(self, role: Role) -> None:
-        for name in dict.fromkeys(self._missing[role]):
+        for name in self._missing[role]:
             self._note(f"vLLM {vllm_version()} has no {name}")
         self._missing[role].clear()
 

@@ -1,0 +1,96 @@
+"""An engine in this process whose probe finds two names of vLLM moved, then breaks.
+
+A program, not a test: prints what really came out, one JSON object a phase, and goes
+on when told a line.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from embedded_engine.probe import start, vllm_names
+from embedded_engine.probe.vllm_names import SCHEDULER, Method
+from embedded_engine.worker import answer_for_cpu_wheel
+
+PREFIX = list(range(300, 430))
+
+
+def main(model: Path) -> None:
+    vllm_names.ENGINE_METHODS["preempt"] = Method(SCHEDULER, "_moved", "preemptions")
+    running, waiting, _ = vllm_names.QUEUES
+    vllm_names.QUEUES = (running, waiting, ("moved_queue", ()))
+    answer_for_cpu_wheel()
+    engine = boot(model)
+    tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong})
+    start.start()._engine_hooks["schedule"].after = fail
+    tell(phase(engine, count=4, tokens=10))
+
+
+def boot(model: Path) -> Any:
+    from vllm import EngineArgs, LLMEngine  # noqa: PLC0415 - patched for above
+
+    arguments = EngineArgs(
+        model=str(model),
+        enforce_eager=True,
+        distributed_executor_backend="uni",
+        max_num_seqs=16,
+        max_num_batched_tokens=256,
+        max_model_len=512,
+        block_size=32,
+        num_gpu_blocks_override=48,
+        kv_cache_memory_bytes=64 << 20,
+    )
+    return LLMEngine.from_engine_args(arguments)
+
+
+def phase(engine: Any, *, count: int, tokens: int) -> dict[str, int]:
+    """Run some requests to their end, comparing after each step."""
+    from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415
+
+    for index in range(count):
+        own = [500 + (index * 37 + n) % 3000 for n in range(20 + 9 * index)]
+        prompt = [*PREFIX, *own] if index % 2 else own
+        engine.add_request(
+            f"{tokens}-{index}",
+            TokensPrompt(prompt_token_ids=prompt),
+            SamplingParams(max_tokens=tokens, ignore_eos=True),
+        )
+    made = 0
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            made += len(output.outputs[0].token_ids) if output.finished else 0
+        Watch.compare(engine)
+    return {"tokens": made, "compared": Watch.compared}
+
+
+class Watch:
+    """Counts the idle cached blocks the long way."""
+
+    compared = 0
+    wrong = 0
+
+    @classmethod
+    def compare(cls, engine: Any) -> None:
+        scheduler = engine.engine_core.engine_core.scheduler
+        pool = scheduler.kv_cache_manager.block_pool
+        idle = [b for b in pool.blocks if b.ref_cnt == 0 and not b.is_null]
+        cached = sum(block.block_hash is not None for block in idle)
+        claimed = start.start()._idle_cache.cached or 0
+        cls.compared += cached > 0
+        cls.wrong += min(claimed, len(idle)) != cached
+
+
+def fail(*_: object) -> None:
+    raise LookupError("out of order")
+
+
+def tell(what: dict[str, int]) -> None:
+    print(json.dumps(what), flush=True)  # noqa: T201 - that is its purpose
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
+    main(Path(sys.argv[1]))

@@ -1,0 +1,145 @@
+"""A probe that finds names moved, or breaks, costs the engine nothing but itself."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+import pytest_asyncio
+
+from collectors.clock import SessionClock
+from collectors.collector import SourceLostError
+from collectors.probe_stream import ProbeStream
+from collectors.readings import (
+    AnyReading,
+    EventKind,
+    Note,
+    NoteKind,
+    RequestEvent,
+    Step,
+)
+from embedded_engine.tiny_model import make
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(240),
+]
+
+PROGRAM = str(Path(__file__).with_name("lame_engine.py"))
+DEADLINE_S = 200.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the engine really did in its two phases, and what its probe told."""
+
+    first: dict[str, int]
+    second: dict[str, int]
+    readings: list[AnyReading]
+
+    @property
+    def notes(self) -> list[str]:
+        notes = [r for r in self.readings if isinstance(r, Note)]
+        return [note.text for note in notes if note.kind is NoteKind.PROBE]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story]:
+    home = tmp_path_factory.mktemp("lame")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFERWATCH_RUNTIME_DIR", str(home))
+        stream = ProbeStream(SessionClock(), "lame")
+        listening = asyncio.create_task(everything(stream))
+        async with engine(home / "log") as process:
+            first = await told(process)
+            go_on(process)
+            second = await told(process)
+            go_on(process)
+            readings = await asyncio.wait_for(listening, DEADLINE_S)
+        await stream.close()
+        yield Story(first, second, readings)
+
+
+@asynccontextmanager
+async def engine(log_path: Path) -> AsyncIterator[Process]:
+    environment = {
+        **os.environ,
+        "INFERWATCH_PROBE": "1",
+        "INFERWATCH_ENGINE_ID": "lame",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    }
+    model = make(platformdirs.user_cache_path("inferwatch", appauthor=False))
+    with log_path.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, PROGRAM, str(model)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            env=environment,
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def told(engine: Process) -> dict[str, Any]:
+    """The result of its next phase."""
+    assert engine.stdout is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while not (line := await engine.stdout.readline()).startswith(b"{"):
+            assert line, "it died"
+    return dict(json.loads(line))
+
+
+def go_on(engine: Process) -> None:
+    assert engine.stdin is not None
+    engine.stdin.write(b"\n")
+
+
+async def everything(stream: ProbeStream) -> list[AnyReading]:
+    readings: list[AnyReading] = []
+    with suppress(SourceLostError):
+        async for batch in stream.batches():
+            readings += batch
+    return readings
+
+
+async def test_a_moved_name_is_noted_once_and_all_else_goes_on(story: Story) -> None:
+    moved = [text for text in story.notes if "has no" in text]
+    assert sorted(moved) == [
+        "vLLM 0.32.0 has no Scheduler._moved: preemptions cannot be seen",
+        "vLLM 0.32.0 has no Scheduler.moved_queue",
+    ]
+
+    steps = [r for r in story.readings if isinstance(r, Step)]
+    made = sum(step.output_tokens for step in steps)
+    assert made == story.first["tokens"] == 24 * 40
+    events = [r for r in story.readings if isinstance(r, RequestEvent)]
+    ended = [e for e in events if e.kind is EventKind.FINISHED]
+    assert [e.output_tokens for e in ended] == [40] * 48  # by engine and front end
+
+
+async def test_a_broken_hook_ends_the_probe_and_no_request(story: Story) -> None:
+    assert story.second["tokens"] == 4 * 10
+    assert story.notes[-1] == (
+        "the probe switched itself off: Scheduler.schedule: LookupError('out of order')"
+    )
+
+
+async def test_idle_cached_blocks_are_counted_exactly(story: Story) -> None:
+    assert story.first["compared"] > 30
+    assert story.first["wrong_counts"] == 0
