@@ -1,23 +1,24 @@
 """Steps: a row each, and who was in them: a compressed blob per batch.
 
 All tokens of a step came out at its ``end_ns``, so this gives every token time of
-every request (``db`` is an ``sqlite3`` connection; the keys are ``requests.member``)::
+every request (``db`` is an ``sqlite3`` connection)::
 
     import json, zlib
     from collections import defaultdict
     from itertools import accumulate
 
     def token_times(db, session):
-        query = "SELECT ordinal, end_ns FROM steps WHERE session = ?"
-        ends = dict(db.execute(query, (session,)))
-        times = defaultdict(list)
+        query = "SELECT ordinal, source, rank, end_ns FROM steps WHERE session = ?"
+        steps = {ordinal: step for ordinal, *step in db.execute(query, (session,))}
         query = "SELECT members FROM step_members WHERE session = ? ORDER BY ordinal"
+        times = defaultdict(list)
         for (blob,) in db.execute(query, (session,)):
             held = json.loads(zlib.decompress(blob))
             ordinals = accumulate(held["ordinals"])
-            for step in zip(ordinals, held["members"], held["produced"]):
-                for member, tokens in zip(step[1], step[2]):
-                    times[member] += [ends[step[0]]] * tokens
+            for ordinal, *lists in zip(ordinals, held["members"], held["produced"]):
+                source, rank, end_ns = steps[ordinal]
+                for member, tokens in zip(*lists):
+                    times[source, rank, member] += [end_ns] * tokens
         return times
 
 Consecutive steps have nearly the same members; standing side by side as JSON they

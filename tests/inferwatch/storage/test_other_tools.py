@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.readings import EventKind, RequestEvent, RequestRecord, Step, Vantage
@@ -16,8 +17,14 @@ from inferwatch.storage.requests import EVENTS
 
 
 @pytest.fixture
-def readings(traffic: Any) -> list[Any]:
-    return [*traffic.start(), *traffic.run(12)]
+def readings(traffic: Any, traffic_of: Callable[..., Any]) -> list[Any]:
+    """An engine, and one that came after it and counts from the start again."""
+    restarted = [
+        msgspec.structs.replace(reading, source="engine-2")
+        for reading in traffic_of(seed=2).run(3)
+        if isinstance(reading, Step)
+    ]
+    return [*traffic.start(), *traffic.run(12), *restarted]
 
 
 @pytest.fixture
@@ -33,27 +40,35 @@ def db(
     connection.close()
 
 
-def documented_decoder() -> Callable[[sqlite3.Connection, int], dict[int, list[int]]]:
+Times = dict[tuple[int, int, int], list[int]]
+
+
+def documented_decoder() -> Callable[[sqlite3.Connection, int], Times]:
     """The code in the module's docstring, run as it stands there."""
     _, _, code = str(steps.__doc__).partition("::\n")
     code, _, _ = code.partition("\nConsecutive")
     names: dict[str, Any] = {}
     exec(dedent(code), names)  # noqa: S102  it is the thing under test
-    function: Callable[[sqlite3.Connection, int], dict[int, list[int]]]
-    function = names["token_times"]
+    function: Callable[[sqlite3.Connection, int], Times] = names["token_times"]
     return function
 
 
 def test_the_documented_lines_give_every_token_time(
     db: sqlite3.Connection, readings: list[Any]
 ) -> None:
-    expected: defaultdict[int, list[int]] = defaultdict(list)
+    expected: defaultdict[str, list[int]] = defaultdict(list)
     for step in readings:
         if isinstance(step, Step):
             for member, tokens in zip(step.members, step.produced, strict=True):
-                expected[member] += [step.end_ns] * tokens
+                expected[f"{step.source} {member}"] += [step.end_ns] * tokens
+    names = dict(db.execute("SELECT source, name FROM sources").fetchall())
 
-    assert documented_decoder()(db, 1) == expected
+    times = documented_decoder()(db, 1)
+
+    assert {
+        f"{names[source]} {member}": moments
+        for (source, rank, member), moments in times.items()
+    } == expected
     assert sum(map(len, expected.values())) > 1_000
 
 
