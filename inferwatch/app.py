@@ -21,7 +21,7 @@ from inferwatch.screens.session_screen import SessionScreen
 from inferwatch.screens.starting import StartingScreen
 from inferwatch.screens.steps import StepsScreen
 from inferwatch.screens.view import View
-from inferwatch.theme import DARK, INK_CSS, LIGHT
+from inferwatch.theme import DARK, LIGHT
 
 LOOK_EVERY_S = 0.5
 STARTING, OVERVIEW = "starting", "overview"
@@ -38,7 +38,6 @@ class InferwatchApp(App[None]):
     """Whoever runs it also runs the feed; it ends by :meth:`exit` from anywhere."""
 
     TITLE = "inferwatch"
-    CSS = INK_CSS
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
     ENABLE_COMMAND_PALETTE = False
 
@@ -124,6 +123,7 @@ class InferwatchApp(App[None]):
         """Go to a screen."""
         if self.current_mode in SCREENS and self.current_mode != STARTING:
             self._mode_before = self.current_mode
+        self._could = ()
         self.switch_mode(mode)
 
     async def action_restart(self) -> None:

@@ -1,18 +1,20 @@
-"""The colours, once: a dark and a light theme, and the inks that widgets name."""
+"""The colours, once: a dark and a light theme, with the inks that widgets name."""
 
 from textual.theme import Theme
 
+# Inks are theme variables that hold a Rich style: see inferwatch.widgets.inked.
 DARK_INKS = {
     "ink-muted": "#8592a3",
+    "ink-bold": "bold",
     "ink-faint": "#5b6675",
     "ink-rule": "#2f3947",
-    "ink-strong": "#e8eef5",
+    "ink-strong": "bold #e8eef5",
     "ink-good": "#63c174",
     "ink-warn": "#e3b341",
     "ink-bad": "#f47067",
-    "ink-accent": "#6cb6ff",
-    "ink-chip-back": "#27425f",
-    "ink-marker": "#e8eef5",
+    "ink-accent": "bold #6cb6ff",
+    "ink-chip": "bold #e8eef5 on #27425f",
+    "ink-marker": "bold #e8eef5",
     "ink-decode": "#4f94e8",
     "ink-prefill": "#e0a458",
     "ink-waiting": "#e275ad",
@@ -24,19 +26,20 @@ DARK_INKS = {
     "ink-seqs": "#4f94e8",
     "ink-tokens": "#e0a458",
     "ink-other": "#8592a3",
-    "ink-chosen-back": "#223044",
+    "ink-chosen": "on #223044",
 }
 LIGHT_INKS = {
     "ink-muted": "#57606a",
+    "ink-bold": "bold",
     "ink-faint": "#8c959f",
     "ink-rule": "#ced5dc",
-    "ink-strong": "#0d1117",
+    "ink-strong": "bold #0d1117",
     "ink-good": "#1a7f37",
     "ink-warn": "#9a6700",
     "ink-bad": "#cf222e",
-    "ink-accent": "#0550ae",
-    "ink-chip-back": "#cfe4fb",
-    "ink-marker": "#0d1117",
+    "ink-accent": "bold #0550ae",
+    "ink-chip": "bold #0d1117 on #cfe4fb",
+    "ink-marker": "bold #0d1117",
     "ink-decode": "#2f74c9",
     "ink-prefill": "#b87514",
     "ink-waiting": "#bf4b8a",
@@ -48,7 +51,7 @@ LIGHT_INKS = {
     "ink-seqs": "#2f74c9",
     "ink-tokens": "#b87514",
     "ink-other": "#6e7781",
-    "ink-chosen-back": "#dce8f5",
+    "ink-chosen": "on #dce8f5",
 }
 
 DARK = Theme(
@@ -91,20 +94,3 @@ LIGHT = Theme(
         "footer-description-foreground": "#57606a",
     },
 )
-
-_PLAIN = [name for name in DARK_INKS if not name.endswith("-back")]
-_BOLD = {"ink-strong", "ink-accent", "ink-marker"}
-
-INK_CSS = (
-    "\n".join(
-        f".{name.replace('ink-', 'ink--')} {{ color: ${name};"
-        f"{' text-style: bold;' if name in _BOLD else ''} }}"
-        for name in _PLAIN
-    )
-    + """
-.ink--chip { color: $ink-strong; background: $ink-chip-back; text-style: bold; }
-.ink--bold { text-style: bold; }
-.ink--chosen { background: $ink-chosen-back; }
-"""
-)
-"""Gives every ink of :mod:`inferwatch.widgets.inked` its colour."""

@@ -1,6 +1,7 @@
 """The charts there are, each declared once and shown wherever it helps."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from inferwatch.formatting import format_duration, format_rate, format_share
 from inferwatch.metrics.snapshot import Snapshot, Timeline
@@ -157,7 +158,10 @@ BATCH_SPLIT = ChartPlan(
     title="batch", note="engine, requests per step", series=(_DECODE, _PREFILL), least=5
 )
 WAITING = ChartPlan(
-    title="waiting", note="engine, most requests", series=(_WAITING,), least=5
+    title="waiting",
+    note="engine, most requests",
+    series=(replace(_WAITING, texture=Texture.SOLID),),
+    least=5,
 )
 
 _KV = tuple(

@@ -32,7 +32,7 @@ DRAWER_BINDINGS: list[BindingType] = [
     Binding(
         "question_mark",
         "help",
-        "explain",
+        "help",
         key_display="?",
         tooltip="What every number means, and all keys",
     ),
@@ -43,7 +43,7 @@ APP_BINDINGS: list[BindingType] = [
         for key, mode, title in TABS
     ),
     Binding("r", "restart", "restart", tooltip="Start the lost engine again"),
-    Binding("Q", "stop_engine", "stop engine", tooltip="End the engine, after asking"),
+    Binding("Q", "stop_engine", "stop", tooltip="End the engine, after asking"),
     Binding("q", "quit", "quit", tooltip="Leave; an engine of ours ends with us"),
     Binding("q", "detach", "detach", tooltip="Leave; the engine runs on"),
     Binding("ctrl+c", "quit", "quit", show=False, priority=True),

@@ -35,7 +35,7 @@ class RequestsScreen(WatchScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "sort", tooltip="Sort by the next column"),
         Binding("S", "reverse", "reverse", show=False),
-        Binding("l", "scope", "live/ended", tooltip="All, live or ended requests"),
+        Binding("l", "scope", "scope", tooltip="All, live or ended requests"),
         Binding(
             "slash",
             "filter",
@@ -44,10 +44,12 @@ class RequestsScreen(WatchScreen):
             tooltip="By state, id or reason",
         ),
         Binding("escape", "close", "close", show=False),
+        Binding("left", "move(-1)", "earlier", show=False),
     ]
     DEFAULT_CSS = """
     RequestsScreen {
-        Input { display: none; height: 1; padding: 0 1; background: $surface; }
+        Input { display: none; height: 1; background: $surface; }
+        Input.-textual-compact { padding: 0 1 !important; }
         FilterLine { margin-top: 1; }
         &.-short FilterLine { margin-top: 0; }
     }

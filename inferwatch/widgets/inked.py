@@ -1,7 +1,5 @@
 """Names for the theme's colours, so that drawing code never holds one."""
 
-from typing import ClassVar
-
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -9,39 +7,15 @@ from textual.widget import Widget
 
 from inferwatch.renderables.runs import Line
 
-INKS = (
-    "muted",
-    "faint",
-    "rule",
-    "strong",
-    "bold",
-    "good",
-    "warn",
-    "bad",
-    "accent",
-    "chip",
-    "marker",
-    "decode",
-    "prefill",
-    "waiting",
-    "kv",
-    "cached",
-    "mean",
-    "worst",
-    "output",
-    "seqs",
-    "tokens",
-    "other",
-    "chosen",
-)
-"""Every ink there is; :mod:`inferwatch.theme` gives each its colour."""
-
 
 class Inked(Widget):
-    """A widget that draws its own lines with the theme's inks."""
+    """A widget that draws its own lines with the theme's inks.
+
+    An ink is a theme variable ``ink-…`` that holds a Rich style. Component classes
+    would do the same, at the price of two dozen CSS nodes to restyle per widget.
+    """
 
     ALLOW_SELECT = False
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"ink--{ink}" for ink in INKS}
 
     def __init__(
         self,
@@ -58,13 +32,13 @@ class Inked(Widget):
         super().notify_style_update()
         self._inks.clear()
 
-    def ink(self, name: str, action: str | None = None) -> Style:
+    def ink(self, names: str, action: str | None = None) -> Style:
         """The style of an ink, or of several mixed, on this widget's background."""
-        key = name, action
+        key = names, action
         if key not in self._inks:
             style = self.rich_style
-            for each in name.split():
-                style += self.get_component_rich_style(f"ink--{each}", partial=True)
+            for name in names.split():
+                style += Style.parse(self.app.theme_variables[f"ink-{name}"])
             if action:
                 style += Style(meta={"@click": action})
             self._inks[key] = style

@@ -23,7 +23,7 @@ class LostBanner(Panel):
             return
         self._text, self._at, self._can_restart = text, at, can_restart
         self.display = bool(text)
-        limit = max(self.screen.size.height // 4, 4)
+        limit = max(self.screen.size.height // 6, 4)
         self.styles.height = min(len(text.splitlines()) + 1, limit)
         self.redraw()
 

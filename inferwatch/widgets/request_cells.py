@@ -111,12 +111,12 @@ CELLS: Sequence[Cell] = (
 )
 
 
-def short_id(row: RequestRow) -> str:
-    """What tells requests apart; ids share their beginning."""
+def short_id(row: RequestRow, width: int) -> str:
+    """What tells requests apart: ids share their beginning, so it goes first."""
     name = row.external_id or row.request_id
     for prefix in ("chatcmpl-", "cmpl-"):
         name = name.removeprefix(prefix)
-    return name
+    return name if len(name) <= width else f"…{name[-max(width - 1, 1) :]}"
 
 
 def phases(row: RequestRow, now_ns: int) -> list[Phase]:

@@ -80,10 +80,9 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
         ),
         join(
             (
-                _fact("prompt", f"{format_count(row.prompt_tokens).strip()} tokens"),
-                _fact("cached", format_count(row.cached_tokens).strip()),
-                _fact("output", format_count(row.output_tokens).strip()),
-                _fact("max tokens", format_count(row.max_tokens).strip()),
+                _fact("prompt", _count(row.prompt_tokens)),
+                _fact("cached", _count(row.cached_tokens)),
+                _fact("output", f"{row.output_tokens} of {_count(row.max_tokens)}"),
                 _fact("temperature", _plain(row.temperature)),
                 _fact("preemptions", str(row.preemptions)),
             ),
@@ -94,12 +93,16 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
                 _fact("TTFT", format_duration(row.ttft_s)),
                 _fact("TPOT", format_duration(row.tpot_s)),
                 _fact("ITL last", format_duration(row.itl_last_s)),
-                _fact("ITL max", format_duration(row.itl_max_s)),
+                _fact("max", format_duration(row.itl_max_s)),
                 _fact("E2EL", format_duration(row.e2el_s)),
             ),
-            "   ",
+            "  ",
         ),
     ]
+
+
+def _count(count: int | None) -> str:
+    return format_count(count).strip()
 
 
 def _fact(label: str, value: str) -> Line:

@@ -124,9 +124,8 @@ class RequestTable(Panel, can_focus=True):
         sizes: tuple[int, int],
         longest: float,
     ) -> Line:
-        name = cells(
-            short_id(row), max(sizes[0] - 1, 0), "" if row.state.live else "muted"
-        )
+        room = max(sizes[0] - 1, 1)
+        name = cells(short_id(row, room), room, "" if row.state.live else "muted")
         written = [cell.write(row, self._now_ns) for cell in shown]
         line = (STATE.write(row, self._now_ns), name, Run(" "), *written)
         if sizes[1]:
@@ -145,9 +144,9 @@ class RequestTable(Panel, can_focus=True):
         """A row; the one under the cursor stands out."""
         strip = super().render_line(y)
         if y and self._rows and self._top + y - 1 == self.cursor:
-            chosen = self.get_component_rich_style("ink--chosen", partial=True)
+            back = Style(bgcolor=self.ink("chosen").bgcolor)
             return Strip(
-                [Segment(part.text, (part.style or Style()) + chosen) for part in strip]
+                [Segment(part.text, (part.style or Style()) + back) for part in strip]
             )
         return strip
 

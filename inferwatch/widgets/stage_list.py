@@ -42,7 +42,7 @@ class StageList(Panel):
         """Stages in the middle, log lines below."""
         stages = self._stages()
         indent = " " * max((width - STAGE_WIDTH) // 2, 1)
-        log_rows = min(len(self._log) + 2, max(height - len(stages) - 4, 0))
+        log_rows = min(len(self._log) + 1, max(height - len(stages) - 4, 0))
         top = max((height - log_rows - len(stages) - 3) // 2, 0)
         lines: list[Line] = [()] * top
         lines += [(Run(indent), Run("starting the engine", "strong")), ()]

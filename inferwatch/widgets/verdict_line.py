@@ -27,8 +27,6 @@ class VerdictLine(Panel):
     def show(self, verdict: Verdict, now_ns: int, frozen_at: str | None) -> None:
         """Take the verdict as of now."""
         self._verdict, self._now_ns, self._frozen_at = verdict, now_ns, frozen_at
-        self.set_class(verdict.health in {Health.STALLED, Health.LOST}, "-bad")
-        self.set_class(verdict.health is Health.QUEUEING, "-warn")
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
