@@ -1,0 +1,131 @@
+"""Why the head of the queue was not scheduled, on schedulers of our own making."""
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collectors.readings import BoundBy
+from embedded_engine.probe.bound_by import Bound
+
+
+class Queue(deque[Any]):
+    """As vLLM's first-come-first-served one."""
+
+    def peek_request(self) -> object:
+        return self[0]
+
+
+def scheduler(**changes: Any) -> SimpleNamespace:
+    """Budget 512 tokens, 32 sequences, blocks of 16 tokens, prompts chunked."""
+    settings: dict[str, Any] = {
+        "max_num_scheduled_tokens": 512,
+        "max_num_active_reqs": 32,
+        "scheduler_config": SimpleNamespace(
+            max_num_batched_tokens=512, enable_chunked_prefill=True
+        ),
+        "vllm_config": SimpleNamespace(speculative_config=None),
+        "kv_cache_manager": SimpleNamespace(watermark_blocks=0),
+        "kv_cache_config": SimpleNamespace(kv_cache_groups=[object()]),
+        "block_size": 16,
+        "_pause_state": 0,
+        "num_waiting_for_streaming_input": 0,
+        "deferred_waiting": set(),
+    }
+    return SimpleNamespace(**(settings | changes))
+
+
+def request(tokens: int = 100) -> object:
+    return FrozenRequest(tokens)
+
+
+class FrozenRequest:
+    def __init__(self, num_tokens: int) -> None:
+        self.num_tokens = num_tokens
+
+
+def bound(  # noqa: PLR0913 - a case names what it changes
+    of: SimpleNamespace,
+    waiting: list[object],
+    *,
+    running: int = 4,
+    tokens: int = 4,
+    free: int = 100,
+    preempted: bool = False,
+    holding: tuple[object, ...] = (),
+) -> BoundBy:
+    missing: list[str] = []
+    rule = Bound(of, missing.append)
+    state = running, Queue(waiting), Queue(holding), free
+    result = rule.by(of, state, (running, tokens, preempted))
+    assert missing == []
+    return result
+
+
+def test_a_preemption_means_kv() -> None:
+    assert bound(scheduler(), [request()], preempted=True) is BoundBy.KV
+
+
+def test_a_used_up_budget_means_tokens_even_when_the_seats_are_taken() -> None:
+    assert bound(scheduler(), [request()], running=32, tokens=512) is BoundBy.TOKENS
+
+
+def test_taken_seats_mean_seqs() -> None:
+    assert bound(scheduler(), [request()], running=32, tokens=32) is BoundBy.SEQS
+
+
+def test_paused_sessions_take_seats_too() -> None:
+    of = scheduler(num_waiting_for_streaming_input=2)
+
+    assert bound(of, [request()], running=30) is BoundBy.SEQS
+
+
+def test_a_head_that_does_not_fit_the_free_blocks_means_kv() -> None:
+    assert bound(scheduler(), [request(100)], free=6) is BoundBy.KV
+
+
+def test_a_head_that_fits_was_held_up_by_something_else() -> None:
+    assert bound(scheduler(), [request(100)], free=7) is BoundBy.OTHER
+
+
+def test_the_watermark_stays_free() -> None:
+    of = scheduler(kv_cache_manager=SimpleNamespace(watermark_blocks=2))
+
+    assert bound(of, [request(100)], free=8) is BoundBy.KV
+
+
+def test_who_holds_blocks_is_the_head() -> None:
+    assert bound(scheduler(), [request(10)], free=6, holding=(request(),)) is BoundBy.KV
+
+
+def test_a_paused_scheduler_means_other() -> None:
+    assert bound(scheduler(_pause_state=1), [request()], free=0) is BoundBy.OTHER
+
+
+def test_deferred_requests_are_not_the_head() -> None:
+    blocked, head = request(10), request(100)
+
+    of = scheduler(deferred_waiting={blocked})
+
+    assert bound(of, [blocked, head], free=6) is BoundBy.KV
+    assert bound(of, [blocked], free=0) is BoundBy.OTHER
+
+
+def test_a_prompt_that_may_not_be_cut_waits_for_tokens() -> None:
+    of = scheduler(
+        scheduler_config=SimpleNamespace(
+            max_num_batched_tokens=512, enable_chunked_prefill=False
+        )
+    )
+
+    assert bound(of, [request(100)], tokens=450) is BoundBy.TOKENS
+    assert bound(of, [request(100)], tokens=400, free=6) is BoundBy.KV
+
+
+@pytest.mark.parametrize(("tokens", "binds"), [(486, "tokens"), (485, "other")])
+def test_drafting_takes_slots_of_the_budget(tokens: int, binds: str) -> None:
+    slots = SimpleNamespace(max_num_new_slots_for_drafting=5)
+    of = scheduler(vllm_config=SimpleNamespace(speculative_config=slots))
+
+    assert bound(of, [request()], running=4, tokens=tokens + 1) == binds
