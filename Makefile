@@ -19,7 +19,6 @@ check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/ruff format --check .
 	@$(bin)/ruff check .
 	@$(bin)/mypy
-	@$(bin)/mypy tests
 	@$(bin)/lint-imports --no-cache
 	@$(bin)/codespell
 
