@@ -79,8 +79,13 @@ def test_nothing_heard_is_unknown_and_not_zero(see: See) -> None:
     assert snapshot.client is None
 
 
-def test_an_old_engine_was_watched_since_the_session_began(see: See) -> None:
+def test_what_is_older_than_the_session_was_watched_since_it_began(
+    see: See, make_event: Make
+) -> None:
+    live = make_event(-60_000, EventKind.ADDED, ordinal=0)
+
     assert see([info(t_ns=-(10**12))], now_ms=5_000).covered_ns == 5 * S
+    assert see([live], now_ms=5_000).covered_ns == 5 * S
 
 
 def test_steps_are_counted_by_their_end(see: See, make_step: Make) -> None:
