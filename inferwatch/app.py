@@ -1,6 +1,7 @@
 """The program on the screen: takes snapshots from a feed and shows one screen."""
 
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from platformdirs import user_data_path
@@ -153,4 +154,5 @@ class InferwatchApp(App[None]):
         """Save the screen as SVG where data of the user lives."""
         folder = user_data_path("inferwatch") / "pictures"
         folder.mkdir(parents=True, exist_ok=True)
-        self.notify(self.save_screenshot(path=str(folder)), title="Picture saved")
+        saved = Path(self.save_screenshot(path=str(folder)))
+        self.notify(f"{saved.name}\nin {folder}", title="Picture saved", markup=False)

@@ -69,6 +69,11 @@ class Order:
         """Only requests in which these words are found."""
         return replace(self, text=text.strip().lower())
 
+    @property
+    def narrows(self) -> bool:
+        """Some requests may be left out."""
+        return bool(self.text) or self.scope is not Scope.ALL
+
     def arrange(self, rows: Iterable[RequestRow]) -> list[RequestRow]:
         """The rows to list, ties newest first, unknown values last."""
         value = SORTS[self.column]

@@ -89,6 +89,12 @@ class RequestTable(Panel, can_focus=True):
         rows = self._rows[self._top : self._top + max(height - 1, 0)]
         longest = max((self._length(row) for row in rows), default=0.0)
         body = [self._row(row, shown, sizes, longest) for row in rows]
+        if not body:
+            words = "no request matches" if self._order.narrows else "no request yet"
+            body = [
+                (),
+                (Run(" " * max((width - len(words)) // 2, 0)), Run(words, "faint")),
+            ]
         return [self._head(shown, sizes), *body]
 
     def _head(self, shown: Sequence[Cell], sizes: tuple[int, int]) -> Line:

@@ -255,6 +255,30 @@ async def test_the_scope_can_be_clicked(
         assert {each.state.live for each in table._rows} == {False}
 
 
+@pytest.mark.parametrize(
+    ("keys_", "said"),
+    [
+        pytest.param([], "no request yet", id="none came"),
+        pytest.param(["l"], "no request matches", id="none is listed"),
+    ],
+)
+async def test_an_empty_table_says_so(
+    feed: Any,
+    app: InferwatchApp,
+    text_of: Any,
+    settle: Any,
+    keys_: list[str],
+    said: str,
+) -> None:
+    feed.change = lambda made: replace(made, requests=())
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(app, pilot, settle)
+        await pilot.press(*keys_)
+        await settle(pilot)
+
+        assert said in text_of(app, "RequestTable")[2]
+
+
 async def test_the_wheel_moves_the_table(app: InferwatchApp, settle: Any) -> None:
     async with app.run_test(size=SIZE) as pilot:
         table = await open_requests(app, pilot, settle)
