@@ -25,7 +25,7 @@ Record = tuple[Any, ...]
 """A ticket, and a call to make later: what makes readings, and its arguments."""
 
 CAPACITY = 50_000
-"""Records that may wait; a step is two, so a minute of them."""
+"""Records that may wait; a step is one, so a minute of them or more."""
 BATCH = 1_000
 FLUSH_S = 0.05
 JOIN_S = 0.005
@@ -184,21 +184,22 @@ class Channel:
 
     def _flush(self) -> None:
         while self._records:
-            waiting = min(len(self._records), BATCH)
-            made = [self._make(self._records.popleft()) for _ in range(waiting)]
-            if readings := [reading for some in made for reading in some]:
+            if readings := self._make(min(len(self._records), BATCH)):
                 self._publish(readings)
 
-    def _make(self, record: Record) -> list[AnyReading]:
-        ticket, make, *arguments = record
-        self._taken += 1
+    def _make(self, count: int) -> list[AnyReading]:
+        """Make readings of some records; a missing ticket is a dropped record."""
+        readings: list[AnyReading] = []
+        ticket = 0
+        for _ in range(count):
+            ticket, make, *arguments = self._records.popleft()
+            try:
+                readings += make(*arguments)
+            except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
+                self._broken += 1
+                self._herald.failed(error)
+        self._taken += count
         self._sender.dropped = ticket + 1 - self._taken + self._broken
-        try:
-            readings: list[AnyReading] = make(*arguments)
-        except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-            self._broken += 1
-            self._herald.failed(error)
-            return []
         return readings
 
     def _publish(self, readings: list[AnyReading]) -> None:

@@ -23,8 +23,8 @@ from embedded_engine.probe.reader import Vllm
 RANK_BITS = 40
 REMEMBERED = 4_096
 """Ended requests whose ordinals are kept: a step under way may still name them."""
-UNDER_WAY = 64
-"""Steps that may be scheduled and not yet done; vLLM has as many as pipeline stages."""
+UNDER_WAY = 10_000
+"""Steps that may wait to be told: seconds of them; the thread comes by sooner."""
 
 Begun = tuple[
     Vllm,
@@ -51,6 +51,8 @@ class EngineStory:
         missing: Callable[[str], None],
     ) -> None:
         self.rank = rank
+        self.under_way: deque[Begun] = deque(maxlen=UNDER_WAY)
+        """Steps that are scheduled; the engine's thread puts them in here itself."""
         self.steps = 0
         self.members = 0
         """Requests scheduled so far, over all steps."""
@@ -61,7 +63,6 @@ class EngineStory:
         self._keep = keep
         self._let_go = let_go
         self._outputs = Outputs(missing)
-        self._under_way: deque[Begun] = deque(maxlen=UNDER_WAY)
         self._freed: list[tuple[int, Any]] = []
         self._previous_end_ns = 0
         self._next = rank << RANK_BITS
@@ -110,11 +111,6 @@ class EngineStory:
         self._keep(f"{EventKind.SCHEDULED} {request_id}", event)
         return [event]
 
-    def begin(self, begun: Begun) -> list[AnyReading]:
-        """A step is scheduled: nothing to tell before it is done."""
-        self._under_way.append(begun)
-        return []
-
     def end(
         self,
         output: Vllm,
@@ -146,7 +142,7 @@ class EngineStory:
     ) -> list[AnyReading]:
         """It is over; told after a step under way, which may have it as a member."""
         ended = request_id, reason, output_tokens, preemptions
-        if self._under_way:
+        if self.under_way:
             self._freed.append((t_ns, ended))
             return []
         return [self._finished(t_ns, *ended)]
@@ -178,9 +174,12 @@ class EngineStory:
 
     def _begun(self, output: Vllm) -> Begun | None:
         """How it began; what began before it and never ended is forgotten."""
-        if all(begun[0] is not output for begun in self._under_way):
+        under_way = self.under_way
+        if under_way and under_way[0][0] is output:
+            return under_way.popleft()
+        if all(begun[0] is not output for begun in tuple(under_way)):
             return None  # nothing was scheduled in it
-        while (begun := self._under_way.popleft())[0] is not output:
+        while (begun := under_way.popleft())[0] is not output:
             pass
         return begun
 

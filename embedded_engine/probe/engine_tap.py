@@ -36,7 +36,7 @@ class EngineTap:
         missing: Callable[[str], None],
     ) -> None:
         self._story = story
-        self._begin, self._end = story.begin, story.end
+        self._begin, self._end = story.under_way.append, story.end
         self._put = channel.put
         self._append, self._ticket = channel.append, channel.ticket
         self._idle_cache = idle_cache
@@ -91,8 +91,7 @@ class EngineTap:
             preempted, self._preempted = self._preempted, []
             self._out_of_blocks = False
         runs = len(running), waits, bound, preempted
-        begun = output, members, entered, tokens, runs, work
-        self._append((self._ticket(), self._begin, begun))
+        self._begin((output, members, entered, tokens, runs, work))
 
     def _starting(self, new: Vllm, resumed: Vllm, at_ns: int) -> list[str]:
         starting = list(resumed)

@@ -23,7 +23,7 @@ class Fuse:
         """Switch off, and say why, once."""
         if not self.blown:
             self.blown = True
-            self._report(f"the probe switched itself off: {why}")
+            self._report(why)
 
     def check(self, steps: int, members: int) -> None:
         """Called once a second with what was done so far: is it worth its cost?"""

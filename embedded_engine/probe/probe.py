@@ -32,7 +32,7 @@ class Probe:
     def __init__(self, engine_id: str) -> None:
         self.role = Role.API
         self.engine: EngineInfo | None = None
-        self.fuse = Fuse(self._note)
+        self.fuse = Fuse(self._blown)
         self._engine_id = engine_id
         self._channel: Channel | None = None
         self._left_to_parent: Channel | None = None
@@ -151,6 +151,9 @@ class Probe:
         for name in self._missing[role]:
             self._note(f"vLLM {vllm_version()} has no {name}")
         self._missing[role].clear()
+
+    def _blown(self, why: str) -> None:
+        self._note(f"the probe in {self.role} {os.getpid()} switched itself off: {why}")
 
     def _note(self, text: str) -> None:
         note = Note(t_ns=monotonic_ns(), kind=NoteKind.PROBE, text=text)

@@ -135,8 +135,9 @@ async def test_a_moved_name_is_noted_once_and_all_else_goes_on(story: Story) -> 
 
 async def test_a_broken_hook_ends_the_probe_and_no_request(story: Story) -> None:
     assert story.second["tokens"] == 4 * 10
-    assert story.notes[-1] == (
-        "the probe switched itself off: Scheduler.schedule: LookupError('out of order')"
+    assert story.notes[-1].startswith("the probe in core")
+    assert story.notes[-1].endswith(
+        "switched itself off: Scheduler.schedule: LookupError('out of order')"
     )
 
 
