@@ -55,14 +55,17 @@ class Watch:
         try:
             descriptor = os.pidfd_open(member.pid)
         except ProcessLookupError:
-            self._note(member, role)
+            self._note(Death(role, member.pid, None))
             return
         self._descriptors[member] = descriptor
-        self._loop.add_reader(descriptor, self._note, member, role)
+        self._loop.add_reader(descriptor, self._died, member.pid, role, descriptor)
 
-    def _note(self, member: Member, role: str) -> None:
+    def _died(self, pid: int, role: str, descriptor: int) -> None:
+        self._note(Death(role, pid, exit_status(pid, descriptor)))
+
+    def _note(self, death: Death) -> None:
         if not self.died.done():
-            self.died.set_result(Death(role, member.pid, exit_status(member.pid)))
+            self.died.set_result(death)
 
     def close(self) -> None:
         """Watch no more."""
@@ -74,8 +77,8 @@ class Watch:
 async def first_death(family: Family) -> Death:
     """Wait until a process with a role dies.
 
-    It is known at once, where vLLM's own watchdog looks every 5 s. How it died can be
-    seen only until its parent takes notice: always for our own child, else mostly.
+    It is known at once, where vLLM's own watchdog looks every 5 s. How it died is
+    always known of our own child, of the others where the kernel tells.
     """
     watch = Watch()
     try:

@@ -1,8 +1,10 @@
 """The processes of one engine: who belongs to it, what each is, and how all end."""
 
 import asyncio
+import fcntl
 import os
 import signal
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ PARENT, SESSION = 1, 3
 """Places in /proc/PID/stat after the command's closing bracket (proc(5): 4 and 6)."""
 EXIT_CODE = 49
 """Likewise (52)."""
+PIDFD_INFO_EXIT = 1 << 3
+PIDFD_INFO_SIZE = 64
+PIDFD_GET_INFO = 0xC000FF0B | PIDFD_INFO_SIZE << 16
+"""From linux/pidfd.h; Python does not know them yet."""
 TITLES = {
     "VLLM::APIServer": "api",
     "VLLM::EngineCore": "core",
@@ -120,12 +126,21 @@ def command_line(pid: int) -> str:
     return raw.replace(b"\0", b" ").decode("utf-8", "replace").strip()
 
 
-def exit_status(pid: int) -> int | None:
-    """How a zombie ended, as :class:`subprocess.Popen` puts it: minus the signal."""
+def exit_status(pid: int, pidfd: int) -> int | None:
+    """How a dead process ended, as :class:`subprocess.Popen` puts it: minus the signal.
+
+    While its parent has not looked, /proc has it; after that a pidfd, from Linux 6.15.
+    """
     stat = _stat(pid)
-    if stat is None or stat[0] != ord("Z"):
-        return None
-    return os.waitstatus_to_exitcode(stat[EXIT_CODE])
+    if stat is not None and stat[0] == ord("Z"):
+        return os.waitstatus_to_exitcode(stat[EXIT_CODE])
+    info = bytearray(struct.pack("=Q", PIDFD_INFO_EXIT).ljust(PIDFD_INFO_SIZE, b"\0"))
+    with suppress(OSError):
+        fcntl.ioctl(pidfd, PIDFD_GET_INFO, info)
+        known, status = struct.unpack_from("=Q52xi", info)
+        if known & PIDFD_INFO_EXIT:
+            return os.waitstatus_to_exitcode(status)
+    return None
 
 
 def _stats() -> Iterable[tuple[int, list[int]]]:

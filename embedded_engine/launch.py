@@ -34,7 +34,7 @@ __all__ = ["Engine", "served_engines"]
 SHOWN_LINES = 12
 """How much of the log goes with a failure."""
 SEARCHED_LINES = 2_000
-LAST_WORDS_S = 0.3
+LAST_WORDS_S = 0.2
 """For the API server to log that it lost another process."""
 
 

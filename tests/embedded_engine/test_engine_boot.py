@@ -32,8 +32,8 @@ STAGES = [
     "health 200",
 ]
 STOP_S = 5.0
-DEATH_S = 0.5
-"""How soon a death is to be noticed; vLLM's own watchdog takes up to 5 s."""
+DEATH_S = 1.0
+"""How soon a death is told on a busy machine; vLLM's own watchdog takes up to 5 s."""
 
 
 async def complete(client: httpx.AsyncClient, model: str, tokens: int) -> str:
