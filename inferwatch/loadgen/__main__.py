@@ -17,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from inferwatch.loadgen.client import Client
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.run import Run
+from inferwatch.loadgen.transport.opening import transport_for
+from inferwatch.loadgen.transport.seam import UnreachableError
 from inferwatch.loadgen.warmup import NoOutputError
 
 PARENT_POLL_S = 0.5
@@ -59,8 +60,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(plan: LoadPlan, address: str, parent: int | None) -> int:
     outbox = Outbox(plan.run_id, address)
     try:
-        async with aclosing(Client(plan)) as client:
-            return await _run(Run(plan, client, outbox), outbox, parent)
+        async with aclosing(transport_for(plan)) as transport:
+            return await _run(Run(plan, transport, outbox), outbox, parent)
     finally:
         outbox.close()
 
@@ -74,7 +75,7 @@ async def _run(run: Run, outbox: Outbox, parent: int | None) -> int:
     _stop_on_signals(task)
     try:
         await task
-    except NoOutputError as error:
+    except (NoOutputError, UnreachableError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - a process of its own
         return 3
     except asyncio.CancelledError:

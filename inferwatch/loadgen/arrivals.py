@@ -10,25 +10,28 @@ from numpy.typing import NDArray
 
 from collectors.clock import NS_PER_S
 from inferwatch.loadgen.plan import Arrivals
+from inferwatch.loadgen.rates import RateSeries
 
 BLOCK = 1024
 
 
 def arrival_times(
-    arrivals: Arrivals, *, rate_per_s: float, seed: int
+    arrivals: Arrivals, rates: RateSeries, *, seed: int, burstiness: float = 1.0
 ) -> Iterator[NDArray[np.int64]]:
-    """Intended times in ns from the start, in blocks, without end.
+    """Intended times in ns from the start, in blocks, as long as the rate lasts.
 
     The gaps are drawn in units of the mean gap, so the rate stretches a seed's
     pattern and does not change it.
     """
     rng = np.random.default_rng([seed, 0])
-    mean_gap_ns = NS_PER_S / rate_per_s
     reached = 0.0
     while True:
-        in_mean_gaps = reached + np.cumsum(_gaps(arrivals, rng))
+        in_mean_gaps = reached + np.cumsum(_gaps(arrivals, rng, burstiness))
         reached = in_mean_gaps[-1]
-        yield (in_mean_gaps * mean_gap_ns).astype(np.int64)
+        times_s = rates.moments(in_mean_gaps)
+        yield np.rint(times_s * NS_PER_S).astype(np.int64)
+        if len(times_s) < BLOCK:
+            return
 
 
 def burst_times(every_s: float) -> Iterator[int]:
@@ -39,8 +42,12 @@ def burst_times(every_s: float) -> Iterator[int]:
         yield round(count * every_s * NS_PER_S)
 
 
-def _gaps(arrivals: Arrivals, rng: np.random.Generator) -> NDArray[np.float64]:
+def _gaps(
+    arrivals: Arrivals, rng: np.random.Generator, burstiness: float
+) -> NDArray[np.float64]:
     """Gaps with a mean of one."""
     if arrivals is Arrivals.CONSTANT:
         return np.ones(BLOCK)
+    if arrivals is Arrivals.GAMMA:
+        return rng.gamma(burstiness, 1 / burstiness, BLOCK)
     return rng.standard_exponential(BLOCK)

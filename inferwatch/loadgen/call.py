@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from collectors.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.loadgen.prompts import Prompt
-from inferwatch.loadgen.reply import Reply
+from inferwatch.loadgen.reply import NotAnEventError, Reply
+from inferwatch.loadgen.sse import SseError
 
 LATE_NS = 10_000_000
 """A send that left this long after its intended time is counted as late."""
@@ -52,14 +53,24 @@ class Call:
         return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
 
     def fail(self, failure: Failure, detail: str = "") -> None:
-        """Remember why there is no good answer; the first reason stays."""
-        if self.failure is None:
-            self.failure = failure
-            self.detail = detail or None
+        """Remember why there is no good answer; the first reason stays.
+
+        A server that told its error in the stream and then broke off has told it first.
+        """
+        if self.failure is not None:
+            return
+        told = self.reply.error
+        if told is not None and failure is not Failure.ABORTED:
+            failure, detail = Failure.SERVER_ERROR_EVENT, told
+        self.failure = failure
+        self.detail = detail or None
 
     def judge(self) -> None:
         """The stream ended in good order: was it an answer?"""
-        self.reply.end()
+        try:
+            self.reply.end()
+        except (SseError, NotAnEventError) as error:
+            self.fail(Failure.BROKEN_STREAM, str(error))
         if self.reply.error is not None:
             self.fail(Failure.SERVER_ERROR_EVENT, self.reply.error)
         elif not self.reply.stamps_ns:
@@ -79,10 +90,11 @@ class Call:
             first_token_ns=stamps[0] if stamps else None,
             last_token_ns=stamps[-1] if stamps else None,
             end_ns=self.end_ns,
-            prompt_tokens=self.reply.prompt_tokens or len(self.prompt.token_ids),
+            prompt_tokens=self.reply.prompt_tokens or self.prompt.tokens,
             output_tokens=self.reply.output_tokens,
             failure=self.failure,
             detail=self.detail,
+            class_name=self.prompt.class_name,
         )
 
     def token_times(self) -> TokenTimes | None:
@@ -92,5 +104,8 @@ class Call:
             return None
         gaps_ns = [later - earlier for earlier, later in pairwise(stamps)]
         return TokenTimes(
-            external_id=self.external_id, first_ns=stamps[0], gaps_ns=gaps_ns
+            external_id=self.external_id,
+            first_ns=stamps[0],
+            gaps_ns=gaps_ns,
+            by_kernel=self.reply.by_kernel,
         )

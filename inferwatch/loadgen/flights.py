@@ -2,38 +2,38 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from itertools import count
-from typing import NamedTuple
-
-import httpx
 
 from collectors.readings import Phase
-from inferwatch.loadgen.call import Call
-from inferwatch.loadgen.client import Client
+from inferwatch.loadgen.call import Call, Failure
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.prompts import Prompt
+from inferwatch.loadgen.sampler import Sampler
 from inferwatch.loadgen.tally import Tally
-
-
-class Flight(NamedTuple):
-    """A call and the request that carries it, ready to be written."""
-
-    call: Call
-    request: httpx.Request
+from inferwatch.loadgen.transport.seam import Exchange, Transport
 
 
 class Flights:
     """Numbers the calls of a run, sends them, and reports each when it ends."""
 
-    def __init__(self, run_id: str, client: Client, outbox: Outbox) -> None:
+    def __init__(
+        self, run_id: str, transport: Transport, outbox: Outbox, sampler: Sampler
+    ) -> None:
         self._run_id = run_id
-        self._client = client
+        self._sampler = sampler
+        self._transport = transport
         self._outbox = outbox
         self._indexes = count()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Future[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
         self.tally = Tally()
 
-    def make(self, phase: Phase, prompt: Prompt, intended_ns: int) -> Flight:
+    def __len__(self) -> int:
+        """How many are in flight."""
+        return len(self._in_flight)
+
+    def make(self, phase: Phase, prompt: Prompt, intended_ns: int) -> Exchange:
         """A request that can be sent later without further work."""
         index = next(self._indexes)
         call = Call(
@@ -43,32 +43,50 @@ class Flights:
             intended_ns=intended_ns,
             prompt=prompt,
         )
-        return Flight(call, self._client.prepare(call))
+        return self._transport.prepare(call)
 
-    async def fly(self, flight: Flight) -> None:
-        """Send it, see it through to its end, report it."""
-        call = flight.call
-        try:
-            await self._client.send(call, flight.request)
-        finally:
-            self.tally.count(call)
-            self._outbox.put(call.record())
-            if (times := call.token_times()) is not None:
-                self._outbox.put(times)
+    def ensure(self, connections: int) -> None:
+        """So many are about to be sent at once."""
+        self._transport.ensure(connections)
+
+    def fly(self, exchange: Exchange) -> asyncio.Future[None]:
+        """Send it now; it is reported when it ends, which the future tells."""
+        ended = exchange.begin()
+        self._in_flight.add(ended)
+        self._sampler.in_flight = len(self._in_flight)
+        ended.add_done_callback(partial(self._ended, exchange.call))
+        return ended
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Let work go on beside; it is waited for or aborted with the rest."""
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
         return task
 
-    async def land(self) -> None:
-        """Wait until nothing is in flight."""
-        await asyncio.gather(*self._tasks)
+    async def land(self, within_s: float) -> None:
+        """Wait until nothing is in flight, but no longer than that."""
+        try:
+            async with asyncio.timeout(within_s):
+                while waiting := {*self._beside, *self._in_flight}:
+                    await asyncio.wait(waiting)
+        except TimeoutError:
+            await self.abort()
 
     async def abort(self) -> None:
         """Close the connections of all that is in flight."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for each in (*self._beside, *self._in_flight):
+            each.cancel()
+        waiting = (*self._beside, *self._in_flight)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    def _ended(self, call: Call, ended: asyncio.Future[None]) -> None:
+        self._in_flight.discard(ended)
+        self._sampler.in_flight = len(self._in_flight)
+        if not ended.cancelled() and (fault := ended.exception()) is not None:
+            call.fail(Failure.BROKEN_STREAM, repr(fault))  # a mistake of ours is told
+        self.tally.count(call)
+        self._sampler.count(call)
+        self._outbox.put(call.record())
+        if (times := call.token_times()) is not None:
+            self._outbox.put(times)

@@ -1,19 +1,51 @@
-"""What a streamed completion has told so far; bytes and their stamp go in."""
+"""What a streamed answer has told so far; bytes and their stamp go in.
+
+Events are cut and JSON is decoded when somebody asks or much has come: a stamp must not
+wait for the decoding of what came with it.
+"""
 
 import msgspec
 
-from inferwatch.loadgen.sse import SseEvent, SseReader
+from inferwatch.loadgen.sse import SseError, SseEvent, SseReader
 
 DETAIL_CHARS = 200
+UNREAD_BYTES = 32 << 10
+"""Decoding this takes half a millisecond, and no more is kept undecoded."""
 
 
 class NotAnEventError(ValueError):
     """The server sent an event that is no completion."""
 
 
+class _Delta(msgspec.Struct, gc=False):
+    """What a chat adds; reasoning counts as the tokens it is."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: msgspec.Raw | None = None
+
+    @property
+    def said(self) -> bool:
+        tools = self.tool_calls is not None and bytes(self.tool_calls) != b"[]"
+        return bool(self.content or self.reasoning or self.reasoning_content or tools)
+
+
 class _Choice(msgspec.Struct, gc=False):
     text: str | None = None
+    delta: _Delta | None = None
     finish_reason: str | None = None
+
+    @property
+    def opens(self) -> bool:
+        """A chat's first chunk, which names the role and brings no token."""
+        delta = self.delta
+        return delta is not None and delta.role is not None and not delta.said
+
+    @property
+    def said(self) -> bool:
+        return bool(self.text) or (self.delta is not None and self.delta.said)
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -34,24 +66,45 @@ class Reply:
     """Reads one answer. A stamp is kept for each chunk that brought tokens."""
 
     def __init__(self) -> None:
-        self._sse = SseReader()
-        self._bare_end_ns: int | None = None
-        self.stamps_ns: list[int] = []
+        self.by_kernel = True
+        """The kernel stamped all that came; whoever reads the socket knows."""
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.complete = False
         """The server said it is done: a finish reason, usage or ``[DONE]``."""
-        self.error: str | None = None
-        """What the server reported as an error inside the stream."""
+        self.merged_reads = 0
+        """Reads that brought several chunks with tokens under one stamp."""
+        self._error: str | None = None
+        self._sse = SseReader()
+        self._unread: list[tuple[bytes, int]] = []
+        self._unread_bytes = 0
+        self._stamps_ns: list[int] = []
+        self._bare_end_ns: int | None = None
+        self._fault: ValueError | None = None
 
     def read(self, data: bytes, at_ns: int) -> None:
         """Take bytes that arrived at a moment.
 
         Raises:
-            SseError, NotAnEventError: the bytes make no sense.
+            SseError, NotAnEventError: what came makes no sense.
         """
-        for event in self._sse.feed(data):
-            self._take(event, at_ns)
+        self._unread.append((data, at_ns))
+        self._unread_bytes += len(data)
+        if self._unread_bytes > UNREAD_BYTES:
+            self._decode_all()
+            self._raise_fault()
+
+    @property
+    def stamps_ns(self) -> list[int]:
+        """Of each chunk that brought tokens."""
+        self._decode_all()
+        return self._stamps_ns
+
+    @property
+    def error(self) -> str | None:
+        """What the server reported as an error inside the stream."""
+        self._decode_all()
+        return self._error
 
     def end(self) -> None:
         """The stream ended in good order.
@@ -59,24 +112,47 @@ class Reply:
         A last chunk with a finish reason and no text may or may not have brought a
         token (an end-of-sequence token, or half a character, has no text): the
         server's count decides.
+
+        Raises:
+            SseError, NotAnEventError: what came makes no sense.
         """
+        self._decode_all()
+        self._raise_fault()
         if self._bare_end_ns is not None and self._stamps_fall_short():
-            self.stamps_ns.append(self._bare_end_ns)
+            self._stamps_ns.append(self._bare_end_ns)
 
     def _stamps_fall_short(self) -> bool:
-        return (self.output_tokens or 0) > len(self.stamps_ns)
+        return (self.output_tokens or 0) > len(self._stamps_ns)
+
+    def _raise_fault(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    def _decode_all(self) -> None:
+        """Decode what waits; nothing after the first nonsense."""
+        unread, self._unread, self._unread_bytes = self._unread, [], 0
+        if self._fault is not None:
+            return
+        try:
+            for data, at_ns in unread:
+                before = len(self._stamps_ns)
+                for event in self._sse.feed(data):
+                    self._take(event, at_ns)
+                self.merged_reads += len(self._stamps_ns) > before + 1
+        except (SseError, NotAnEventError) as fault:
+            self._fault = fault
 
     def _take(self, event: SseEvent, at_ns: int) -> None:
         if event.data == b"[DONE]":
             self.complete = True
         elif event.name == b"error":
-            self.error = _text(event.data)
+            self._error = _text(event.data)
         else:
             self._take_chunk(_decode(event.data), at_ns)
 
     def _take_chunk(self, chunk: _Chunk, at_ns: int) -> None:
         if chunk.error is not None:
-            self.error = _text(msgspec.json.encode(chunk.error))
+            self._error = _text(msgspec.json.encode(chunk.error))
         if chunk.usage is not None:
             self.complete |= not chunk.choices
             self.prompt_tokens = chunk.usage.prompt_tokens
@@ -85,11 +161,15 @@ class Reply:
             self._take_choice(choice, at_ns)
 
     def _take_choice(self, choice: _Choice, at_ns: int) -> None:
-        if choice.finish_reason is None or choice.text:
-            self.stamps_ns.append(at_ns)
+        if choice.finish_reason is None:
+            if not choice.opens:
+                self._stamps_ns.append(at_ns)
+            return
+        self.complete = True
+        if choice.said:
+            self._stamps_ns.append(at_ns)
         else:
             self._bare_end_ns = at_ns
-        self.complete |= choice.finish_reason is not None
 
 
 def _decode(data: bytes) -> _Chunk:

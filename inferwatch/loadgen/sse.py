@@ -7,6 +7,8 @@ unknown fields are skipped; an event counts when its blank line has come.
 from typing import NamedTuple
 
 MAX_LINE_BYTES = 4 << 20
+_PLAIN = b"data: "
+_BETWEEN = b"\n\n" + _PLAIN
 
 
 class SseError(ValueError):
@@ -37,9 +39,23 @@ class SseReader:
         """
         if not data:
             return []
+        if self._plain and data.startswith(_PLAIN) and b"\r" not in data:
+            return self._take_plain(data)
         split_crlf = self._after_cr and data.startswith(b"\n")
         self._after_cr = data.endswith(b"\r")
         return self._take(data[1:] if split_crlf else data)
+
+    @property
+    def _plain(self) -> bool:
+        """Nothing of an event stands open."""
+        return not (self._rest or self._data or self._name or self._after_cr)
+
+    def _take_plain(self, data: bytes) -> list[SseEvent]:
+        """Whole events of one ``data: `` line each, which is how nearly all come."""
+        events = data[len(_PLAIN) : -2].split(_BETWEEN)
+        if data.endswith(b"\n\n") and data.count(b"\n") == 2 * len(events):
+            return [SseEvent(event) for event in events]
+        return self._take(data)
 
     def _take(self, data: bytes) -> list[SseEvent]:
         if b"\n" not in data and b"\r" not in data:

@@ -6,6 +6,8 @@ from collectors.clock import NS_PER_S
 from collectors.readings import Phase
 from inferwatch.loadgen.call import Call, Failure
 
+SAID_CHARS = 120
+
 
 class Tally:
     """Counts calls as they end; the warm-up's are counted apart."""
@@ -15,6 +17,8 @@ class Tally:
         self.warmup = 0
         self.late = 0
         self.failures: Counter[Failure] = Counter()
+        self.first_said: dict[Failure, str] = {}
+        """What the first failure of each kind said."""
         self.last_failure: str | None = None
         self._worst_lag_ns = 0
 
@@ -22,6 +26,7 @@ class Tally:
         """A call has ended."""
         if call.failure is not None:
             self.failures[call.failure] += 1
+            self.first_said.setdefault(call.failure, (call.detail or "")[:SAID_CHARS])
             self.last_failure = f"{call.failure}: {call.detail}"
         if call.phase is Phase.WARMUP:
             self.warmup += 1
@@ -36,5 +41,9 @@ class Tally:
         if self.late:
             worst_s = self._worst_lag_ns / NS_PER_S
             parts.append(f"{self.late} sent late (worst {worst_s:.3f} s)")
-        parts += [f"{count} {kind}" for kind, count in sorted(self.failures.items())]
+        parts += [self._failed(kind) for kind in sorted(self.failures)]
         return ", ".join(parts)
+
+    def _failed(self, kind: Failure) -> str:
+        said = self.first_said[kind]
+        return f"{self.failures[kind]} {kind}" + (f" ({said})" if said else "")

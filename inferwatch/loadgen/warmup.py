@@ -1,21 +1,16 @@
-"""Closed loop: users who ask again as soon as they are answered, to measure capacity.
-
-A closed loop hides queueing, so its requests are marked and left out of the results;
-what it shows well is how many tokens per second a server can bring.
-"""
+"""Measures what a server can bring, by a closed loop whose requests are left out."""
 
 import asyncio
 from collections.abc import Sequence
-from itertools import count
 
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import Phase
 from inferwatch.loadgen.call import Call
+from inferwatch.loadgen.closed_loop import ClosedLoop
 from inferwatch.loadgen.flights import Flights
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.prompts import Prompts
 
-RETRY_S = 0.25
 POLL_S = 0.02
 
 
@@ -30,13 +25,11 @@ class WarmUp:
     the open loop on an empty engine.
     """
 
-    def __init__(self, plan: LoadPlan, flights: Flights) -> None:
+    def __init__(self, plan: LoadPlan, flights: Flights, prompts: Prompts) -> None:
         self._plan = plan
         self._flights = flights
-        self._prompts = Prompts(plan)
-        self._numbers = count()
-        self._calls: list[Call] = []
-        self._open = True
+        self._loop = ClosedLoop(flights, prompts.all(Phase.WARMUP))
+        self._loop.keep = True
 
     async def measure(self) -> float:
         """Output tokens per second that the server brought.
@@ -44,31 +37,22 @@ class WarmUp:
         Raises:
             NoOutputError: it brought none.
         """
-        for _ in range(self._plan.warmup_streams):
-            self._flights.spawn(self._user())
+        streams = self._plan.warmup_streams
+        self._flights.spawn(self._loop.run(streams, lambda: Phase.WARMUP))
         try:
             await self._first_token()
             await asyncio.sleep(self._plan.warmup_s)
         finally:
-            self._open = False
-        rate = output_rate(self._calls, monotonic_ns())
+            self._loop.stop()
+        rate = output_rate(self._loop.calls, monotonic_ns())
         if rate is None:
             raise NoOutputError(self._flights.tally.last_failure or "no token came")
         return rate
 
-    async def _user(self) -> None:
-        while self._open:
-            prompt = self._prompts.make(Phase.WARMUP, next(self._numbers))
-            flight = self._flights.make(Phase.WARMUP, prompt, monotonic_ns())
-            self._calls.append(flight.call)
-            await self._flights.fly(flight)
-            if flight.call.failure is not None:
-                await asyncio.sleep(RETRY_S)
-
     async def _first_token(self) -> None:
         """Wait for it, but not long where requests fail."""
         started_ns = monotonic_ns()
-        while not any(call.reply.stamps_ns for call in self._calls):
+        while not any(call.reply.stamps_ns for call in self._loop.calls):
             waited_s = (monotonic_ns() - started_ns) / NS_PER_S
             failing = bool(self._flights.tally.failures)
             if waited_s > (self._plan.warmup_s if failing else self._longest_s):

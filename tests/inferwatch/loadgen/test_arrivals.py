@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from inferwatch.loadgen.arrivals import arrival_times, burst_times
 from inferwatch.loadgen.plan import Arrivals
+from inferwatch.loadgen.rates import flat
 
 SECOND_NS = 1_000_000_000
 
@@ -17,7 +18,7 @@ def arrivals(
     rate_per_s: float = 50,
     seed: int = 7,
 ) -> NDArray[np.int64]:
-    blocks = arrival_times(kind, rate_per_s=rate_per_s, seed=seed)
+    blocks = arrival_times(kind, flat(rate_per_s), seed=seed)
     return np.array(list(islice(chain.from_iterable(blocks), count)))
 
 

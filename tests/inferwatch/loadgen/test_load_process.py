@@ -26,7 +26,8 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.loadgen.plan import Arrivals, LoadPlan, Range
+from inferwatch.loadgen.lengths import Range
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
@@ -125,7 +126,12 @@ async def test_a_run_says_what_it_does(truth_url: str, run_plan: RunPlan) -> Non
     readings = await run_plan(plan_for(truth_url, "says"))
 
     kinds = [each.kind for each in events(readings)]
-    assert kinds == [LoadKind.STARTED, LoadKind.RATE, LoadKind.STOPPED]
+    assert kinds == [
+        LoadKind.STARTED,
+        LoadKind.RATE,
+        LoadKind.DRAINING,
+        LoadKind.STOPPED,
+    ]
     assert event(readings, LoadKind.RATE).rate_per_s == 40
     count = len(records(readings))
     assert event(readings, LoadKind.STOPPED).text.startswith(f"{count} requests")

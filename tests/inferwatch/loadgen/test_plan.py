@@ -1,7 +1,8 @@
 import msgspec
 import pytest
 
-from inferwatch.loadgen.plan import LoadPlan, Range, demo_plan
+from inferwatch.loadgen.lengths import Range
+from inferwatch.loadgen.plan import LoadPlan, demo_plan
 
 
 def test_a_plan_survives_json() -> None:

@@ -3,7 +3,8 @@ from collections import Counter
 import pytest
 
 from collectors.readings import Phase
-from inferwatch.loadgen.plan import LoadPlan, Range, SharedPrefixes
+from inferwatch.loadgen.lengths import Range
+from inferwatch.loadgen.plan import LoadPlan, SharedPrefixes
 from inferwatch.loadgen.prompts import Prompt, Prompts
 
 PLAN = LoadPlan(

@@ -4,13 +4,16 @@ import msgspec
 
 from collectors.readings import Phase
 from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.prompts import Prompts
+from inferwatch.loadgen.rates import flat
 from inferwatch.loadgen.schedule import Due, schedule
 
 PLAN = LoadPlan(run_id="run", model="m", burst_every_s=2.0, burst_tokens=1_000)
 
 
 def first(count: int, plan: LoadPlan = PLAN, rate_per_s: float = 20) -> list[Due]:
-    return list(islice(schedule(plan, rate_per_s), count))
+    dues = schedule(plan, Prompts(plan), flat(rate_per_s))
+    return list(islice(dues, count))
 
 
 def bursts(dues: list[Due]) -> list[list[Due]]:
@@ -77,7 +80,7 @@ def test_the_rate_changes_when_and_not_what() -> None:
 
 def test_a_duration_ends_the_schedule() -> None:
     plan = msgspec.structs.replace(PLAN, duration_s=4.0)
-    dues = list(schedule(plan, 20))
+    dues = list(schedule(plan, Prompts(plan), flat(20)))
 
     assert 3_500_000_000 < dues[-1].offset_ns < 4_000_000_000
     assert len(bursts(dues)) == 1

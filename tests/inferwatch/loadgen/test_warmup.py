@@ -5,6 +5,7 @@ from inferwatch.loadgen.call import Call
 from inferwatch.loadgen.prompts import Prompt
 from inferwatch.loadgen.warmup import output_rate
 
+CHUNK = b'data: {"choices":[{"text":"a"}]}\n\n'
 SECOND_NS = 1_000_000_000
 
 
@@ -13,7 +14,8 @@ def answered(stamps_ns: list[int], tokens: int | None = None) -> Call:
     call = Call(
         index=0, external_id="", phase=Phase.WARMUP, intended_ns=0, prompt=prompt
     )
-    call.reply.stamps_ns = stamps_ns
+    for at_ns in stamps_ns:
+        call.reply.read(CHUNK, at_ns)
     call.reply.output_tokens = tokens
     return call
 

@@ -5,23 +5,35 @@ from contextlib import aclosing
 from itertools import accumulate
 from typing import Any
 
-import msgspec
 import pytest
 
 from collectors.clock import monotonic_ns
 from collectors.readings import Phase
 from inferwatch.loadgen.call import Call, Failure
-from inferwatch.loadgen.client import Client
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan import LoadPlan, TransportKind
 from inferwatch.loadgen.prompts import Prompt
+from inferwatch.loadgen.transport.opening import transport_for
 
 Until = Callable[..., Awaitable[None]]
+PlanFor = Callable[..., LoadPlan]
 TOKENS = 10
 GENEROUS_NS = 1_000_000_000
 
 
-def plan_for(url: str, variant: str, **changes: Any) -> LoadPlan:
-    return LoadPlan(run_id="client", model=f"variant={variant}", url=url, **changes)
+@pytest.fixture(params=[TransportKind.RAW, TransportKind.HTTPX], autouse=True)
+def kind(request: pytest.FixtureRequest) -> TransportKind:
+    """Each test runs with both."""
+    chosen: TransportKind = request.param
+    return chosen
+
+
+@pytest.fixture
+def plan_for(kind: TransportKind) -> PlanFor:
+    def plan(url: str, variant: str, **changes: Any) -> LoadPlan:
+        changes = {"model": f"variant={variant}", "transport": kind} | changes
+        return LoadPlan(run_id="client", url=url, **changes)
+
+    return plan
 
 
 def new_call(external_id: str = "client-0") -> Call:
@@ -37,8 +49,9 @@ def new_call(external_id: str = "client-0") -> Call:
 
 async def ask(plan: LoadPlan, call: Call | None = None) -> Call:
     call = call or new_call()
-    async with aclosing(Client(plan)) as client:
-        await client.send(call, client.prepare(call))
+    async with aclosing(transport_for(plan)) as transport:
+        await transport.open()
+        await transport.prepare(call).begin()
     return call
 
 
@@ -54,7 +67,9 @@ def stamps(call: Call) -> list[int]:
         *("extra_finish", "no_done"),
     ],
 )
-async def test_every_dialect_gives_every_token(truth_url: str, variant: str) -> None:
+async def test_every_dialect_gives_every_token(
+    truth_url: str, variant: str, plan_for: PlanFor
+) -> None:
     call = await ask(plan_for(truth_url, variant))
 
     record = call.record()
@@ -63,7 +78,9 @@ async def test_every_dialect_gives_every_token(truth_url: str, variant: str) -> 
     assert record.prompt_tokens == 20
 
 
-async def test_tokens_in_one_chunk_are_counted_by_the_server(truth_url: str) -> None:
+async def test_tokens_in_one_chunk_are_counted_by_the_server(
+    truth_url: str, plan_for: PlanFor
+) -> None:
     call = await ask(plan_for(truth_url, "bundle"))
 
     assert call.record().output_tokens == TOKENS
@@ -72,7 +89,7 @@ async def test_tokens_in_one_chunk_are_counted_by_the_server(truth_url: str) -> 
 
 @pytest.mark.parametrize("variant", ["no_usage", "no_done_no_usage"])
 async def test_without_usage_the_token_count_is_unknown(
-    truth_url: str, variant: str
+    truth_url: str, variant: str, plan_for: PlanFor
 ) -> None:
     record = (await ask(plan_for(truth_url, variant))).record()
 
@@ -98,7 +115,7 @@ async def test_without_usage_the_token_count_is_unknown(
     ],
 )
 async def test_every_failure_has_its_name(
-    truth_url: str, variant: str, failure: Failure, detail: str
+    truth_url: str, variant: str, failure: Failure, detail: str, plan_for: PlanFor
 ) -> None:
     record = (await ask(plan_for(truth_url, variant))).record()
 
@@ -107,14 +124,16 @@ async def test_every_failure_has_its_name(
     assert record.end_ns is not None
 
 
-async def test_tokens_before_a_failure_are_kept(truth_url: str) -> None:
+async def test_tokens_before_a_failure_are_kept(
+    truth_url: str, plan_for: PlanFor
+) -> None:
     call = await ask(plan_for(truth_url, "broken"))
 
     assert len(stamps(call)) == TOKENS // 2
     assert call.record().output_tokens is None
 
 
-async def test_a_port_where_nobody_listens_refuses() -> None:
+async def test_a_port_where_nobody_listens_refuses(plan_for: PlanFor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
 
@@ -124,7 +143,7 @@ async def test_a_port_where_nobody_listens_refuses() -> None:
     assert record.sent_ns is None
 
 
-async def test_a_silent_server_times_out(truth_url: str) -> None:
+async def test_a_silent_server_times_out(truth_url: str, plan_for: PlanFor) -> None:
     plan = plan_for(truth_url, "silent", request_timeout_s=0.2)
 
     record = (await ask(plan)).record()
@@ -135,36 +154,43 @@ async def test_a_silent_server_times_out(truth_url: str) -> None:
 
 
 async def test_stamps_follow_the_servers_sends(
-    truth_url: str, truth_log: Callable[[str], Any]
+    truth_url: str,
+    truth_log: Callable[[str], Any],
+    plan_for: PlanFor,
+    kind: TransportKind,
 ) -> None:
-    plan = msgspec.structs.replace(
-        plan_for(truth_url, "plain"), model="ttft=0.05,itl=0.02"
-    )
+    plan = plan_for(truth_url, "plain", model="ttft=0.05,itl=0.02")
 
-    call = await ask(plan, new_call("stamps-0"))
+    call = await ask(plan, new_call(f"stamps{kind}-0"))
 
-    truth = truth_log("stamps")["stamps-0"]
+    truth = truth_log(f"stamps{kind}")[f"stamps{kind}-0"]
     pairs = zip(truth.sent_ns, stamps(call), strict=True)
     assert all(0 <= came - sent < GENEROUS_NS for sent, came in pairs)
 
 
 async def test_a_send_is_stamped_before_it_arrives(
-    truth_url: str, truth_log: Callable[[str], Any]
+    truth_url: str,
+    truth_log: Callable[[str], Any],
+    plan_for: PlanFor,
+    kind: TransportKind,
 ) -> None:
-    call = await ask(plan_for(truth_url, "plain"), new_call("sends-0"))
+    call = await ask(plan_for(truth_url, "plain"), new_call(f"sends{kind}-0"))
 
-    received_ns = truth_log("sends")["sends-0"].received_ns
+    received_ns = truth_log(f"sends{kind}")[f"sends{kind}-0"].received_ns
     assert call.sent_ns is not None
     assert call.intended_ns <= call.sent_ns <= received_ns
     assert received_ns - call.sent_ns < GENEROUS_NS
 
 
 async def test_the_request_says_what_the_plan_says(
-    truth_url: str, truth_log: Callable[[str], Any]
+    truth_url: str,
+    truth_log: Callable[[str], Any],
+    plan_for: PlanFor,
+    kind: TransportKind,
 ) -> None:
-    await ask(plan_for(truth_url, "plain", temperature=0.7), new_call("asked-0"))
+    await ask(plan_for(truth_url, "plain", temperature=0.7), new_call(f"asked{kind}-0"))
 
-    asked = truth_log("asked")["asked-0"]
+    asked = truth_log(f"asked{kind}")[f"asked{kind}-0"]
     assert asked.prompt == list(range(300, 320))
     assert asked.body == {
         "model": "variant=plain",
@@ -176,23 +202,28 @@ async def test_the_request_says_what_the_plan_says(
     }
 
 
-async def test_a_unix_socket_is_as_good(truth_uds: str) -> None:
+async def test_a_unix_socket_is_as_good(truth_uds: str, plan_for: PlanFor) -> None:
     plan = plan_for("http://localhost", "plain", uds=truth_uds)
 
     assert (await ask(plan)).record().output_tokens == TOKENS
 
 
 async def test_aborting_closes_the_connection(
-    truth_url: str, truth_log: Callable[[str], Any], until: Until
+    truth_url: str,
+    truth_log: Callable[[str], Any],
+    until: Until,
+    plan_for: PlanFor,
+    kind: TransportKind,
 ) -> None:
-    plan = msgspec.structs.replace(plan_for(truth_url, "plain"), model="itl=0.5")
-    call = new_call("aborted-0")
-    async with aclosing(Client(plan)) as client:
-        sending = asyncio.create_task(client.send(call, client.prepare(call)))
+    plan = plan_for(truth_url, "plain", model="itl=0.5")
+    call = new_call(f"aborted{kind}-0")
+    async with aclosing(transport_for(plan)) as transport:
+        await transport.open()
+        sending = transport.prepare(call).begin()
         await until(lambda: bool(call.reply.stamps_ns))
 
         sending.cancel()
         await asyncio.wait([sending])
 
-        await until(lambda: truth_log("aborted")["aborted-0"].cut_off)
+        await until(lambda: truth_log(f"aborted{kind}")[f"aborted{kind}-0"].cut_off)
     assert call.record().failure == Failure.ABORTED

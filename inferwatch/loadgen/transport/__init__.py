@@ -1,0 +1,1 @@
+"""What carries requests: raw sockets where that applies, httpx elsewhere."""

@@ -1,0 +1,31 @@
+"""Which transport carries a plan: the finest that can."""
+
+import sys
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from inferwatch.loadgen.plan import LoadPlan, TransportKind
+
+
+def chosen(plan: LoadPlan) -> TransportKind:
+    """As the plan says; left to us, raw unless something is in its way."""
+    if plan.transport is not TransportKind.AUTO:
+        return plan.transport
+    linux = sys.platform == "linux"  # epoll
+    raw = linux and urlsplit(plan.url).scheme == "http" and not plan.http2
+    return TransportKind.RAW if raw and not _proxied(plan) else TransportKind.HTTPX
+
+
+def local(plan: LoadPlan) -> bool:
+    """No proxy stands between us and a socket or a loopback address."""
+    host = urlsplit(plan.url).hostname or ""
+    return bool(plan.uds) or host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _proxied(plan: LoadPlan) -> bool:
+    if local(plan):
+        return False
+    where = urlsplit(plan.url)
+    proxies = getproxies()
+    behind = where.scheme in proxies or "all" in proxies
+    return behind and not proxy_bypass(where.netloc)

@@ -1,0 +1,160 @@
+"""httpx: for TLS, HTTP/2 and proxies; stamped by us when it hands us bytes."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import httpx
+
+from collectors.clock import monotonic_ns
+from inferwatch.loadgen.call import Call, Failure
+from inferwatch.loadgen.plan import LoadPlan, TransportKind
+from inferwatch.loadgen.reply import NotAnEventError
+from inferwatch.loadgen.sse import SseError
+from inferwatch.loadgen.transport import request
+from inferwatch.loadgen.transport.choice import local
+from inferwatch.loadgen.transport.receipts import Receipts
+from inferwatch.loadgen.transport.refusal import Refusal
+
+KEEPALIVE_S = 2.0
+"""As the raw transport's."""
+
+_LEAVES = ("http11.send_request_body.started", "http2.send_request_body.started")
+"""httpcore's events right before the write that makes the request complete: stamped
+here, a send is never later than its arrival at the server."""
+_LIMITS = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
+
+
+class HttpxTransport:
+    """As many lanes as requests in flight, each an ``httpx.AsyncClient`` of its own.
+
+    A shared one looks through all its connections at every request, so that a burst of
+    60 takes 380 ms to leave, not 15.
+    """
+
+    kind = TransportKind.HTTPX
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self.receipts = Receipts()
+        self._plan = plan
+        self._lanes: list[httpx.AsyncClient] = []
+        self._idle: list[httpx.AsyncClient] = []
+        self._tls = httpx.create_ssl_context(verify=plan.verify_tls)  # 20 ms: once
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for lane in self._lanes:
+            await lane.aclose()
+
+    async def open(self) -> None:
+        """Load what httpx loads at its first request, which would be the slowest."""
+        with suppress(httpx.HTTPError), self.lane() as lane:
+            await lane.get(f"{self._plan.url.rstrip('/')}/health", timeout=2.0)
+
+    def prepare(self, call: Call) -> "HttpxExchange":
+        """The request, ready to be written."""
+        return HttpxExchange(self, self._plan, call)
+
+    def ensure(self, connections: int) -> None:
+        """Have lanes; their connections are made by their first requests."""
+        for _ in range(connections - len(self._idle)):
+            self._idle.append(self._new_lane())
+
+    @contextmanager
+    def lane(self) -> Iterator[httpx.AsyncClient]:
+        """The lane that was idle last, whose connection is likeliest alive."""
+        lane = self._idle.pop() if self._idle else self._new_lane()
+        try:
+            yield lane
+        finally:
+            self._idle.append(lane)
+
+    def _new_lane(self) -> httpx.AsyncClient:
+        lane = httpx.AsyncClient(
+            transport=self._unix_transport(),
+            verify=self._tls,
+            http2=self._plan.http2,
+            limits=_LIMITS,
+            timeout=None,  # noqa: S113 - a whole request has one deadline
+            trust_env=not local(self._plan),
+        )
+        self._lanes.append(lane)
+        return lane
+
+    def _unix_transport(self) -> httpx.AsyncHTTPTransport | None:
+        if self._plan.uds is None:
+            return None
+        return httpx.AsyncHTTPTransport(
+            uds=self._plan.uds, verify=self._tls, limits=_LIMITS
+        )
+
+
+class HttpxExchange:
+    """One request on its way and what comes back."""
+
+    def __init__(self, transport: HttpxTransport, plan: LoadPlan, call: Call) -> None:
+        self.call = call
+        self._transport = transport
+        self._timeout_s = plan.request_timeout_s
+        self._refusal = Refusal()
+        self._request = httpx.Request(
+            "POST",
+            request.url(plan),
+            content=request.body(plan, call),
+            headers=request.headers(plan, call),
+            extensions={"trace": self._trace},
+        )
+
+    def begin(self) -> asyncio.Future[None]:
+        """Send now."""
+        return asyncio.ensure_future(self._send())
+
+    async def _trace(self, event: str, _info: object) -> None:
+        if event in _LEAVES:
+            self.call.sent_ns = monotonic_ns()
+
+    async def _send(self) -> None:
+        call = self.call
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._exchange()
+        except TimeoutError:
+            call.fail(Failure.TIMEOUT, f"after {self._timeout_s:g} s")
+        except httpx.ConnectError as error:
+            call.fail(Failure.REFUSED, str(error))
+        except (httpx.HTTPError, SseError, NotAnEventError) as error:
+            call.fail(Failure.BROKEN_STREAM, str(error) or type(error).__name__)
+        except asyncio.CancelledError:
+            call.fail(Failure.ABORTED)
+            raise
+        finally:
+            call.end_ns = monotonic_ns()
+
+    async def _exchange(self) -> None:
+        with self._transport.lane() as lane:
+            response = await lane.send(self._request, stream=True)
+            try:
+                await self._read(response)
+            finally:
+                await response.aclose()
+
+    async def _read(self, response: httpx.Response) -> None:
+        """To the end of the stream, past ``[DONE]``, so that the connection is kept."""
+        receipts, good = (
+            self._transport.receipts,
+            response.status_code == httpx.codes.OK,
+        )
+        self.call.reply.by_kernel = False
+        async for data in response.aiter_raw():
+            receipts.reads += 1
+            if good:
+                self.call.reply.read(data, monotonic_ns())
+            else:
+                self._refusal.read(data)
+                if self._refusal.complete:
+                    break
+        if good:
+            self.call.judge()
+        else:
+            headers = {name.lower(): value for name, value in response.headers.raw}
+            self._refusal.tell(self.call, response.status_code, headers)
