@@ -1,0 +1,92 @@
+"""Goodput: requests that hold every limit at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collectors.clock import NS_PER_S
+from collectors.readings import RequestRecord
+from inferwatch.metrics.intervals import share_interval
+from inferwatch.metrics.load_book import ABORTED, LoadBook
+from inferwatch.metrics.slo import Slo
+
+DEFAULT_SHARE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """How many requests of a run were good."""
+
+    n: int
+    """Judged: those that we aborted before they broke a limit are not."""
+    good: int
+    undetermined: int
+    missed: dict[str, int]
+    """Requests that broke a metric's limit; one can break several."""
+    good_per_s: float | None
+    ci95: tuple[float, float]
+    """Of the share."""
+
+    @property
+    def share(self) -> float | None:
+        """Good, of the judged; None when none was."""
+        return self.good / self.n if self.n else None
+
+    def holds(self, share: float) -> bool:
+        """At least that share was good."""
+        return self.share is not None and self.share >= share
+
+
+def goodput(book: LoadBook, slo: Slo, classes: Mapping[str, Slo]) -> Goodput:
+    """Judge each request by its class's objectives, else by those of all."""
+    good = undetermined = 0
+    missed: dict[str, int] = {}
+    for record in book.records:
+        limits = classes.get(record.class_name or "", slo)
+        broken = broken_by(record, book.gaps_of(record), limits)
+        for metric in broken:
+            missed[metric] = missed.get(metric, 0) + 1
+        undetermined += not broken and record.failure == ABORTED
+        good += not broken and record.failure is None
+    n = len(book.records) - undetermined
+    return Goodput(
+        n=n,
+        good=good,
+        undetermined=undetermined,
+        missed=missed,
+        good_per_s=good / book.span_s if book.span_s else None,
+        ci95=share_interval(good, n),
+    )
+
+
+def broken_by(record: RequestRecord, gaps_ns: list[int], slo: Slo) -> list[str]:
+    """The limits that a request broke; ``failed`` for one that failed by itself."""
+    values = latencies(record, gaps_ns)
+    broken = [
+        limit.metric
+        for limit in slo.limits
+        if limit.metric in values and not limit.holds(values[limit.metric])
+    ]
+    failed = record.failure is not None and record.failure != ABORTED
+    return [*broken, "failed"] if failed else broken
+
+
+def latencies(record: RequestRecord, gaps_ns: list[int]) -> dict[str, float]:
+    """In seconds, as objectives name them.
+
+    What did not come is at least as late as the end of the wait for it: then that is
+    its value, unless it is too early to say.
+    """
+    found: dict[str, int | float] = {}
+    end_ns = record.end_ns
+    first_ns, last_ns = record.first_token_ns, record.last_token_ns
+    done = record.failure is None
+    if (ttft_at := first_ns or end_ns) is not None:
+        found["ttft_s"] = ttft_at - record.intended_ns
+    if (e2el_at := last_ns if done else end_ns) is not None:
+        found["e2el_s"] = e2el_at - record.intended_ns
+    tokens = record.output_tokens or 0
+    if done and first_ns is not None and last_ns is not None and tokens > 1:
+        found["tpot_s"] = (last_ns - first_ns) / (tokens - 1)
+    if gaps_ns:
+        found["itl_s"] = max(gaps_ns)
+    return {metric: value / NS_PER_S for metric, value in found.items()}

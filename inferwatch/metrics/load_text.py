@@ -1,0 +1,143 @@
+"""A load run for people: 80 columns, the doubtful marked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.load_summary import Summary
+
+ROWS = {
+    "ttft_s": "TTFT",
+    "ttft_from_intended_s": " from due time",
+    "tpot_s": "TPOT",
+    "itl_s": "ITL",
+    "e2el_s": "E2EL",
+    "e2el_from_intended_s": " from due time",
+}
+COLUMNS = ("p50", "p90", "p99", "max")
+PART_NAMES = {
+    "send_lag_s": "send lag",
+    "network_s": "network",
+    "api_s": "API",
+    "queue_s": "queue",
+    "prefill_s": "prefill",
+    "return_s": "return",
+}
+
+
+def load_text(summary: Summary) -> str:
+    """One run's summary."""
+    blocks = [
+        [_counts(summary), _rates(summary), *_failures(summary)],
+        _table(summary),
+        [*_client(summary["client"]), *_check(summary.get("cross_check"))],
+        _slo(summary["slo"]),
+        ["± 95% interval of the mean   * fewer samples than the percentile needs"],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _counts(summary: Summary) -> str:
+    requests, tokens = summary["requests"], summary["tokens"]
+    parts = [f"{requests['sent']:,} sent", f"{requests['succeeded']:,} ok"]
+    parts += [
+        f"{requests[name]:,} {said}"
+        for name, said in (
+            ("failed", "failed"),
+            ("aborted", "aborted"),
+            ("in_flight_at_end", "in flight when the last was sent"),
+            ("warmup", "in warm-up"),
+        )
+        if requests[name]
+    ]
+    parts.append(f"{_rate(tokens['output_per_s'])} tokens/s out")
+    return ", ".join(parts)
+
+
+def _rates(summary: Summary) -> str:
+    rate = summary["rate"]
+    asked = (
+        "closed loop" if rate["asked"] is None else f"asked {_rate(rate['asked'])}/s"
+    )
+    held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
+    drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
+    return f"{asked}, this seed draws {drawn}/s, sent {sent}/s{held}"
+
+
+def _failures(summary: Summary) -> list[str]:
+    return [
+        f"  {each['n']:,} × {kind}: {each['first'][:60]}"
+        for kind, each in summary["failures"].items()
+    ]
+
+
+def _table(summary: Summary) -> list[str]:
+    heads = "".join(f"{name:>9}" for name in COLUMNS)
+    lines = [f"{'client clock':<16}{'mean':>8}{'±':>9}{heads}{'n':>9}"]
+    chunks = summary["tokens"]["chunks"] != summary["tokens"]["output"]
+    for metric, name in ROWS.items():
+        said = f"{name} (chunks)" if metric == "itl_s" and chunks else name
+        lines.append(_row(said, summary[metric]))
+    return lines
+
+
+def _row(name: str, row: Mapping[str, Any]) -> str:
+    cells = "".join(
+        format_duration(row[column]).rjust(8) + ("*" if column in row["weak"] else " ")
+        for column in COLUMNS
+    )
+    mean = format_duration(row["mean"]).rjust(8)
+    count = format_count(row["n"]).rjust(9)
+    return f"{name:<16}{mean}{format_duration(_half(row)).rjust(9)} {cells}{count}"
+
+
+def _half(row: Mapping[str, Any]) -> float | None:
+    lower, upper = row["ci95"].get("mean", (None, None))
+    return None if lower is None else float(upper - lower) / 2
+
+
+def _client(client: Mapping[str, Any]) -> list[str]:
+    lines = [f"client {client['verdict']}"]
+    lines += [f"  {reason}" for reason in client["reasons"]]
+    if client["transport"] is not None:
+        lines[0] += f" · {client['transport']}, {client['stamps']} stamps"
+        lines[0] += f" · send lag p99 {_short(client['send_lag_s']['p99'])}"
+        lag = client["recv_lag_s"]
+        lines[0] += f" · receive lag p99 {_short(lag['p99'])}" if lag else ""
+        lines[0] += f" · {client['cpu']:.0%} of a core" if client["cpu"] else ""
+    if client["reasons"]:
+        lines.append("  so these numbers are the client's, not the server's")
+    return lines
+
+
+def _check(check: Mapping[str, Any] | None) -> list[str]:
+    if check is None:
+        return []
+    parts = " + ".join(
+        f"{PART_NAMES[name]} {_short(value)}"
+        for name, value in check["parts"].items()
+        if value is not None
+    )
+    by = "probe" if check["source"] == "probe" else "its /metrics"
+    lines = [f"server, by {by}: mean TTFT {_short(check['ttft_from_intended_s'])} ="]
+    return [*lines, f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
+
+
+def _slo(slo: Mapping[str, Any] | None) -> list[str]:
+    if slo is None:
+        return []
+    lower, upper = slo["share_ci95"]
+    share = "–" if slo["share"] is None else f"{slo['share']:.1%}"
+    good = f"{slo['good']:,} of {slo['n']:,} good, {share} ({lower:.1%} to {upper:.1%})"
+    per_s = _rate(slo["goodput_per_s"])
+    lines = [f"SLO {slo['asked'] or 'by class'}: {good}, goodput {per_s}/s"]
+    missed = ", ".join(f"{n:,} by {metric}" for metric, n in slo["missed"].items())
+    return [*lines, f"  missed: {missed}"] if missed else lines
+
+
+def _short(seconds: float | None) -> str:
+    return format_duration(seconds).strip()
+
+
+def _rate(value: float | None) -> str:
+    return format_rate(value).strip()

@@ -1,0 +1,96 @@
+"""Service level objectives: what a request must hold, all at once, to count as good.
+
+    ttft_s<0.5 tpot_s<0.05
+
+Seconds, or with a unit: ``ttft_s<500ms``. TTFT and E2EL are judged from the intended
+send: a user waits from then on, whether or not a generator could send.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferwatch.errors import UsageError
+
+METRICS = {
+    "ttft_s": "time to first token",
+    "tpot_s": "mean time per token after the first",
+    "itl_s": "longest gap between two tokens of a request",
+    "e2el_s": "time to the last token",
+}
+_LIMIT = re.compile(r"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)(ms|s)?(?=[\s,]|$)[\s,]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One metric's."""
+
+    metric: str
+    below_s: float
+    or_equal: bool = False
+
+    def holds(self, value_s: float) -> bool:
+        """Within the limit."""
+        return value_s < self.below_s or (self.or_equal and value_s == self.below_s)
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return f"{self.metric}{'<=' if self.or_equal else '<'}{self.below_s:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """All limits; a request is good when it holds every one."""
+
+    limits: tuple[Limit, ...]
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return " ".join(map(str, self.limits))
+
+    def limit_of(self, metric: str) -> Limit | None:
+        """That metric's, where it has one."""
+        return next((each for each in self.limits if each.metric == metric), None)
+
+
+def parse_slo(text: str) -> Slo:
+    """Read it.
+
+    Raises:
+        UsageError: it makes no sense; the message says what would.
+    """
+    limits, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = _LIMIT.match(text, at)
+        if match is None:
+            raise UsageError(_explain(f"cannot read {text[at:]!r}"))
+        limits.append(_limit(*match.groups()))
+        at = match.end()
+    _refuse_twice(limits)
+    return Slo(tuple(limits))
+
+
+def _limit(metric: str, sign: str, number: str, unit: str | None) -> Limit:
+    if metric not in METRICS:
+        raise UsageError(_explain(f"no metric {metric!r}"))
+    try:
+        value = float(number)
+    except ValueError:
+        raise UsageError(_explain(f"{number!r} is not a number")) from None
+    if value <= 0:
+        raise UsageError(_explain(f"{metric} must be above 0"))
+    seconds = value / 1000 if unit == "ms" else value
+    return Limit(metric=metric, below_s=seconds, or_equal=sign == "<=")
+
+
+def _refuse_twice(limits: Sequence[Limit]) -> None:
+    names = [each.metric for each in limits]
+    twice = [name for name in METRICS if names.count(name) > 1]
+    if not names or twice:
+        raise UsageError(_explain(f"{twice[0]} twice" if twice else "nothing asked"))
+
+
+def _explain(what: str) -> str:
+    known = "\n".join(f"  {name:<8}{meaning}" for name, meaning in METRICS.items())
+    return f"--slo: {what}. Write 'ttft_s<0.5 tpot_s<50ms'; the metrics are\n{known}"

@@ -1,0 +1,314 @@
+"""What is made of a load run's readings: counts, latencies, verdict, goodput."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from collectors.readings import (
+    AnyReading,
+    ClientSample,
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+    TokenTimes,
+)
+from inferwatch.metrics.client_verdict import ClientState
+from inferwatch.metrics.load_book import LoadBook
+from inferwatch.metrics.load_result import LoadResult, load_result
+from inferwatch.metrics.load_summary import summarise_load
+from inferwatch.metrics.load_text import load_text
+from inferwatch.metrics.slo import parse_slo
+
+MS = 1_000_000
+RUN = "load-1"
+
+
+def request(index: int, **changes: Any) -> RequestRecord:
+    """Due every 100 ms, sent 1 ms late, first token 50 ms later, then 10 of 20 ms."""
+    due_ns = index * 100 * MS
+    fields = {
+        "source": RUN,
+        "index": index,
+        "external_id": f"{RUN}-{index}",
+        "phase": Phase.STEADY,
+        "intended_ns": due_ns,
+        "sent_ns": due_ns + 1 * MS,
+        "first_token_ns": due_ns + 51 * MS,
+        "last_token_ns": due_ns + 251 * MS,
+        "end_ns": due_ns + 252 * MS,
+        "prompt_tokens": 32,
+        "output_tokens": 11,
+    }
+    return RequestRecord(**{**fields, **changes})
+
+
+def tokens(index: int, gaps_ms: Iterable[float] = (20,) * 10) -> TokenTimes:
+    return TokenTimes(
+        source=RUN,
+        external_id=f"{RUN}-{index}",
+        first_ns=index * 100 * MS + 51 * MS,
+        gaps_ns=[round(gap * MS) for gap in gaps_ms],
+    )
+
+
+def sample(**changes: Any) -> ClientSample:
+    fields = {
+        "source": RUN,
+        "t_ns": 10**10,
+        "span_ns": 10**10,
+        "final": True,
+        "transport": "raw",
+        "sends": 100,
+        "tokens": 1100,
+        "kernel_stamps": 1100,
+        "reads": 1200,
+        "recv_lag_p50_ns": 10_000,
+        "recv_lag_p99_ns": 100_000,
+        "recv_lag_max_ns": 200_000,
+        "cpu_s": 1.0,
+    }
+    return ClientSample(**{**fields, **changes})
+
+
+@pytest.fixture
+def run() -> Callable[..., LoadResult]:
+    """``run(readings, slo=..., most=...)``."""
+
+    def make(
+        readings: Iterable[AnyReading], slo: str | None = None, most: int | None = None
+    ) -> LoadResult:
+        book = LoadBook(RUN, most)
+        for reading in readings:
+            book.fold(reading)
+        return load_result(book, parse_slo(slo) if slo else None)
+
+    return make
+
+
+def hundred(**changes: Any) -> list[AnyReading]:
+    pairs = ((request(n, **changes), tokens(n)) for n in range(100))
+    return [reading for pair in pairs for reading in pair]
+
+
+Run = Callable[..., LoadResult]
+
+
+def test_latencies_are_from_the_send_and_from_the_due_time(run: Run) -> None:
+    result = run(hundred())
+
+    means = {k: each.quantiles.mean for k, each in result.latencies.items()}
+    assert means == pytest.approx(
+        {
+            "ttft_s": 0.050,
+            "ttft_from_intended_s": 0.051,
+            "tpot_s": 0.020,
+            "itl_s": 0.020,
+            "e2el_s": 0.250,
+            "e2el_from_intended_s": 0.251,
+        }
+    )
+    assert result.latencies["itl_s"].quantiles.n == 1000
+
+
+def test_the_warm_up_is_counted_and_left_out(run: Run) -> None:
+    slow = request(200, phase=Phase.WARMUP, first_token_ns=10**12)
+
+    result = run([slow, *hundred()])
+
+    assert (result.warmup, result.sent) == (1, 100)
+    assert result.latencies["ttft_s"].quantiles.max == pytest.approx(0.05)
+
+
+def test_other_runs_are_not_folded(run: Run) -> None:
+    assert run([request(0, source="load-2"), *hundred()]).sent == 100
+
+
+def test_failures_are_counted_by_kind_with_the_first_of_each(run: Run) -> None:
+    failed = [
+        request(200, failure="http_4xx", detail="429 slow down", first_token_ns=None),
+        request(201, failure="http_4xx", detail="429 again", first_token_ns=None),
+        request(202, failure="refused", detail="no", sent_ns=None),
+        request(203, failure="aborted"),
+    ]
+
+    result = run([*hundred(), *failed])
+
+    assert {k: (f.count, f.first) for k, f in result.failures.items()} == {
+        "http_4xx": (2, "429 slow down"),
+        "refused": (1, "no"),
+    }
+    assert (result.failed, result.aborted, result.sent) == (3, 1, 103)
+
+
+def test_who_only_ever_got_refusals_never_was_answered(run: Run) -> None:
+    gone = {"failure": "refused", "first_token_ns": None, "last_token_ns": None}
+
+    assert run([request(0, **gone)]).unanswered
+    assert not run([request(0, **gone), request(1)]).unanswered
+    assert not run([request(0, **{**gone, "failure": "http_5xx"})]).unanswered
+
+
+def test_rates_are_asked_drawn_and_sent(run: Run) -> None:
+    told = LoadEvent(source=RUN, t_ns=0, kind=LoadKind.RATE, rate_per_s=9.0)
+
+    rate = run([told, *hundred()]).rate
+
+    assert (rate.asked, rate.held_back) == (9.0, 0)
+    assert rate.scheduled == pytest.approx(10)
+    assert rate.achieved == pytest.approx(10)
+
+
+def test_what_was_in_flight_when_the_last_was_sent_is_told(run: Run) -> None:
+    draining = LoadEvent(source=RUN, t_ns=9_905 * MS, kind=LoadKind.DRAINING)
+
+    assert run([*hundred(), draining]).in_flight_at_end == 3
+    assert run(hundred()).in_flight_at_end is None
+
+
+def test_a_good_client_is_ok(run: Run) -> None:
+    assert run([*hundred(), sample()]).verdict.state is ClientState.OK
+
+
+def test_a_client_of_which_nothing_is_known_is_not_judged(run: Run) -> None:
+    assert run(hundred()).verdict.state is ClientState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"recv_lag_p99_ns": 3 * MS}, "receive lag p99 is 3 ms"),
+        ({"cpu_s": 7.5}, "the generator used 75% of a core"),
+        (
+            {"merged_reads": 13, "recv_lag_p50_ns": None, "recv_lag_p99_ns": None},
+            "1.1% of reads were merged",
+        ),
+    ],
+)
+def test_a_client_that_was_too_slow_says_why(
+    run: Run, changes: dict[str, Any], said: str
+) -> None:
+    verdict = run([*hundred(), sample(**changes)]).verdict
+
+    assert verdict.state is ClientState.CLIENT_BOUND
+    assert said in verdict.reasons[0]
+
+
+def test_late_sends_are_the_clients_fault(run: Run) -> None:
+    late = [request(n, sent_ns=(n * 100 + 8) * MS) for n in range(100)]
+
+    verdict = run([*late, sample()]).verdict
+
+    assert verdict.state is ClientState.CLIENT_BOUND
+    assert "send lag p99 is 8 ms or more" in verdict.reasons[0]
+
+
+def test_one_hiccup_of_the_machine_accuses_nobody(run: Run) -> None:
+    readings = [*hundred(), request(100, sent_ns=10_020 * MS), sample()]
+
+    assert run(readings).verdict.state is ClientState.OK
+
+
+def test_reads_merged_at_once_were_sent_so(run: Run) -> None:
+    assert run([*hundred(), sample(merged_reads=600)]).verdict.state is ClientState.OK
+
+
+def test_a_send_that_a_cap_held_back_is_not_late(run: Run) -> None:
+    slow = [
+        request(0, end_ns=1000 * MS),
+        request(1, sent_ns=1000 * MS, end_ns=1100 * MS),
+        request(2, sent_ns=1100 * MS, end_ns=1200 * MS),
+    ]
+
+    capped = run([*slow, sample()], most=1)
+
+    assert capped.rate.held_back == 2
+    assert capped.send_lag.quantiles.max == pytest.approx(0.001)
+    assert run([*slow, sample()], most=3).rate.held_back == 0
+
+
+def test_goodput_asks_for_every_limit_at_once(run: Run) -> None:
+    readings = hundred()
+    readings[0] = request(0, first_token_ns=100 * MS)  # TTFT 99 ms
+    readings[3] = tokens(1, [20] * 9 + [90])  # a gap of 90 ms
+
+    goodput = run(readings, "ttft_s<60ms itl_s<50ms").goodput
+
+    assert goodput is not None
+    assert (goodput.n, goodput.good) == (100, 98)
+    assert goodput.missed == {"ttft_s": 1, "itl_s": 1}
+    assert goodput.holds(0.98)
+    assert not goodput.holds(0.99)
+    assert goodput.good_per_s == pytest.approx(98 / 10.152)
+
+
+def test_objectives_are_judged_from_the_due_time(run: Run) -> None:
+    held = request(0, sent_ns=500 * MS, first_token_ns=550 * MS)
+
+    goodput = run([held], "ttft_s<0.1").goodput
+
+    assert goodput is not None
+    assert goodput.good == 0
+
+
+def test_a_failure_is_never_good(run: Run) -> None:
+    goodput = run([request(0, failure="broken_stream")], "ttft_s<1").goodput
+
+    assert goodput is not None
+    assert (goodput.good, goodput.missed) == (0, {"failed": 1})
+
+
+def test_what_we_aborted_counts_only_once_it_was_too_late(run: Run) -> None:
+    cut = {"failure": "aborted", "first_token_ns": None, "last_token_ns": None}
+    early = request(0, end_ns=50 * MS, **cut)
+    late = request(1, end_ns=700 * MS, **cut)
+
+    goodput = run([early, late], "ttft_s<0.5").goodput
+
+    assert goodput is not None
+    assert (goodput.n, goodput.good, goodput.undetermined) == (1, 0, 1)
+
+
+def test_without_a_final_sample_the_seconds_are_put_together(run: Run) -> None:
+    seconds = [
+        sample(final=False, span_ns=10**9, cpu_s=0.1, recv_lag_p99_ns=None),
+        sample(final=False, span_ns=10**9, cpu_s=0.3, recv_lag_p99_ns=5),
+    ]
+
+    together = run([*hundred(), *seconds]).sample
+
+    assert together is not None
+    assert (together.span_ns, together.sends) == (2 * 10**9, 200)
+    assert together.cpu_s == pytest.approx(0.4)
+    assert together.recv_lag_p99_ns == 5
+
+
+def test_the_summary_has_every_number_and_names_the_weak(run: Run) -> None:
+    found = summarise_load(run([*hundred(), sample()], "ttft_s<0.5"))
+
+    assert found["ttft_s"]["weak"] == ["p95", "p99"]
+    assert found["weak"]["ttft_s"] == ["p95", "p99"]
+    assert found["ttft_s"]["ci95"]["mean"] == pytest.approx([0.05, 0.05])
+    assert found["slo"]["share"] == 1
+    assert found["client"]["verdict"] == "OK"
+    assert found["client"]["stamps"] == "kernel"
+    assert found["client"]["cpu"] == pytest.approx(0.1)
+
+
+def test_people_read_it_in_eighty_columns(run: Run) -> None:
+    failed = request(200, failure="http_5xx", detail="500 " + "x" * 200)
+    text = load_text(summarise_load(run([*hundred(), failed, sample()], "ttft_s<0.5")))
+
+    assert "100 ok" in text
+    assert "1 × http_5xx: 500 xxx" in text
+    assert "client OK · raw, kernel stamps" in text
+    table = [line for line in text.splitlines() if line.startswith(("TTFT", "ITL"))]
+    assert all(len(line) <= 80 for line in table)
+
+
+def test_nothing_at_all_is_no_failure(run: Run) -> None:
+    result = run([])
+
+    assert result.span_s is None
+    assert "–" in load_text(summarise_load(result))
