@@ -1,0 +1,141 @@
+"""Results as other tools write them, and requests one by one."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Any
+
+from collectors.clock import NS_PER_S
+from collectors.readings import RequestRecord
+from inferwatch.loadgen.plan import Api, Arrivals, LoadPlan
+from inferwatch.metrics.load_book import ABORTED, LoadBook
+from inferwatch.metrics.load_result import LoadResult
+from inferwatch.metrics.quantiles import PERCENTS
+
+FORMATS = ("inferwatch", "vllm-bench")
+VLLM_NAMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "e2el_s": "e2el"}
+
+
+def request_lines(book: LoadBook) -> Iterator[str]:
+    """Each request as a line of JSON; moments in seconds from the run's first one."""
+    records = [*book.warmup, *book.records]
+    start_ns = min((each.intended_ns for each in records), default=0)
+
+    def at(t_ns: int | None) -> float | None:
+        return None if t_ns is None else (t_ns - start_ns) / NS_PER_S
+
+    for record in sorted(records, key=lambda each: each.index):
+        yield json.dumps(
+            {
+                "index": record.index,
+                "request_id": record.external_id,
+                "phase": record.phase,
+                "class": record.class_name,
+                "intended_s": at(record.intended_ns),
+                "sent_s": at(record.sent_ns),
+                "first_token_s": at(record.first_token_ns),
+                "last_token_s": at(record.last_token_ns),
+                "end_s": at(record.end_ns),
+                "chunk_gaps_s": [gap / NS_PER_S for gap in book.gaps_of(record)],
+                "prompt_tokens": record.prompt_tokens,
+                "output_tokens": record.output_tokens,
+                "failure": record.failure,
+                "detail": record.detail,
+            }
+        )
+
+
+def vllm_bench(plan: LoadPlan, book: LoadBook, result: LoadResult) -> dict[str, Any]:
+    """As ``vllm bench serve --save-result --save-detailed`` writes it.
+
+    Latencies are from the send, in ms, as there. TTFT is to the first token, not to a
+    first event that has only a role.
+    """
+    span_s, records = result.span_s or 0.0, book.records
+    return {
+        "date": datetime.now(UTC).strftime("%Y%m%d-%H%M%S"),
+        "endpoint_type": "openai-chat" if plan.endpoint is Api.CHAT else "openai",
+        "backend": "inferwatch",
+        "label": plan.run_id,
+        "model_id": plan.model,
+        "tokenizer_id": plan.model,
+        "num_prompts": len(records),
+        "request_rate": "inf" if plan.rate_per_s is None else plan.rate_per_s,
+        "burstiness": "inf" if _even(plan) else plan.burstiness,
+        "max_concurrency": _most(plan),
+        "duration": span_s,
+        "completed": result.succeeded,
+        "failed": len(records) - result.succeeded,
+        "total_input_tokens": sum(e.prompt_tokens or 0 for e in book.succeeded),
+        "total_output_tokens": result.output_tokens,
+        "request_throughput": _per(result.succeeded, span_s),
+        "request_goodput": result.goodput.good_per_s if result.goodput else None,
+        "output_throughput": _per(result.output_tokens, span_s),
+        "total_token_throughput": _per(
+            result.output_tokens + result.prompt_tokens, span_s
+        ),
+        "max_concurrent_requests": _overlap(records),
+        **_milliseconds(result),
+        **_arrays(book, records),
+    }
+
+
+def _milliseconds(result: LoadResult) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for metric, name in VLLM_NAMES.items():
+        quantiles = result.latencies[metric].quantiles
+        columns = {"mean": quantiles.mean, "median": quantiles.p50}
+        columns |= {p: getattr(quantiles, p) for p in PERCENTS}
+        for column, value in columns.items():
+            ms = None if value is None else value * 1000
+            found[f"{column}_{name}_ms"] = ms
+    return found
+
+
+def _arrays(book: LoadBook, records: Sequence[RequestRecord]) -> dict[str, Any]:
+    """One entry a request, failed ones included, in order of the schedule."""
+    return {
+        "input_lens": [each.prompt_tokens or 0 for each in records],
+        "output_lens": [each.output_tokens or 0 for each in records],
+        "ttfts": [_seconds(each.sent_ns, each.first_token_ns) for each in records],
+        "itls": [[g / NS_PER_S for g in book.gaps_of(each)] for each in records],
+        "latencies": [_seconds(each.sent_ns, each.last_token_ns) for each in records],
+        "start_times": [
+            (each.sent_ns or each.intended_ns) / NS_PER_S for each in records
+        ],
+        "queue_times": [_seconds(each.intended_ns, each.sent_ns) for each in records],
+        "errors": [_error(each) for each in records],
+    }
+
+
+def _seconds(start_ns: int | None, end_ns: int | None) -> float:
+    """As vLLM has it: what is unknown is 0."""
+    if start_ns is None or end_ns is None:
+        return 0.0
+    return (end_ns - start_ns) / NS_PER_S
+
+
+def _error(record: RequestRecord) -> str:
+    if record.failure is None:
+        return ""
+    return ABORTED if record.failure == ABORTED else f"{record.failure} {record.detail}"
+
+
+def _even(plan: LoadPlan) -> bool:
+    return plan.arrivals is Arrivals.CONSTANT
+
+
+def _most(plan: LoadPlan) -> int:
+    return plan.concurrency if plan.arrivals is Arrivals.CLOSED else plan.max_in_flight
+
+
+def _per(count: int, span_s: float) -> float:
+    return count / span_s if span_s else 0.0
+
+
+def _overlap(records: Sequence[RequestRecord]) -> int:
+    """The most requests in flight at once."""
+    changes = [(each.sent_ns, 1) for each in records if each.sent_ns is not None]
+    changes += [(each.end_ns, -1) for each in records if each.end_ns is not None]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)

@@ -1,0 +1,126 @@
+"""The server before it is loaded: does it answer, what does it serve, is it busy?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from inferwatch.errors import SourceError, UsageError
+
+RUNNING = (
+    "vllm:num_requests_running",
+    "sglang:num_running_reqs",
+    "llamacpp:requests_processing",
+)
+WAITING = (
+    "vllm:num_requests_waiting",
+    "sglang:num_queue_reqs",
+    "llamacpp:requests_deferred",
+)
+TIMEOUT_S = 10.0
+REFUSED = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where it listens, and what each request says besides its body."""
+
+    url: str
+    uds: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, url: str, uds: str | None, headers: Mapping[str, str]) -> Self:
+        """As people write it: without ``http://``, with or without ``/v1``.
+
+        Raises:
+            UsageError: it is no address.
+        """
+        whole = url if "://" in url else f"http://{url}"
+        parts = urlsplit(whole)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise UsageError(f"{url!r} is no address of a server: http://HOST:PORT")
+        base = whole.rstrip("/").removesuffix("/v1")
+        return cls(url=base, uds=uds, headers=dict(headers))
+
+    @property
+    def name(self) -> str:
+        """As people would call it."""
+        return f"{self.uds}" if self.uds else self.url
+
+    def client(self) -> httpx.AsyncClient:
+        """For control traffic."""
+        transport = httpx.AsyncHTTPTransport(uds=self.uds) if self.uds else None
+        return httpx.AsyncClient(
+            base_url=self.url,
+            transport=transport,
+            headers=dict(self.headers),
+            timeout=TIMEOUT_S,
+            trust_env=self.uds is None and not _loopback(self.url),
+        )
+
+    async def models(self) -> list[str]:
+        """What it serves; empty when it does not say.
+
+        Raises:
+            SourceError: nothing answers.
+            UsageError: it wants a key.
+        """
+        async with self.client() as client:
+            try:
+                answer = await client.get("/v1/models")
+            except (httpx.HTTPError, OSError) as error:
+                why = str(error) or type(error).__name__
+                raise SourceError(f"nothing answers at {self.name}: {why}") from error
+        if answer.status_code in REFUSED:
+            raise UsageError(
+                f"{self.name} answers {answer.status_code}: put its key into "
+                "INFERWATCH_API_KEY"
+            )
+        return _names(answer)
+
+    async def counters(self) -> dict[str, float]:
+        """Of its ``/metrics``, summed over labels; empty where there are none."""
+        async with self.client() as client:
+            try:
+                answer = await client.get("/metrics")
+            except (httpx.HTTPError, OSError):
+                return {}
+        return sums(answer.text) if answer.is_success else {}
+
+
+def sums(exposition: str) -> dict[str, float]:
+    """The samples of a Prometheus text, by name, summed over their labels."""
+    found: dict[str, float] = {}
+    for line in exposition.splitlines():
+        name = line.partition("{")[0].partition(" ")[0]
+        values = line.rpartition("}")[2].split() if "{" in line else line.split()[1:]
+        if not name or name.startswith("#") or not values:
+            continue
+        try:
+            found[name] = found.get(name, 0.0) + float(values[0])
+        except ValueError:
+            continue
+    return found
+
+
+def traffic(counters: Mapping[str, float]) -> tuple[int, int]:
+    """Requests running and waiting, as far as the server tells."""
+    running = sum(counters.get(name, 0.0) for name in RUNNING)
+    waiting = sum(counters.get(name, 0.0) for name in WAITING)
+    return int(running), int(waiting)
+
+
+def _names(answer: httpx.Response) -> list[str]:
+    try:
+        listed: Any = answer.json()
+        return [str(model["id"]) for model in listed["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")

@@ -1,0 +1,61 @@
+"""A server, looked at before it is loaded."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from inferwatch.errors import SourceError, UsageError
+from inferwatch.loadgen.target import Target, sums, traffic
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["localhost:8000", "http://localhost:8000/", "http://localhost:8000/v1"],
+)
+def test_an_address_is_read_as_people_write_it(written: str) -> None:
+    assert Target.at(written, None, {}).url == "http://localhost:8000"
+
+
+@pytest.mark.parametrize("written", ["ftp://x", "http://", "://"])
+def test_what_is_no_address_is_refused(written: str) -> None:
+    with pytest.raises(UsageError, match="is no address"):
+        Target.at(written, None, {})
+
+
+async def test_it_tells_what_it_serves(truth_url: str) -> None:
+    assert await Target.at(truth_url, None, {}).models() == ["ttft=0.05,itl=0.02"]
+
+
+async def test_a_socket_is_as_good(truth_uds: str) -> None:
+    target = Target.at("http://localhost", truth_uds, {})
+
+    assert target.name == truth_uds
+    assert await target.models()
+    assert traffic(await target.counters()) == (0, 0)
+
+
+async def test_nobody_there_is_a_lost_source(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    with pytest.raises(SourceError, match="nothing answers at http://127"):
+        await Target.at(f"127.0.0.1:{port}", None, {}).models()
+    with pytest.raises(SourceError, match="nothing answers at"):
+        await Target.at("http://x", str(tmp_path / "none"), {}).models()
+
+
+def test_samples_are_summed_over_their_labels() -> None:
+    text = """# HELP vllm:num_requests_running Number
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a b {c}"} 2.0
+vllm:num_requests_running{engine="1",model_name="m"} 1.0
+vllm:num_requests_waiting 4.0 1700000000
+odd{x="1"} NaN
+broken line
+"""
+
+    found = sums(text)
+
+    assert found["vllm:num_requests_running"] == 3
+    assert traffic(found) == (3, 4)
