@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pexpect
@@ -31,6 +32,7 @@ class Home:
         self.path = path
         self.database = path / "sessions.db"
         self.runtime_dir = path / "run"
+        self._seen: set[psutil.Process] = set()
         self.environment = {
             **os.environ,
             "INFERWATCH_DB": str(self.database),
@@ -42,20 +44,41 @@ class Home:
         }
 
     def processes(self) -> list[psutil.Process]:
-        """Living processes that were started with this home, ours or vLLM's."""
-        return [each for each in psutil.process_iter() if self._owns(each)]
+        """Living processes that were started with this home, ours or vLLM's.
+
+        A process that renames itself, as EngineCore does, overwrites its environment:
+        it is known as a child of one that did not, and remembered.
+        """
+        found = [each for each in psutil.process_iter() if self._owns(each)]
+        for each in found:
+            with suppress(psutil.Error):
+                self._seen.update(each.children(recursive=True))
+        self._seen.update(found)
+        return [each for each in self._seen if alive(each)]
 
     def engines(self) -> list[psutil.Process]:
         """Those of them that are the engine's."""
         return [p for p in self.processes() if "inferwatch.cli" not in p.cmdline()]
 
+    def engine_core(self) -> psutil.Process:
+        """The process with the scheduler."""
+        (core,) = [p for p in self.engines() if "VLLM::EngineCore" in p.cmdline()]
+        return core
+
     def _owns(self, process: psutil.Process) -> bool:
         try:
             runtime_dir = process.environ().get("INFERWATCH_RUNTIME_DIR")
-            alive = process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
-        return alive and runtime_dir == str(self.runtime_dir)
+        return runtime_dir == str(self.runtime_dir)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Running, and not merely unburied."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Terminal:

@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psutil
@@ -21,13 +22,16 @@ def gone(home: Any) -> None:
     assert [" ".join(process.cmdline())[:60] for process in alive] == []
 
 
-def finished_requests(home: Any) -> int:
-    database = sqlite3.connect(f"file:{home.database}?mode=ro", uri=True)
-    try:
-        (count,) = database.execute("select count(*) from requests").fetchone()
-    finally:
-        database.close()
-    return int(count)
+def recorded(home: Any, query: str) -> list[tuple[Any, ...]]:
+    """Rows of the record."""
+    with closing(sqlite3.connect(f"file:{home.database}?mode=ro", uri=True)) as record:
+        return record.execute(query).fetchall()
+
+
+def notes(home: Any, kind: str) -> list[str]:
+    return [
+        text for k, text in recorded(home, "select kind, text from notes") if k == kind
+    ]
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60)])
@@ -47,7 +51,24 @@ def test_it_shows_the_engine_and_q_leaves_nothing(
     assert shown.raw.rstrip().endswith(b"lists.")  # said after the screen was left
     assert b"\x1b[?1049l" in shown.raw  # the terminal is restored
     assert home.engines() == []
-    assert finished_requests(home) > 0
+    assert recorded(home, "select state from sessions") == [("complete",)]
+    assert recorded(home, "select * from requests where finished_ns is not null")
+
+
+def test_a_killed_engine_is_named_at_once_and_r_starts_another(
+    terminal: Callable[..., Any], home: Any
+) -> None:
+    shown = terminal("demo")
+    shown.shows("tok/s")
+
+    home.engine_core().kill()
+
+    shown.shows("was killed by SIGKILL", seconds=GONE_S)
+    shown.press("r")
+    shown.shows("HEALTHY")
+    shown.press("q")
+    assert shown.ended(GONE_S) == 0
+    assert len(notes(home, "lost")) == len(notes(home, "restarted")) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])

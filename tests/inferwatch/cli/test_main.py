@@ -1,5 +1,6 @@
 """The command line teaches, and fails in words."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,19 @@ def test_without_an_engine_it_says_what_to_type(
 
     assert ended.value.code == 3
     assert "inferwatch demo" in capsys.readouterr().err
+
+
+def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    record = str(tmp_path / "sessions.db")
+
+    status, out, err = run("serve", "/no/such/model", "--json", "--db", record)
+
+    assert status == 3
+    assert "/no/such/model" in err
+    assert "Traceback" not in err
+    assert json.loads(out)["requests"]["finished"] == 0
 
 
 def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:

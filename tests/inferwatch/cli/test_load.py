@@ -1,0 +1,354 @@
+"""``inferwatch load`` as people type it, against the server that knows the truth."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import httpx
+import pytest
+
+from inferwatch.storage.sessions import list_sessions
+
+COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
+SHORT = ("--rate", "40", "--duration", "1", "--output-tokens", "5", "--seed", "7")
+GOOD = "ttft=0.05,itl=0.02"
+KEY = "sk-nobody-may-keep-this"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A truth server; its URL."""
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        host, port = json.loads(process.stdout.readline())
+        yield f"http://{host}:{port}"
+        process.kill()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = {
+        "INFERWATCH_DB": str(tmp_path / "sessions.db"),
+        "INFERWATCH_RUNTIME_DIR": str(tmp_path / "run"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.endswith("API_KEY")}
+    return {**kept, **own}
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def load(server: str, environment: dict[str, str]) -> Callable[..., Done]:
+    """``load(*flags, url=..., **environment)``: the command, run to its end."""
+
+    def run(*flags: str, url: str = server, **more: str) -> Done:
+        return subprocess.run(
+            [*COMMAND, url, *flags],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**environment, **more},
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def found(load: Callable[..., Done]) -> Callable[..., dict[str, Any]]:
+    """The summary of a run that went well."""
+
+    def run(*flags: str, **others: str) -> dict[str, Any]:
+        done = load(*flags, "--json", **others)
+        assert done.returncode == 0, done.stderr
+        summary: dict[str, Any] = json.loads(done.stdout)
+        return summary
+
+    return run
+
+
+def answers(server: str, run_id: str) -> list[dict[str, Any]]:
+    """What the server knows of a run."""
+    told = httpx.get(f"{server}/log", trust_env=False).json()
+    return [each for each in told if each["request_id"].startswith(f"{run_id}-")]
+
+
+def test_the_summary_is_what_the_server_knows(
+    server: str, found: Callable[..., dict[str, Any]]
+) -> None:
+    summary = found(*SHORT, "--prompt-tokens", "32")
+
+    truth = answers(server, summary["run_id"])
+    requests = summary["requests"]
+    assert requests["sent"] == requests["succeeded"] == len(truth) > 20
+    assert summary["tokens"]["output"] == sum(len(each["sent_ns"]) for each in truth)
+    assert {len(each["prompt"]) for each in truth} == {32}
+    ttft = mean((each["sent_ns"][0] - each["received_ns"]) / 1e9 for each in truth)
+    assert 0 <= summary["ttft_s"]["mean"] - ttft < 0.020
+    assert summary["ttft_from_intended_s"]["mean"] >= summary["ttft_s"]["mean"]
+    assert summary["itl_s"]["n"] == 4 * len(truth)
+    assert summary["target"]["model"] == GOOD
+    assert summary["rate"]["asked"] == 40
+
+
+def test_equal_seeds_send_equal_loads(found: Callable[..., dict[str, Any]]) -> None:
+    first, second = found(*SHORT), found(*SHORT)
+
+    assert first["requests"] == second["requests"]
+    assert first["tokens"]["prompt"] == second["tokens"]["prompt"]
+
+
+def test_a_run_is_recorded_as_a_session(
+    tmp_path: Path, found: Callable[..., dict[str, Any]]
+) -> None:
+    summary = found(*SHORT, "--name", "tuesday")
+
+    (row,) = list_sessions(tmp_path / "sessions.db")
+    assert (row.id, row.name, row.command) == (
+        summary["session_id"],
+        "tuesday",
+        "load",
+    )
+    assert row.state == "ended"
+
+
+def test_nothing_is_recorded_when_asked(
+    tmp_path: Path, found: Callable[..., dict[str, Any]]
+) -> None:
+    summary = found(*SHORT, "--no-record")
+
+    assert summary["session_id"] is None
+    assert not (tmp_path / "sessions.db").exists()
+
+
+def test_a_key_is_sent_and_kept_nowhere(
+    tmp_path: Path, server: str, load: Callable[..., Done]
+) -> None:
+    done = load(*SHORT, "--json", "--header", "X-Team: blue", INFERWATCH_API_KEY=KEY)
+
+    summary = json.loads(done.stdout)
+    sent = answers(server, summary["run_id"])[0]["headers"]
+    assert sent["authorization"] == f"Bearer {KEY}"
+    assert sent["x-team"] == "blue"
+    assert KEY not in done.stdout + done.stderr
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert written
+    assert not any(KEY.encode() in data for data in written)
+
+
+def test_people_get_a_table(load: Callable[..., Done]) -> None:
+    done = load(*SHORT)
+
+    assert done.returncode == 0
+    assert "from due time" in done.stdout
+    assert "asked 40.0/s" in done.stdout
+
+
+def test_users_of_a_closed_loop_wait_for_their_answers(
+    server: str, found: Callable[..., dict[str, Any]]
+) -> None:
+    summary = found("--concurrency", "3", "--requests", "12", "--output-tokens", "5")
+
+    truth = answers(server, summary["run_id"])
+    assert len(truth) == 12
+    assert summary["load"] == "closed loop of 3"
+    assert summary["rate"]["asked"] is None
+    moments = [(each["received_ns"], 1) for each in truth]
+    moments += [(each["sent_ns"][-1], -1) for each in truth]
+    at_once = most = 0
+    for _, change in sorted(moments):
+        at_once += change
+        most = max(most, at_once)
+    assert most == 3
+
+
+def test_a_plan_file_says_it_all_and_flags_win(
+    tmp_path: Path, found: Callable[..., dict[str, Any]]
+) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text("rate_per_s = 1\nduration_s = 1\noutput_tokens = 4\nseed = 3\n")
+
+    summary = found("--plan", str(path), "--rate", "40")
+
+    assert summary["rate"]["asked"] == 40
+    assert summary["plan"]["seed"] == 3
+    assert summary["tokens"]["output"] == 4 * summary["requests"]["sent"]
+
+
+def test_each_request_is_saved_as_a_line(
+    tmp_path: Path, found: Callable[..., dict[str, Any]]
+) -> None:
+    path = tmp_path / "requests.jsonl"
+
+    summary = found(*SHORT, "--save-requests", str(path))
+
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["index"] for line in lines] == list(range(len(lines)))
+    assert len(lines) == summary["requests"]["sent"]
+    first = lines[0]
+    assert first["intended_s"] <= first["sent_s"] < first["first_token_s"]
+    assert len(first["chunk_gaps_s"]) == 4
+
+
+def test_vllms_own_format_is_written_too(load: Callable[..., Done]) -> None:
+    done = load(*SHORT, "--format", "vllm-bench")
+
+    result = json.loads(done.stdout)
+    assert result["completed"] == len(result["ttfts"]) == result["num_prompts"]
+    assert result["mean_ttft_ms"] == pytest.approx(1000 * mean(result["ttfts"]))
+    assert result["total_output_tokens"] == 5 * result["completed"]
+    assert {len(gaps) for gaps in result["itls"]} == {4}
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [("ttft_s<5 tpot_s<5", 0), ("ttft_s<5 tpot_s<10ms", 1)],
+)
+def test_objectives_decide_the_exit_status(
+    load: Callable[..., Done], limits: str, status: int
+) -> None:
+    done = load(*SHORT, "--slo", limits, "--json")
+
+    assert done.returncode == status
+    assert json.loads(done.stdout)["slo"]["share"] == 1 - status
+
+
+def test_a_client_without_a_core_says_it_is_the_bottleneck(
+    load: Callable[..., Done],
+) -> None:
+    flags = ("--rate", "200", "--duration", "2", "--output-tokens", "20")
+    with busy_core() as core:
+        done = pinned(core, load, *flags, "--strict-client", "--json")
+
+    client = json.loads(done.stdout)["client"]
+    assert client["verdict"] == "CLIENT-BOUND"
+    assert client["reasons"]
+    assert done.returncode == 1
+
+
+@contextmanager
+def busy_core() -> Iterator[int]:
+    """A core that four others already fight for."""
+    core = min(os.sched_getaffinity(0))
+    spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    hogs = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(4)]
+    try:
+        yield core
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def pinned(core: int, load: Callable[..., Done], *flags: str) -> Done:
+    """Run there; children inherit the affinity."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        return load(*flags)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--slo", "tfft_s<1", "--rate", "1"), "ttft_s"),
+        (("--rate", "1", "--concurrency", "2"), "not both"),
+        ((), "--rate 5"),
+        (("--rate", "1", "--prompt-tokens", "x"), "--prompt-tokens"),
+        (("--rate", "1", "--header", "nothing"), "--header"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(
+    load: Callable[..., Done], flags: tuple[str, ...], said: str
+) -> None:
+    done = load(*flags)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_never_answers_is_exit_3(load: Callable[..., Done]) -> None:
+    done = load(*SHORT, url="http://127.0.0.1:9")
+
+    assert done.returncode == 3
+    assert "nothing answers at http://127.0.0.1:9" in done.stderr
+
+
+def test_a_server_that_refuses_everything_is_no_success(
+    load: Callable[..., Done],
+) -> None:
+    done = load(*SHORT, "--model", "variant=http_429", "--json")
+
+    summary = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert summary["failures"]["http_4xx"]["n"] == summary["requests"]["sent"]
+    assert "slow down" in summary["failures"]["http_4xx"]["first"]
+
+
+def test_a_busy_server_is_not_loaded_unless_allowed(
+    server: str, load: Callable[..., Done]
+) -> None:
+    with traffic(server):
+        refused = load(*SHORT)
+        allowed = load(*SHORT, "--allow-load", "--json")
+
+    assert refused.returncode == 2
+    assert "--allow-load" in refused.stderr
+    assert json.loads(allowed.stdout)["requests"]["succeeded"] > 20
+
+
+@contextmanager
+def traffic(server: str) -> Iterator[None]:
+    """Someone else's long answer."""
+    body = {"model": "itl=0.05", "prompt": [1], "max_tokens": 10_000}
+    with httpx.Client(trust_env=False) as client:
+        with client.stream("POST", f"{server}/v1/completions", json=body) as answer:
+            next(answer.iter_raw())
+            yield
+
+
+def test_ctrl_c_aborts_what_is_in_flight_and_still_tells(
+    server: str, environment: dict[str, str]
+) -> None:
+    flags = ["--rate", "40", "--duration", "60", "--model", "itl=0.05", "--json"]
+    flags += ["--output-tokens", "2000"]
+    with subprocess.Popen(
+        [*COMMAND, server, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as process:
+        wait_for_requests(server)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+
+    summary = json.loads(out)
+    assert process.returncode == 0, err
+    assert summary["stopped"] == "interrupted"
+    assert summary["requests"]["aborted"] >= 5
+    assert summary["failures"] == {}
+    cut = answers(server, summary["run_id"])
+    assert not any(each["finished"] for each in cut)
+
+
+def wait_for_requests(server: str) -> None:
+    deadline_s = time.monotonic() + 30
+    while "running 5" not in httpx.get(f"{server}/metrics", trust_env=False).text:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
