@@ -106,7 +106,7 @@ async def compare(engine: Engine, batch: int, pairs: int, seconds: float) -> Non
     async with users(engine, batch) as client:
         await asyncio.sleep(3)
         for number in range(pairs):
-            rates = {}
+            rates: dict[bool, float] = {}
             for watched in (True, False) if number % 2 else (False, True):
                 if watched:
                     async with subscriber(engine):

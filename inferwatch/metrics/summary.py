@@ -94,7 +94,13 @@ def _engine(snapshot: Snapshot) -> Summary | None:
         "engine_id": info.source,
         "ranks": len(snapshot.engines),
         **{name: getattr(info, name) for name in ENGINE_FIELDS},
+        "model": _served_name(snapshot) or info.model,
     }
+
+
+def _served_name(snapshot: Snapshot) -> str | None:
+    """What clients call the model, which is rarely the path the engine was given."""
+    return snapshot.endpoints[-1].model if snapshot.endpoints else None
 
 
 def _latencies(latencies: tuple[Latency, ...]) -> Summary:
