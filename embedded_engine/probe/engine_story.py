@@ -1,8 +1,7 @@
 """Makes readings of the engine tap's records, on the channel's own thread.
 
-Request ids become ordinals here: they count up per EngineCore, and rank r starts at
-``r << 40``, so they are unique in a server. Starts and ends of steps pair first in,
-first out: with async scheduling two are under way.
+Starts and ends of steps pair first in, first out: with async scheduling two are under
+way.
 """
 
 from collections import deque
@@ -17,12 +16,10 @@ from collectors.readings import (
     Step,
     Vantage,
 )
+from embedded_engine.probe.ordinals import Ordinals
 from embedded_engine.probe.outputs import Outputs
 from embedded_engine.probe.reader import Vllm
 
-RANK_BITS = 40
-REMEMBERED = 4_096
-"""Ended requests whose ordinals are kept: a step under way may still name them."""
 UNDER_WAY = 10_000
 """Steps that may wait to be told: seconds of them; the thread comes by sooner."""
 
@@ -65,11 +62,9 @@ class EngineStory:
         self._outputs = Outputs(missing)
         self._freed: list[tuple[int, Any]] = []
         self._previous_end_ns = 0
-        self._next = rank << RANK_BITS
-        self._ordinals: dict[str, int] = {}
+        self._ordinals = Ordinals(rank)
         self._cached: dict[str, int | None] = {}
         """Of the requests that were scheduled."""
-        self._past: deque[tuple[str, int]] = deque()
 
     def added(
         self,
@@ -85,7 +80,7 @@ class EngineStory:
             kind=EventKind.ADDED,
             vantage=Vantage.ENGINE,
             request_id=request_id,
-            ordinal=self._name(request_id),
+            ordinal=self._ordinals.new(request_id),
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
@@ -105,7 +100,7 @@ class EngineStory:
             kind=EventKind.SCHEDULED,
             vantage=Vantage.ENGINE,
             request_id=request_id,
-            ordinal=self._ordinal(request_id),
+            ordinal=self._ordinals.of(request_id),
             cached_tokens=cached_tokens,
         )
         self._keep(f"{EventKind.SCHEDULED} {request_id}", event)
@@ -156,16 +151,14 @@ class EngineStory:
         preemptions: int | None,
     ) -> RequestEvent:
         self.requests_finished += 1
-        ordinal = self._ordinal(request_id)
         for kind in (EventKind.ADDED, EventKind.SCHEDULED):
             self._let_go(f"{kind} {request_id}")
-        self._forget_later(request_id, ordinal)
         return RequestEvent(
             t_ns=t_ns,
             kind=EventKind.FINISHED,
             vantage=Vantage.ENGINE,
             request_id=request_id,
-            ordinal=ordinal,
+            ordinal=self._ordinals.ended(request_id),
             cached_tokens=self._cached.pop(request_id, None),
             output_tokens=output_tokens,
             preemptions=preemptions,
@@ -211,9 +204,9 @@ class EngineStory:
             running=running,
             waiting=waiting,
             bound_by=bound_by,
-            preempted=[self._ordinal(request_id) for request_id in preempted],
+            preempted=self._ordinals.of_all(preempted),
             recomputed_tokens=recomputed_tokens,
-            members=self._members(members),
+            members=self._ordinals.of_all(members),
             scheduled=list(members.values()),
             produced=produced,
             **self._blocks(*kv),
@@ -231,25 +224,3 @@ class EngineStory:
             "kv_cached_blocks": idle,
             "kv_free_blocks": None if idle is None else free - idle,
         }
-
-    def _members(self, members: dict[str, int]) -> list[int]:
-        try:
-            return list(map(self._ordinals.__getitem__, members))
-        except KeyError:  # its addition was dropped, or could not be seen
-            return [self._ordinal(request_id) for request_id in members]
-
-    def _ordinal(self, request_id: str) -> int:
-        known = self._ordinals.get(request_id)
-        return self._name(request_id) if known is None else known
-
-    def _name(self, request_id: str) -> int:
-        ordinal = self._ordinals[request_id] = self._next
-        self._next += 1
-        return ordinal
-
-    def _forget_later(self, request_id: str, ordinal: int) -> None:
-        self._past.append((request_id, ordinal))
-        if len(self._past) > REMEMBERED:
-            old_id, old = self._past.popleft()
-            if self._ordinals.get(old_id) == old:  # else the id came again
-                del self._ordinals[old_id]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from collectors.readings import AnyReading, BoundBy, EventKind, RequestEvent, Step
-from embedded_engine.probe import engine_story
+from embedded_engine.probe import ordinals
 from embedded_engine.probe.engine_story import EngineStory
+from embedded_engine.probe.ordinals import Ordinals
 
 ASKED = (10, 20, 0.5)
 
@@ -139,12 +140,24 @@ def test_what_lives_stands_for_newcomers(
     assert standing == {}
 
 
-def test_ordinals_are_remembered_for_a_while(
-    story: EngineStory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_story, "REMEMBERED", 2)
-    for name in "abcd":
-        story.added(1, name, ASKED)
-        story.freed(2, name, "stop", 1, 0)
+def test_ordinals_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordinals, "REMEMBERED", 2)
+    ours = Ordinals(rank=0)
+    for name in "abc":
+        ours.new(name)
+        ours.ended(name)
 
-    assert list(story._ordinals) == ["c", "d"]
+    assert ours.of_all("bc") == [1, 2]
+    assert ours.of("a") == 3  # forgotten: a new one
+
+
+def test_an_id_that_comes_again_is_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ordinals, "REMEMBERED", 1)
+    ours = Ordinals(rank=0)
+    for name in "aa":
+        ours.new(name)
+        ours.ended(name)
+
+    assert ours.of("a") == 1
