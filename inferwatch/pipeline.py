@@ -1,6 +1,6 @@
 """The one path every reading takes: numbered, recorded, folded."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from collectors.collector import Collector
 from collectors.readings import AnyReading, Tick
@@ -8,6 +8,28 @@ from inferwatch.feed import RecordState
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.recorder import Recorder
+
+Listener = Callable[[AnyReading], None]
+"""Is told every reading of one source, beside the Model."""
+
+
+class Heard:
+    """A collector whose readings someone else hears too."""
+
+    def __init__(self, collector: Collector, listener: Listener) -> None:
+        self._collector = collector
+        self._listener = listener
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """As the collector gives them."""
+        async for batch in self._collector.batches():
+            for reading in batch:
+                self._listener(reading)
+            yield batch
+
+    async def close(self) -> None:
+        """Close the collector."""
+        await self._collector.close()
 
 
 class Pipeline:

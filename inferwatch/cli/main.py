@@ -8,6 +8,7 @@ import click
 from inferwatch import __version__
 from inferwatch.cli.demo import demo
 from inferwatch.cli.find import find_engines
+from inferwatch.cli.load import load
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
 from inferwatch.errors import InferwatchError
@@ -29,6 +30,7 @@ def inferwatch(context: click.Context) -> None:
     \b
     Try it now, without a GPU:   inferwatch demo
     Embed an engine and watch:   inferwatch serve meta-llama/Llama-3.1-8B-Instruct
+    Load a server, measure it:   inferwatch load http://localhost:8000 --rate 5
     What was recorded:           inferwatch sessions
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if context.invoked_subcommand is None:
@@ -37,6 +39,7 @@ def inferwatch(context: click.Context) -> None:
 
 inferwatch.add_command(demo)
 inferwatch.add_command(serve)
+inferwatch.add_command(load)
 inferwatch.add_command(sessions)
 
 

@@ -9,13 +9,12 @@ import click
 
 from collectors.clock import SessionClock
 from inferwatch.cli.headless import watch_headless
+from inferwatch.cli.recording import open_recorder
 from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
 from inferwatch.pipeline import Pipeline
 from inferwatch.sources import EngineSource
-from inferwatch.storage.location import default_database
-from inferwatch.storage.recorder import Recorder
 from inferwatch.watch import MakeLoad, Watch
 
 
@@ -32,25 +31,18 @@ def run_watch(
         SourceError: the engine was lost or never came, and nobody was looking.
     """
     clock = SessionClock()
-    recorder = _open_recorder(command, options, clock)
+    recorder = open_recorder(
+        command,
+        clock,
+        database=options.database,
+        name=options.name,
+        record=options.record,
+    )
     watch = Watch(clock, Pipeline(Model(), recorder), source, make_load)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     _ready_terminal()
     return asyncio.run(_watch_on_screen(watch, options))
-
-
-def _open_recorder(
-    command: str, options: WatchOptions, clock: SessionClock
-) -> Recorder | None:
-    if not options.record:
-        return None
-    return Recorder.open(
-        options.database or default_database(),
-        clock=clock,
-        name=options.name,
-        command=command,
-    )
 
 
 def _ready_terminal() -> None:

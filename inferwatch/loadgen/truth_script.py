@@ -35,6 +35,7 @@ class Answer:
     prompt: Any
     max_tokens: int
     body: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
     chat: bool = False
     started_ns: int = 0
     """When a slot was free: at once, where slots are not limited."""

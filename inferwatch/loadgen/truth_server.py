@@ -163,6 +163,7 @@ class TruthServer:
             prompt=asked,
             max_tokens=body.get("max_tokens") or body["max_completion_tokens"],
             body=body,
+            headers=headers,
             chat=chat,
         )
         self.log.append(connection.answer)

@@ -25,7 +25,7 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, s
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["serve"], ["sessions"]])
+@pytest.mark.parametrize("command", [[], ["demo"], ["serve"], ["load"], ["sessions"]])
 def test_help_shows_what_to_type(command: list[str]) -> None:
     result = CliRunner().invoke(inferwatch, [*command, "--help"])
 
@@ -96,7 +96,7 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["inferwatch.watch", "inferwatch.storage.replay", "inferwatch.loadgen.process"],
+    ["inferwatch.watch", "inferwatch.storage.replay", "inferwatch.load_session"],
 )
 def test_watching_and_replaying_load_no_engine_and_no_screen(module: str) -> None:
     # httpx brings rich along for its own command line; that costs us nothing.

@@ -1,0 +1,38 @@
+"""``inferwatch load``: drive a server, and say what was measured and how well."""
+
+from typing import Any
+
+import click
+
+from inferwatch.cli.load_flags import load_flags
+
+
+@click.command(short_help="Drive a server from a load plan; true latencies.")
+@click.argument("url", required=False)
+@load_flags
+def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
+    """Load the server at URL, any that speaks OpenAI's API, and measure it.
+
+    Without URL: the engine that inferwatch serves on this node. What is measured is
+    recorded as a session; latencies carry 95% intervals, and should the client be the
+    bottleneck, the result says CLIENT-BOUND.
+
+    \b
+    20 requests a second for 15 s, as people arrive:
+      inferwatch load localhost:8000 --rate 20 --duration 15 --json
+    32 users at once, prompts and answers of exact length:
+      inferwatch load localhost:8000 --concurrency 32 \\
+          --prompt-tokens 512 --output-tokens 128 --requests 500
+    Is this rate still good enough? Exit status 1 when not:
+      inferwatch load localhost:8000 --rate 8 --slo 'ttft_s<0.5 tpot_s<50ms'
+    \b
+    TTFT and E2EL are reported from the send, and from the time the request was due
+    (from_intended): the second also counts what waited in the client. A key is taken
+    from INFERWATCH_API_KEY or OPENAI_API_KEY, and never recorded.
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.load_command import run_load
+    from inferwatch.cli.load_options import LoadOptions
+
+    names = LoadOptions.__dataclass_fields__.keys() & given.keys()
+    own = {name: given.pop(name) for name in names}
+    return run_load(LoadOptions(url=url, fields=given, **own))

@@ -1,0 +1,190 @@
+"""Runs ``inferwatch load``: look at the server, follow the plan, say what was found."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collectors.clock import SessionClock
+from collectors.discover import probe_at
+from embedded_engine.launch import served_engines
+from inferwatch.cli.load_options import (
+    LoadOptions,
+    complete,
+    headers_of,
+    plan_fields,
+)
+from inferwatch.cli.load_progress import shown_progress
+from inferwatch.cli.recording import open_recorder
+from inferwatch.errors import SourceError, UsageError
+from inferwatch.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.loadgen.formats import request_lines, vllm_bench
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan_file import shape
+from inferwatch.loadgen.target import Target, traffic
+from inferwatch.metrics.load_result import LoadResult, load_result
+from inferwatch.metrics.load_summary import Summary, summarise_load
+from inferwatch.metrics.load_text import load_text
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.slo import Slo, parse_slo
+from inferwatch.metrics.summary import summarise
+from inferwatch.pipeline import Pipeline
+
+LOOKS = 3
+LOOK_S = 0.1
+
+
+def run_load(options: LoadOptions) -> int:
+    """The exit status.
+
+    Raises:
+        InferwatchError: the server never answered, or the user asked for what
+            cannot be.
+    """
+    slo = parse_slo(options.slo) if options.slo else None
+    fields = plan_fields(options)
+    target = _target(options)
+    plan = asyncio.run(_plan(fields, target, options))
+    return asyncio.run(_load(options, target, plan, slo))
+
+
+def _target(options: LoadOptions) -> Target:
+    url, uds = options.url, str(options.uds) if options.uds else None
+    if url is None and uds is None:
+        engines = served_engines()
+        if not engines:
+            raise UsageError("name the server: inferwatch load http://HOST:PORT ...")
+        url, uds = engines[-1].url, engines[-1].uds
+    return Target.at(url or "http://localhost", uds, headers_of(options))
+
+
+async def _plan(
+    fields: dict[str, Any], target: Target, options: LoadOptions
+) -> LoadPlan:
+    """Complete once the server has said what it serves and that it is free."""
+    common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
+    headers = {**fields.get("headers", {}), **target.headers}
+    wanted = {**fields, **common, "headers": headers}
+    complete({**wanted, "model": fields.get("model", "")})  # usage before traffic
+    served = await target.models()
+    if "model" not in fields:
+        if not served:
+            raise UsageError(f"{target.name} lists no models: name one with --model")
+        wanted["model"] = served[0]
+    if not options.allow_load:
+        await _refuse_traffic(target)
+    return complete(wanted)
+
+
+async def _refuse_traffic(target: Target) -> None:
+    """Looks more than once: between two requests a busy server is idle."""
+    for _ in range(LOOKS):
+        running, waiting = traffic(await target.counters())
+        if running or waiting:
+            raise UsageError(
+                f"{target.name} works for others: {running} requests running, "
+                f"{waiting} waiting. To load it all the same: --allow-load"
+            )
+        await asyncio.sleep(LOOK_S)
+
+
+async def _load(
+    options: LoadOptions, target: Target, plan: LoadPlan, slo: Slo | None
+) -> int:
+    clock = SessionClock()
+    recorder = open_recorder(
+        "load",
+        clock,
+        database=options.database,
+        name=options.name,
+        record=not options.no_record,
+    )
+    pipeline = Pipeline(Model(), recorder)
+    session = LoadSession(clock, pipeline, target, probe_at(target.url, target.uds))
+    with _interrupts() as stop:
+        async with session.opened():
+            with shown_progress(session, plan):
+                run = await session.follow(plan, stop)
+            snapshot = session.snapshot()
+    result = load_result(run.book, slo, _class_slos(plan))
+    found = _summary(session, run, result)
+    found["stopped"] = "interrupted" if stop.is_set() else None
+    found["server"] = _server(summarise(snapshot, None))
+    _print(options, run, result, found)
+    _save(options.save_requests, run)
+    return _status(options, result, run)
+
+
+@contextmanager
+def _interrupts() -> Iterator[asyncio.Event]:
+    """Set by Ctrl-C and its kin; a second one ends the program."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _class_slos(plan: LoadPlan) -> dict[str, Slo]:
+    return {each.name: parse_slo(each.slo) for each in plan.classes if each.slo}
+
+
+def _summary(session: LoadSession, run: LoadRun, result: LoadResult) -> Summary:
+    record, target, check = session.pipeline.record, session.target, run.cross_check
+    return {
+        "session_id": record.session_id if record else None,
+        "target": {"url": target.url, "uds": target.uds, "model": run.plan.model},
+        "load": shape(run.plan),
+        "plan": json.loads(public(run.plan)),
+        **summarise_load(result),
+        "cross_check": check.as_json() if check else None,
+    }
+
+
+def _server(watched: Summary) -> Summary | None:
+    """What a probe in the server saw, vantage engine and front end."""
+    if watched["engine"] is None:
+        return None
+    return {k: v for k, v in watched.items() if k not in {"client", "session_id"}}
+
+
+def _print(
+    options: LoadOptions, run: LoadRun, result: LoadResult, found: Summary
+) -> None:
+    if options.output_format == "vllm-bench":
+        click.echo(json.dumps(vllm_bench(run.plan, run.book, result)))
+    elif options.as_json:
+        click.echo(json.dumps(found))
+    else:
+        kept = found["session_id"]
+        click.echo(f"{run.plan.model} · {found['target']['url']} · {found['load']}")
+        click.echo(f"session {kept}" if kept else "not recorded")
+        click.echo(load_text(found))
+
+
+def _save(path: Path | None, run: LoadRun) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text("".join(f"{line}\n" for line in request_lines(run.book)))
+    except OSError as error:
+        raise UsageError(f"--save-requests: {path}: {error.strerror}") from error
+
+
+def _status(options: LoadOptions, result: LoadResult, run: LoadRun) -> int:
+    if result.unanswered or run.status == SourceError.exit_status:
+        first = next(iter(result.failures.values()), None)
+        raise SourceError(f"the server never answered: {first.first if first else ''}")
+    missed = result.goodput is not None and not result.goodput.holds(options.share)
+    bound = options.strict_client and result.client_bound
+    nothing = result.sent > 0 and not result.succeeded and not result.aborted
+    return int(missed or bound or nothing)

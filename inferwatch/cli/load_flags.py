@@ -1,0 +1,152 @@
+"""The flags of ``inferwatch load``; those of the plan bear its fields' names."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+_COUNT = click.IntRange(min=1)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+_PLAN = [
+    click.option("--model", help="Default: the first that the server lists."),
+    click.option(
+        "--endpoint",
+        type=click.Choice(["completions", "chat"]),
+        help="Which of the two to ask.  [default: completions]",
+    ),
+    click.option(
+        "--rate",
+        "rate_per_s",
+        type=_POSITIVE,
+        metavar="R",
+        help="Requests per second, sent when due: an open loop.",
+    ),
+    click.option(
+        "--arrival",
+        "arrivals",
+        type=click.Choice(["poisson", "constant", "gamma"]),
+        help="How the due times are spaced.  [default: poisson]",
+    ),
+    click.option(
+        "--burstiness",
+        type=_POSITIVE,
+        help="Of gamma arrivals: 1 is Poisson, 0.25 comes in clumps.",
+    ),
+    click.option(
+        "--max-in-flight",
+        type=_COUNT,
+        help="What is due beyond waits, leaves late, and counts.  [default: 512]",
+    ),
+    click.option(
+        "--concurrency",
+        type=_COUNT,
+        metavar="N",
+        help="N users who ask again when answered: a closed loop; hides queueing.",
+    ),
+    click.option(
+        "--think",
+        "think_s",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="What each user waits before asking again.",
+    ),
+    click.option(
+        "--duration",
+        "duration_s",
+        type=_POSITIVE,
+        metavar="SECONDS",
+        help="Of sending.  [default: 30, unless --requests]",
+    ),
+    click.option("--requests", type=_COUNT, metavar="N", help="Stop after N."),
+    click.option(
+        "--warmup",
+        "warmup_s",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Send so long before anything counts.  [default: 0]",
+    ),
+    click.option(
+        "--prompt-tokens",
+        metavar="N|LOW-HIGH",
+        help="Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+    ),
+    click.option(
+        "--output-tokens",
+        metavar="N|LOW-HIGH",
+        help="Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+    ),
+    click.option("--seed", type=int, help="Same seed, same load.  [default: 0]"),
+    click.option(
+        "--timeout",
+        "request_timeout_s",
+        type=_POSITIVE,
+        metavar="SECONDS",
+        help="For a whole request.  [default: 120]",
+    ),
+    click.option(
+        "--transport",
+        type=click.Choice(["auto", "raw", "httpx"]),
+        help="raw: plain HTTP/1.1, least lag.  [default: raw where it applies]",
+    ),
+]
+
+_COMMAND = [
+    click.option("--plan", type=_FILE, help="TOML file; flags win over it."),
+    click.option("--uds", type=_FILE, help="The server's Unix socket."),
+    click.option(
+        "--header", multiple=True, metavar="'NAME: VALUE'", help="With each request."
+    ),
+    click.option(
+        "--slo",
+        metavar="LIMITS",
+        help="As 'ttft_s<0.5 tpot_s<50ms': a request is good when all hold. Exit "
+        "status 1 when fewer than --share are.",
+    ),
+    click.option(
+        "--share",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=0.95,
+        show_default=True,
+        help="Of requests that must be good.",
+    ),
+    click.option(
+        "--strict-client",
+        is_flag=True,
+        help="Exit status 1 when the client was the bottleneck.",
+    ),
+    click.option(
+        "--allow-load", is_flag=True, help="Even if the server works for others."
+    ),
+    click.option("--save-requests", type=_FILE, help="Each request as a line of JSON."),
+    click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(["inferwatch", "vllm-bench"]),
+        default="inferwatch",
+        help="vllm-bench: the JSON that `vllm bench serve` saves.",
+    ),
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the summary as one JSON object.",
+    ),
+    click.option("--name", metavar="TEXT", help="Name the recorded session."),
+    click.option(
+        "--db",
+        "database",
+        type=_FILE,
+        help="Record into this SQLite file.  [env: INFERWATCH_DB]",
+    ),
+    click.option("--no-record", is_flag=True, help="Record nothing."),
+]
+
+
+def load_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare them all."""
+    for option in reversed([*_PLAN, *_COMMAND]):
+        command = option(command)
+    return command

@@ -1,0 +1,59 @@
+"""How far a load run is, on stderr."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from inferwatch.load_session import LoadSession
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.metrics.snapshot import ClientView, Window
+
+BAR_CELLS = 24
+LIVE_S, LINES_S = 0.25, 5.0
+"""One line that changes on a terminal, a line now and then elsewhere."""
+
+
+@contextmanager
+def shown_progress(session: LoadSession, plan: LoadPlan) -> Iterator[None]:
+    """For as long as the context lasts."""
+    live = sys.stderr.isatty()
+    task = asyncio.create_task(_show(session, plan, live=live))
+    try:
+        yield
+    finally:
+        task.cancel()
+        if live:
+            click.echo("\r\x1b[2K", err=True, nl=False)
+
+
+async def _show(session: LoadSession, plan: LoadPlan, *, live: bool) -> None:
+    began_s = time.monotonic()
+    while True:
+        await asyncio.sleep(LIVE_S if live else LINES_S)
+        elapsed_s = time.monotonic() - began_s
+        view = session.snapshot(window=Window.SESSION).client
+        text = _line(plan, view or ClientView(), elapsed_s)
+        click.echo(f"\r\x1b[2K{text}" if live else text, err=True, nl=not live)
+
+
+def _line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
+    """A bar where there is an end, then counts."""
+    counts = f"{view.succeeded:,} ok  {view.failed:,} failed"
+    done = _done(plan, view, elapsed_s)
+    if done is None:
+        return f"{elapsed_s:6.0f} s  {counts}"
+    filled = round(min(done, 1.0) * BAR_CELLS)
+    bar = "━" * filled + "╌" * (BAR_CELLS - filled)
+    return f"{bar} {elapsed_s:4.0f} s  {counts}"
+
+
+def _done(plan: LoadPlan, view: ClientView, elapsed_s: float) -> float | None:
+    if plan.requests is not None:
+        return (view.succeeded + view.failed) / plan.requests
+    if plan.duration_s is not None:
+        return elapsed_s / (plan.warmup_s + plan.duration_s)
+    return None

@@ -1,0 +1,26 @@
+"""Opens the record of a session as the options say."""
+
+from pathlib import Path
+
+from collectors.clock import SessionClock
+from inferwatch.storage.location import default_database
+from inferwatch.storage.recorder import Recorder
+
+
+def open_recorder(
+    command: str,
+    clock: SessionClock,
+    *,
+    database: Path | None,
+    name: str | None,
+    record: bool,
+) -> Recorder | None:
+    """None when nothing is to be recorded.
+
+    Raises:
+        StorageError: the record cannot be opened.
+    """
+    if not record:
+        return None
+    path = database or default_database()
+    return Recorder.open(path, clock=clock, name=name, command=command)

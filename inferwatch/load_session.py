@@ -1,0 +1,212 @@
+"""A session that loads a server: any that speaks OpenAI's API, ours or not.
+
+The client's readings are recorded like any source's. Where a probe of ours listens in
+the server, its readings are too, so that the two views stand side by side.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from collectors.clock import SessionClock, anchor
+from collectors.collector import CollectorError
+from collectors.gpu.nvml import describe_gpus
+from collectors.host import HostSampler
+from collectors.load_stream import LoadStream
+from collectors.probe_stream import ProbeStream
+from collectors.readings import AnyReading, Endpoint, Note, NoteKind
+from collectors.runtime_dir import ProbeSocket
+from embedded_engine.logs import new_log_path, tail
+from inferwatch.errors import SourceError
+from inferwatch.load import Load
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.target import Target
+from inferwatch.metrics.cross_check import (
+    CrossCheck,
+    ServerBook,
+    check_means,
+    check_requests,
+)
+from inferwatch.metrics.load_book import LoadBook
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.pipeline import Heard, Pipeline
+
+PROBE_WAIT_S = 3.0
+LAST_WORDS_S = 0.5
+"""For what the server has still to tell of the last requests."""
+CRASHED = 1
+
+
+class LoadRun(msgspec.Struct, kw_only=True):
+    """One plan that was followed, and what came of it."""
+
+    plan: LoadPlan
+    book: LoadBook
+    status: int | None = None
+    """The generator's; None while it runs, and when it was stopped."""
+    cross_check: CrossCheck | None = None
+
+
+class LoadSession:
+    """Follows plans, one after the other, and records everything."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        target: Target,
+        probe: ProbeSocket | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.target = target
+        self.probe = probe
+        self._clock = clock
+        self._server = ServerBook()
+        self._load: Load | None = None
+        self.run: LoadRun | None = None
+        """The one that goes on, or was the last."""
+
+    def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
+        """Everything as of now."""
+        return self.pipeline.snapshot(self._clock.now_ns(), window, requests=False)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Watch, from here to the end of the context; then the record is closed."""
+        began = anchor()
+        self._take(began, *describe_gpus(began.t_ns))
+        tasks = [
+            asyncio.create_task(self._tick()),
+            asyncio.create_task(
+                self.pipeline.pump(HostSampler(self._clock, self._processes))
+            ),
+        ]
+        try:
+            async with self._probed():
+                yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.pipeline.tick(self._clock.now_ns())
+            await asyncio.to_thread(self.pipeline.close)
+
+    async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> LoadRun:
+        """Follow a plan to its end, or until told to stop.
+
+        Raises:
+            SourceError: the generator failed.
+        """
+        run = LoadRun(plan=plan, book=LoadBook(plan.run_id, _cap(plan)))
+        self.run = run
+        self._note(NoteKind.STARTED, f"load plan {public(plan)}")
+        before = await self.target.counters()
+        log_path = new_log_path(plan.run_id)
+        stream = LoadStream(self._clock, plan.run_id)
+        self._load = Load(plan, stream, run.book.fold, log_path)
+        try:
+            await self._load.start(self.pipeline)
+            run.status = await _first(self._load.wait(), stop)
+        finally:
+            await self._load.stop()
+        if run.status == CRASHED:
+            said = " ".join(tail(log_path, 1)) or "see its log"
+            raise SourceError(f"the load generator failed: {said}")
+        await asyncio.sleep(LAST_WORDS_S)
+        run.cross_check = self._check(run.book, before, await self.target.counters())
+        return run
+
+    def _check(
+        self, book: LoadBook, before: dict[str, float], after: dict[str, float]
+    ) -> CrossCheck | None:
+        return check_requests(book, self._server) or check_means(book, before, after)
+
+    @asynccontextmanager
+    async def _probed(self) -> AsyncIterator[None]:
+        if self.probe is None:
+            yield
+            return
+        stream = ProbeStream(self._clock, self.probe.engine_id, backfill=False)
+        pumping = asyncio.create_task(self._pump(stream))
+        try:
+            await self._await_hello(stream)
+            yield
+        finally:
+            await stream.close()
+            await pumping
+
+    async def _pump(self, stream: ProbeStream) -> None:
+        try:
+            await self.pipeline.pump(Heard(stream, self._server.fold))
+        except CollectorError as error:
+            self._note(NoteKind.PROBE, str(error))
+
+    async def _await_hello(self, stream: ProbeStream) -> None:
+        """No load before the probe listens, so that nothing goes unseen."""
+        try:
+            async with asyncio.timeout(PROBE_WAIT_S):
+                while not self.snapshot().engines:  # noqa: ASYNC110 - folds elsewhere
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            self._note(NoteKind.PROBE, "the server's probe does not answer")
+            return
+        self._take(self._endpoint(stream.engine_id))
+
+    def _endpoint(self, engine_id: str) -> Endpoint:
+        engine = self.snapshot().engines[0]
+        return Endpoint(
+            source=engine_id,
+            t_ns=self._clock.now_ns() + self._clock.start_ns,
+            pid=self.probe.pid if self.probe else engine.pid,
+            model=engine.model,
+            url=None if self.target.uds else self.target.url,
+            uds=self.target.uds,
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            self.pipeline.tick(self._clock.now_ns())
+            await asyncio.sleep(1)
+
+    def _processes(self) -> list[tuple[int, str]]:
+        load_pid = self._load.pid if self._load else None
+        load = [(load_pid, "load")] if load_pid is not None else []
+        return [(os.getpid(), "inferwatch"), *load]
+
+    def _note(self, kind: NoteKind, text: str) -> None:
+        now_ns = self._clock.now_ns() + self._clock.start_ns
+        self._take(Note(t_ns=now_ns, kind=kind, text=text))
+
+    def _take(self, *readings: AnyReading) -> None:
+        """Take readings in raw monotonic time."""
+        self.pipeline.take([self._clock.rebase(each) for each in readings])
+
+
+def new_run_id() -> str:
+    """Names a run; its requests' ids begin so."""
+    return f"load-{secrets.token_hex(3)}"
+
+
+def public(plan: LoadPlan) -> str:
+    """The plan as JSON without what may be secret."""
+    return msgspec.json.encode(msgspec.structs.replace(plan, headers={})).decode()
+
+
+def _cap(plan: LoadPlan) -> int | None:
+    return None if plan.arrivals is Arrivals.CLOSED else plan.max_in_flight
+
+
+async def _first(work: Coroutine[None, None, int], stop: asyncio.Event) -> int | None:
+    """What the work gives; None when stopped before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
