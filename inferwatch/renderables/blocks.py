@@ -1,12 +1,13 @@
 """Layers stacked in a column of character cells, to an eighth of a cell."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+from math import ceil
+from typing import NamedTuple
 
 
-class Texture(Enum):
-    """How a layer looks without colour; ``value`` is its cells from thin to full."""
+class Texture(StrEnum):
+    """How a layer looks without colour: its cells from thin to full."""
 
     SOLID = "▁▂▃▄▅▆▇█"
     DOTTED = "⣀⣤⣶⣿"
@@ -17,15 +18,15 @@ class Texture(Enum):
     @property
     def sample(self) -> str:
         """For legends."""
-        return self.value[-1].replace(" ", "□")
+        return self[-1].replace(" ", "□")
 
 
+FULL = "█"
 MOST = 0.6
 """A layer that fills so much of a cell may colour the whole of its background."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One character of a chart: ``above`` is the layer that shines through."""
 
     column: int
@@ -42,16 +43,18 @@ def stack(
 
     ``tops`` are the upper edges of the layers in cells, never falling.
     """
-    for row in range(rows):
+    for row in range(min(rows, ceil(max(tops, default=0)))):
         layer = _main_layer(tops, textures, row)
-        if layer is None:
+        if layer is None or textures[layer] is Texture.EMPTY:
             return
         glyph = _glyph(textures[layer], tops[layer] - row)
         if glyph is None:
             continue
         above = None
-        if textures[layer] is Texture.SOLID and glyph != textures[layer].sample:
+        if textures[layer] is Texture.SOLID and glyph != FULL:
             above = _lowest_above(tops, row + MOST, after=layer)
+        if above is not None and textures[above] is Texture.EMPTY:
+            above = None
         yield Cell(column, row, glyph, layer, above)
 
 
@@ -75,8 +78,7 @@ def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int 
 
 
 def _glyph(texture: Texture, share: float) -> str | None:
-    steps = texture.value
     if share >= 1:
-        return steps[-1]
-    filled = round(share * len(steps))
-    return steps[max(filled, 1) - 1] if filled or len(steps) > 1 else None
+        return texture[-1]
+    filled = round(share * len(texture))
+    return texture[max(filled, 1) - 1] if filled or len(texture) > 1 else None

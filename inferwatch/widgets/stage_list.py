@@ -1,6 +1,7 @@
 """What the engine has done since it was started, and for how long it has worked."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from collectors.readings import Note, NoteKind
 from inferwatch.formatting import format_duration
@@ -60,16 +61,18 @@ class StageList(Panel):
     def _stages(self) -> list[Line]:
         """What was reached, what is being worked at, what is still ahead."""
         reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
-        edges = [0 if not self._restarted else self._notes[0].t_ns]
-        edges += [note.t_ns for note in reached]
+        began_ns = self._notes[0].t_ns if self._restarted else 0
+        edges = [began_ns, *(note.t_ns for note in reached)]
         done = [
-            _stage("✓", "good", note.text, (note.t_ns - before_ns, note.t_ns))
-            for note, before_ns in zip(reached, edges, strict=False)
+            _stage("✓", "good", note.text, (at_ns - before_ns, at_ns - began_ns))
+            for note, (before_ns, at_ns) in zip(reached, pairwise(edges), strict=True)
         ]
         spin = SPINNER[self._now_ns // (NS_PER_S // 2) % len(SPINNER)]
         text, *ahead = _ahead(reached)
         running_ns = self._now_ns - edges[-1]
-        running = _stage(spin, "accent", f"{text} …", (running_ns, self._now_ns))
+        running = _stage(
+            spin, "accent", f"{text} …", (running_ns, self._now_ns - began_ns)
+        )
         return [*done, running, *((Run(f"· {each}", "faint"),) for each in ahead)]
 
     @property

@@ -69,6 +69,13 @@ def test_a_thin_middle_layer_does_not_tear_a_hole_below_the_top_one() -> None:
     assert art([1.0, 1.2, 3.0], textures, 3) == "░░█"
 
 
+def test_an_empty_layer_is_counted_but_not_drawn() -> None:
+    drawn = cells_of([1.5, 4.0], [Texture.SOLID, Texture.EMPTY], 4)
+
+    assert [cell.glyph for cell in drawn.values()] == ["█", "▄"]
+    assert drawn[1].above is None
+
+
 def axis(bins: int = 120, columns: int = 40, start: int = 0) -> TimeAxis:
     return TimeAxis(start * S // 2, S // 2, bins, 60 * S, columns)
 
