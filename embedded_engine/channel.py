@@ -27,10 +27,11 @@ Record = tuple[Any, ...]
 CAPACITY = 50_000
 """Records that may wait; a step is one, so a minute of them or more."""
 BATCH = 1_000
-FLUSH_S = 0.05
+FLUSH_S = 0.1
+"""Rare enough to cost next to nothing, often enough for people to call it live."""
 JOIN_S = 0.005
 """How often a newcomer gets a piece of the ring."""
-LISTEN_TURNS = 4
+LISTEN_TURNS = 2
 """Newcomers are looked for once in so many flushes: waking up is what costs."""
 PIECE_BYTES = 1_000_000
 PIECE_ENVELOPES = 500
