@@ -66,7 +66,9 @@ def _main_layer(
     if layer is None or textures[layer] is Texture.SOLID or tops[layer] > row + 0.5:
         return layer
     covering = _lowest_above(tops, row + MOST, after=layer)
-    return layer if covering is None else covering
+    if covering is None or textures[covering] is Texture.EMPTY:
+        return layer
+    return covering
 
 
 def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:

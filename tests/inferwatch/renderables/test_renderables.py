@@ -76,6 +76,10 @@ def test_an_empty_layer_is_counted_but_not_drawn() -> None:
     assert drawn[1].above is None
 
 
+def test_an_empty_layer_does_not_cover_a_thin_one() -> None:
+    assert art([1.0, 1.3, 3.0], [*TWO, Texture.EMPTY], 3) == ".⣀█"
+
+
 def axis(bins: int = 120, columns: int = 40, start: int = 0) -> TimeAxis:
     return TimeAxis(start * S // 2, S // 2, bins, 60 * S, columns)
 
