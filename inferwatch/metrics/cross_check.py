@@ -109,7 +109,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
     steps = [[later - earlier for earlier, later in pairwise(way)] for way in ways]
     means = [sum(column) / len(ways) / NS_PER_S for column in zip(*steps, strict=True)]
     ttft_s = sum(means)
-    backwards_s = -sum(min(mean, 0.0) for mean in means)
+    backwards_s = sum(max(-mean, 0.0) for mean in means)
     return CrossCheck(
         source="probe",
         n=len(ways),
