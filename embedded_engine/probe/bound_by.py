@@ -8,11 +8,11 @@ The order is that of vLLM's own loop, which stops at the first of these:
 4. the step's token budget is used up                             → tokens
 5. as many sequences run as may                                   → seqs
 6. all that wait are deferred (grammar, LoRA, remote KV)          → other
-7. the head's blocks, prefix hits aside, exceed the free ones     → kv
-8. prompts are not chunked and the head's exceeds the budget left → tokens
+7. prompts are not chunked and the head's exceeds the budget left → tokens
+8. the head's blocks, prefix hits aside, exceed the free ones     → kv
 9. anything else (encoder budget, alignment, prefill balancing)   → other
 
-Rule 7 reads the very state in which vLLM gave the head up: nothing is allocated
+Rule 8 reads the very state in which vLLM gave the head up: nothing is allocated
 after that. It may call a request too big that a prefix hit would have made fit; then
 vLLM would have scheduled it.
 """
