@@ -41,6 +41,8 @@ class Call:
     reply: Reply = field(default_factory=Reply)
     failure: Failure | None = None
     detail: str | None = None
+    answered: bool = False
+    """The stream ended in good order; whether it was an answer, :meth:`judge` tells."""
 
     @property
     def late(self) -> bool:
@@ -66,7 +68,13 @@ class Call:
         self.detail = detail or None
 
     def judge(self) -> None:
-        """The stream ended in good order: was it an answer?"""
+        """Decode the stream that has ended: was it an answer?
+
+        Not done where it ends: others may be waiting for their turn to send.
+        """
+        if not self.answered:
+            return
+        self.answered = False
         try:
             self.reply.end()
         except (SseError, NotAnEventError) as error:
@@ -80,6 +88,7 @@ class Call:
 
     def record(self) -> RequestRecord:
         """The request as its client saw it."""
+        self.judge()
         stamps = self.reply.stamps_ns
         return RequestRecord(
             index=self.index,
@@ -99,6 +108,7 @@ class Call:
 
     def token_times(self) -> TokenTimes | None:
         """When its chunks arrived; None when none did."""
+        self.judge()
         stamps = self.reply.stamps_ns
         if not stamps:
             return None

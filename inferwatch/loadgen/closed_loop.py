@@ -5,7 +5,9 @@ many tokens per second a server can bring.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import Phase
@@ -14,6 +16,8 @@ from inferwatch.loadgen.flights import Flights
 from inferwatch.loadgen.prompts import Prompt
 from inferwatch.loadgen.transport.seam import Exchange
 
+CONNECT_NS = NS_PER_S
+POLL_S = 0.001
 RETRY_S = 0.25
 """A server that refuses is not asked faster than this."""
 
@@ -30,40 +34,64 @@ class ClosedLoop:
         self._flights = flights
         self._prompts = prompts
         self._think_ns = int(think_s * NS_PER_S)
+        self._stock: deque[Exchange] = deque()
+        self._taken = asyncio.Event()
         self._open = True
 
     async def run(self, users: int, phase: Callable[[], Phase]) -> None:
         """Until all users have stopped."""
-        self._flights.ensure(users)
-        first = [self._next() for _ in range(users)]
-        await asyncio.gather(*(self._user(phase, each) for each in first))
+        await self._connected(users)
+        self._stock.extend(islice(self._made(), users))
+        stocking = asyncio.create_task(self._restock(users))
+        try:
+            await asyncio.gather(*(self._user(phase) for _ in range(users)))
+        finally:
+            stocking.cancel()
+
+    async def _connected(self, users: int) -> None:
+        """The first wave should not wait for handshakes; nor should we for ever."""
+        deadline_ns = monotonic_ns() + CONNECT_NS
+        while not self._flights.ensure(users):
+            await asyncio.sleep(POLL_S)
+            if monotonic_ns() > deadline_ns:
+                return
 
     def stop(self) -> None:
         """No user asks again; what is in flight goes on."""
         self._open = False
 
-    async def _user(
-        self, phase: Callable[[], Phase], exchange: Exchange | None
-    ) -> None:
+    async def _user(self, phase: Callable[[], Phase]) -> None:
         due_ns = monotonic_ns()
-        while exchange is not None and self._open:
+        while self._open and (exchange := self._take()) is not None:
             call = exchange.call
             call.intended_ns, call.phase = due_ns, phase()
             if self.keep:
                 self.calls.append(call)
-            ended = self._flights.fly(exchange)
-            await asyncio.sleep(0)  # the others first: they are due, too
-            exchange = self._next()
-            await ended
+            await self._flights.fly(exchange)
             due_ns = await self._think(call)
 
-    def _next(self) -> Exchange | None:
-        """The next request, made while its user still waits for an answer."""
-        prompt = next(self._prompts, None) if self._open else None
-        return prompt and self._flights.make(Phase.STEADY, prompt, 0)
+    def _take(self) -> Exchange | None:
+        self._taken.set()
+        return self._stock.popleft() if self._stock else next(self._made(), None)
+
+    def _made(self) -> Iterator[Exchange]:
+        """Requests, made one by one."""
+        for prompt in self._prompts:
+            yield self._flights.make(Phase.STEADY, prompt, 0)
+
+    async def _restock(self, users: int) -> None:
+        """Have a request ready for each user; others go between the making of two."""
+        for exchange in self._made():
+            self._stock.append(exchange)
+            while len(self._stock) >= users:
+                self._taken.clear()
+                await self._taken.wait()
+            await asyncio.sleep(0)
 
     async def _think(self, call: Call) -> int:
         """When the next question is due: it counts from the end of the answer."""
+        if call.reply.short:
+            call.judge()
         if call.failure is not None:
             await asyncio.sleep(RETRY_S)
             return monotonic_ns()

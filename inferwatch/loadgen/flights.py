@@ -1,6 +1,7 @@
 """The calls in flight: each one ends in a record, whatever ends it."""
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine
 from functools import partial
 from itertools import count
@@ -27,6 +28,7 @@ class Flights:
         self._indexes = count()
         self._in_flight: set[asyncio.Future[None]] = set()
         self._beside: set[asyncio.Task[None]] = set()
+        self._unfiled: deque[Call] = deque()
         self.tally = Tally()
 
     def __len__(self) -> int:
@@ -45,9 +47,9 @@ class Flights:
         )
         return self._transport.prepare(call)
 
-    def ensure(self, connections: int) -> None:
-        """So many are about to be sent at once."""
-        self._transport.ensure(connections)
+    def ensure(self, connections: int) -> bool:
+        """So many are about to be sent at once; true when there are connections."""
+        return self._transport.ensure(connections)
 
     def fly(self, exchange: Exchange) -> asyncio.Future[None]:
         """Send it now; it is reported when it ends, which the future tells."""
@@ -72,6 +74,7 @@ class Flights:
                     await asyncio.wait(waiting)
         except TimeoutError:
             await self.abort()
+        self._file_all()
 
     async def abort(self) -> None:
         """Close the connections of all that is in flight."""
@@ -79,12 +82,30 @@ class Flights:
             each.cancel()
         waiting = (*self._beside, *self._in_flight)
         await asyncio.gather(*waiting, return_exceptions=True)
+        self._file_all()
 
     def _ended(self, call: Call, ended: asyncio.Future[None]) -> None:
         self._in_flight.discard(ended)
         self._sampler.in_flight = len(self._in_flight)
         if not ended.cancelled() and (fault := ended.exception()) is not None:
             call.fail(Failure.BROKEN_STREAM, repr(fault))  # a mistake of ours is told
+        self._unfiled.append(call)
+        if len(self._unfiled) == 1:
+            asyncio.get_running_loop().call_soon(self._file_next)
+
+    def _file_next(self) -> None:
+        """One at a time: what comes and what is due goes first."""
+        if self._unfiled:
+            self._file(self._unfiled.popleft())
+        if self._unfiled:
+            asyncio.get_running_loop().call_soon(self._file_next)
+
+    def _file_all(self) -> None:
+        while self._unfiled:
+            self._file(self._unfiled.popleft())
+
+    def _file(self, call: Call) -> None:
+        call.judge()
         self.tally.count(call)
         self._sampler.count(call)
         self._outbox.put(call.record())

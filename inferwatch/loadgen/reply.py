@@ -11,6 +11,7 @@ from inferwatch.loadgen.sse import SseError, SseEvent, SseReader
 DETAIL_CHARS = 200
 UNREAD_BYTES = 32 << 10
 """Decoding this takes half a millisecond, and no more is kept undecoded."""
+SHORT_BYTES = 1 << 10
 
 
 class NotAnEventError(ValueError):
@@ -93,6 +94,11 @@ class Reply:
         if self._unread_bytes > UNREAD_BYTES:
             self._decode_all()
             self._raise_fault()
+
+    @property
+    def short(self) -> bool:
+        """Too little is left to decode to be worth a delay."""
+        return self._unread_bytes < SHORT_BYTES
 
     @property
     def stamps_ns(self) -> list[int]:

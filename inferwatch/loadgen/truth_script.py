@@ -6,7 +6,7 @@ the first 0.8 s of every 2 s; ``slots=4`` lets the rest wait until one of four i
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -31,7 +31,10 @@ class Answer:
     """One request, as it happened here."""
 
     request_id: str
+    arrived_ns: int
+    """When the kernel had the first of it: what we waste after that is our TTFT."""
     received_ns: int
+    """When we had read all of it."""
     prompt: Any
     max_tokens: int
     body: dict[str, Any]
@@ -133,7 +136,7 @@ class Script:
         if self._variant == "empty" or (yield from self._tokens()):
             yield from self._done()
 
-    def _tokens(self) -> Iterator[Beat]:
+    def _tokens(self) -> Generator[Beat, None, bool]:
         """All of them, or half and a break; true when the stream may end well."""
         count = self._answer.max_tokens
         for first in range(0, count, self._bundle):

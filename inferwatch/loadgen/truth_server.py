@@ -22,6 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from collectors.clock import NS_PER_S, monotonic_ns
+from inferwatch.loadgen.transport.receipts import (
+    ANCILLARY_BYTES,
+    Receipts,
+    ask_for_stamps,
+)
 from inferwatch.loadgen.truth_script import (
     DEFAULT_MODEL,
     NEVER_NS,
@@ -43,6 +48,7 @@ class Connection:
     def __init__(self, peer: socket.socket) -> None:
         self.peer = peer
         self.open = True
+        self.arrived_ns = 0
         self.coming = bytearray()
         self.going = bytearray()
         self.answer: Answer | None = None
@@ -77,6 +83,8 @@ class TruthServer:
         self._selector.register(listener, selectors.EVENT_READ)
         self._due: list[tuple[int, int, Connection]] = []
         self._order = 0
+        self._receipts = Receipts()
+        ask_for_stamps(listener)  # its connections inherit that
         self._busy: Counter[Manner] = Counter()
         self._queues: dict[Manner, deque[Connection]] = defaultdict(deque)
 
@@ -113,12 +121,15 @@ class TruthServer:
 
     def _read(self, connection: Connection) -> None:
         try:
-            data = connection.peer.recv(READ_BYTES)
+            data, ancillary, _, _ = connection.peer.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except OSError:
-            data = b""
+            data, ancillary = b"", []
         if not data:
             self._close(connection)
             return
+        if not connection.coming:
+            arrived_ns = self._receipts.by_kernel(ancillary)
+            connection.arrived_ns = arrived_ns or monotonic_ns()
         connection.coming += data
         if connection.answer is None:
             self._next(connection)
@@ -159,6 +170,7 @@ class TruthServer:
         asked = body.pop("messages" if chat else "prompt")
         connection.answer = Answer(
             request_id=headers.get("x-request-id", ""),
+            arrived_ns=connection.arrived_ns,
             received_ns=monotonic_ns(),
             prompt=asked,
             max_tokens=body.get("max_tokens") or body["max_completion_tokens"],

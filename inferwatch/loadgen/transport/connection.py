@@ -57,7 +57,7 @@ class Connection:
         self._receipts = receipts
         self._carried: Carried | None = None
         self._unsent = memoryview(b"")
-        self._connected = False
+        self.connected = False
         self._watched = select.EPOLLIN | select.EPOLLOUT
         self._why_not = ""
         self._socket = _socket(address)
@@ -67,6 +67,9 @@ class Connection:
         error = self._socket.connect_ex(address.where)
         if error not in {0, EINPROGRESS}:
             self._refuse(error)
+        elif _established(self._socket):
+            self.connected = True
+            self._watch(select.EPOLLIN)
 
     def carry(self, exchange: Carried) -> None:
         """Send its request now, or as soon as the connection is there."""
@@ -75,7 +78,7 @@ class Connection:
             exchange.refused(self._why_not)
             return
         self._unsent = memoryview(exchange.request)
-        if self._connected:
+        if self.connected:
             self._write()
 
     def rest(self) -> None:
@@ -95,7 +98,7 @@ class Connection:
 
     def handle(self, events: int) -> None:
         """What the poller has seen."""
-        if not self._connected:
+        if not self.connected:
             self._connect()
         elif events & select.EPOLLOUT:
             self._write()
@@ -107,7 +110,7 @@ class Connection:
         if error:
             self._refuse(error)
             return
-        self._connected = True
+        self.connected = True
         self._write()
 
     def _refuse(self, error: int) -> None:
@@ -162,6 +165,15 @@ class Connection:
         self.close()
         if carried is not None:
             carried.closed(why)
+
+
+def _established(sock: socket.socket) -> bool:
+    """On this host a connection is made while we ask for it."""
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def _socket(address: Address) -> socket.socket:

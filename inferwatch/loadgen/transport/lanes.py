@@ -55,10 +55,11 @@ class HttpxTransport:
         """The request, ready to be written."""
         return HttpxExchange(self, self._plan, call)
 
-    def ensure(self, connections: int) -> None:
+    def ensure(self, connections: int) -> bool:
         """Have lanes; their connections are made by their first requests."""
         for _ in range(connections - len(self._idle)):
             self._idle.append(self._new_lane())
+        return True
 
     @contextmanager
     def lane(self) -> Iterator[httpx.AsyncClient]:
@@ -154,7 +155,7 @@ class HttpxExchange:
                 if self._refusal.complete:
                     break
         if good:
-            self.call.judge()
+            self.call.answered = True
         else:
             headers = {name.lower(): value for name, value in response.headers.raw}
             self._refusal.tell(self.call, response.status_code, headers)

@@ -28,7 +28,8 @@ sides give up at the same moment would fail a request for no fault of the server
 
 SWEEP_S = 0.05
 """How often deadlines and idle connections are looked at."""
-MAX_EVENTS = 1024
+MAX_EVENTS = 64
+"""Sockets that are served before the loop may send what is due."""
 CONNECT_S = 5.0
 
 
@@ -62,10 +63,11 @@ class RawTransport:
         """The request as bytes."""
         return RawExchange(self, call, plain_http(self._plan, call))
 
-    def ensure(self, connections: int) -> None:
+    def ensure(self, connections: int) -> bool:
         """Connect in advance, so that no request waits for a handshake."""
         for _ in range(connections - len(self._idle)):
             self._rest(self._connect())
+        return all(each.connected or not each.open for each in self._idle)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -169,7 +171,8 @@ class RawExchange:
         except (NotHttpError, SseError, NotAnEventError) as error:
             self._fail(Failure.BROKEN_STREAM, str(error), at_ns)
             return
-        if self.response.finished or self._refusal.complete:
+        response = self.response
+        if response.finished or (response.status != 200 and self._refusal.complete):
             self._finish(at_ns)
 
     def closed(self, why: str) -> None:
@@ -196,7 +199,7 @@ class RawExchange:
     def _finish(self, at_ns: int) -> None:
         status = self.response.status or 0
         if status == 200:
-            self.call.judge()
+            self.call.answered = True
         else:
             self._refusal.tell(self.call, status, self.response.headers)
         self._end(at_ns)

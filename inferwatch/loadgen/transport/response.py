@@ -73,6 +73,8 @@ class Response:
 
     def _chunked(self, data: bytes, at_ns: int) -> bytes:
         """All chunks in these bytes, given on as one piece."""
+        if not self._left and not self._rest and self._one_chunk(data, at_ns):
+            return b""
         data = self._rest + data if self._rest else data
         self._rest = b""
         pieces: list[bytes] = []
@@ -92,6 +94,16 @@ class Response:
             self._left = max(position - len(data), 0)
         self._give(pieces, at_ns)
         return b""
+
+    def _one_chunk(self, data: bytes, at_ns: int) -> bool:
+        """Whether it was just one, which is how nearly all come."""
+        start = data.find(b"\r\n") + 2
+        if start == 1 or not (size := _size(data[: start - 2])):
+            return False
+        whole = start + size + 2 == len(data)
+        if whole:
+            self._take(data[start:-2], at_ns)
+        return whole
 
     def _go_on(self, data: bytes, pieces: list[bytes]) -> int:
         """What is left of a chunk and of its line end; how much that took."""

@@ -46,8 +46,11 @@ class Transport(Protocol):
         """Make the request before it is due."""
         ...
 
-    def ensure(self, connections: int) -> None:
-        """So many requests are about to begin: have connections for them."""
+    def ensure(self, connections: int) -> bool:
+        """So many requests are about to begin: make connections for them.
+
+        True once they are all there, as far as they ever will be.
+        """
         ...
 
     async def aclose(self) -> None:

