@@ -36,6 +36,6 @@ class OverviewScreen(ChartScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """Flow and table."""
-        engine = shown.engines[0] if shown.engines else None
-        self.query_one(FlowPanel).show(shown.flow, engine and engine.max_num_seqs)
+        limit = shown.engines[0].max_num_seqs if shown.engines else None
+        self.query_one(FlowPanel).show(shown.flow, limit)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)

@@ -7,6 +7,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer
 
 from inferwatch.feed import Feed
@@ -48,7 +49,7 @@ class SessionScreen(Screen[None]):
         yield from self.compose_body()
         yield Footer(compact=True, show_command_palette=False)
 
-    def compose_body(self) -> Iterable[ComposeResult]:
+    def compose_body(self) -> Iterable[Widget]:
         """What the screen is about."""
         return ()
 

@@ -74,9 +74,12 @@ def _identity(snapshot: Snapshot) -> list[Line]:
 
 
 def _model(snapshot: Snapshot) -> str:
-    facts = (*snapshot.engines, *snapshot.endpoints)
-    name = facts[0].model if facts else "inferwatch"
-    return name.rstrip("/").rsplit("/", 1)[-1]
+    names = [
+        *(engine.model for engine in snapshot.engines),
+        *(endpoint.model for endpoint in snapshot.endpoints),
+        "inferwatch",
+    ]
+    return names[0].rstrip("/").rsplit("/", 1)[-1]
 
 
 def _address(snapshot: Snapshot) -> str:

@@ -39,8 +39,12 @@ class LostBanner(Panel):
             width,
         )
         keys = (Run(" r ", "accent"), Run("restart in this session   ", "muted"))
-        tail = (Run(" g ", "accent"), Run("whole log   ", "muted"))
-        tail += (Run(" q ", "accent"), Run("quit", "muted"))
+        tail = (
+            Run(" g ", "accent"),
+            Run("whole log   ", "muted"),
+            Run(" q ", "accent"),
+            Run("quit", "muted"),
+        )
         room = max(height - 2, 0)
         shown = log[-room:] if room else []
         body = [

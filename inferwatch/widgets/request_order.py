@@ -77,7 +77,8 @@ class Order:
     def arrange(self, rows: Iterable[RequestRow]) -> list[RequestRow]:
         """The rows to list, ties newest first, unknown values last."""
         value = SORTS[self.column]
-        known, unknown = [], []
+        known: list[RequestRow] = []
+        unknown: list[RequestRow] = []
         for row in filter(self._lists, rows):
             (unknown if value(row) is None else known).append(row)
         known.sort(key=lambda row: row.arrived_ns, reverse=True)

@@ -30,7 +30,7 @@ LAYERS = 16
 that may shine through behind its upper edge."""
 
 
-class TimeChart(Inked, PlotextPlot):
+class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
     """Draws a plan; plotext draws in palette numbers, the theme gives them colours.
 
     A cell that two layers share is drawn with the upper one as its background, so
