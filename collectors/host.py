@@ -11,6 +11,9 @@ from collectors.readings import AnyReading, HostSample, ProcessUsage
 Processes = Callable[[], Iterable[tuple[int, str]]]
 """Says which processes to sample now: (pid, role)."""
 
+LIST_EVERY = 5
+"""Samples between two lists of processes: to list costs more than to sample."""
+
 
 class HostSampler:
     """A collector that samples processes once a second.
@@ -25,6 +28,8 @@ class HostSampler:
         self._processes = processes
         self._every_s = every_s
         self._known: dict[int, psutil.Process] = {}
+        self._listed: list[tuple[int, str]] = []
+        self._samples = 0
         self._closed = asyncio.Event()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
@@ -40,7 +45,10 @@ class HostSampler:
         due_ns = self._clock.now_ns() + int(self._every_s * NS_PER_S)
         await asyncio.sleep(self._every_s)
         now_ns = self._clock.now_ns()
-        usages = (self._usage(pid, role) for pid, role in self._processes())
+        if self._samples % LIST_EVERY == 0:
+            self._listed = list(self._processes())
+        self._samples += 1
+        usages = (self._usage(pid, role) for pid, role in self._listed)
         return HostSample(
             t_ns=now_ns,
             processes=[usage for usage in usages if usage is not None],

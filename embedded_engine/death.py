@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from embedded_engine.family import ROLE_NAMES, Family, Member, exit_status
 
 OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-LOOK_AGAIN_S = 1.0
-"""How often to look for processes that were started since."""
+LOOK_AGAIN_S = 5.0
+"""How often to look for processes that were started since; it costs some 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
