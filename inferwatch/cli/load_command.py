@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,10 @@ from inferwatch.cli.load_options import (
 )
 from inferwatch.cli.load_progress import shown_progress
 from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.loadgen.calibration import stored
 from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_file import shape
@@ -106,7 +105,7 @@ async def _load(
     )
     pipeline = Pipeline(Model(), recorder)
     session = LoadSession(clock, pipeline, target, probe_at(target.url, target.uds))
-    with _interrupts() as stop:
+    with interrupts() as stop:
         async with session.opened():
             with shown_progress(session, plan):
                 run = await session.follow(plan, stop)
@@ -120,26 +119,13 @@ async def _load(
     return _status(options, result, run)
 
 
-@contextmanager
-def _interrupts() -> Iterator[asyncio.Event]:
-    """Set by Ctrl-C and its kin; a second one ends the program."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
 def _class_slos(plan: LoadPlan) -> dict[str, Slo]:
     return {each.name: parse_slo(each.slo) for each in plan.classes if each.slo}
 
 
 def _summary(session: LoadSession, run: LoadRun, result: LoadResult) -> Summary:
     record, target, check = session.pipeline.record, session.target, run.cross_check
+    known = stored(result.sample.transport) if result.sample else None
     return {
         "session_id": record.session_id if record else None,
         "target": {"url": target.url, "uds": target.uds, "model": run.plan.model},
@@ -147,6 +133,7 @@ def _summary(session: LoadSession, run: LoadRun, result: LoadResult) -> Summary:
         "plan": json.loads(public(run.plan)),
         **summarise_load(result),
         "cross_check": check.as_json() if check else None,
+        "calibration": known.as_json() if known else None,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 from inferwatch import __version__
+from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.demo import demo
 from inferwatch.cli.find import find_engines
 from inferwatch.cli.load import load
@@ -40,6 +41,7 @@ def inferwatch(context: click.Context) -> None:
 inferwatch.add_command(demo)
 inferwatch.add_command(serve)
 inferwatch.add_command(load)
+inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
 
 

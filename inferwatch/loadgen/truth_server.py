@@ -17,21 +17,16 @@ import selectors
 import socket
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from collectors.clock import NS_PER_S, monotonic_ns
-from inferwatch.loadgen.transport.receipts import (
-    ANCILLARY_BYTES,
-    Receipts,
-    ask_for_stamps,
-)
+from inferwatch.loadgen.transport.receipts import Receipts, ask_for_stamps
+from inferwatch.loadgen.truth_connection import Connection
 from inferwatch.loadgen.truth_script import (
     DEFAULT_MODEL,
     NEVER_NS,
     Answer,
-    Beat,
     Manner,
     Script,
     manner_of,
@@ -39,38 +34,6 @@ from inferwatch.loadgen.truth_script import (
 )
 
 BACKLOG = 1024
-READ_BYTES = 1 << 16
-
-
-class Connection:
-    """One client's: what has come, what has to go, and the answer being played."""
-
-    def __init__(self, peer: socket.socket) -> None:
-        self.peer = peer
-        self.open = True
-        self.arrived_ns = 0
-        self.coming = bytearray()
-        self.going = bytearray()
-        self.answer: Answer | None = None
-        self.manner: Manner | None = None
-        self.script: Script | None = None
-        self.beats: Iterator[Beat] = iter(())
-        self.beat: Beat | None = None
-
-    def request(self) -> tuple[str, dict[str, str], bytes] | None:
-        """Path, headers and body of the next whole request, taken out."""
-        head, found, _ = self.coming.partition(b"\r\n\r\n")
-        if not found:
-            return None
-        first, *lines = head.decode("latin-1").split("\r\n")
-        pairs = (line.partition(":") for line in lines)
-        headers = {name.lower(): value.strip() for name, _, value in pairs}
-        end = len(head) + 4 + int(headers.get("content-length", 0))
-        if len(self.coming) < end:
-            return None
-        body = bytes(self.coming[len(head) + 4 : end])
-        del self.coming[:end]
-        return first.split(" ")[1], headers, body
 
 
 class TruthServer:
@@ -114,24 +77,12 @@ class TruthServer:
 
     def _accept(self) -> None:
         peer, _ = self._listener.accept()
-        peer.settimeout(0)
-        if peer.family != socket.AF_UNIX:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._selector.register(peer, selectors.EVENT_READ, Connection(peer))
 
     def _read(self, connection: Connection) -> None:
-        try:
-            data, ancillary, _, _ = connection.peer.recvmsg(READ_BYTES, ANCILLARY_BYTES)
-        except OSError:
-            data, ancillary = b"", []
-        if not data:
+        if not connection.read(self._receipts):
             self._close(connection)
-            return
-        if not connection.coming:
-            arrived_ns = self._receipts.by_kernel(ancillary)
-            connection.arrived_ns = arrived_ns or monotonic_ns()
-        connection.coming += data
-        if connection.answer is None:
+        elif connection.answer is None:
             self._next(connection)
 
     def _next(self, connection: Connection) -> None:
@@ -243,29 +194,19 @@ class TruthServer:
                 self._start(following, manner)
 
     def _say(self, connection: Connection, data: bytes) -> None:
-        if connection.going:
-            connection.going += data
-            return
-        try:
-            sent = connection.peer.send(data) if data else 0
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._close(connection)
-            return
-        if sent < len(data):
-            connection.going += data[sent:]
-            self._watch(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        self._go_on(connection, alive=connection.say(data))
 
     def _write(self, connection: Connection) -> None:
-        """Send what did not fit before."""
-        data = bytes(connection.going)
-        connection.going.clear()
-        self._watch(connection, selectors.EVENT_READ)
-        self._say(connection, data)
+        self._selector.modify(connection.peer, selectors.EVENT_READ, connection)
+        self._go_on(connection, alive=connection.flush())
 
-    def _watch(self, connection: Connection, events: int) -> None:
-        self._selector.modify(connection.peer, events, connection)
+    def _go_on(self, connection: Connection, *, alive: bool) -> None:
+        """After a send: the client may be gone, or slow."""
+        if not alive:
+            self._close(connection)
+        elif connection.going:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(connection.peer, both, connection)
 
     def _close(self, connection: Connection) -> None:
         if not connection.open:

@@ -30,7 +30,11 @@ def load_text(summary: Summary) -> str:
     blocks = [
         [_counts(summary), _rates(summary), *_failures(summary)],
         _table(summary),
-        [*_client(summary["client"]), *_check(summary.get("cross_check"))],
+        [
+            *_client(summary["client"]),
+            *_calibration(summary.get("calibration")),
+            *_check(summary.get("cross_check")),
+        ],
         _slo(summary["slo"]),
         ["± 95% interval of the mean   * fewer samples than the percentile needs"],
     ]
@@ -108,6 +112,22 @@ def _client(client: Mapping[str, Any]) -> list[str]:
     if client["reasons"]:
         lines.append("  so these numbers are the client's, not the server's")
     return lines
+
+
+def _calibration(found: Mapping[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    ttft, itl = found["ttft_s"], found["itl_s"]
+    errors = (ttft["error_mean"], ttft["error_p99"], itl["error_p99"])
+    mean, p99, gap = (_signed(error) for error in errors)
+    said = f"calibrated {found['date'][:10]} at {found['load']}"
+    return [f"{said}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
+
+
+def _signed(seconds: float | None) -> str:
+    if seconds is None:
+        return _short(None)
+    return f"{'-' if seconds < 0 else '+'}{_short(abs(seconds))}"
 
 
 def _check(check: Mapping[str, Any] | None) -> list[str]:

@@ -354,3 +354,28 @@ def wait_for_requests(server: str) -> None:
     while "running 5" not in httpx.get(f"{server}/metrics", trust_env=False).text:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
+
+
+def test_calibration_tells_the_error_and_later_results_carry_it(
+    environment: dict[str, str], found: Callable[..., dict[str, Any]]
+) -> None:
+    command = [sys.executable, "-P", "-m", "inferwatch.cli", "calibrate"]
+    flags = ["--rate", "10", "--duration", "1", "--json"]
+    done = subprocess.run(
+        [*command, *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+    measured = json.loads(done.stdout)
+
+    assert measured["requests"] > 3
+    assert measured["tokens"] == 100 * measured["requests"]
+    assert measured["ttft_s"]["truth_mean"] == pytest.approx(0.05, abs=0.01)
+    assert 0 < measured["ttft_s"]["error_mean"] < 0.03
+    assert measured["stamp_lag_s"]["p50"] > 0
+    assert found(*SHORT)["calibration"] == measured

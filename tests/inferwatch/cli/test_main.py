@@ -25,7 +25,9 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, s
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["serve"], ["load"], ["sessions"]])
+@pytest.mark.parametrize(
+    "command", [[], ["demo"], ["serve"], ["load"], ["calibrate"], ["sessions"]]
+)
 def test_help_shows_what_to_type(command: list[str]) -> None:
     result = CliRunner().invoke(inferwatch, [*command, "--help"])
 

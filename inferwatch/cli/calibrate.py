@@ -1,0 +1,60 @@
+"""``inferwatch calibrate``: how wrong is this client, here, at this load?"""
+
+import click
+
+
+@click.command()
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="R",
+    help="Requests per second, Poisson.  [default: 20]",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Instead: N users who ask again when answered.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of sending.",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "raw", "httpx"]),
+    default="auto",
+    help="What carries the requests.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def calibrate(
+    rate: float | None,
+    concurrency: int | None,
+    duration: float,
+    transport: str,
+    as_json: bool,
+) -> int:
+    """Measure the load generator itself, on this machine, at the planned load.
+
+    A server of known truth (first token after 50 ms, then one each 20 ms, each send
+    logged on the clock that client and server share) is loaded, and what the client
+    reports is held against what happened. Later results carry the outcome.
+
+    \b
+    inferwatch calibrate --concurrency 64
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.calibrate_command import run_calibration
+
+    if rate is not None and concurrency is not None:
+        raise click.UsageError("--rate or --concurrency, not both")
+    load = (
+        {"rate_per_s": rate or 20.0}
+        if concurrency is None
+        else {"concurrency": concurrency, "arrivals": "closed"}
+    )
+    fields = {**load, "duration_s": duration, "transport": transport}
+    return run_calibration(fields, as_json=as_json)

@@ -1,0 +1,123 @@
+"""Runs ``inferwatch calibrate``."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from collectors.clock import SessionClock
+from inferwatch.cli.load_progress import shown_progress
+from inferwatch.cli.signals import interrupts
+from inferwatch.errors import SourceError
+from inferwatch.formatting import format_duration
+from inferwatch.load_session import LoadRun, LoadSession, new_run_id
+from inferwatch.loadgen.calibration import (
+    Calibration,
+    Compared,
+    Deviation,
+    calibration,
+    store,
+)
+from inferwatch.loadgen.plan_file import make_plan, shape
+from inferwatch.loadgen.target import Target
+from inferwatch.loadgen.truth_process import truth_log, truth_server
+from inferwatch.loadgen.truth_script import DEFAULT_MODEL
+from inferwatch.metrics.load_result import load_result
+from inferwatch.metrics.model import Model
+from inferwatch.pipeline import Pipeline
+
+TOKENS = 100
+PROMPT_TOKENS = 32
+
+
+def run_calibration(fields: Mapping[str, Any], *, as_json: bool) -> int:
+    """Measure, keep, tell; the exit status.
+
+    Raises:
+        SourceError: not one request was answered in full.
+    """
+    found = asyncio.run(_measure(fields))
+    path = store(found)
+    if as_json:
+        click.echo(json.dumps(found.as_json()))
+        return 0
+    click.echo(_table(found))
+    click.echo(f"kept in {path}; results of `inferwatch load` carry it")
+    return 0
+
+
+async def _measure(fields: Mapping[str, Any]) -> Calibration:
+    clock = SessionClock()
+    async with truth_server() as url:
+        plan = make_plan(
+            {
+                "warmup_s": 0.0,
+                "prompt_tokens": PROMPT_TOKENS,
+                "output_tokens": TOKENS,
+                **fields,
+                "run_id": new_run_id(),
+                "model": DEFAULT_MODEL,
+                "url": url,
+            }
+        )
+        target = Target.at(url, None, {})
+        session = LoadSession(clock, Pipeline(Model()), target)
+        with interrupts() as stop:
+            async with session.opened():
+                with shown_progress(session, plan):
+                    run = await session.follow(plan, stop)
+        truth = await truth_log(url, plan.run_id)
+    return _compare(run, truth, clock)
+
+
+def _compare(
+    run: LoadRun, truth: Mapping[str, Mapping[str, Any]], clock: SessionClock
+) -> Calibration:
+    result = load_result(run.book)
+    if not result.succeeded:
+        raise SourceError("the truth server answered nothing")
+    return calibration(
+        Compared(run.book, truth, clock.start_ns),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        load=shape(run.plan),
+        transport=result.sample.transport if result.sample else None,
+        verdict=result.verdict.state,
+    )
+
+
+def _table(found: Calibration) -> str:
+    counts = f"{found.requests:,} requests, {found.tokens:,} tokens"
+    heads = ("truth mean", "reported", "error", "truth p99", "reported", "error")
+    lines = [
+        f"{found.load} · {found.transport} · {counts} · client {found.verdict}",
+        "",
+        f"{'':<6}" + "".join(head.rjust(12) for head in heads),
+        _row("TTFT", found.ttft),
+        _row("ITL", found.itl),
+        "",
+        f"{'':<28}{'p50':>12}{'p99':>12}{'max':>12}",
+    ]
+    for name, lag in (
+        ("a token's send to its stamp", found.stamp_lag),
+        ("due to arrived there", found.send_lag),
+    ):
+        cells = "".join(_cell(value) for value in (lag.p50, lag.p99, lag.max))
+        lines.append(f"{name:<28}{cells}")
+    return "\n".join(lines)
+
+
+def _row(name: str, deviation: Deviation) -> str:
+    cells = (
+        *(deviation.truth_mean, deviation.reported_mean, deviation.error_mean),
+        *(deviation.truth_p99, deviation.reported_p99, deviation.error_p99),
+    )
+    return f"{name:<6}" + "".join(_cell(value) for value in cells)
+
+
+def _cell(seconds: float | None) -> str:
+    if seconds is not None and seconds < 0:
+        return f"-{format_duration(-seconds).strip()}".rjust(12)
+    return format_duration(seconds).strip().rjust(12)

@@ -1,0 +1,41 @@
+"""The truth server as a child process."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+
+READY_S = 20.0
+LOG_TIMEOUT_S = 60.0
+
+
+@asynccontextmanager
+async def truth_server() -> AsyncIterator[str]:
+    """Its URL, for as long as the context lasts."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us; we end it
+    )
+    try:
+        if process.stdout is None:
+            raise RuntimeError("a pipe was asked for")
+        line = await asyncio.wait_for(process.stdout.readline(), READY_S)
+        host, port = json.loads(line)
+        yield f"http://{host}:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def truth_log(url: str, run_id: str) -> dict[str, dict[str, Any]]:
+    """What it knows of a run's requests, by their ids."""
+    async with httpx.AsyncClient(timeout=LOG_TIMEOUT_S, trust_env=False) as client:
+        answers = (await client.get(f"{url}/log")).json()
+    named = ((str(each["request_id"]), each) for each in answers)
+    return {name: each for name, each in named if name.startswith(f"{run_id}-")}
