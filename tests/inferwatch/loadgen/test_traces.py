@@ -1,0 +1,104 @@
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from inferwatch.loadgen.plan import TraceRow
+from inferwatch.loadgen.traces import TraceError, read_trace, recorded
+
+MOONCAKE = """\
+{"timestamp": 2000, "input_length": 700, "output_length": 12, "hash_ids": [4, 5]}
+{"timestamp": 500, "input_length": 600, "output_length": 52, "hash_ids": [4, 6]}
+
+"""
+AZURE_2023 = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,109
+"""
+AZURE_2024 = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2024-05-10 00:00:00.009930+00:00,2162,5
+2024-05-10 00:00:00.017335+00:00,2399,6
+"""
+BURSTGPT = """\
+Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,0,1087,Conversation log
+118,GPT-4,417,276,693,API log
+"""
+BURSTGPT_2 = """\
+Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens
+10.5,a,1.0,ChatGPT,32,8,40
+"""
+
+
+def row(offset_s: float, prompt: int, output: int, *blocks: int) -> TraceRow:
+    return TraceRow(
+        offset_s=offset_s, prompt_tokens=prompt, output_tokens=output, blocks=blocks
+    )
+
+
+def rounded(rows: Iterable[TraceRow]) -> list[TraceRow]:
+    """To ten microseconds: times since 1970 have no more."""
+    return [
+        msgspec.structs.replace(each, offset_s=round(each.offset_s, 5)) for each in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (MOONCAKE, [row(0, 600, 52, 4, 6), row(1.5, 700, 12, 4, 5)]),
+        (AZURE_2023, [row(0, 374, 44), row(4.31458, 396, 109)]),
+        (AZURE_2024, [row(0, 2162, 5), row(0.00741, 2399, 6)]),
+        (BURSTGPT, [row(0, 472, 18), row(113, 417, 276)]),
+        (BURSTGPT_2, [row(0, 32, 8)]),
+        ("\ufeff" + BURSTGPT_2, [row(0, 32, 8)]),
+    ],
+    ids=["mooncake", "azure 2023", "azure 2024", "burstgpt", "burstgpt 2", "with BOM"],
+)
+def test_each_format_is_known_by_its_first_line(
+    tmp_path: Path, text: str, rows: list[TraceRow]
+) -> None:
+    path = tmp_path / "trace"
+    path.write_text(text, "utf-8")
+
+    assert rounded(read_trace(path)) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no trace we know"),
+        ("a,b\n1,2\n", "columns a, b"),
+        ('{"timestamp": 1}\n', "input_length"),
+        (AZURE_2023.replace("44", "many"), "many"),
+        ("Timestamp,Request tokens,Response tokens\n1,7,0\n", "no request"),
+    ],
+)
+def test_what_is_no_trace_says_why(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "trace"
+    path.write_text(text, "utf-8")
+
+    with pytest.raises(TraceError, match=why):
+        read_trace(path)
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="No such file"):
+        read_trace(tmp_path / "none")
+
+
+def test_only_the_asked_number_of_rows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_text(BURSTGPT, "utf-8")
+
+    assert len(read_trace(path, most=1)) == 1
+
+
+def test_a_recorded_session_is_a_trace() -> None:
+    requests = [(9_000_000_000, 20, 5), (8_500_000_000, 30, 6), (9_100_000_000, 3, 0)]
+
+    assert rounded(recorded(requests)) == [row(0, 30, 6), row(0.5, 20, 5)]
