@@ -14,6 +14,7 @@ from inferwatch.feed import Feed, FeedState
 from inferwatch.messages import LookAgain, SnapshotReady
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.screens.ask import AskScreen
+from inferwatch.screens.herald import Herald
 from inferwatch.screens.keys import APP_BINDINGS
 from inferwatch.screens.kv import KvScreen
 from inferwatch.screens.overview import OverviewScreen
@@ -46,6 +47,7 @@ class InferwatchApp(App[None]):
         super().__init__()
         self.feed = feed
         self.view = View()
+        self._herald = Herald()
         self._looks = 0
         self._mode_before = OVERVIEW
         self._could: tuple[object, ...] = ()
@@ -84,6 +86,8 @@ class InferwatchApp(App[None]):
         if screen is not None and screen.is_mounted:
             snapshot = self._snapshot(requests=screen.NEEDS_REQUESTS)
             screen.post_message(SnapshotReady(snapshot, charts))
+            for note in self._herald.news(snapshot.notes):
+                self.notify(note.text, severity="warning", timeout=10)
             self._show_what_can_be_done()
 
     def _snapshot(self, *, requests: bool) -> Snapshot:
@@ -141,6 +145,7 @@ class InferwatchApp(App[None]):
         )
         if await self.push_screen_wait(ask):
             await self.feed.stop_engine()
+            self.exit()
 
     def action_detach(self) -> None:
         """Leave; the engine runs on."""

@@ -6,6 +6,7 @@ from collectors.clock import SessionClock
 from collectors.load_stream import LoadStream
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
+from embedded_engine.logs import new_log_path
 from inferwatch.load import Load
 from inferwatch.loadgen.plan import demo_plan
 from inferwatch.metrics.snapshot import Snapshot
@@ -34,7 +35,7 @@ def demo_load(seed: int) -> MakeLoad:
             kv_tokens=_kv_tokens(known),
             seed=seed,
         )
-        return Load(plan, LoadStream(clock, run_id))
+        return Load(plan, LoadStream(clock, run_id), log_path=new_log_path(run_id))
 
     return make
 

@@ -23,6 +23,7 @@ class Load:
         self._plan = plan
         self._stream = stream
         self._collector: Collector = Heard(stream, listener) if listener else stream
+        self.log_path = log_path
         self._process = LoadProcess(log_path)
         self._pump: asyncio.Task[None] | None = None
 

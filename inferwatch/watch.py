@@ -44,6 +44,7 @@ class Watch:
         self._anchor = anchor()
         self._engine: Engine | None = None
         self._load: Load | None = None
+        self._load_end: asyncio.Task[None] | None = None
         self._restart = asyncio.Event()
         self.state = FeedState.STARTING
         self.live = asyncio.Event()
@@ -131,6 +132,7 @@ class Watch:
 
     async def _life(self) -> None:
         """From start to death; only the death of the engine ends it."""
+        self._engine = None
         stream = ProbeStream(self.clock, self._source.next_life())
         pump = asyncio.create_task(self._pump(stream))
         try:
@@ -151,6 +153,7 @@ class Watch:
         if self._make_load is not None:
             self._load = self._make_load(self.clock, engine, self._known())
             await self._load.start(self._pipeline)
+            self._load_end = asyncio.create_task(self._note_end_of(self._load))
         self._note(NoteKind.STARTED, f"engine up at {engine.url}")
         self.state = FeedState.LIVE
         self.live.set()
@@ -167,11 +170,19 @@ class Watch:
                 return
             await asyncio.sleep(0.05)
 
+    async def _note_end_of(self, load: Load) -> None:
+        """Nobody stopped it: it came to its end, or to grief."""
+        if status := await load.wait():
+            text = f"the load generator failed with status {status}"
+            self._note(NoteKind.STOPPED, f"{text}; its log: {load.log_path}")
+
     def _known(self) -> Snapshot:
         return self.snapshot(Window.TEN_SECONDS, requests=False)
 
     async def _wind_down(self, stream: ProbeStream, pump: asyncio.Task[None]) -> None:
         """Load first, then the engine, then what it still had to say."""
+        if self._load_end is not None:
+            self._load_end.cancel()
         if self._load is not None:
             await self._load.stop()
             self._load = None

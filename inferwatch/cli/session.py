@@ -57,6 +57,7 @@ async def _watch_on_screen(watch: Watch, options: WatchOptions) -> int:
 
     app = InferwatchApp(watch)
     watching = asyncio.create_task(watch.run())
+    watching.add_done_callback(lambda _: app.exit())
     _on_signals(app.exit)
     if options.duration_s is not None:
         asyncio.get_running_loop().call_later(options.duration_s, app.exit)
