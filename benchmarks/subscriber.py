@@ -7,6 +7,7 @@ token counts are the server's own.
 
 import argparse
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +22,8 @@ from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.launch import Engine
 
 COUNTER = "vllm:generation_tokens_total{"
-OUTPUT_TOKENS = 256
+OUTPUT_TOKENS = (512, 960)
+"""Long and of all lengths, so that users do not begin and end in step."""
 
 
 def config() -> EngineConfig:
@@ -44,14 +46,12 @@ async def generated(client: httpx.AsyncClient) -> float:
 
 async def stream_forever(client: httpx.AsyncClient, model: str) -> None:
     """One user who asks again as soon as the answer is there."""
-    body = {
-        "model": model,
-        "prompt": [300] * 16,
-        "max_tokens": OUTPUT_TOKENS,
-        "ignore_eos": True,
-    }
+    body = {"model": model, "prompt": [300] * 16, "ignore_eos": True}
+    shortest = 16  # only at first, so that the users spread out at once
     while True:
+        body["max_tokens"] = random.randint(shortest, OUTPUT_TOKENS[1])
         (await client.post("/v1/completions", json=body)).raise_for_status()
+        shortest = OUTPUT_TOKENS[0]
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def compare(engine: Engine, batch: int, pairs: int, seconds: float) -> Non
     """Print one line: ratio with / without, at one batch size."""
     ratios, bare_rates = [], []
     async with users(engine, batch) as client:
-        await asyncio.sleep(3)
+        await asyncio.sleep(5)
         for number in range(pairs):
             rates: dict[bool, float] = {}
             for watched in (True, False) if number % 2 else (False, True):
