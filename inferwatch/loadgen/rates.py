@@ -69,7 +69,8 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         segments = self._segments()
         if self.period_s is None:
             return _moments(segments, arrivals)
-        whole, rest = np.divmod(arrivals, segments.total)
+        whole = np.maximum(np.ceil(arrivals / segments.total) - 1, 0)
+        rest = np.minimum(arrivals - whole * segments.total, segments.total)
         return whole * self.period_s + _moments(segments, rest)
 
     def _segments(self) -> "_Segments":
@@ -99,8 +100,8 @@ class _Segments:
 
 
 def _moments(segments: _Segments, arrivals: Floats) -> Floats:
-    arrivals = arrivals[arrivals < segments.total]
-    at = np.searchsorted(segments.reached, arrivals, side="right")
+    arrivals = arrivals[arrivals <= segments.total]
+    at = np.searchsorted(segments.reached, arrivals)
     into = arrivals - segments.before[at]
     rate, slope = segments.rates[at], segments.slopes[at]
     root = np.sqrt(np.maximum(rate**2 + 2 * slope * into, 0))
