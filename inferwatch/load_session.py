@@ -39,6 +39,8 @@ PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5
 """For what the server has still to tell of the last requests."""
 CRASHED = 1
+PLAN_NOTE = "load plan "
+"""A note that begins so holds the plan of the run that follows."""
 
 
 class LoadRun(msgspec.Struct, kw_only=True):
@@ -101,9 +103,9 @@ class LoadSession:
         Raises:
             SourceError: the generator failed.
         """
-        run = LoadRun(plan=plan, book=LoadBook(plan.run_id, _cap(plan)))
+        run = LoadRun(plan=plan, book=new_book(plan))
         self.run = run
-        self._note(NoteKind.STARTED, f"load plan {public(plan)}")
+        self._note(NoteKind.STARTED, f"{PLAN_NOTE}{public(plan)}")
         before = await self.target.counters()
         log_path = new_log_path(plan.run_id)
         stream = LoadStream(self._clock, plan.run_id)
@@ -196,8 +198,10 @@ def public(plan: LoadPlan) -> str:
     return msgspec.json.encode(msgspec.structs.replace(plan, headers={})).decode()
 
 
-def _cap(plan: LoadPlan) -> int | None:
-    return None if plan.arrivals is Arrivals.CLOSED else plan.max_in_flight
+def new_book(plan: LoadPlan) -> LoadBook:
+    """For the readings of a plan's run."""
+    closed = plan.arrivals is Arrivals.CLOSED
+    return LoadBook(plan.run_id, None if closed else plan.max_in_flight)
 
 
 async def _first(work: Coroutine[None, None, int], stop: asyncio.Event) -> int | None:

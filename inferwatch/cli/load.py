@@ -25,7 +25,9 @@ def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
           --prompt-tokens 512 --output-tokens 128 --requests 500
     Is this rate still good enough? Exit status 1 when not:
       inferwatch load localhost:8000 --rate 8 --slo 'ttft_s<0.5 tpot_s<50ms'
-    \b
+    Which rate is the highest that is good enough?
+      inferwatch load localhost:8000 --find-rate --slo 'ttft_s<0.5 tpot_s<50ms'
+
     TTFT and E2EL are reported from the send, and from the time the request was due
     (from_intended): the second also counts what waited in the client. A key is taken
     from INFERWATCH_API_KEY or OPENAI_API_KEY, and never recorded.

@@ -15,8 +15,10 @@ from inferwatch.cli.load_options import (
     complete,
     headers_of,
     plan_fields,
+    refuse_odd_searches,
 )
 from inferwatch.cli.load_progress import shown_progress
+from inferwatch.cli.load_search import Points, print_points, run_points
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
@@ -46,6 +48,7 @@ def run_load(options: LoadOptions) -> int:
             cannot be.
     """
     slo = parse_slo(options.slo) if options.slo else None
+    refuse_odd_searches(options)
     fields = plan_fields(options)
     target = _target(options)
     plan = asyncio.run(_plan(fields, target, options))
@@ -106,10 +109,25 @@ async def _load(
     pipeline = Pipeline(Model(), recorder)
     session = LoadSession(clock, pipeline, target, probe_at(target.url, target.uds))
     with interrupts() as stop:
-        async with session.opened():
-            with shown_progress(session, plan):
-                run = await session.follow(plan, stop)
-            snapshot = session.snapshot()
+        if options.searches:
+            points = Points(session, plan, slo, stop)
+            async with session.opened():
+                found = await run_points(options, points, slo)
+            return print_points(options, session, plan, points, found)
+        return await _one(options, session, plan, slo, stop)
+
+
+async def _one(
+    options: LoadOptions,
+    session: LoadSession,
+    plan: LoadPlan,
+    slo: Slo | None,
+    stop: asyncio.Event,
+) -> int:
+    async with session.opened():
+        with shown_progress(session, plan):
+            run = await session.follow(plan, stop)
+        snapshot = session.snapshot()
     result = load_result(run.book, slo, _class_slos(plan))
     found = _summary(session, run, result)
     found["stopped"] = "interrupted" if stop.is_set() else None

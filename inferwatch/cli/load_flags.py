@@ -113,6 +113,20 @@ _COMMAND = [
         help="Of requests that must be good.",
     ),
     click.option(
+        "--find-rate",
+        is_flag=True,
+        help="Search the highest rate, from --rate on, at which --slo holds for "
+        "--share of the requests; each try is a run of --duration.",
+    ),
+    click.option(
+        "--sweep",
+        metavar="WHAT=VALUES",
+        help="A run each, as rate=1,2,4,8 or concurrency=1,8,64.",
+    ),
+    click.option(
+        "--resume", metavar="SESSION", help="Go on with an earlier --find-rate."
+    ),
+    click.option(
         "--strict-client",
         is_flag=True,
         help="Exit status 1 when the client was the bottleneck.",

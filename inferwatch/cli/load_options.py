@@ -1,7 +1,7 @@
 """What ``inferwatch load`` was told, and how that makes a plan."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,11 @@ from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0
+FIRST_RATE = 1.0
+SEARCH_DRAIN_S = 10.0
+"""A rate that is too high leaves a queue: what is not answered by then is aborted."""
+SWEEPS: dict[str, Callable[[str], float]] = {"rate": float, "concurrency": int}
+SWEEP_FIELDS = {"rate": "rate_per_s", "concurrency": "concurrency"}
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
   --concurrency 8     eight users, each asking again when answered
@@ -31,6 +36,9 @@ class LoadOptions:
     header: tuple[str, ...]
     slo: str | None
     share: float
+    find_rate: bool
+    sweep: str | None
+    resume: str | None
     strict_client: bool
     allow_load: bool
     save_requests: Path | None
@@ -39,6 +47,11 @@ class LoadOptions:
     name: str | None
     database: Path | None
     no_record: bool
+
+    @property
+    def searches(self) -> bool:
+        """Several runs, not one."""
+        return self.find_rate or self.sweep is not None
 
     @property
     def prints_json(self) -> bool:
@@ -57,7 +70,8 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     for name in ("prompt_tokens", "output_tokens"):
         if name in given:
             given[name] = _lengths(name, given[name])
-    fields = {"warmup_s": 0.0, **fields, **_loop(given)}
+    defaults = _search_defaults(options)
+    fields = {"warmup_s": 0.0, **defaults, **fields, **_loop(given)}
     if not fields.keys() & {"duration_s", "requests", "trace"}:
         fields["duration_s"] = DEFAULT_S
     return fields
@@ -72,6 +86,42 @@ def complete(fields: Mapping[str, Any]) -> LoadPlan:
     if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace"}:
         raise UsageError(HOW_MUCH)
     return make_plan(fields)
+
+
+def refuse_odd_searches(options: LoadOptions) -> None:
+    """Options that do not go together.
+
+    Raises:
+        UsageError: these do not.
+    """
+    if options.find_rate and not options.slo:
+        raise UsageError("--find-rate needs --slo: what must hold at that rate")
+    if options.find_rate and options.sweep:
+        raise UsageError("--find-rate chooses the rates, --sweep names them: not both")
+    if options.find_rate and options.fields.get("concurrency"):
+        raise UsageError("--find-rate is for open loops: leave out --concurrency")
+    if options.resume and not options.find_rate:
+        raise UsageError("--resume goes on with a --find-rate")
+    if options.searches and options.output_format != "inferwatch":
+        raise UsageError("--format is for one run")
+
+
+def sweep_points(text: str) -> tuple[str, list[float]]:
+    """The field of the plan that changes, and its values.
+
+    Raises:
+        UsageError: it is no sweep.
+    """
+    what, _, listed = text.partition("=")
+    try:
+        values = [SWEEPS[what](value) for value in listed.split(",")]
+    except (KeyError, ValueError) as error:
+        raise UsageError(
+            f"--sweep {text!r}: write rate=1,2,4,8 or concurrency=1,8,64"
+        ) from error
+    if min(values) <= 0:
+        raise UsageError(f"--sweep {text!r}: every value must be above 0")
+    return SWEEP_FIELDS[what], values
 
 
 def headers_of(options: LoadOptions) -> dict[str, str]:
@@ -91,6 +141,16 @@ def headers_of(options: LoadOptions) -> dict[str, str]:
     if key and "authorization" not in named:
         found["Authorization"] = f"Bearer {key}"
     return found
+
+
+def _search_defaults(options: LoadOptions) -> dict[str, Any]:
+    """So that a plan is complete before its rates are known."""
+    if options.sweep:
+        what, values = sweep_points(options.sweep)
+        closed = {"arrivals": "closed"} if what == "concurrency" else {}
+        return {what: values[0], "drain_s": SEARCH_DRAIN_S, **closed}
+    first = {"rate_per_s": FIRST_RATE, "drain_s": SEARCH_DRAIN_S}
+    return first if options.find_rate else {}
 
 
 def _loop(given: dict[str, Any]) -> dict[str, Any]:

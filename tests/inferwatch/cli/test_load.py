@@ -270,6 +270,10 @@ def pinned(core: int, load: Callable[..., Done], *flags: str) -> Done:
         ((), "--rate 5"),
         (("--rate", "1", "--prompt-tokens", "x"), "--prompt-tokens"),
         (("--rate", "1", "--header", "nothing"), "--header"),
+        (("--find-rate",), "needs --slo"),
+        (("--sweep", "speed=1,2"), "rate=1,2,4,8"),
+        (("--sweep", "rate=1,0"), "above 0"),
+        (("--rate", "1", "--resume", "s1"), "--find-rate"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(
@@ -379,3 +383,78 @@ def test_calibration_tells_the_error_and_later_results_carry_it(
     assert 0 < measured["ttft_s"]["error_mean"] < 0.03
     assert measured["stamp_lag_s"]["p50"] > 0
     assert found(*SHORT)["calibration"] == measured
+
+
+SLOTS = "ttft=0.05,itl=0.001,slots=2"
+"""Two at a time, 51 ms each: at most 39 a second."""
+SEARCH = (
+    *("--find-rate", "--rate", "16", "--arrival", "constant", "--duration", "1"),
+    *("--slo", "ttft_s<150ms", "--share", "0.8"),
+    *("--model", SLOTS, "--output-tokens", "2"),
+)
+
+
+def test_the_knee_is_found_and_the_search_can_be_resumed(
+    tmp_path: Path, found: Callable[..., dict[str, Any]], load: Callable[..., Done]
+) -> None:
+    summary = found(*SEARCH)
+
+    search = summary["find_rate"]
+    assert search["ended"]
+    assert 30 <= search["highest_held_per_s"] < search["lowest_failed_per_s"] <= 64
+    (row,) = list_sessions(tmp_path / "sessions.db")
+    sent = sum(point["sent"] for point in summary["points"])
+    assert row.requests == 0  # no probe saw them
+    assert sent == sum(rate["n"] for rate in search["rates"])
+
+    resumed = found(*SEARCH, "--resume", row.id)
+
+    assert resumed["find_rate"] == search
+    assert all(point["resumed"] for point in resumed["points"])
+
+    other = load(*SEARCH, "--resume", row.id, "--output-tokens", "3")
+
+    assert other.returncode == 2
+    assert "that session had output_tokens" in other.stderr
+
+
+def test_a_sweep_is_a_run_for_each_value(
+    found: Callable[..., dict[str, Any]],
+) -> None:
+    flags = ("--duration", "0.5", "--model", SLOTS, "--output-tokens", "2")
+
+    summary = found("--sweep", "concurrency=1,4", *flags)
+
+    one, four = summary["points"]
+    assert (one["concurrency"], four["concurrency"]) == (1, 4)
+    assert (
+        four["ttft_from_intended_s"]["p50"] > 1.5 * one["ttft_from_intended_s"]["p50"]
+    )
+    assert summary["find_rate"] is None
+
+
+def test_a_unix_socket_is_loaded_like_any_server(
+    tmp_path: Path, found: Callable[..., dict[str, Any]]
+) -> None:
+    path = str(tmp_path / "truth.sock")
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    with subprocess.Popen([*command, "--uds", path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        summary = found(*SHORT, "--uds", path)
+        process.kill()
+
+    assert summary["target"]["uds"] == path
+    assert summary["requests"]["succeeded"] == summary["requests"]["sent"] > 20
+
+
+def test_a_good_client_does_not_accuse_itself(
+    found: Callable[..., dict[str, Any]],
+) -> None:
+    """Where the machine has room: answers of seconds, not of milliseconds."""
+    flags = ("--rate", "20", "--duration", "2", "--output-tokens", "4")
+
+    summary = found(*flags, "--model", "ttft=1.0,itl=0.3")
+
+    assert summary["client"]["verdict"] == "OK", summary["client"]
+    assert summary["client"]["cpu"] < 0.5

@@ -1,0 +1,156 @@
+"""Runs ``inferwatch load --find-rate`` and ``--sweep``: several runs, one session."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from inferwatch.cli.load_options import LoadOptions, sweep_points
+from inferwatch.cli.load_progress import shown_progress
+from inferwatch.errors import SourceError
+from inferwatch.formatting import format_duration, format_rate
+from inferwatch.load_points import PointRun, at_rate, recorded_runs, searched
+from inferwatch.load_session import LoadSession, new_run_id, public
+from inferwatch.loadgen.find_rate import Search
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.metrics.load_result import load_result
+from inferwatch.metrics.slo import Slo
+from inferwatch.storage.location import default_database
+
+HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
+
+
+class Points:
+    """The runs of a search, one after the other."""
+
+    def __init__(
+        self,
+        session: LoadSession,
+        plan: LoadPlan,
+        slo: Slo | None,
+        stop: asyncio.Event,
+    ) -> None:
+        self.runs: list[PointRun] = []
+        self._session = session
+        self._plan = plan
+        self._slo = slo
+        self._stop = stop
+
+    async def find(self, options: LoadOptions, slo: Slo) -> Search:
+        """Until the search has ended, or is stopped."""
+        search = Search(self._plan.rate_per_s or 1.0, options.share)
+        if options.resume:
+            path = options.database or default_database()
+            self.runs = await recorded_runs(path, options.resume, self._plan, slo)
+            for earlier in self.runs:
+                search.add(earlier.point())
+                _tell(earlier)
+        while (rate := search.next_rate()) is not None and not self._stop.is_set():
+            runs = (each.runs for each in search.points if each.rate_per_s == rate)
+            plan = at_rate(self._plan, new_run_id(), rate, next(runs, 0))
+            if run := await self._run(plan):
+                search.add(run.point())
+        return search
+
+    async def sweep(self, what: str, values: Sequence[float]) -> None:
+        """One run for each value, in the order given."""
+        for value in values:
+            change: dict[str, Any] = {what: value, "run_id": new_run_id()}
+            if self._stop.is_set():
+                return
+            await self._run(msgspec.structs.replace(self._plan, **change))
+
+    async def _run(self, plan: LoadPlan) -> PointRun | None:
+        """None when it was stopped before its end: half a run is no point."""
+        with shown_progress(self._session, plan):
+            run = await self._session.follow(plan, self._stop)
+        result = load_result(run.book, self._slo)
+        if result.unanswered:
+            raise SourceError("the server never answered")
+        if self._stop.is_set():
+            return None
+        self.runs.append(PointRun(plan=plan, result=result))
+        _tell(self.runs[-1])
+        return self.runs[-1]
+
+
+async def run_points(
+    options: LoadOptions, points: Points, slo: Slo | None
+) -> dict[str, Any] | None:
+    """What was searched; None for a sweep, whose points are all there is."""
+    if options.find_rate and slo is not None:
+        return searched(await points.find(options, slo), options.share)
+    await points.sweep(*sweep_points(options.sweep or ""))
+    return None
+
+
+def print_points(
+    options: LoadOptions,
+    session: LoadSession,
+    plan: LoadPlan,
+    points: Points,
+    found: dict[str, Any] | None,
+) -> int:
+    """Tell; the exit status."""
+    record = session.pipeline.record
+    held = found["highest_held_per_s"] if found else None
+    if options.prints_json:
+        summary = {
+            "session_id": record.session_id if record else None,
+            "target": {**_where(session), "model": plan.model},
+            "plan": json.loads(public(plan)),
+            "slo": options.slo,
+            "find_rate": found,
+            "points": [run.as_json() for run in points.runs],
+        }
+        click.echo(json.dumps(summary))
+    else:
+        click.echo(_table(points.runs))
+        click.echo(_sentence(found) if found else "")
+        click.echo(f"session {record.session_id}" if record else "not recorded")
+    bound = options.strict_client and any(r.result.client_bound for r in points.runs)
+    return int((found is not None and held is None) or bound)
+
+
+def _where(session: LoadSession) -> dict[str, Any]:
+    return {"url": session.target.url, "uds": session.target.uds}
+
+
+def _tell(run: PointRun) -> None:
+    """One line as soon as a point is known."""
+    click.echo(_line(run), err=True)
+
+
+def _table(runs: Sequence[PointRun]) -> str:
+    lines = ["load".ljust(18) + "".join(head.rjust(10) for head in HEADS)]
+    ordered = sorted(runs, key=lambda r: (r.plan.rate_per_s or 0, r.plan.concurrency))
+    return "\n".join([*lines, *map(_line, ordered)])
+
+
+def _line(run: PointRun) -> str:
+    result, goodput = run.result, run.result.goodput
+    ttft = result.latencies["ttft_from_intended_s"].quantiles
+    tokens = result.output_tokens / result.span_s if result.span_s else None
+    load = f"{run.plan.rate_per_s:.4g}/s" if run.plan.rate_per_s else ""
+    cells = (
+        "–" if goodput is None or goodput.share is None else f"{goodput.share:.1%}",
+        *(format_duration(value).strip() for value in (ttft.p50, ttft.p99)),
+        format_duration(result.latencies["tpot_s"].quantiles.p99).strip(),
+        format_rate(tokens).strip(),
+        "bound" if result.client_bound else "ok",
+    )
+    load = load or f"{run.plan.concurrency} users"
+    return load.ljust(18) + "".join(cell.rjust(10) for cell in cells)
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    held, failed = found["highest_held_per_s"], found["lowest_failed_per_s"]
+    share = f"{found['share_asked']:.0%} of requests"
+    if held is None:
+        return f"no rate held the objectives for {share}"
+    upto = f", {failed:.4g}/s does not" if failed is not None else ""
+    cut = "" if found["ended"] else " (interrupted: --resume goes on)"
+    return f"{held:.4g}/s holds the objectives for {share}{upto}{cut}"

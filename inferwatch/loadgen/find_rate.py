@@ -1,0 +1,106 @@
+"""The highest rate that still holds: double until it does not, then halve the gap.
+
+A rate holds when the Wilson interval of its share of good requests lies above the
+asked share, and fails when it lies below; while it is astride, the rate is run again
+and the requests are pooled, a few times, before the share itself decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferwatch.metrics.intervals import share_interval
+
+CLOSE_ENOUGH = 1.1
+"""The search ends when the rate that fails is within 10% of the one that holds."""
+MOST_RUNS = 3
+"""Of one rate."""
+FARTHEST = 1 << 12
+"""From the first rate, up or down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What the runs at one rate came to."""
+
+    rate_per_s: float
+    n: int
+    good: int
+    runs: int = 1
+    client_bound: bool = False
+
+    @property
+    def share(self) -> float:
+        """Good, of all."""
+        return self.good / self.n if self.n else 0.0
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """Of the share."""
+        return share_interval(self.good, self.n)
+
+
+class Search:
+    """Says which rate to try next, given what was found at others."""
+
+    def __init__(self, first_per_s: float, share: float) -> None:
+        self._first_per_s = first_per_s
+        self._share = share
+        self._points: dict[float, Point] = {}
+
+    @property
+    def points(self) -> Sequence[Point]:
+        """In order of rate."""
+        return sorted(self._points.values(), key=lambda point: point.rate_per_s)
+
+    def add(self, point: Point) -> None:
+        """A run was made; it is pooled with others of its rate."""
+        known = self._points.get(point.rate_per_s)
+        if known is not None:
+            point = Point(
+                rate_per_s=point.rate_per_s,
+                n=known.n + point.n,
+                good=known.good + point.good,
+                runs=known.runs + point.runs,
+                client_bound=known.client_bound or point.client_bound,
+            )
+        self._points[point.rate_per_s] = point
+
+    def holds(self, point: Point) -> bool | None:
+        """None while it is open."""
+        lower, upper = point.ci95
+        if lower >= self._share:
+            return True
+        if upper < self._share or not point.n:
+            return False
+        return point.share >= self._share if point.runs >= MOST_RUNS else None
+
+    @property
+    def highest_held(self) -> float | None:
+        """Below the lowest that failed; None when none held."""
+        fails = self.lowest_failed
+        held = [p.rate_per_s for p in self.points if self.holds(p)]
+        return max((r for r in held if fails is None or r < fails), default=None)
+
+    @property
+    def lowest_failed(self) -> float | None:
+        """None when none failed."""
+        failed = (p.rate_per_s for p in self.points if self.holds(p) is False)
+        return min(failed, default=None)
+
+    def next_rate(self) -> float | None:
+        """None when the search has ended."""
+        for point in self.points:
+            if self.holds(point) is None:
+                return point.rate_per_s
+        held, failed = self.highest_held, self.lowest_failed
+        if held is None and failed is None:
+            return self._first_per_s
+        if held is None or failed is None:
+            return self._farther((held or 0) * 2 or (failed or 0) / 2)
+        if failed / held <= CLOSE_ENOUGH:
+            return None
+        return (held + failed) / 2
+
+    def _farther(self, rate_per_s: float) -> float | None:
+        ratio = rate_per_s / self._first_per_s
+        return rate_per_s if 1 / FARTHEST <= ratio <= FARTHEST else None
