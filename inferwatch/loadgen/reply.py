@@ -25,12 +25,12 @@ class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: msgspec.Raw | None = None
+    tool_calls: list[object] | None = None
 
     @property
     def said(self) -> bool:
-        tools = self.tool_calls is not None and bytes(self.tool_calls) != b"[]"
-        return bool(self.content or self.reasoning or self.reasoning_content or tools)
+        thought = self.reasoning or self.reasoning_content
+        return bool(self.content or thought or self.tool_calls)
 
 
 class _Choice(msgspec.Struct, gc=False):

@@ -91,8 +91,10 @@ class TruthServer:
         if request is None:
             return
         path, headers, body = request
-        if body:
+        if path.endswith("/completions"):
             self._begin(connection, path, headers, json.loads(body))
+        elif body:
+            self._say(connection, whole("404 Not Found", b"not here"))
         else:
             self._say(connection, whole("200 OK", self._get(path).encode()))
 

@@ -3,9 +3,10 @@ from collections import Counter
 import pytest
 
 from collectors.readings import Phase
-from inferwatch.loadgen.lengths import Range
-from inferwatch.loadgen.plan import LoadPlan, SharedPrefixes
+from inferwatch.loadgen.lengths import Range, fixed
+from inferwatch.loadgen.plan import LoadPlan, RequestClass, SharedPrefixes
 from inferwatch.loadgen.prompts import Prompt, Prompts
+from inferwatch.loadgen.words import Words
 
 PLAN = LoadPlan(
     run_id="run",
@@ -68,3 +69,49 @@ def test_a_prompt_does_not_depend_on_those_made_before() -> None:
 @pytest.mark.parametrize("other", [Phase.WARMUP, Phase.BURST])
 def test_phases_have_prompts_of_their_own(other: Phase) -> None:
     assert Prompts(PLAN).make(other, 0) != prompts(1)[0]
+
+
+def test_classes_come_by_their_shares_and_lengths() -> None:
+    plan = LoadPlan(
+        run_id="run",
+        model="m",
+        classes=(
+            RequestClass(
+                name="chat",
+                share=9,
+                prompt_tokens=fixed(20),
+                output_tokens=fixed(5),
+            ),
+            RequestClass(
+                name="document",
+                share=1,
+                prompt_tokens=fixed(3000),
+                output_tokens=fixed(50),
+            ),
+        ),
+    )
+
+    made = prompts(1_000, plan)
+
+    kinds = Counter(
+        (each.class_name, len(each.token_ids), each.max_tokens) for each in made
+    )
+    assert set(kinds) == {("chat", 20, 5), ("document", 3000, 50)}
+    assert 60 < kinds["document", 3000, 50] < 140
+
+
+def test_words_say_the_same_lengths_and_keep_shared_prefixes() -> None:
+    made = Prompts(PLAN, Words(exact=True))
+    texts = [made.make(Phase.STEADY, number).text or "" for number in range(300)]
+
+    prefixes = Counter(tuple(text.split()[:8]) for text in texts)
+    assert len(prefixes) == 3
+    assert {len(text.split()) for text in texts} == set(range(20, 41))
+
+
+def test_the_length_of_an_estimated_prompt_is_not_claimed() -> None:
+    estimated = Prompts(PLAN, Words()).make(Phase.STEADY, 0)
+    counted = Prompts(PLAN, Words(exact=True)).make(Phase.STEADY, 0)
+
+    assert estimated.tokens is None
+    assert counted.tokens == len(counted.token_ids)

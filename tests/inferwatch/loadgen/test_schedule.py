@@ -1,13 +1,15 @@
 from itertools import islice
+from typing import Any
 
 import msgspec
 
 from collectors.readings import Phase
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.prompts import Prompts
-from inferwatch.loadgen.rates import flat
+from inferwatch.loadgen.rates import flat, steps
 from inferwatch.loadgen.schedule import Due, schedule
 
+MS = 1_000_000
 PLAN = LoadPlan(run_id="run", model="m", burst_every_s=2.0, burst_tokens=1_000)
 
 
@@ -84,3 +86,93 @@ def test_a_duration_ends_the_schedule() -> None:
 
     assert 3_500_000_000 < dues[-1].offset_ns < 4_000_000_000
     assert len(bursts(dues)) == 1
+
+
+def shaped(**changes: Any) -> list[Due]:
+    """All of a plan of 50 constant arrivals per second."""
+    plan = LoadPlan(
+        run_id="run",
+        model="m",
+        arrivals=Arrivals.CONSTANT,
+        rate_per_s=50.0,
+        warmup_s=0.0,
+    )
+    plan = msgspec.structs.replace(plan, **changes)
+    return list(schedule(plan, Prompts(plan), plan.rates or flat(50)))
+
+
+def phases(dues: list[Due]) -> list[Phase]:
+    return [due.phase for due in dues]
+
+
+def test_a_given_rate_is_warmed_up_by_the_beginning_of_the_schedule() -> None:
+    dues = shaped(warmup_s=1.0, duration_s=2.0)
+
+    warm = [due for due in dues if due.phase is Phase.WARMUP]
+    assert [due.offset_ns for due in warm] == [n * 20 * MS for n in range(1, 50)]
+    assert dues[len(warm)].offset_ns == 1_020 * MS
+    assert len(dues) - len(warm) == 99
+
+
+def test_the_warm_up_changes_neither_times_nor_prompts_of_the_rest() -> None:
+    cold = shaped(duration_s=2.0)
+    warm = shaped(duration_s=2.0, warmup_s=1.5)[-len(cold) :]
+
+    assert [due.prompt for due in cold] == [due.prompt for due in warm]
+    assert {b.offset_ns - a.offset_ns for a, b in zip(cold, warm, strict=True)} == {
+        1_500 * MS
+    }
+
+
+def test_a_rate_by_time_begins_after_the_warm_up() -> None:
+    rates = steps([10, 30], each_s=1)
+
+    dues = shaped(rates=rates, warmup_s=2.0, duration_s=2.0)
+
+    assert phases(dues).count(Phase.WARMUP) == 19
+    steady = [due.offset_ns for due in dues if due.phase is Phase.STEADY]
+    assert sum(offset_ns <= 3_000 * MS for offset_ns in steady) == 10
+    assert len(steady) in {39, 40}
+
+
+def test_a_number_of_requests_ends_the_schedule_and_leaves_the_warm_up_out() -> None:
+    dues = shaped(warmup_s=1.0, requests=7)
+
+    assert phases(dues).count(Phase.STEADY) == 7
+
+
+def test_a_trace_is_followed_at_its_times_and_lengths() -> None:
+    rows = (row(0.0, 20, 5), row(1.0, 30, 6), row(3.0, 40, 7))
+
+    dues = shaped(arrivals=Arrivals.TRACE, trace=rows, speed=2.0)
+
+    assert [due.offset_ns for due in dues] == [0, 500 * MS, 1_500 * MS]
+    assert [len(due.prompt.token_ids) for due in dues] == [20, 30, 40]
+    assert [due.prompt.max_tokens for due in dues] == [5, 6, 7]
+
+
+def test_equal_blocks_of_a_trace_are_equal_tokens() -> None:
+    rows = (row(0.0, 1100, 1, 7, 8), row(1.0, 1100, 1, 7, 9), row(2.0, 300, 1, 7))
+
+    first, second, third = (
+        due.prompt.token_ids for due in shaped(arrivals=Arrivals.TRACE, trace=rows)
+    )
+
+    assert first[:512] == second[:512]
+    assert first[512:1024] != second[512:1024]
+    assert first[1024:] != second[1024:]
+    assert third == first[:300]
+
+
+def test_the_beginning_of_a_trace_warms_up() -> None:
+    rows = tuple(row(float(at_s), 20, 5) for at_s in range(4))
+
+    dues = shaped(arrivals=Arrivals.TRACE, trace=rows, warmup_s=2.0)
+
+    assert phases(dues) == [Phase.WARMUP] * 2 + [Phase.STEADY] * 2
+
+
+def row(at_s: float, prompt: int, output: int, *blocks: int) -> TraceRow:
+    return TraceRow(
+        offset_s=at_s, prompt_tokens=prompt, output_tokens=output, blocks=blocks
+    )
