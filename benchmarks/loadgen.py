@@ -66,16 +66,15 @@ CASES = (
         for streams in (1, 64, 256)
     ),
     Case("Poisson 50/s", "ttft=0.05,itl=0.02", 20, 1000, rate_per_s=50),
-    Case("flood, 8 streams", "ttft=0,itl=0", 2000, 64, concurrency=8),
+    Case("flood, 8 streams", "ttft=0,itl=0,variant=flood", 5000, 64, concurrency=8),
 )
 
 
 class Told(NamedTuple):
-    """What a client reports, in ns, and what it used."""
+    """What a client reports, in ns."""
 
     ttft_ns: Ns
     itl_ns: Ns
-    cpu_us_per_token: float
     said: str = ""
 
 
@@ -132,11 +131,13 @@ class CpuWatch:
         self._seen: list[tuple[int, float]] = []
 
     async def run(self) -> None:
+        """Until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(CPU_POLL_S)
 
     def look(self) -> None:
+        """Note what has been used so far."""
         try:
             tree = [self._process, *self._process.children(recursive=True)]
             used = sum(sum(each.cpu_times()[:2]) for each in tree)
@@ -145,6 +146,7 @@ class CpuWatch:
         self._seen.append((time.monotonic_ns(), used))
 
     def between(self, begin_ns: int, end_ns: int) -> float:
+        """Seconds, to a hundredth: the kernel counts in ticks."""
         times, used = np.array(self._seen).T
         begin, end = np.interp([begin_ns, end_ns], times, used)
         return float(end - begin)
@@ -186,9 +188,8 @@ async def collect(stream: LoadStream, into: list[AnyReading]) -> None:
 def told(readings: list[AnyReading]) -> Told:
     records = [each for each in readings if isinstance(each, RequestRecord)]
     times = [each for each in readings if isinstance(each, TokenTimes)]
-    whole = next(
-        each for each in readings if isinstance(each, ClientSample) and each.final
-    )
+    samples = [each for each in readings if isinstance(each, ClientSample)]
+    whole = next(each for each in samples if each.final)
     failed = sum(each.failure is not None for each in records)
     lags = [whole.send_lag_p99_ns, whole.recv_lag_p50_ns, whole.recv_lag_p99_ns]
     send, p50, p99 = (f"{(each or 0) / 1e6:.2f}" for each in lags)
@@ -201,7 +202,6 @@ def told(readings: list[AnyReading]) -> Told:
             ]
         ),
         itl_ns=np.concatenate([np.array(each.gaps_ns, np.int64) for each in times]),
-        cpu_us_per_token=0.0,
         said=(
             f"send lag p99 {send} ms, recv lag p50 {p50} p99 {p99} ms, "
             f"merged {whole.merged_reads}/{whole.reads}, kernel "
@@ -228,7 +228,7 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
         "--backend": "openai",
         "--base-url": url,
         "--model": case.model,
-        "--tokenizer": str(tokenizer()),
+        "--tokenizer": tokenizer(directory / "model"),
         "--dataset-name": "random",
         "--random-input-len": str(PROMPT_TOKENS),
         "--random-output-len": str(case.output_tokens),
@@ -247,24 +247,19 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
     gaps = [np.array(each) for each in answer["itls"] if each]
     return (
         Told(
-            ttft_ns=np.array(answer["ttfts"]) * 1e9,
-            itl_ns=np.concatenate(gaps) * 1e9,
-            cpu_us_per_token=0.0,
+            ttft_ns=(np.array(answer["ttfts"]) * 1e9).astype(np.int64),
+            itl_ns=(np.concatenate(gaps) * 1e9).astype(np.int64),
             said=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
         ),
         cpu,
     )
 
 
-def tokenizer() -> Path:
-    """The tiny model's, made on the spot where there is none."""
-    from embedded_engine.config import demo_config  # noqa: PLC0415 - only for the peer
-
-    path = Path(demo_config().model)
-    if not path.exists():
-        command = [sys.executable, "-m", "embedded_engine.tiny_model", str(path)]
-        subprocess.run(command, check=True)
-    return path
+def tokenizer(directory: Path) -> str:
+    """The tiny model's, made on the spot."""
+    command = [sys.executable, "-m", "embedded_engine.tiny_model", str(directory)]
+    made = subprocess.run(command, check=True, capture_output=True, text=True)
+    return made.stdout.strip()
 
 
 async def watched(*command: str) -> CpuWatch:
@@ -347,9 +342,7 @@ async def compare(case: Case, names: list[str], rounds: int) -> None:
         for _ in range(rounds):
             for name in names:
                 runs[name].append(await measure(name, case, Path(directory)))
-    print(
-        f"\n{case.name}: {case.model}, {case.output_tokens} tokens each; errors in ms"
-    )
+    print(f"\n{case.name} ({case.model}, {case.output_tokens} tokens); errors in ms")
     print(" " * 12 + "".join(f"{column:>14}" for column in COLUMNS))
     for name, each in runs.items():
         middle = {column: median(run[column] for run in each) for column in COLUMNS}

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from collectors.clock import NS_PER_S
 
 NEVER_NS = 1 << 62
+FLOOD_TOKENS = 64
+"""In one send, of the variant that asks what a client can take at most."""
 DEFAULT_MODEL = "ttft=0.05,itl=0.02"
 TEXT = "\u00e9 "
 """Two bytes and a space a token, so that packets can split a character."""
@@ -53,11 +55,11 @@ class Answer:
 
 
 class Beat(NamedTuple):
-    """Bytes and when to send them; by ``token`` whether that is to be remembered."""
+    """Bytes, when to send them, and how many tokens they bring."""
 
     due_ns: int
     data: bytes
-    token: bool = False
+    tokens: int = 0
 
 
 class Manner(NamedTuple):
@@ -139,6 +141,9 @@ class Script:
     def _tokens(self) -> Generator[Beat, None, bool]:
         """All of them, or half and a break; true when the stream may end well."""
         count = self._answer.max_tokens
+        if self._variant == "flood":
+            yield from self._flood(count)
+            count = 0
         for first in range(0, count, self._bundle):
             if first == count // 2 and self._variant in BREAKS:
                 yield from self._break()
@@ -146,6 +151,13 @@ class Script:
             yield from self._token(first)
         yield from self._usage()
         return True
+
+    def _flood(self, count: int) -> Iterator[Beat]:
+        """As fast as one can: many chunks a send, made once for all answers."""
+        for first in range(0, count, FLOOD_TOKENS):
+            tokens = min(FLOOD_TOKENS, count - first)
+            data = _flood(tokens, last=first + tokens == count, chat=self._answer.chat)
+            yield Beat(0, data, tokens)
 
     def _token(self, first: int) -> Iterator[Beat]:
         if self._variant == "keepalive":
@@ -157,7 +169,7 @@ class Script:
         event = self._encode(_choice(text, finish, chat=self._answer.chat))
         manner = self._manner
         due_ns = self._answer.started_ns + manner.ttft_ns + first * manner.itl_ns
-        yield from self._raw(event, manner.thaw(due_ns), token=True)
+        yield from self._raw(event, manner.thaw(due_ns), tokens=1)
 
     def _break(self) -> Iterator[Beat]:
         if self._variant == "error_event":
@@ -194,15 +206,23 @@ class Script:
         space = b"" if self._variant == "no_space" else b" "
         return b"data:" + space + event + self._end
 
-    def _raw(
-        self, data: bytes, due_ns: int = 0, *, token: bool = False
-    ) -> Iterator[Beat]:
+    def _raw(self, data: bytes, due_ns: int = 0, *, tokens: int = 0) -> Iterator[Beat]:
         """One HTTP chunk, or one for each byte."""
         step = 1 if self._variant == "bytewise" else len(data)
         for start in range(0, len(data), step):
-            piece = data[start : start + step]
-            chunk = b"%x\r\n%s\r\n" % (len(piece), piece)
-            yield Beat(due_ns, chunk, token=token and start == 0)
+            chunk = _chunk(data[start : start + step])
+            yield Beat(due_ns, chunk, 0 if start else tokens)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@lru_cache
+def _flood(tokens: int, *, last: bool, chat: bool) -> bytes:
+    end = _choice(TEXT, "length" if last else None, chat=chat)
+    events = [_choice(TEXT, None, chat=chat)] * (tokens - 1) + [end]
+    return b"".join(_chunk(b"data: " + event + b"\n\n") for event in events)
 
 
 @lru_cache

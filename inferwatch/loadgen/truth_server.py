@@ -167,8 +167,7 @@ class TruthServer:
             beat, answer = connection.beat, connection.answer
             if not connection.open or beat is None or answer is None:
                 continue
-            if beat.token:
-                answer.sent_ns.append(monotonic_ns())
+            answer.sent_ns += [monotonic_ns()] * beat.tokens
             self._say(connection, beat.data)
             if connection.open:
                 self._schedule(connection)
