@@ -39,23 +39,27 @@ class SseReader:
         """
         if not data:
             return []
-        if self._plain and data.startswith(_PLAIN) and b"\r" not in data:
-            return self._take_plain(data)
+        if self._plain and b"\n" in data and b"\r" not in data:
+            return self._take_plain(bytes(self._rest) + data if self._rest else data)
         split_crlf = self._after_cr and data.startswith(b"\n")
         self._after_cr = data.endswith(b"\r")
         return self._take(data[1:] if split_crlf else data)
 
     @property
     def _plain(self) -> bool:
-        """Nothing of an event stands open."""
-        return not (self._rest or self._data or self._name or self._after_cr)
+        """Of an event at most the beginning of its first line stands open."""
+        return not (self._data or self._name or self._after_cr)
 
     def _take_plain(self, data: bytes) -> list[SseEvent]:
-        """Whole events of one ``data: `` line each, which is how nearly all come."""
-        events = data[len(_PLAIN) : -2].split(_BETWEEN)
-        if data.endswith(b"\n\n") and data.count(b"\n") == 2 * len(events):
-            return [SseEvent(event) for event in events]
-        return self._take(data)
+        """Events of one ``data: `` line each, which is how nearly all come."""
+        self._rest.clear()
+        end = data.rfind(b"\n\n")
+        events = data[len(_PLAIN) : end].split(_BETWEEN)
+        plain = data.startswith(_PLAIN) and data.count(b"\n") == 2 * len(events)
+        if end < 0 or not plain:
+            return self._take(data)
+        self._keep(data[end + 2 :])
+        return [SseEvent(event) for event in events]
 
     def _take(self, data: bytes) -> list[SseEvent]:
         if b"\n" not in data and b"\r" not in data:
