@@ -16,7 +16,7 @@ from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.metrics.slo import Slo
 from inferwatch.storage.replay import Replay
 
-SHOWN = ("ttft_from_intended_s", "tpot_s", "itl_s", "e2el_from_intended_s")
+SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds")
 """What runs of one search may differ in."""
 

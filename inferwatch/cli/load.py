@@ -28,9 +28,9 @@ def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     Which rate is the highest that is good enough?
       inferwatch load localhost:8000 --find-rate --slo 'ttft_s<0.5 tpot_s<50ms'
 
-    TTFT and E2EL are reported from the send, and from the time the request was due
-    (from_intended): the second also counts what waited in the client. A key is taken
-    from INFERWATCH_API_KEY or OPENAI_API_KEY, and never recorded.
+    TTFT and E2EL count from the time a request was due, so that what waited in the
+    client counts too; from_send leaves that out. A key is taken from
+    INFERWATCH_API_KEY or OPENAI_API_KEY, and never recorded.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.load_command import run_load
     from inferwatch.cli.load_options import LoadOptions

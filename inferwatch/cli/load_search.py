@@ -132,7 +132,7 @@ def _table(runs: Sequence[PointRun]) -> str:
 
 def _line(run: PointRun) -> str:
     result, goodput = run.result, run.result.goodput
-    ttft = result.latencies["ttft_from_intended_s"].quantiles
+    ttft = result.latencies["ttft_s"].quantiles
     tokens = result.output_tokens / result.span_s if result.span_s else None
     load = f"{run.plan.rate_per_s:.4g}/s" if run.plan.rate_per_s else ""
     cells = (

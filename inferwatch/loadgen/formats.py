@@ -14,7 +14,12 @@ from inferwatch.metrics.load_result import LoadResult
 from inferwatch.metrics.quantiles import PERCENTS
 
 FORMATS = ("inferwatch", "vllm-bench")
-VLLM_NAMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "e2el_s": "e2el"}
+VLLM_NAMES = {
+    "ttft_from_send_s": "ttft",
+    "tpot_s": "tpot",
+    "itl_s": "itl",
+    "e2el_from_send_s": "e2el",
+}
 
 
 def request_lines(book: LoadBook) -> Iterator[str]:

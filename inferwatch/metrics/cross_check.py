@@ -47,7 +47,7 @@ class CrossCheck:
         return {
             "source": self.source,
             "n": self.n,
-            "ttft_from_intended_s": self.ttft_s,
+            "ttft_s": self.ttft_s,
             "parts": dict(self.parts),
             "unexplained_s": self.unexplained_s,
             "disagreements": list(self.disagreements),

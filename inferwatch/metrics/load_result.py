@@ -17,13 +17,13 @@ from inferwatch.metrics.slo import Slo
 
 LATENCIES = (
     "ttft_s",
-    "ttft_from_intended_s",
+    "ttft_from_send_s",
     "tpot_s",
     "itl_s",
     "e2el_s",
-    "e2el_from_intended_s",
+    "e2el_from_send_s",
 )
-"""TTFT and E2EL from the send, and again from the moment the send was due."""
+"""TTFT and E2EL from the moment a send was due, and again from the send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _verdict(
         Evidence(
             sample=book.sample,
             send_lag=send_lag,
-            ttft_p50_s=found["ttft_s"].quantiles.p50,
+            ttft_p50_s=found["ttft_from_send_s"].quantiles.p50,
             itl_p50_s=found["itl_s"].quantiles.p50,
         )
     )
@@ -132,10 +132,10 @@ def _latencies(
 ) -> dict[str, Estimate]:
     """TTFT of all that had a first token, the others of who succeeded."""
     return {
-        "ttft_s": _between("sent_ns", "first_token_ns", records),
-        "ttft_from_intended_s": _between("intended_ns", "first_token_ns", records),
-        "e2el_s": _between("sent_ns", "last_token_ns", succeeded),
-        "e2el_from_intended_s": _between("intended_ns", "last_token_ns", succeeded),
+        "ttft_s": _between("intended_ns", "first_token_ns", records),
+        "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
+        "e2el_s": _between("intended_ns", "last_token_ns", succeeded),
+        "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
         "tpot_s": estimate(_ints(filter(None, map(_tpot_ns, succeeded)))),
     }
 

@@ -12,7 +12,15 @@ Summary = dict[str, Any]
 
 
 def summarise_load(result: LoadResult) -> Summary:
-    """What ``inferwatch load --json`` prints of a run."""
+    """What ``inferwatch load --json`` prints of a run.
+
+    ``ttft_s`` counts from the intended send, as everywhere; it also stands under the
+    name that says so.
+    """
+    latencies = {
+        name: {**estimate.as_json(), "vantage": "client"}
+        for name, estimate in result.latencies.items()
+    }
     return {
         "run_id": result.run_id,
         "span_s": result.span_s,
@@ -35,10 +43,8 @@ def summarise_load(result: LoadResult) -> Summary:
             "held_back": result.rate.held_back,
         },
         "tokens": _tokens(result),
-        **{
-            name: {**estimate.as_json(), "vantage": "client"}
-            for name, estimate in result.latencies.items()
-        },
+        **latencies,
+        "ttft_from_intended_s": latencies["ttft_s"],
         "weak": {
             name: list(estimate.quantiles.weak)
             for name, estimate in result.latencies.items()

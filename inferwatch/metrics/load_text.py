@@ -8,11 +8,11 @@ from inferwatch.metrics.load_summary import Summary
 
 ROWS = {
     "ttft_s": "TTFT",
-    "ttft_from_intended_s": " from due time",
+    "ttft_from_send_s": " from the send",
     "tpot_s": "TPOT",
     "itl_s": "ITL",
     "e2el_s": "E2EL",
-    "e2el_from_intended_s": " from due time",
+    "e2el_from_send_s": " from the send",
 }
 COLUMNS = ("p50", "p90", "p99", "max")
 PART_NAMES = {
@@ -139,7 +139,7 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
         if value is not None
     )
     by = "probe" if check["source"] == "probe" else "its /metrics"
-    lines = [f"server, by {by}: mean TTFT {_short(check['ttft_from_intended_s'])} ="]
+    lines = [f"server, by {by}: mean TTFT {_short(check['ttft_s'])} ="]
     return [*lines, f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
 
 
