@@ -58,7 +58,7 @@ class Pipeline:
         self.take([Tick(t_ns=now_ns)])
 
     def snapshot(
-        self, now_ns: int, window: Window, *, requests: bool = True
+        self, now_ns: int, window: Window, *, requests: bool = True, client: bool = True
     ) -> Snapshot:
         """Everything as of now."""
         record = self.record
@@ -66,6 +66,7 @@ class Pipeline:
             now_ns,
             window,
             requests=requests,
+            client=client,
             unrecorded_readings=record.unrecorded if record else 0,
         )
 

@@ -80,9 +80,13 @@ class Watch:
         wall_s = (self._anchor.wall_ns + elapsed_ns) / NS_PER_S
         return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
 
-    def snapshot(self, window: Window, *, requests: bool = True) -> Snapshot:
-        """Everything as of now."""
-        return self._pipeline.snapshot(self.now_ns(), window, requests=requests)
+    def snapshot(
+        self, window: Window, *, requests: bool = True, client: bool = False
+    ) -> Snapshot:
+        """Everything as of now; the client's view, which no screen shows, if asked."""
+        return self._pipeline.snapshot(
+            self.now_ns(), window, requests=requests, client=client
+        )
 
     def log_tail(self, lines: int) -> list[str]:
         """The engine's latest log lines."""

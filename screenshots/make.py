@@ -5,12 +5,14 @@ Writes ``<screen>-<columns>x<rows>.svg`` beside this file.
 
 import asyncio
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from collectors.clock import SessionClock
 from inferwatch.app import InferwatchApp
 from inferwatch.demo import demo_load, demo_source
 from inferwatch.metrics.model import Model
 from inferwatch.pipeline import Pipeline
+from inferwatch.storage.recorder import Recorder
 from inferwatch.watch import Watch
 
 HERE = Path(__file__).parent
@@ -22,7 +24,15 @@ WATCH_S = 75
 
 async def take() -> None:
     """Run the demo without a terminal and export what it draws."""
-    watch = Watch(SessionClock(), Pipeline(Model()), demo_source(), demo_load(seed=0))
+    clock = SessionClock()
+    with TemporaryDirectory() as folder:
+        recorder = Recorder.open(Path(folder) / "sessions.db", clock=clock)
+        pipeline = Pipeline(Model(), recorder)
+        await show(Watch(clock, pipeline, demo_source(), demo_load(seed=0)))
+
+
+async def show(watch: Watch) -> None:
+    """Look at every screen in every size."""
     app = InferwatchApp(watch)
     watching = asyncio.create_task(watch.run())
     try:

@@ -51,7 +51,7 @@ async def _until_enough(
     showing = asyncio.create_task(progress.show())
     try:
         await asyncio.wait([*waits, showing], return_when=asyncio.FIRST_COMPLETED)
-        return watch.snapshot(Window.SESSION)
+        return watch.snapshot(Window.SESSION, client=True)
     finally:
         for task in (*waits, showing):
             task.cancel()

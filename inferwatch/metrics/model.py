@@ -85,9 +85,10 @@ class Model:
         window: Window,
         *,
         requests: bool = True,
+        client: bool = True,
         unrecorded_readings: int = 0,
     ) -> Snapshot:
-        """Everything as of now; without ``requests`` the row of each is spared."""
+        """Everything as of now, less what is not asked for: rows, the client's view."""
         start_ns, bin_ns, bins = self._history.columns(now_ns, window)
         latencies = self._latencies.table(now_ns, window, bins)
         seen = self._seen(now_ns, window, latencies)
@@ -110,7 +111,7 @@ class Model:
             kv=kv,
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
-            client=self._client.view(now_ns, window),
+            client=self._client.view(now_ns, window) if client else None,
             cost=self._cost.cost(unrecorded_readings),
             notes=tuple(self._notes),
         )

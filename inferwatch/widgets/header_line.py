@@ -75,8 +75,8 @@ def _identity(snapshot: Snapshot) -> list[Line]:
 
 def _model(snapshot: Snapshot) -> str:
     names = [
+        *(endpoint.model for endpoint in snapshot.endpoints[-1:]),
         *(engine.model for engine in snapshot.engines),
-        *(endpoint.model for endpoint in snapshot.endpoints),
         "inferwatch",
     ]
     return names[0].rstrip("/").rsplit("/", 1)[-1]

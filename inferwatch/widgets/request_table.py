@@ -29,7 +29,10 @@ WHEEL_ROWS = 3
 
 
 class RequestTable(Panel, can_focus=True):
-    """Keeps its cursor on a request, not on a row, while rows come and go."""
+    """Keeps its cursor on a request, not on a row, while rows come and go.
+
+    On the first row it stays there: the newest are in sight until one is chosen.
+    """
 
     DEFAULT_CSS = """
     RequestTable { height: 1fr; }
@@ -70,14 +73,12 @@ class RequestTable(Panel, can_focus=True):
     def show(self, rows: Sequence[RequestRow], order: Order, now_ns: int) -> None:
         """Take the rows to list, in order."""
         self._rows, self._order, self._now_ns = rows, order, now_ns
-        if self._key is None and rows:
-            self._key = rows[0].key
         self._follow(self.cursor)
         self.redraw()
 
     @property
     def cursor(self) -> int:
-        """Where the request under the cursor stands now; 0 when it is gone."""
+        """Where the request under the cursor stands now; 0 when none is chosen."""
         keys = (index for index, row in enumerate(self._rows) if row.key == self._key)
         return next(keys, 0)
 
@@ -181,11 +182,11 @@ class RequestTable(Panel, can_focus=True):
         self.post_message(self.SortAsked(column))
 
     def _point(self, index: int) -> None:
-        self._key = self._rows[index].key
+        self._key = self._rows[index].key if index else None
         self._follow(index)
         self.redraw()
         self.refresh()
-        self.post_message(self.Pointed(self._key))
+        self.post_message(self.Pointed(self._rows[index].key))
 
     def on_click(self, event: events.Click) -> None:
         """Point at a row; twice opens it."""
