@@ -9,6 +9,7 @@ from inferwatch.metrics.goodput import Goodput
 from inferwatch.metrics.load_result import LoadResult
 
 Summary = dict[str, Any]
+COUNTS = ("sent", "succeeded", "failed", "aborted", "in_flight_at_end", "warmup")
 
 
 def summarise_load(result: LoadResult) -> Summary:
@@ -24,14 +25,7 @@ def summarise_load(result: LoadResult) -> Summary:
     return {
         "run_id": result.run_id,
         "span_s": result.span_s,
-        "requests": {
-            "sent": result.sent,
-            "succeeded": result.succeeded,
-            "failed": result.failed,
-            "aborted": result.aborted,
-            "in_flight_at_end": result.in_flight_at_end,
-            "warmup": result.warmup,
-        },
+        "requests": {name: getattr(result, name) for name in COUNTS},
         "failures": {
             kind: {"n": each.count, "first": each.first}
             for kind, each in result.failures.items()
