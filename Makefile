@@ -13,7 +13,7 @@ test: .venv/.installed  ## all tests, real vLLM included
 	@$(bin)/pytest
 
 light: .venv/.installed  ## the tests that start no engine
-	@$(bin)/pytest -m "not engine"
+	@$(bin)/pytest -m "not engine and not gpu"
 
 check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/ruff format --check .

@@ -71,7 +71,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return _moments(segments, arrivals)
         whole = np.maximum(np.ceil(arrivals / segments.total) - 1, 0)
         rest = np.minimum(arrivals - whole * segments.total, segments.total)
-        return whole * self.period_s + _moments(segments, rest)
+        return np.asarray(whole * self.period_s + _moments(segments, rest))
 
     def _segments(self) -> "_Segments":
         times, rates = np.array(self.points).T

@@ -48,9 +48,9 @@ def tcp() -> Iterator[Pair]:
 
 
 def test_the_stamp_is_of_the_arrival_however_late_it_is_read(tcp: Pair) -> None:
-    lates = [tcp.receive(late_s=0.02) for _ in range(5)]
+    read_late = [tcp.receive(late_s=0.02) for _ in range(5)]
 
-    waits = [stamp_ns - sent_ns for sent_ns, stamp_ns in lates if stamp_ns]
+    waits = [stamp_ns - sent_ns for sent_ns, stamp_ns in read_late if stamp_ns]
     assert len(waits) == 5
     assert min(waits) >= 0
     assert min(waits) < 5 * MS
