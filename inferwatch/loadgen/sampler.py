@@ -14,7 +14,7 @@ from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.transport.receipts import Receipts
 
 EVERY_S = 1.0
-MOST_LAGS = 1 << 21
+MOST_LAGS = 1 << 18
 """Of the whole run that are kept; then every second one goes, and so on."""
 
 

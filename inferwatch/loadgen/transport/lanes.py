@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 
 import httpx
 
@@ -15,6 +16,7 @@ from inferwatch.loadgen.transport import request
 from inferwatch.loadgen.transport.choice import local
 from inferwatch.loadgen.transport.receipts import Receipts
 from inferwatch.loadgen.transport.refusal import Refusal
+from inferwatch.loadgen.transport.seam import UnreachableError
 
 KEEPALIVE_S = 2.0
 """As the raw transport's."""
@@ -47,7 +49,13 @@ class HttpxTransport:
             await lane.aclose()
 
     async def open(self) -> None:
-        """Load what httpx loads at its first request, which would be the slowest."""
+        """Load what httpx loads at its first request, which would be the slowest.
+
+        Raises:
+            UnreachableError: HTTP/2 is asked for, but what it needs is not installed.
+        """
+        if self._plan.http2 and find_spec("h2") is None:
+            raise UnreachableError("HTTP/2 needs another package: pip install h2")
         with suppress(httpx.HTTPError), self.lane() as lane:
             await lane.get(f"{self._plan.url.rstrip('/')}/health", timeout=2.0)
 
