@@ -34,6 +34,26 @@ def arrival_times(
             return
 
 
+def counted_times(
+    arrivals: Arrivals,
+    rates: RateSeries,
+    count: int,
+    *,
+    seed: int,
+    burstiness: float = 1.0,
+) -> NDArray[np.int64]:
+    """Just ``count`` intended times, in just the time that they take on average.
+
+    The gaps of the same seed are stretched by their common error, a few percent, so
+    that what was asked for is what is sent: number and duration are both fixed.
+    """
+    rng = np.random.default_rng([seed, 0])
+    blocks = [_gaps(arrivals, rng, burstiness) for _ in range(-(-count // BLOCK))]
+    in_mean_gaps = np.cumsum(np.concatenate(blocks)[:count])
+    times_s = rates.moments(in_mean_gaps * (count / in_mean_gaps[-1]))
+    return np.rint(times_s * NS_PER_S).astype(np.int64)
+
+
 def burst_times(every_s: float) -> Iterator[int]:
     """Intended times of the bursts in ns from the start, without end."""
     count = 0

@@ -1,13 +1,13 @@
 """The schedule of a run: which request is due when, before any of it is sent."""
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count, takewhile
 from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
 from collectors.readings import Phase
-from inferwatch.loadgen.arrivals import arrival_times, burst_times
+from inferwatch.loadgen.arrivals import arrival_times, burst_times, counted_times
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.prompts import Prompt, Prompts
 from inferwatch.loadgen.rates import RateSeries, flat
@@ -75,10 +75,21 @@ def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> Iterator[Du
 def _steady(
     plan: LoadPlan, prompts: Prompts, rates: RateSeries, phase: Phase = Phase.STEADY
 ) -> Iterator[Due]:
-    seed = plan.seed + (1 << 32) * (phase is Phase.WARMUP)
-    blocks = arrival_times(plan.arrivals, rates, seed=seed, burstiness=plan.burstiness)
-    for number, offset_ns in enumerate(chain.from_iterable(blocks)):
+    for number, offset_ns in enumerate(_times(plan, rates, phase)):
         yield Due(int(offset_ns), phase, number, prompts.make(phase, number))
+
+
+def _times(plan: LoadPlan, rates: RateSeries, phase: Phase) -> Iterable[int]:
+    """The warm-up's are drawn apart, so that it changes nothing of the rest."""
+    seed = plan.seed + (1 << 32) * (phase is Phase.WARMUP)
+    pattern, burstiness = plan.arrivals, plan.burstiness
+    if plan.requests and phase is Phase.STEADY:
+        counted: list[int] = counted_times(
+            pattern, rates, plan.requests, seed=seed, burstiness=burstiness
+        ).tolist()
+        return counted
+    blocks = arrival_times(pattern, rates, seed=seed, burstiness=burstiness)
+    return chain.from_iterable(block.tolist() for block in blocks)
 
 
 def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[Due]:

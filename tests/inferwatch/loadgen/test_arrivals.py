@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inferwatch.loadgen.arrivals import arrival_times, burst_times
+from inferwatch.loadgen.arrivals import arrival_times, burst_times, counted_times
 from inferwatch.loadgen.plan import Arrivals
 from inferwatch.loadgen.rates import flat
 
@@ -75,3 +75,21 @@ def test_bursts_come_at_multiples_of_their_interval() -> None:
         5_000_000_000,
         7_500_000_000,
     ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_number_of_requests_takes_just_its_time(seed: int) -> None:
+    times = counted_times(Arrivals.POISSON, flat(50), 2_000, seed=seed)
+
+    gaps = np.diff(times, prepend=0)
+    assert times[-1] == 40 * SECOND_NS
+    assert gaps.std() / gaps.mean() == pytest.approx(1, abs=0.05)
+
+
+def test_a_number_of_requests_has_the_pattern_of_its_seed() -> None:
+    free, counted = (
+        arrivals(3_000),
+        counted_times(Arrivals.POISSON, flat(50), 3_000, seed=7),
+    )
+
+    assert np.ptp(counted[100:] / free[100:]) < 1e-6
