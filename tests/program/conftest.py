@@ -119,6 +119,10 @@ class Terminal:
         """Type keys."""
         self.child.send(keys)
 
+    def hang_up(self) -> None:
+        """Close the window without a word."""
+        self.child.ptyproc.fileobj.close()
+
     def ended(self, seconds: float) -> int:
         """Wait for the program's end; its exit status."""
         wait_for(lambda: (self.read(), not self.child.isalive())[1], "exit", seconds)

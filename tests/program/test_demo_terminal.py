@@ -90,7 +90,6 @@ def test_a_terminal_that_hangs_up_takes_the_engine_along(
     shown = terminal("demo")
     shown.shows("tok/s")
 
-    os.close(shown.child.child_fd)
-    shown.child.closed = True
+    shown.hang_up()
 
     gone(home)
