@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 
 
 class FeedState(StrEnum):
@@ -27,6 +28,165 @@ class RecordState:
     unrecorded: int = 0
     message: str | None = None
     """Why recording is impaired, fit to show; None when all is well."""
+
+
+class MarkKind(StrEnum):
+    """Why a moment of a session is worth going to."""
+
+    LOAD = "load"
+    """A load run began, changed its rate or ended."""
+    LOST = "lost"
+    """An engine was lost, or came back."""
+    SLO = "slo"
+    """A minute in which an objective of the load was missed."""
+    PREEMPTION = "preemption"
+    """Requests were preempted after a while without."""
+    STALL = "stall"
+    """Work waited and no step ended for a while."""
+    BOOKMARK = "bookmark"
+    OTHER = "other"
+    """Any other note that people should hear of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment worth going to: drawn on the time line, reached by ``n`` and ``N``."""
+
+    t_ns: int
+    kind: MarkKind
+    text: str
+
+
+class Playback(Protocol):
+    """Goes to any moment of a session, long after it or while it is recorded.
+
+    All moments are session time. A call that takes time gives the old picture until
+    the new one is there: ``Feed.snapshot`` never waits.
+    """
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """The first and the latest moment that can be shown."""
+        ...
+
+    @property
+    def position_ns(self) -> int:
+        """The moment that is shown."""
+        ...
+
+    @property
+    def goes_on(self) -> bool:
+        """The session is still being recorded: its end moves, and can be followed."""
+        ...
+
+    @property
+    def at_live(self) -> bool:
+        """It is followed: what is shown is now."""
+        ...
+
+    @property
+    def playing(self) -> bool:
+        """The position moves."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the session a second, 0.1 to 100."""
+        ...
+
+    @property
+    def seeking(self) -> bool:
+        """On the way to another moment; the picture is still that of the old one."""
+        ...
+
+    @property
+    def cannot_seek(self) -> str | None:
+        """Why only pausing works, fit to show; None when any moment can be had."""
+        ...
+
+    @property
+    def shape(self) -> Timeline | None:
+        """The whole session at a glance, at most 240 columns; None until known."""
+        ...
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """In order of time."""
+        ...
+
+    def play(self) -> None:
+        """Let the position move on from where it is."""
+        ...
+
+    def pause(self) -> None:
+        """Hold the view; what is recorded goes on being recorded."""
+        ...
+
+    def set_speed(self, speed: float) -> None:
+        """Kept within 0.1 and 100."""
+        ...
+
+    async def seek(self, t_ns: int) -> None:
+        """Show that moment, kept within the span; a later call overtakes this one."""
+        ...
+
+    async def step(self, count: int) -> None:
+        """Go on by engine steps, back when negative; pauses."""
+        ...
+
+    async def go_live(self) -> None:
+        """Follow a session that goes on; of one that has ended: its end."""
+        ...
+
+    async def bookmark(self, text: str) -> None:
+        """Mark the position, in the file: it is there when the session is opened again.
+
+        Raises:
+            StorageError: the file does not let us.
+        """
+        ...
+
+
+class LoadDesk(Protocol):
+    """Where load on the watched server is started, changed and stopped."""
+
+    @property
+    def running(self) -> bool:
+        """A load run of ours goes on."""
+        ...
+
+    @property
+    def plan(self) -> LoadPlan:
+        """Of the run that goes on, else of the last one, else one to begin with."""
+        ...
+
+    @property
+    def must_name_host(self) -> str | None:
+        """The host's name, to be typed before load: others use this server."""
+        ...
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why no load can be started now, fit to show; None when it can."""
+        ...
+
+    async def start(self, plan: LoadPlan) -> None:
+        """Follow a plan; its url, uds and model are those of the watched server.
+
+        Raises:
+            SourceError: the generator did not start.
+        """
+        ...
+
+    async def change(
+        self, *, rate_per_s: float | None = None, concurrency: int | None = None
+    ) -> None:
+        """Of the run that goes on; the record marks when."""
+        ...
+
+    async def stop(self) -> None:
+        """Send nothing more and abort what is in flight."""
+        ...
 
 
 class Feed(Protocol):
@@ -52,8 +212,18 @@ class Feed(Protocol):
         """None with ``--no-record``."""
         ...
 
+    @property
+    def playback(self) -> Playback | None:
+        """What goes to other moments; None while there is nothing but now."""
+        ...
+
+    @property
+    def load_desk(self) -> LoadDesk | None:
+        """None where no load can be started: in a replay."""
+        ...
+
     def now_ns(self) -> int:
-        """Session time now."""
+        """Session time of what is shown: now, unless paused or replaying."""
         ...
 
     def wall_text(self, t_ns: int) -> str:

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 from collectors.clock import SessionClock
 from inferwatch.app import InferwatchApp
-from inferwatch.demo import demo_load, demo_source
 from inferwatch.metrics.model import Model
 from inferwatch.pipeline import Pipeline
 from inferwatch.storage.recorder import Recorder
-from inferwatch.watch import Watch
+from inferwatch.watching.demo import demo_load, demo_source
+from inferwatch.watching.watch import Watch
 
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]

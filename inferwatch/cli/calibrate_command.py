@@ -13,7 +13,6 @@ from inferwatch.cli.load_progress import shown_progress
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
 from inferwatch.formatting import format_duration
-from inferwatch.load_session import LoadRun, LoadSession, new_run_id
 from inferwatch.loadgen.calibration import (
     Calibration,
     Compared,
@@ -25,6 +24,7 @@ from inferwatch.loadgen.plan_file import make_plan, shape
 from inferwatch.loadgen.target import Target
 from inferwatch.loadgen.truth_process import truth_log, truth_server
 from inferwatch.loadgen.truth_script import DEFAULT_MODEL
+from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id
 from inferwatch.metrics.load_result import load_result
 from inferwatch.metrics.model import Model
 from inferwatch.pipeline import Pipeline

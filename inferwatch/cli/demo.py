@@ -24,7 +24,7 @@ def demo(options: WatchOptions, seed: int) -> int:
     it runs headless for 30 s and prints its summary.
     """
     from inferwatch.cli.session import run_watch
-    from inferwatch.demo import demo_load, demo_source
+    from inferwatch.watching.demo import demo_load, demo_source
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)

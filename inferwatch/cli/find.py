@@ -19,7 +19,7 @@ def find_engines() -> None:
     """
     from embedded_engine.launch import served_engines
     from inferwatch.cli.session import run_watch
-    from inferwatch.sources import FoundEngine
+    from inferwatch.watching.sources import FoundEngine
 
     engines = served_engines()
     if not engines:

@@ -13,7 +13,7 @@ from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.metrics.summary import summarise, summary_text
-from inferwatch.watch import Watch
+from inferwatch.watching.watch import Watch
 
 BAR_CELLS = 24
 

@@ -22,12 +22,12 @@ from inferwatch.cli.load_search import Points, print_points, run_points
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.load_session import LoadRun, LoadSession, new_run_id, public
 from inferwatch.loadgen.calibration import stored
 from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_file import shape
 from inferwatch.loadgen.target import Target, traffic
+from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id, public
 from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.metrics.load_summary import Summary, summarise_load
 from inferwatch.metrics.load_text import load_text

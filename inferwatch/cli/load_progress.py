@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import click
 
-from inferwatch.load_session import LoadSession
 from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loading.load_session import LoadSession
 from inferwatch.metrics.snapshot import ClientView, Window
 
 BAR_CELLS = 24

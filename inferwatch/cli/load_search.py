@@ -12,10 +12,10 @@ from inferwatch.cli.load_options import LoadOptions, sweep_points
 from inferwatch.cli.load_progress import shown_progress
 from inferwatch.errors import SourceError
 from inferwatch.formatting import format_duration, format_rate
-from inferwatch.load_points import PointRun, at_rate, recorded_runs, searched
-from inferwatch.load_session import LoadSession, new_run_id, public
 from inferwatch.loadgen.find_rate import Search
 from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loading.load_points import PointRun, at_rate, recorded_runs, searched
+from inferwatch.loading.load_session import LoadSession, new_run_id, public
 from inferwatch.metrics.load_result import load_result
 from inferwatch.metrics.slo import Slo
 from inferwatch.storage.location import default_database

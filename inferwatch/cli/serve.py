@@ -42,7 +42,7 @@ def serve(
     inferwatch serve Qwen/Qwen2.5-7B-Instruct -- --max-num-seqs 64
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.session import run_watch
-    from inferwatch.serving import serve_source
+    from inferwatch.watching.serving import serve_source
 
     hostage = with_ui or options.headless
     source = serve_source(model, flags, host=host, port=port, uds=uds, hostage=hostage)

@@ -14,8 +14,8 @@ from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
 from inferwatch.pipeline import Pipeline
-from inferwatch.sources import EngineSource
-from inferwatch.watch import MakeLoad, Watch
+from inferwatch.watching.sources import EngineSource
+from inferwatch.watching.watch import MakeLoad, Watch
 
 
 def run_watch(

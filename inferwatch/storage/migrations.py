@@ -11,7 +11,7 @@ from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.transaction import transaction
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x69776174
 """Marks our files ("iwat"), so that we never write into another program's."""
 
@@ -28,6 +28,12 @@ def version_1(database: Database) -> None:
 def version_2(database: Database) -> None:
     """What the load generator knows of itself."""
     _execute(database, "schema_2.sql")
+
+
+@migrations()
+def version_3(database: Database) -> None:
+    """Tags, the bin, bookmarks, what replay keeps to seek fast."""
+    _execute(database, "schema_3.sql")
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:

@@ -7,13 +7,13 @@ import pytest
 
 from collectors.clock import SessionClock
 from collectors.readings import Tick
-from inferwatch.demo import demo_load, demo_source
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Pipeline
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.replay import Replay
-from inferwatch.watch import Watch
+from inferwatch.watching.demo import demo_load, demo_source
+from inferwatch.watching.watch import Watch
 
 pytestmark = pytest.mark.engine
 

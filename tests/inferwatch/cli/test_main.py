@@ -98,7 +98,11 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["inferwatch.watch", "inferwatch.storage.replay", "inferwatch.load_session"],
+    [
+        "inferwatch.watching.watch",
+        "inferwatch.storage.replay",
+        "inferwatch.loading.load_session",
+    ],
 )
 def test_watching_and_replaying_load_no_engine_and_no_screen(module: str) -> None:
     # httpx brings rich along for its own command line; that costs us nothing.

@@ -21,7 +21,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.app import InferwatchApp
-from inferwatch.feed import FeedState, RecordState
+from inferwatch.feed import FeedState, LoadDesk, Playback, RecordState
 from inferwatch.metrics.snapshot import (
     Cost,
     Flow,
@@ -366,6 +366,8 @@ class ScriptedFeed:
 
     state: FeedState = FeedState.LIVE
     served: bool = False
+    playback: Playback | None = None
+    load_desk: LoadDesk | None = None
     can_restart: bool = False
     record: RecordState | None = field(
         default_factory=lambda: RecordState(

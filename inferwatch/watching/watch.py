@@ -14,11 +14,11 @@ from collectors.readings import AnyReading, Note, NoteKind
 from embedded_engine.errors import EngineError
 from embedded_engine.launch import Engine
 from embedded_engine.logs import tail
-from inferwatch.feed import FeedState, RecordState
-from inferwatch.load import Load
+from inferwatch.feed import FeedState, LoadDesk, Playback, RecordState
+from inferwatch.loading.load import Load
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Pipeline
-from inferwatch.sources import EngineSource
+from inferwatch.watching.sources import EngineSource
 
 MakeLoad = Callable[[SessionClock, Engine, Snapshot], Load]
 """Plans the load for an engine that has just come up, by what is known of it."""
@@ -69,6 +69,16 @@ class Watch:
     def record(self) -> RecordState | None:
         """What the recorder does."""
         return self._pipeline.record
+
+    @property
+    def playback(self) -> Playback | None:
+        """Nothing but now, so far."""
+        return None
+
+    @property
+    def load_desk(self) -> LoadDesk | None:
+        """None, so far."""
+        return None
 
     def now_ns(self) -> int:
         """Session time now."""

@@ -22,9 +22,9 @@ from collectors.readings import AnyReading, Endpoint, Note, NoteKind
 from collectors.runtime_dir import ProbeSocket
 from embedded_engine.logs import new_log_path, tail
 from inferwatch.errors import SourceError
-from inferwatch.load import Load
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target import Target
+from inferwatch.loading.load import Load
 from inferwatch.metrics.cross_check import (
     CrossCheck,
     ServerBook,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from embedded_engine.config import EngineConfig, new_engine_id
 from embedded_engine.logs import new_log_path
-from inferwatch.sources import StartedEngine
+from inferwatch.watching.sources import StartedEngine
 
 
 def serve_source(

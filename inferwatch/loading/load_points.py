@@ -9,9 +9,9 @@ import msgspec
 
 from collectors.readings import AnyReading, LoadKind, Note
 from inferwatch.errors import UsageError
-from inferwatch.load_session import PLAN_NOTE, LoadRun, new_book
 from inferwatch.loadgen.find_rate import Point, Search
 from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loading.load_session import PLAN_NOTE, LoadRun, new_book
 from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.metrics.slo import Slo
 from inferwatch.storage.replay import Replay

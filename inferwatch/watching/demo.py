@@ -7,11 +7,11 @@ from collectors.load_stream import LoadStream
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.logs import new_log_path
-from inferwatch.load import Load
 from inferwatch.loadgen.plan import demo_plan
+from inferwatch.loading.load import Load
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.sources import StartedEngine
-from inferwatch.watch import MakeLoad
+from inferwatch.watching.sources import StartedEngine
+from inferwatch.watching.watch import MakeLoad
 
 MODEL_KV_TOKENS = 8192
 """What the demo's engine holds, should its probe not have told."""

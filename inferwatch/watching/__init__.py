@@ -1,0 +1,1 @@
+"""One live session: an engine's lives, its load, the record of both."""
