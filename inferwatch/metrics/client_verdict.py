@@ -85,20 +85,22 @@ def _sending(evidence: Evidence) -> str:
 
 
 def _receiving(evidence: Evidence) -> str:
-    """Lag where the kernel's stamps show it; else merged reads are all there is.
+    """Only a read that brought several tokens' chunks can give one a wrong stamp.
 
-    A server may well send two chunks at once: a read that came at once is not late.
+    The kernel stamps a lone chunk when it comes, however late it is read. A server may
+    well send two at once: where the kernel says that reads were not late, it did.
     """
     sample, itl_s = evidence.sample, evidence.itl_p50_s
-    if sample is None:
+    merged = (sample and merged_share(sample)) or 0.0
+    if sample is None or merged <= MERGED_SHARE:
         return ""
+    said = f"{merged:.1%} of reads were merged"
     lag_s = recv_lag_p99_s(sample)
     if lag_s is None:
-        merged = merged_share(sample) or 0.0
-        return f"{merged:.1%} of reads were merged" if merged > MERGED_SHARE else ""
+        return said
     if itl_s is None or lag_s <= LAG_SHARE * itl_s:
         return ""
-    return f"receive lag p99 is {_ms(lag_s)}, over 10% of the ITL's p50 {_ms(itl_s)}"
+    return f"{said}; receive lag p99 {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
 
 
 def _working(sample: ClientSample) -> str:

@@ -1,7 +1,6 @@
 """``inferwatch load`` as people type it, against the server that knows the truth."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,65 +17,10 @@ import pytest
 from inferwatch.storage.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
+Done = subprocess.CompletedProcess[str]
 SHORT = ("--rate", "40", "--duration", "1", "--output-tokens", "5", "--seed", "7")
 GOOD = "ttft=0.05,itl=0.02"
 KEY = "sk-nobody-may-keep-this"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A truth server; its URL."""
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        host, port = json.loads(process.stdout.readline())
-        yield f"http://{host}:{port}"
-        process.kill()
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    own = {
-        "INFERWATCH_DB": str(tmp_path / "sessions.db"),
-        "INFERWATCH_RUNTIME_DIR": str(tmp_path / "run"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "XDG_DATA_HOME": str(tmp_path / "data"),
-    }
-    kept = {k: v for k, v in os.environ.items() if not k.endswith("API_KEY")}
-    return {**kept, **own}
-
-
-Done = subprocess.CompletedProcess[str]
-
-
-@pytest.fixture
-def load(server: str, environment: dict[str, str]) -> Callable[..., Done]:
-    """``load(*flags, url=..., **environment)``: the command, run to its end."""
-
-    def run(*flags: str, url: str = server, **more: str) -> Done:
-        return subprocess.run(
-            [*COMMAND, url, *flags],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**environment, **more},
-            check=False,
-        )
-
-    return run
-
-
-@pytest.fixture
-def found(load: Callable[..., Done]) -> Callable[..., dict[str, Any]]:
-    """The summary of a run that went well."""
-
-    def run(*flags: str, **others: str) -> dict[str, Any]:
-        done = load(*flags, "--json", **others)
-        assert done.returncode == 0, done.stderr
-        summary: dict[str, Any] = json.loads(done.stdout)
-        return summary
-
-    return run
 
 
 def answers(server: str, run_id: str) -> list[dict[str, Any]]:
@@ -223,43 +167,6 @@ def test_objectives_decide_the_exit_status(
 
     assert done.returncode == status
     assert json.loads(done.stdout)["slo"]["share"] == 1 - status
-
-
-def test_a_client_without_a_core_says_it_is_the_bottleneck(
-    load: Callable[..., Done],
-) -> None:
-    flags = ("--rate", "200", "--duration", "2", "--output-tokens", "20")
-    with busy_core() as core:
-        done = pinned(core, load, *flags, "--strict-client", "--json")
-
-    client = json.loads(done.stdout)["client"]
-    assert client["verdict"] == "CLIENT-BOUND"
-    assert client["reasons"]
-    assert done.returncode == 1
-
-
-@contextmanager
-def busy_core() -> Iterator[int]:
-    """A core that four others already fight for."""
-    core = min(os.sched_getaffinity(0))
-    spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
-    hogs = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(4)]
-    try:
-        yield core
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
-
-
-def pinned(core: int, load: Callable[..., Done], *flags: str) -> Done:
-    """Run there; children inherit the affinity."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        return load(*flags)
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @pytest.mark.parametrize(
@@ -444,15 +351,3 @@ def test_a_unix_socket_is_loaded_like_any_server(
 
     assert summary["target"]["uds"] == path
     assert summary["requests"]["succeeded"] == summary["requests"]["sent"] > 20
-
-
-def test_a_good_client_does_not_accuse_itself(
-    found: Callable[..., dict[str, Any]],
-) -> None:
-    """Where the machine has room: answers of seconds, not of milliseconds."""
-    flags = ("--rate", "20", "--duration", "2", "--output-tokens", "4")
-
-    summary = found(*flags, "--model", "ttft=1.0,itl=0.3")
-
-    assert summary["client"]["verdict"] == "OK", summary["client"]
-    assert summary["client"]["cpu"] < 0.5

@@ -178,7 +178,10 @@ def test_a_client_of_which_nothing_is_known_is_not_judged(run: Run) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"recv_lag_p99_ns": 3 * MS}, "receive lag p99 is 3 ms"),
+        (
+            {"merged_reads": 13, "recv_lag_p99_ns": 3 * MS},
+            "1.1% of reads were merged; receive lag p99 3 ms",
+        ),
         ({"cpu_s": 7.5}, "the generator used 75% of a core"),
         (
             {"merged_reads": 13, "recv_lag_p50_ns": None, "recv_lag_p99_ns": None},
@@ -208,6 +211,12 @@ def test_one_hiccup_of_the_machine_accuses_nobody(run: Run) -> None:
     readings = [*hundred(), request(100, sent_ns=10_020 * MS), sample()]
 
     assert run(readings).verdict.state is ClientState.OK
+
+
+def test_a_late_read_of_one_chunk_has_the_kernels_stamp(run: Run) -> None:
+    late = sample(merged_reads=0, recv_lag_p99_ns=3 * MS)
+
+    assert run([*hundred(), late]).verdict.state is ClientState.OK
 
 
 def test_reads_merged_at_once_were_sent_so(run: Run) -> None:

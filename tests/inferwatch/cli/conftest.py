@@ -1,0 +1,69 @@
+"""``inferwatch load`` as people type it, and a server that knows the truth."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A truth server; its URL."""
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        host, port = json.loads(process.stdout.readline())
+        yield f"http://{host}:{port}"
+        process.kill()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = {
+        "INFERWATCH_DB": str(tmp_path / "sessions.db"),
+        "INFERWATCH_RUNTIME_DIR": str(tmp_path / "run"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.endswith("API_KEY")}
+    return {**kept, **own}
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def load(server: str, environment: dict[str, str]) -> Callable[..., Done]:
+    """``load(*flags, url=..., **environment)``: the command, run to its end."""
+
+    def run(*flags: str, url: str = server, **more: str) -> Done:
+        return subprocess.run(
+            [*COMMAND, url, *flags],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**environment, **more},
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def found(load: Callable[..., Done]) -> Callable[..., dict[str, Any]]:
+    """The summary of a run that went well."""
+
+    def run(*flags: str, **others: str) -> dict[str, Any]:
+        done = load(*flags, "--json", **others)
+        assert done.returncode == 0, done.stderr
+        summary: dict[str, Any] = json.loads(done.stdout)
+        return summary
+
+    return run
