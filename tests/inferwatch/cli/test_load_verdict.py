@@ -12,7 +12,7 @@ Done = subprocess.CompletedProcess[str]
 Load = Callable[..., Done]
 MODEST = ("--rate", "60", "--duration", "2", "--output-tokens", "10")
 GOOD_RUNS = 20
-SLOW = "ttft=0.6,itl=0.06"
+SLOW = "ttft=0.3,itl=0.03"
 
 
 def test_a_client_without_a_core_says_it_is_the_bottleneck(load: Load) -> None:
@@ -30,13 +30,14 @@ def test_a_client_without_a_core_says_it_is_the_bottleneck(load: Load) -> None:
 def test_a_good_client_never_accuses_itself(
     found: Callable[..., dict[str, Any]],
 ) -> None:
-    """The load of the test above, but with cores to run on; 20 runs in one session."""
-    rates = ",".join(["60"] * GOOD_RUNS)
-    flags = ("--duration", "0.5", "--output-tokens", "6", "--model", SLOW)
+    """Twenty runs, ten in a session; this machine has the cores for them."""
+    rates = ",".join(["60"] * (GOOD_RUNS // 2))
+    flags = ("--duration", "0.4", "--output-tokens", "6", "--model", SLOW)
 
-    points = found("--sweep", f"rate={rates}", *flags)["points"]
+    sessions = [found("--sweep", f"rate={rates}", *flags) for _ in range(2)]
 
-    assert [point["client"] for point in points] == ["OK"] * GOOD_RUNS
+    verdicts = [point["client"] for each in sessions for point in each["points"]]
+    assert verdicts == ["OK"] * GOOD_RUNS
 
 
 @contextmanager
