@@ -12,7 +12,6 @@ from textual.screen import Screen
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.messages import LookAgain, SnapshotReady
-from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.screens.ask import AskScreen
 from inferwatch.screens.herald import Herald
 from inferwatch.screens.keys import APP_BINDINGS
@@ -84,14 +83,15 @@ class InferwatchApp(App[None]):
         """Hand the screen in sight a fresh snapshot."""
         screen = self._session_screen
         if screen is not None and screen.is_mounted:
-            snapshot = self._snapshot(requests=screen.NEEDS_REQUESTS)
+            snapshot = self.feed.snapshot(
+                self.view.window,
+                requests=screen.NEEDS_REQUESTS,
+                client=screen.NEEDS_CLIENT,
+            )
             screen.post_message(SnapshotReady(snapshot, charts))
             for note in self._herald.news(snapshot.notes):
                 self.notify(note.text, severity="warning", timeout=10)
             self._show_what_can_be_done()
-
-    def _snapshot(self, *, requests: bool) -> Snapshot:
-        return self.feed.snapshot(self.view.window, requests=requests)
 
     def _show_what_can_be_done(self) -> None:
         """The footer is made anew only when an answer of check_action changed."""

@@ -230,8 +230,10 @@ class Feed(Protocol):
         """A moment of session time as local clock time, HH:MM:SS."""
         ...
 
-    def snapshot(self, window: Window, *, requests: bool = True) -> Snapshot:
-        """Everything as of now; cheap enough for 2 Hz."""
+    def snapshot(
+        self, window: Window, *, requests: bool = True, client: bool = False
+    ) -> Snapshot:
+        """Everything as of now, the client's view if asked; cheap enough for 2 Hz."""
         ...
 
     def log_tail(self, lines: int) -> list[str]:

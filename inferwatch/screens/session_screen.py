@@ -37,6 +37,8 @@ class SessionScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = DRAWER_BINDINGS
     NEEDS_REQUESTS: ClassVar[bool] = False
     """Rows of requests are costly: only who shows them asks for them."""
+    NEEDS_CLIENT: ClassVar[bool] = False
+    """The load generator's own view; likewise."""
 
     def __init__(self, feed: Feed, view: View) -> None:
         super().__init__()

@@ -386,9 +386,12 @@ class ScriptedFeed:
         s = 3 * 3600 + 9 * 60 + 26 + t_ns // S
         return f"{s // 3600:02}:{s // 60 % 60:02}:{s % 60:02}"
 
-    def snapshot(self, window: Window, *, requests: bool = True) -> Snapshot:
+    def snapshot(
+        self, window: Window, *, requests: bool = True, client: bool = False
+    ) -> Snapshot:
         self.asked.append(
             f"snapshot {window.name} {'with' if requests else 'without'} requests"
+            + (" and client" if client else "")
         )
         made = snapshot(window, self.at_ns)
         return self.change(made if requests else replace(made, requests=()))
