@@ -229,6 +229,7 @@ class RequestRecord(Reading, frozen=True, kw_only=True):
         "intended_ns",
         "sent_ns",
         "first_token_ns",
+        "first_content_ns",
         "last_token_ns",
         "end_ns",
     )
@@ -249,6 +250,17 @@ class RequestRecord(Reading, frozen=True, kw_only=True):
     detail: str | None = None
     class_name: str | None = None
     """Its class in a mix of classes."""
+    turn: int | None = None
+    """Of its conversation, from 1; None where a conversation is one question."""
+    first_content_ns: int | None = None
+    """When an answer that began with reasoning came to what it answers."""
+    first_chunk_tokens: int | None = None
+    """Where the server counts tokens in each chunk."""
+    server_queue_ns: int | None = None
+    """As the answer itself says, where vLLM gives per-request metrics: queued in the
+    engine to scheduled; to the first token; to the last."""
+    server_prefill_ns: int | None = None
+    server_decode_ns: int | None = None
 
 
 class TokenTimes(Reading, frozen=True, kw_only=True):

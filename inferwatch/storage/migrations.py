@@ -11,7 +11,7 @@ from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.transaction import transaction
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x69776174
 """Marks our files ("iwat"), so that we never write into another program's."""
 
@@ -34,6 +34,12 @@ def version_2(database: Database) -> None:
 def version_3(database: Database) -> None:
     """Tags, the bin, bookmarks, what replay keeps to seek fast."""
     _execute(database, "schema_3.sql")
+
+
+@migrations()
+def version_4(database: Database) -> None:
+    """What answers say of themselves: turns, first content, the server's own times."""
+    _execute(database, "schema_4.sql")
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
