@@ -1,0 +1,1 @@
+"""Traces for ui.perfetto.dev: requests, steps and counters on one time axis."""

@@ -1,0 +1,123 @@
+"""Chrome's trace-event JSON, written as it comes; Perfetto and others open it.
+
+Timestamps are microseconds of the host's monotonic clock, to the nanosecond, so that
+traces of other tools on that host fit beside ours.
+"""
+
+from collections.abc import Mapping
+from typing import IO, Any
+
+import msgspec
+
+from inferwatch.export.tables import EVERYWHEN, Span
+
+Args = Mapping[str, object]
+
+
+class Track:
+    """Where events stand: a process and, but for counters, a thread in it."""
+
+    __slots__ = ("pid", "tid")
+
+    def __init__(self, pid: int, tid: int) -> None:
+        self.pid = pid
+        self.tid = tid
+
+
+class Trace:
+    """A trace being written: tracks are named as they are made."""
+
+    def __init__(
+        self, out: IO[bytes], start_monotonic_ns: int, span: Span = EVERYWHEN
+    ) -> None:
+        self._out = out
+        self._start_ns = start_monotonic_ns
+        self._span = span
+        self._encode = msgspec.json.Encoder().encode
+        self._pids: dict[str, int] = {}
+        self._ids = 0
+        self._empty = True
+
+    def open(self, about: Args) -> None:
+        """What the trace is of, then its events."""
+        head = self._encode({"displayTimeUnit": "ms", "otherData": about})
+        self._out.write(head[:-1] + b',"traceEvents":[')
+
+    def close(self) -> None:
+        """No more events."""
+        self._out.write(b"\n]}\n")
+
+    def process(self, name: str) -> int:
+        """A group of tracks."""
+        pid = self._pids.get(name)
+        if pid is None:
+            pid = self._pids[name] = self._next_id()
+            self._named("process_name", Track(pid, pid), name)
+            self._event("M", "process_sort_index", Track(pid, pid), {"sort_index": pid})
+        return pid
+
+    def track(self, group: str, name: str) -> Track:
+        """A new track in a group."""
+        pid = self.process(group)
+        track = Track(pid, self._next_id())
+        self._named("thread_name", track, name)
+        self._event("M", "thread_sort_index", track, {"sort_index": track.tid})
+        return track
+
+    def shows(self, start_ns: int, end_ns: int) -> bool:
+        """Something of it lies in the span that is wanted."""
+        first, last = self._span
+        return (first is None or end_ns >= first) and (last is None or start_ns <= last)
+
+    def slice(
+        self, track: Track, name: str, span_ns: tuple[int, int], args: Args
+    ) -> None:
+        """From one moment to another."""
+        start_ns, end_ns = span_ns
+        if self.shows(start_ns, end_ns):
+            duration = self._micros(max(end_ns - start_ns, 0))
+            timing = {"ts": self._at(start_ns), "dur": duration}
+            self._event("X", name, track, args, timing)
+
+    def instant(self, track: Track, name: str, t_ns: int, args: Args) -> None:
+        """A moment on a track."""
+        if self.shows(t_ns, t_ns):
+            timing = {"ts": self._at(t_ns), "s": "t"}
+            self._event("i", name, track, args, timing)
+
+    def counter(self, pid: int, name: str, t_ns: int, values: Args) -> None:
+        """Series that stand at these values from here on."""
+        if self.shows(t_ns, t_ns):
+            self._event("C", name, Track(pid, pid), values, {"ts": self._at(t_ns)})
+
+    def _next_id(self) -> int:
+        """Unlike any other, because some viewers know threads by their ids alone."""
+        self._ids += 1
+        return self._ids
+
+    def _named(self, kind: str, track: Track, name: str) -> None:
+        self._event("M", kind, track, {"name": name})
+
+    def _event(
+        self,
+        phase: str,
+        name: str,
+        track: Track,
+        args: Args,
+        timing: Mapping[str, Any] | None = None,
+    ) -> None:
+        event = {"ph": phase, "name": name, "pid": track.pid, "tid": track.tid}
+        event |= timing or {}
+        event["args"] = {k: v for k, v in args.items() if v is not None}
+        self._out.write(b"\n" if self._empty else b",\n")
+        self._out.write(self._encode(event))
+        self._empty = False
+
+    def _at(self, t_ns: int) -> msgspec.Raw:
+        return self._micros(self._start_ns + t_ns)
+
+    @staticmethod
+    def _micros(duration_ns: int) -> msgspec.Raw:
+        """All nanoseconds as digits; a double would round what a clock says by days."""
+        micros, rest = divmod(duration_ns, 1_000)
+        return msgspec.Raw(b"%d.%03d" % (micros, rest))

@@ -1,0 +1,88 @@
+"""A recorded session as exporters read it: as of one moment, in bounded memory."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from collectors.readings import AnyReading
+from inferwatch.errors import StorageError
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.faults import explain
+from inferwatch.storage.ledger import recorded
+from inferwatch.storage.sessions import SessionRow, find
+
+EVERY = 5_000
+"""Rows between two words on how far it is."""
+SOURCES = "SELECT source, name FROM sources WHERE session = ?"
+
+
+class Progress(Protocol):
+    """Is told how far it is."""
+
+    def at(self, what: str, done: int, expected: int | None) -> None:
+        """So many of those are done; None: nobody knows how many there are."""
+        ...
+
+
+class Silent:
+    """Nobody wants to know."""
+
+    def at(self, what: str, done: int, expected: int | None) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One session in an open file; a recorder that writes on is not seen."""
+
+    session: SessionRow
+    connection: sqlite3.Connection
+    progress: Progress
+    start_monotonic_ns: int
+    """Session time + this = the host's monotonic clock."""
+    imported_from: str | None
+
+    @property
+    def sources(self) -> dict[int, str]:
+        """Engines, GPUs and load runs by their numbers."""
+        return dict(self.connection.execute(SOURCES, (self.session.session,)))
+
+    def readings(self) -> Iterator[AnyReading]:
+        """What was recorded, in order of receipt."""
+        numbered = recorded(self.connection, self.session.session)
+        for done, (_, reading) in enumerate(numbered):
+            if done % EVERY == 0:
+                self.progress.at("readings", done, self.session.readings)
+            yield reading
+
+
+@contextmanager
+def opened(
+    database: Path, wanted: str, progress: Progress | None = None
+) -> Iterator[Recording]:
+    """A session, by anything that names one.
+
+    Raises:
+        StorageError: there is none, or its file cannot be read.
+    """
+    session = find(database, wanted)
+    with closing(open_for_reading(database)) as connection:
+        try:
+            connection.execute("BEGIN")  # all tables as of the same moment
+            start_ns, imported_from = connection.execute(
+                "SELECT start_monotonic_ns, imported_from FROM sessions "
+                "WHERE session = ?",
+                (session.session,),
+            ).fetchone()
+            yield Recording(
+                session=session,
+                connection=connection,
+                progress=progress or Silent(),
+                start_monotonic_ns=start_ns,
+                imported_from=imported_from,
+            )
+        except sqlite3.Error as error:
+            raise StorageError(explain(error, database)) from error

@@ -1,0 +1,84 @@
+"""Where an export goes: a file that is whole or not there, a folder, or stdout."""
+
+import gzip
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from inferwatch.errors import UsageError
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What people named with ``-o``."""
+
+    path: Path
+    """``-`` is stdout."""
+    force: bool = False
+
+    @property
+    def is_stdout(self) -> bool:
+        """It goes to whoever reads us."""
+        return str(self.path) == STDOUT
+
+    @contextmanager
+    def file(self) -> Iterator[IO[bytes]]:
+        """Write here; a failure leaves what was there. ``.gz`` compresses.
+
+        Raises:
+            UsageError: there is something already, or it cannot be written.
+        """
+        if self.is_stdout:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        self.refuse_existing()
+        part = self.path.with_name(f".{self.path.name}.part")
+        try:
+            with open_for_bytes(part, zipped=self.path.suffix == ".gz") as out:
+                yield out
+            part.replace(self.path)
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error.strerror or error}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """An own folder for several files.
+
+        Raises:
+            UsageError: there is something already, or it cannot be written.
+        """
+        if not self.path.is_dir() or any(self.path.iterdir()):
+            self.refuse_existing()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            yield self.path
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error.strerror or error}") from error
+
+    def refuse_existing(self) -> None:
+        """Nothing is overwritten unasked.
+
+        Raises:
+            UsageError: there is something already.
+        """
+        if self.path.exists() and not self.force:
+            raise UsageError(f"{self.path} is there already: --force overwrites it")
+
+
+@contextmanager
+def open_for_bytes(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
+    """A new file, compressed if asked."""
+    with path.open("wb") as plain:
+        if not zipped:
+            yield plain
+            return
+        with gzip.GzipFile(filename="", fileobj=plain, mode="wb", mtime=0) as packed:
+            yield cast("IO[bytes]", packed)
