@@ -12,6 +12,7 @@ from collectors.discover import probe_at
 from embedded_engine.launch import served_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
+    class_slos,
     complete,
     headers_of,
     plan_fields,
@@ -128,17 +129,13 @@ async def _one(
         with shown_progress(session, plan):
             run = await session.follow(plan, stop)
         snapshot = session.snapshot()
-    result = load_result(run.book, slo, _class_slos(plan))
+    result = load_result(run.book, slo, class_slos(plan))
     found = _summary(session, run, result)
     found["stopped"] = "interrupted" if stop.is_set() else None
     found["server"] = _server(summarise(snapshot, None))
     _print(options, run, result, found)
     _save(options.save_requests, run)
     return _status(options, result, run)
-
-
-def _class_slos(plan: LoadPlan) -> dict[str, Slo]:
-    return {each.name: parse_slo(each.slo) for each in plan.classes if each.slo}
 
 
 def _summary(session: LoadSession, run: LoadRun, result: LoadResult) -> Summary:

@@ -36,6 +36,37 @@ _PLAN = [
         help="Of gamma arrivals: 1 is Poisson, 0.25 comes in clumps.",
     ),
     click.option(
+        "--rates",
+        metavar="BY-TIME",
+        help="Instead of --rate: '0:5 30:20' (seconds:rate, straight lines between), "
+        "ramp:FROM,TO,SECONDS, steps:SECONDS,RATE,RATE,... or "
+        "onoff:RATE,SECONDS,PAUSE.",
+    ),
+    click.option(
+        "--trace",
+        "trace_file",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Send when and as long as others did: Mooncake JSONL, Azure or BurstGPT "
+        "CSV.",
+    ),
+    click.option(
+        "--trace-format",
+        type=click.Choice(["mooncake", "azure", "burstgpt"]),
+        help="Of --trace.  [default: told by its first line]",
+    ),
+    click.option(
+        "--like",
+        metavar="SESSION",
+        help="Send when and as long as in a recorded session: id, name or 'last'.",
+    ),
+    click.option(
+        "--speed",
+        type=click.FloatRange(0.1, 10),
+        metavar="X",
+        help="Of --trace or --like: at 2 it takes half its time.  [default: 1]",
+    ),
+    click.option(
         "--max-in-flight",
         type=_COUNT,
         help="What is due beyond waits, leaves late, and counts.  [default: 512]",
@@ -58,7 +89,8 @@ _PLAN = [
         "duration_s",
         type=_POSITIVE,
         metavar="SECONDS",
-        help="Of sending.  [default: 30, unless --requests]",
+        help="Of sending.  [default: 30; with --requests, --trace or --like: to the "
+        "end]",
     ),
     click.option("--requests", type=_COUNT, metavar="N", help="Stop after N."),
     click.option(
@@ -77,6 +109,14 @@ _PLAN = [
         "--output-tokens",
         metavar="N|LOW-HIGH",
         help="Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+    ),
+    click.option(
+        "--class",
+        "classes",
+        multiple=True,
+        metavar="'KEY=VALUE ...'",
+        help="A kind of request in a mix, again for each: 'name=chat share=0.98 "
+        'prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
     ),
     click.option("--seed", type=int, help="Same seed, same load.  [default: 0]"),
     click.option(

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from inferwatch.errors import UsageError
+from inferwatch.loadgen.class_text import read_class
 from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan
+from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
+from inferwatch.loadgen.rate_text import read_rates
+from inferwatch.loading.recorded_trace import trace_like
+from inferwatch.metrics.slo import Slo, parse_slo
+from inferwatch.storage.location import default_database
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0
@@ -17,9 +22,20 @@ SEARCH_DRAIN_S = 10.0
 """A rate that is too high leaves a queue: what is not answered by then is aborted."""
 SWEEPS: dict[str, Callable[[str], float]] = {"rate": float, "concurrency": int}
 SWEEP_FIELDS = {"rate": "rate_per_s", "concurrency": "concurrency"}
+HOW = {
+    "rate_per_s": "--rate",
+    "rates": "--rates",
+    "concurrency": "--concurrency",
+    "trace_file": "--trace",
+    "like": "--like",
+}
+"""Fields that say when to send, each with its flag."""
+TIMED = {name: HOW[name] for name in ("rates", "trace_file", "like")}
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
   --concurrency 8     eight users, each asking again when answered
+  --rates ramp:1,20,60    from 1/s to 20/s in a minute
+  --trace FILE, --like SESSION    as others were asked
   --find-rate --slo 'ttft_s<0.5 tpot_s<0.05'    the highest rate that holds
   --plan FILE.toml    all of it in a file"""
 
@@ -66,15 +82,36 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
         UsageError: something is missing or wrong.
     """
     fields = read_plan(options.plan) if options.plan else {}
-    given = {k: v for k, v in options.fields.items() if v is not None}
-    for name in ("prompt_tokens", "output_tokens"):
-        if name in given:
-            given[name] = _lengths(name, given[name])
+    given = {k: v for k, v in options.fields.items() if v not in {None, ()}}
+    read = {name: _read(name, value) for name, value in given.items()}
     defaults = _search_defaults(options)
-    fields = {"warmup_s": 0.0, **defaults, **fields, **_loop(given)}
-    if not fields.keys() & {"duration_s", "requests", "trace"}:
+    flags = _arrivals(read)
+    if flags.keys() & HOW:
+        fields = _without_arrivals(fields)
+    fields = {"warmup_s": 0.0, **defaults, **fields, **flags}
+    if "concurrency" in fields and not fields.keys() & {"rate_per_s", "rates"}:
+        fields.setdefault("arrivals", "closed")
+    if not fields.keys() & {"duration_s", "requests", "trace_file", "like"}:
         fields["duration_s"] = DEFAULT_S
-    return fields
+    return _with_session(with_trace(fields), options)
+
+
+def _without_arrivals(fields: dict[str, Any]) -> dict[str, Any]:
+    """Of a file whose way to say when is not the flags' way."""
+    others = {name for name in HOW if name in fields}
+    if fields.get("arrivals") in {"closed", "trace"}:
+        others.add("arrivals")
+    return {k: v for k, v in fields.items() if k not in others}
+
+
+def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any]:
+    """The trace of a recorded session, should one be named."""
+    wanted = fields.pop("like", None)
+    if wanted is None:
+        return fields
+    path = options.database or default_database()
+    name, rows = trace_like(path, str(wanted))
+    return {**fields, "arrivals": "trace", "trace": rows, "trace_of": name}
 
 
 def complete(fields: Mapping[str, Any]) -> LoadPlan:
@@ -85,7 +122,18 @@ def complete(fields: Mapping[str, Any]) -> LoadPlan:
     """
     if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace"}:
         raise UsageError(HOW_MUCH)
-    return make_plan(fields)
+    plan = make_plan(fields)
+    class_slos(plan)
+    return plan
+
+
+def class_slos(plan: LoadPlan) -> dict[str, Slo]:
+    """What each class of a mix should hold, where it says so.
+
+    Raises:
+        UsageError: one makes no sense.
+    """
+    return {each.name: parse_slo(each.slo) for each in plan.classes if each.slo}
 
 
 def refuse_odd_searches(options: LoadOptions) -> None:
@@ -96,6 +144,9 @@ def refuse_odd_searches(options: LoadOptions) -> None:
     """
     if options.find_rate and not options.slo:
         raise UsageError("--find-rate needs --slo: what must hold at that rate")
+    timed = [flag for name, flag in TIMED.items() if options.fields.get(name)]
+    if options.searches and timed:
+        raise UsageError(f"a search chooses how much to send: leave out {timed[0]}")
     if options.find_rate and options.sweep:
         raise UsageError("--find-rate chooses the rates, --sweep names them: not both")
     if options.find_rate and options.fields.get("concurrency"):
@@ -153,21 +204,40 @@ def _search_defaults(options: LoadOptions) -> dict[str, Any]:
     return first if options.find_rate else {}
 
 
-def _loop(given: dict[str, Any]) -> dict[str, Any]:
-    """Open or closed, not both."""
-    if "concurrency" not in given:
-        return given
-    for name, flag in (("rate_per_s", "--rate"), ("arrivals", "--arrival")):
-        if name in given:
-            raise UsageError(
-                f"--concurrency asks when answered, {flag} by the clock: not both. "
-                "A rate with a cap is --rate with --max-in-flight"
-            )
-    return {**given, "arrivals": "closed"}
+def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
+    """One way to say when: by a rate, by the time, by users, as others did."""
+    ways = [name for name in HOW if name in given]
+    if len(ways) > 1:
+        first, second = (HOW[name] for name in ways[:2])
+        raise UsageError(
+            f"{first} and {second} both say when to send: not both. A rate with a "
+            "cap is --rate with --max-in-flight"
+        )
+    timed = "arrivals" in given and not {"rate_per_s", "rates"} & given.keys()
+    if ways and timed:
+        raise UsageError(f"--arrival spaces a rate, {HOW[ways[0]]} has none: not both")
+    return given
 
 
-def _lengths(name: str, text: str) -> dict[str, Any]:
+READERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(
+        ("prompt_tokens", "output_tokens", "turns", "turn_tokens"), lengths
+    ),
+    "rates": read_rates,
+}
+
+
+def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
+    """What a flag says in a line of its own."""
+    if name == "classes":
+        return [_refused("--class", read_class, each) for each in value]
+    if name not in READERS:
+        return value
+    return _refused(f"--{name.replace('_', '-')}", READERS[name], value)
+
+
+def _refused(flag: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: ANN401
     try:
-        return lengths(text)
+        return read(text)
     except ValueError as error:
-        raise UsageError(f"--{name.replace('_', '-')}: {error}") from error
+        raise UsageError(f"{flag}: {error}") from error

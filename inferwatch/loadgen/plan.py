@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from inferwatch.loadgen.lengths import Lengths, Range
+from inferwatch.loadgen.lengths import Lengths, Range, fixed
 from inferwatch.loadgen.rates import RateSeries
 
 
@@ -22,7 +22,7 @@ class Arrivals(StrEnum):
     It hides queueing: a slow server is asked less.
     """
     TRACE = "trace"
-    """The times and lengths of ``trace``."""
+    """The times and lengths of ``trace``, ``speed`` times as fast."""
 
 
 class Api(StrEnum):
@@ -118,7 +118,17 @@ class LoadPlan(
     output_tokens: Lengths = Range(32, 128)
     classes: tuple[RequestClass, ...] = ()
     """A mix of lengths, instead of the two above."""
+    slo: str | None = None
+    """What every request should hold, unless its class says other."""
     shared_prefixes: SharedPrefixes = SharedPrefixes()
+    dataset: str | None = None
+    """File of prompts, read by the generator: instead of made ones. Of the file only
+    the name is recorded, never a prompt."""
+    turns: Lengths = fixed(1)
+    """Of a conversation: each turn repeats all that was said before it, and is due
+    ``think_s`` after the answer. With a data set: at most so many."""
+    turn_tokens: Lengths | None = None
+    """What a turn after the first adds; None: as many as a prompt has."""
     token_ids: Range = Range(300, 999)
     """Ids prompts are drawn from: ordinary tokens of the model, no special ones."""
     arrivals: Arrivals = Arrivals.POISSON
@@ -136,6 +146,8 @@ class LoadPlan(
     """What each of them waits from an answer to the next question."""
     trace: tuple[TraceRow, ...] = ()
     """In order of time."""
+    trace_of: str | None = None
+    """Where the trace is from; a record of a plan keeps this, not the rows."""
     speed: float = 1.0
     """At 2, a trace takes half its time."""
     warmup_s: float = 3.0
@@ -150,7 +162,8 @@ class LoadPlan(
     duration_s: float | None = None
     """Of sending, after the warm-up; None goes on until stopped."""
     requests: int | None = None
-    """After so many, warm-up left out, nothing more is sent."""
+    """After so many, warm-up left out, nothing more is sent; conversations, where
+    those have several turns."""
     drain_s: float | None = None
     """How long to wait for what is in flight at the end, then it is aborted and
     counted; None: ``request_timeout_s``."""
@@ -177,6 +190,7 @@ class LoadPlan(
     def _faults(self) -> list[tuple[bool, str]]:
         return [
             *self._rate_faults(),
+            *self._prompt_faults(),
             (
                 self.shared_prefixes.tokens >= self._shortest_prompt,
                 "the shared prefix must be shorter than the shortest prompt",
@@ -195,10 +209,6 @@ class LoadPlan(
                 "the share of a class must be above 0",
             ),
             (
-                self.endpoint is Api.CHAT and self.prompt_form is PromptForm.IDS,
-                "chat takes text, not token ids",
-            ),
-            (
                 self.transport is TransportKind.RAW and self.url.startswith("https:"),
                 "raw is plain HTTP: leave transport at auto for https",
             ),
@@ -215,12 +225,47 @@ class LoadPlan(
                 "rate_per_s must be above 0",
             ),
             (
-                (self.arrivals is Arrivals.TRACE) != bool(self.trace),
+                (self.arrivals is Arrivals.TRACE) != bool(self.trace or self.trace_of),
                 "a trace needs arrivals = trace, and that needs a trace",
+            ),
+            (
+                self.rates is not None and self.rate_per_s is not None,
+                "rate_per_s is one rate, rates are by time: not both",
+            ),
+            (
+                self.arrivals is Arrivals.TRACE
+                and (self.rates or self.rate_per_s) is not None,
+                "a trace has its own times: speed changes their pace, no rate does",
+            ),
+            (
+                self.arrivals is not Arrivals.TRACE and self.speed != 1,
+                "speed is the pace of a trace",
             ),
             (self.burstiness <= 0, "burstiness must be above 0"),
             (not 0.1 <= self.speed <= 10, "speed must be from 0.1 to 10"),
             (self.think_s < 0, "think_s cannot be below 0"),
+        ]
+
+    def _prompt_faults(self) -> list[tuple[bool, str]]:
+        made = self.classes or self.shared_prefixes.groups
+        return [
+            (
+                self.endpoint is Api.CHAT and self.prompt_form is PromptForm.IDS,
+                "chat takes text, not token ids",
+            ),
+            (
+                self.dataset is not None and self.prompt_form is PromptForm.IDS,
+                "the prompts of a data set are text, not token ids",
+            ),
+            (
+                self.dataset is not None and bool(made),
+                "a data set has its own prompts: no classes, no shared_prefixes",
+            ),
+            (
+                self.arrivals is Arrivals.TRACE
+                and bool(self.dataset or self.classes or self.turns.mean > 1),
+                "a trace says what is asked: no dataset, classes or turns beside it",
+            ),
         ]
 
     @property
@@ -233,7 +278,7 @@ class LoadPlan(
     def text_prompts(self) -> bool:
         """Prompts are words, not ids."""
         if self.prompt_form is PromptForm.AUTO:
-            return self.endpoint is Api.CHAT
+            return self.endpoint is Api.CHAT or self.dataset is not None
         return self.prompt_form is PromptForm.TEXT
 
     @property
@@ -250,33 +295,3 @@ class LoadPlan(
         requests per second are expected to bring that fraction of the tokens.
         """
         return self.rate_fraction * output_tokens_per_s / self.output_tokens.mean
-
-
-def demo_plan(  # noqa: PLR0913 - the facts of one engine
-    *,
-    run_id: str,
-    model: str,
-    kv_tokens: int,
-    url: str = "http://localhost",
-    uds: str | None = None,
-    seed: int = 0,
-    duration_s: float | None = None,
-) -> LoadPlan:
-    """The demo's load: 0.6 of what the engine can do, and more than it can hold.
-
-    ``kv_tokens`` is the KV capacity (blocks x tokens per block); each burst asks for
-    one and a half times that, so the engine queues and preempts now and then.
-    """
-    return LoadPlan(
-        run_id=run_id,
-        model=model,
-        url=url,
-        uds=uds,
-        seed=seed,
-        prompt_tokens=Range(64, 320),
-        output_tokens=Range(32, 224),
-        shared_prefixes=SharedPrefixes(groups=4, tokens=32),
-        burst_every_s=20.0,
-        burst_tokens=kv_tokens * 3 // 2,
-        duration_s=duration_s,
-    )

@@ -8,13 +8,15 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from inferwatch.loadgen.plan import TraceRow
+from inferwatch.loadgen.plan import LoadPlan, TraceRow
 
 Fields = Mapping[str, Any]
+FORMATS = ("mooncake", "azure", "burstgpt")
 MOST_ROWS = 1_000_000
 """A plan holds its trace; this is more than a day of a busy service."""
 
@@ -23,19 +25,30 @@ class TraceError(ValueError):
     """The file is no trace we know; the message is fit to show."""
 
 
-def read_trace(path: Path, *, most: int = MOST_ROWS) -> tuple[TraceRow, ...]:
-    """The requests of a file, in order of time.
+class _Line(NamedTuple):
+    """A line of a file, and how to read it."""
+
+    number: int
+    read: Callable[[], TraceRow]
+
+
+def read_trace(
+    path: Path, form: str | None = None, *, most: int = MOST_ROWS
+) -> tuple[TraceRow, ...]:
+    """The requests of a file, in order of time; ``form`` is one of ``FORMATS``.
 
     Raises:
         TraceError: it cannot be read, or is of no format known.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            return from_start(islice(_rows(lines), most))
+            return from_start(islice(_rows(lines, form), most))
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise TraceError(f"{path} is no trace we know: {error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path} is no trace we know: it is not text") from error
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from error
 
 
 def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
@@ -55,6 +68,17 @@ def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
     )
 
 
+def needed(plan: LoadPlan) -> tuple[TraceRow, ...]:
+    """Of its trace, what it will ask before its time or its number is up."""
+    rows, end_s = plan.trace, float("inf")
+    warm = sum(row.offset_s < plan.warmup_s * plan.speed for row in rows)
+    if plan.duration_s is not None:
+        end_s = (plan.warmup_s + plan.duration_s) * plan.speed
+    if plan.requests is not None:
+        rows = rows[: warm + plan.requests]
+    return tuple(row for row in rows if row.offset_s < end_s)
+
+
 def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
     """A recorded session again: (arrival in ns, prompt tokens, output tokens) of each.
 
@@ -65,35 +89,63 @@ def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
     return from_start(_useful(rows))
 
 
-def _rows(lines: Iterable[str]) -> Iterator[TraceRow]:
-    lines = iter(lines)
+def _rows(lines: Iterator[str], form: str | None) -> Iterator[TraceRow]:
     first = next(lines, "")
+    if not first.strip():
+        raise TraceError("no trace we know: it begins with nothing")
+    form = form or _form_of(first)
+    whole = chain([first], lines)
+    numbered = _of_json(whole) if form == "mooncake" else _of_csv(whole, form)
+    yield from _useful(map(_read, numbered))
+
+
+def _read(line: _Line) -> TraceRow:
+    try:
+        return line.read()
+    except KeyError as error:
+        raise TraceError(f"line {line.number}: no {error.args[0]}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise TraceError(f"line {line.number}: {error}") from error
+
+
+def _form_of(first: str) -> str:
     if first.lstrip().startswith("{"):
-        yield from _useful(_mooncake(json.loads(line)) for line in _with(first, lines))
-        return
-    names = next(csv.reader([first]), [])
-    read = _reader({name.strip() for name in names})
-    table = csv.DictReader(lines, [name.strip() for name in names])
-    yield from _useful(read(fields) for fields in table)
+        return "mooncake"
+    names = {name.strip() for name in next(csv.reader([first]))}
+    for form, needed in COLUMNS.items():
+        if needed <= names:
+            return form
+    raise TraceError(f"no trace we know: columns {', '.join(sorted(names))}")
 
 
-def _with(first: str, lines: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from (line for line in lines if line.strip())
+def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _Line(number, lambda line=line: _mooncake(json.loads(line)))  # type: ignore[misc]
 
 
-def _reader(names: set[str]) -> Callable[[Fields], TraceRow]:
-    if {"TIMESTAMP", "ContextTokens", "GeneratedTokens"} <= names:
-        return _azure
-    if {"Timestamp", "Request tokens", "Response tokens"} <= names:
-        return _burstgpt
-    raise TraceError(f"columns {', '.join(sorted(names)) or 'missing'}")
+def _of_csv(lines: Iterator[str], form: str) -> Iterator[_Line]:
+    read = _azure if form == "azure" else _burstgpt
+    rows = csv.reader(lines)
+    names = [name.strip() for name in next(rows)]
+    for row in rows:
+        fields = dict(zip(names, row, strict=False))
+        if fields:
+            yield _Line(rows.line_num, lambda fields=fields: read(fields))  # type: ignore[misc]
+
+
+COLUMNS = {
+    "azure": {"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
+    "burstgpt": {"Timestamp", "Request tokens", "Response tokens"},
+}
 
 
 def _mooncake(fields: Fields) -> TraceRow:
+    if not isinstance(fields, dict):
+        raise TraceError("not an object")
     asked, got = fields["input_length"], fields["output_length"]
     blocks = tuple(int(each) for each in fields.get("hash_ids", ()))
-    return _row(fields["timestamp"] / 1e3, asked, got, blocks)
+    return _row(float(fields["timestamp"]) / 1e3, asked, got, blocks)
 
 
 def _azure(fields: Fields) -> TraceRow:
@@ -109,6 +161,8 @@ def _burstgpt(fields: Fields) -> TraceRow:
 def _row(
     at_s: float, asked: str | int, got: str | int, blocks: tuple[int, ...] = ()
 ) -> TraceRow:
+    if not isfinite(at_s):
+        raise TraceError(f"no moment: {at_s}")
     return TraceRow(
         offset_s=at_s, prompt_tokens=int(asked), output_tokens=int(got), blocks=blocks
     )

@@ -1,8 +1,9 @@
 import msgspec
 import pytest
 
+from inferwatch.loadgen.demo_load import demo_plan
 from inferwatch.loadgen.lengths import Range
-from inferwatch.loadgen.plan import LoadPlan, demo_plan
+from inferwatch.loadgen.plan import LoadPlan
 
 
 def test_a_plan_survives_json() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from inferwatch.loadgen.plan import TraceRow
-from inferwatch.loadgen.traces import TraceError, read_trace, recorded
+from inferwatch.loadgen.plan import Arrivals, LoadPlan, TraceRow
+from inferwatch.loadgen.traces import TraceError, needed, read_trace, recorded
 
 MOONCAKE = """\
 {"timestamp": 2000, "input_length": 700, "output_length": 12, "hash_ids": [4, 5]}
@@ -71,10 +71,13 @@ def test_each_format_is_known_by_its_first_line(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no trace we know"),
+        ("", "begins with nothing"),
         ("a,b\n1,2\n", "columns a, b"),
-        ('{"timestamp": 1}\n', "input_length"),
-        (AZURE_2023.replace("44", "many"), "many"),
+        ('{"timestamp": 1}\n', "line 1: no input_length"),
+        (MOONCAKE.rstrip() + "\n{oops\n", "line 3: "),
+        (MOONCAKE.replace("500", '"nan"'), "line 2: no moment"),
+        (AZURE_2023.replace("109", "many"), "line 3: .*many"),
+        (AZURE_2023 + "2023-11-16 18:15:51\n", "line 4: no ContextTokens"),
         ("Timestamp,Request tokens,Response tokens\n1,7,0\n", "no request"),
     ],
 )
@@ -84,6 +87,39 @@ def test_what_is_no_trace_says_why(tmp_path: Path, text: str, why: str) -> None:
 
     with pytest.raises(TraceError, match=why):
         read_trace(path)
+
+
+def test_a_format_can_be_forced(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_text(BURSTGPT)
+
+    with pytest.raises(TraceError, match="line 2: no TIMESTAMP"):
+        read_trace(path, "azure")
+
+
+def test_what_is_no_text_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(b"\x89PNG\xff\xfe")
+
+    with pytest.raises(TraceError, match="it is not text"):
+        read_trace(path)
+
+
+def test_a_plan_keeps_of_its_trace_what_it_will_ask() -> None:
+    plan = LoadPlan(
+        run_id="r",
+        model="m",
+        arrivals=Arrivals.TRACE,
+        trace=tuple(row(n, 10, 10) for n in range(20)),
+        warmup_s=1.0,
+        speed=2.0,
+    )
+
+    by_time = msgspec.structs.replace(plan, duration_s=3.0)
+    by_number = msgspec.structs.replace(plan, requests=4)
+
+    assert [each.offset_s for each in needed(by_time)] == list(range(8))
+    assert [each.offset_s for each in needed(by_number)] == list(range(6))
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
