@@ -78,7 +78,7 @@ class LoadBook:
     def sample(self) -> ClientSample | None:
         """How the client did: over the run, else the worst of its seconds."""
         final = next((each for each in self._samples if each.final), None)
-        return final or (_together(self._samples) if self._samples else None)
+        return final or (together(self._samples) if self._samples else None)
 
     @property
     def asked_per_s(self) -> float | None:
@@ -141,10 +141,10 @@ class LoadBook:
         """
         if self._max_in_flight is None:
             return set()
-        return set(_held_back(self.records, self._max_in_flight))
+        return set(held_back(self.records, self._max_in_flight))
 
 
-def _held_back(records: list[RequestRecord], most: int) -> Iterator[int]:
+def held_back(records: list[RequestRecord], most: int) -> Iterator[int]:
     """The schedule leaves in order, so what is due behind one held back waits too."""
     ends: list[int] = []
     for record in records:
@@ -160,7 +160,7 @@ def _first(failed: list[RequestRecord], kind: str) -> str:
     return next(each.detail or "" for each in failed if each.failure == kind)
 
 
-def _together(samples: list[ClientSample]) -> ClientSample:
+def together(samples: list[ClientSample]) -> ClientSample:
     """Sums, and the worst of what cannot be added."""
 
     def total(name: str) -> float:
