@@ -75,11 +75,16 @@ class History:
         """Equal samples of a latency at a moment."""
         self._bin_at(t_ns).add_latency(metric, value_ns, weight)
 
-    def columns(self, now_ns: int, window: Window) -> tuple[int, int, list[Bin | None]]:
-        """Start, bin width and the bins of the window that ends now, gaps None."""
+    def columns(
+        self, now_ns: int, window: Window, since_ns: int | None = None
+    ) -> tuple[int, int, list[Bin | None]]:
+        """Start, bin width and the bins of the window that ends now, gaps None.
+
+        The session reaches back to ``since_ns`` where that is before the first bin.
+        """
         self._close()
         if window.value is None:
-            bins, bin_ns, first = self._session(now_ns)
+            bins, bin_ns, first = self._session(now_ns, since_ns)
         else:
             level = self._rolling[window]
             bins, bin_ns = level.bins, level.bin_ns
@@ -87,12 +92,17 @@ class History:
         held = [bins.get(index) for index in range(first, now_ns // bin_ns + 1)]
         return first * bin_ns, bin_ns, held
 
-    def _session(self, now_ns: int) -> tuple[dict[int, Bin], int, int]:
+    def _session(
+        self, now_ns: int, since_ns: int | None
+    ) -> tuple[dict[int, Bin], int, int]:
         """The session's bins, made wide enough to reach from its start to now."""
         bins, bin_ns = self._whole.bins, self._whole.bin_ns
-        while now_ns // bin_ns - min(bins, default=0) >= MOST_COLUMNS:
+        first_ns = min(bins) * bin_ns if bins else now_ns
+        if since_ns is not None:
+            first_ns = min(first_ns, since_ns)
+        while now_ns // bin_ns - first_ns // bin_ns >= MOST_COLUMNS:
             bins, bin_ns = doubled(bins), bin_ns * 2
-        return bins, bin_ns, min(bins, default=now_ns // bin_ns)
+        return bins, bin_ns, first_ns // bin_ns
 
     def _bin_at(self, t_ns: int) -> Bin:
         index = t_ns // FINEST_NS

@@ -6,6 +6,7 @@ from typing import Any
 
 from collectors.readings import (
     AnyReading,
+    ClientSample,
     Endpoint,
     EngineInfo,
     GpuInfo,
@@ -21,6 +22,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics.client import Client
 from inferwatch.metrics.cost import Ledger
+from inferwatch.metrics.curve import Grid
 from inferwatch.metrics.engines import Engines
 from inferwatch.metrics.flow import Seen, flow, kv_state
 from inferwatch.metrics.history import History
@@ -69,6 +71,7 @@ class Model:
             RequestRecord: self._record,
             TokenTimes: self._client.tokens,
             LoadEvent: self._client.event,
+            ClientSample: self._client.sample,
             HostSample: self._cost.host,
             GpuInfo: self._gpu_info,
         }
@@ -89,7 +92,9 @@ class Model:
         unrecorded_readings: int = 0,
     ) -> Snapshot:
         """Everything as of now, less what is not asked for: rows, the client's view."""
-        start_ns, bin_ns, bins = self._history.columns(now_ns, window)
+        since_ns = self._client.began_ns
+        start_ns, bin_ns, bins = self._history.columns(now_ns, window, since_ns)
+        grid = Grid(start_ns, bin_ns, len(bins))
         latencies = self._latencies.table(now_ns, window, bins)
         seen = self._seen(now_ns, window, latencies)
         work = current_work(now_ns, self._engines, self._requests)
@@ -111,7 +116,7 @@ class Model:
             kv=kv,
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
-            client=self._client.view(now_ns, window) if client else None,
+            client=self._client.view(now_ns, window, grid) if client else None,
             cost=self._cost.cost(unrecorded_readings),
             notes=tuple(self._notes),
         )
@@ -175,6 +180,7 @@ class Model:
     def _note(self, note: Note) -> None:
         self._notes.append(note)
         self._observer.note(note)
+        self._client.note(note)
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._lives.dropped(note)

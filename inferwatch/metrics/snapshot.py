@@ -17,18 +17,23 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.metrics.words import Health, RequestState, Window
+from inferwatch.metrics.load_view import ClientTimeline, FailureCount, LoadRun
+from inferwatch.metrics.words import Health, RequestState, RunState, Window
 
 __all__ = [
+    "ClientTimeline",
     "ClientView",
     "Cost",
+    "FailureCount",
     "Flow",
     "Health",
     "KvState",
     "Latency",
+    "LoadRun",
     "Quantiles",
     "RequestRow",
     "RequestState",
+    "RunState",
     "Snapshot",
     "StepTotals",
     "Timeline",
@@ -228,6 +233,25 @@ class ClientView:
     last_event: LoadEvent | None = None
     latencies: tuple[Latency, ...] = ()
     """ttft_s (from the intended send), tpot_s, itl_s, e2el_s."""
+    run: LoadRun | None = None
+    events: tuple[LoadEvent, ...] = ()
+    """The latest 200 of all runs, oldest first; changes of the rate included."""
+    timeline: ClientTimeline = field(default_factory=ClientTimeline)
+    asked_mean_per_s: float | None = None
+    """Over the time of the window in which a rate was asked."""
+    achieved_per_s: float | None = None
+    """Over the time of the window in which a load ran, warm-up and bursts included."""
+    slo: str | None = None
+    judged: int = 0
+    good: int = 0
+    """Requests that held every objective at once, of the judged."""
+    verdict: str = "UNKNOWN"
+    """OK, CLIENT-BOUND or UNKNOWN, as of the run's last ten seconds; likewise below."""
+    reasons: tuple[str, ...] = ()
+    send_lag_p99_s: float | None = None
+    recv_lag_p99_s: float | None = None
+    merged_share: float | None = None
+    cpu_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,3 +53,21 @@ class RequestState(StrEnum):
             RequestState.ABORTED,
             RequestState.FAILED,
         }
+
+
+class RunState(StrEnum):
+    """Where a load run is."""
+
+    STARTING = "starting"
+    WARMING_UP = "warming up"
+    SENDING = "sending"
+    DRAINING = "draining"
+    """Everything was sent; what is in flight may end."""
+    SILENT = "silent"
+    """It did not end, and yet nothing is heard of it."""
+    ENDED = "ended"
+
+    @property
+    def going_on(self) -> bool:
+        """It has not ended, as far as one knows."""
+        return self not in {RunState.SILENT, RunState.ENDED}

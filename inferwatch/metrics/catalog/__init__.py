@@ -7,8 +7,10 @@ parts by part and name (``flow.waiting``, ``kv.used_blocks``, ``request.tpot_s``
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.latencies import CLIENT, LATENCIES
+from inferwatch.metrics.catalog.load import CLIENT_NOW, CLIENT_TIMELINE
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit
 from inferwatch.metrics.catalog.requests import REQUESTS
+from inferwatch.metrics.catalog.run import RUN
 from inferwatch.metrics.catalog.steps import KV, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
 
@@ -16,6 +18,9 @@ __all__ = ["CATALOG", "Better", "Metric", "Unit"]
 
 CATALOG: dict[str, Metric] = {
     metric.key: metric
-    for group in (LATENCIES, FLOW, STEPS, KV, TIMELINE, REQUESTS, CLIENT, COST)
+    for group in (
+        *(LATENCIES, FLOW, STEPS, KV, TIMELINE, REQUESTS, CLIENT, COST),
+        *(CLIENT_NOW, CLIENT_TIMELINE, RUN),
+    )
     for metric in group
 }

@@ -7,10 +7,12 @@ import pytest
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.latencies import VANTAGES
 from inferwatch.metrics.snapshot import (
+    ClientTimeline,
     ClientView,
     Cost,
     Flow,
     KvState,
+    LoadRun,
     RequestRow,
     StepTotals,
     Timeline,
@@ -26,6 +28,8 @@ from inferwatch.metrics.snapshot import (
         ("timeline", Timeline),
         ("request", RequestRow),
         ("client", ClientView),
+        ("client_timeline", ClientTimeline),
+        ("run", LoadRun),
         ("cost", Cost),
     ],
 )
@@ -43,6 +47,8 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "timeline": Timeline,
         "request": RequestRow,
         "cost": Cost,
+        "client_timeline": ClientTimeline,
+        "run": LoadRun,
     }
     known = {f"{p}.{f.name}" for p, part in parts.items() for f in fields(part)}
     known |= {key for key in CATALOG if key.startswith("client.")}

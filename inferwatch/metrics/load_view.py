@@ -1,0 +1,72 @@
+"""A load run as screens know it: how far it is, and what it did over time."""
+
+from dataclasses import dataclass
+
+from inferwatch.metrics.words import RunState
+
+Column = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCount:
+    """Requests of a run that failed alike."""
+
+    kind: str
+    count: int
+    first: str
+    """What the first of them said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRun:
+    """The run that goes on, else the latest; counts are of the whole run.
+
+    While it sends, counts are as of the generator's last word, each second, so that
+    sent is always what ended and what is in flight.
+    """
+
+    run_id: str
+    state: RunState
+    plan: str | None = None
+    """As JSON, where the record tells it."""
+    began_ns: int | None = None
+    elapsed_s: float | None = None
+    """Of sending, after the warm-up."""
+    duration_s: float | None = None
+    requests: int | None = None
+    """What the plan asks for: so long, so many."""
+    share: float | None = None
+    """How much of the plan is done, 0-1; None for one without an end."""
+    sent: int = 0
+    in_flight: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    aborted: int = 0
+    """By us, at the end: no failure of the server."""
+    warmup: int = 0
+    failures: tuple[FailureCount, ...] = ()
+    """Most frequent first."""
+    rate_per_s: float | None = None
+    """Asked now; None in a closed loop."""
+    users: int | None = None
+    """Of a closed loop."""
+    before: float | None = None
+    """Rate or users before the last change; None when there was none."""
+    changed_ns: int | None = None
+    transport: str | None = None
+    said: str = ""
+    """What the generator said last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTimeline:
+    """The client's columns on the bins of the snapshot's timeline; None is a gap."""
+
+    asked_per_s: Column = ()
+    """At the end of the bin."""
+    sent_per_s: Column = ()
+    """Bursts and warm-up included; told each second."""
+    ttft_mean_s: Column = ()
+    ttft_max_s: Column = ()
+    itl_mean_s: Column = ()
+    itl_max_s: Column = ()
