@@ -186,7 +186,7 @@ def _status(options: LoadOptions, result: LoadResult, run: LoadRun) -> int:
     if result.unanswered or run.status == SourceError.exit_status:
         first = next(iter(result.failures.values()), None)
         raise SourceError(f"the server never answered: {first.first if first else ''}")
-    missed = result.goodput is not None and not result.goodput.holds(options.share)
+    missed = bool(result.missed(options.share))
     bound = options.strict_client and result.client_bound
     nothing = result.sent > 0 and not result.succeeded and not result.aborted
     return int(missed or bound or nothing)

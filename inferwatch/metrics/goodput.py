@@ -1,12 +1,13 @@
 """Goodput: requests that hold every limit at once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
 from inferwatch.metrics.intervals import share_interval
 from inferwatch.metrics.load_book import ABORTED, LoadBook
+from inferwatch.metrics.request_latencies import tpot_ns
 from inferwatch.metrics.slo import Slo
 
 DEFAULT_SHARE = 0.95
@@ -38,16 +39,26 @@ class Goodput:
 
 def goodput(book: LoadBook, slo: Slo, classes: Mapping[str, Slo]) -> Goodput:
     """Judge each request by its class's objectives, else by those of all."""
+    return goodput_of(book, book.records, slo, classes)
+
+
+def goodput_of(
+    book: LoadBook,
+    records: Sequence[RequestRecord],
+    slo: Slo,
+    classes: Mapping[str, Slo],
+) -> Goodput:
+    """Of these requests of a run, per second of the whole run."""
     good = undetermined = 0
     missed: dict[str, int] = {}
-    for record in book.records:
+    for record in records:
         limits = classes.get(record.class_name or "", slo)
         broken = broken_by(record, book.gaps_of(record), limits)
         for metric in broken:
             missed[metric] = missed.get(metric, 0) + 1
         undetermined += not broken and record.failure == ABORTED
         good += not broken and record.failure is None
-    n = len(book.records) - undetermined
+    n = len(records) - undetermined
     return Goodput(
         n=n,
         good=good,
@@ -84,9 +95,8 @@ def latencies(record: RequestRecord, gaps_ns: list[int]) -> dict[str, float]:
         found["ttft_s"] = ttft_at - record.intended_ns
     if (e2el_at := last_ns if done else end_ns) is not None:
         found["e2el_s"] = e2el_at - record.intended_ns
-    tokens = record.output_tokens or 0
-    if done and first_ns is not None and last_ns is not None and tokens > 1:
-        found["tpot_s"] = (last_ns - first_ns) / (tokens - 1)
+    if done and (tpot := tpot_ns(record)) is not None:
+        found["tpot_s"] = tpot
     if gaps_ns:
         found["itl_s"] = max(gaps_ns)
     return {metric: value / NS_PER_S for metric, value in found.items()}

@@ -82,9 +82,44 @@ class LoadBook:
 
     @property
     def asked_per_s(self) -> float | None:
-        """The rate it was told to keep; None in a closed loop."""
-        told = [e.rate_per_s for e in self.events if e.kind is LoadKind.RATE]
-        return told[-1] if told else None
+        """The rate it was told to keep, on average; None in a closed loop."""
+        told = self._told()
+        if not told or told[-1][1] is None:
+            return None
+        ends = [at_ns for at_ns, _ in told[1:]] + [self._told_until(told[-1][0])]
+        spans = [end - at for (at, _), end in zip(told, ends, strict=True)]
+        whole = sum(spans)
+        if len(told) == 1 or whole <= 0:
+            return told[-1][1]
+        pairs = zip(told, spans, strict=True)
+        return sum((rate or 0.0) * span for (_, rate), span in pairs) / whole
+
+    @property
+    def asked_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest rate it was told to keep; None if it was one."""
+        rates = {rate for _, rate in self._told() if rate is not None}
+        return (min(rates), max(rates)) if len(rates) > 1 else None
+
+    def _told(self) -> list[tuple[int, float | None]]:
+        """From when on which rate, the warm-up left out."""
+        warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
+        begin_ns = max(warm, default=0)
+        told = [
+            (max(e.t_ns, begin_ns), e.rate_per_s)
+            for e in self.events
+            if e.kind is LoadKind.RATE
+        ]
+        return [
+            each
+            for n, each in enumerate(told)
+            if n + 1 == len(told) or told[n + 1][0] > begin_ns
+        ]
+
+    def _told_until(self, at_least_ns: int) -> int:
+        """Sending ended, or we heard no more."""
+        ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
+        heard = [e.t_ns for e in self.events]
+        return max(ended[-1] if ended else max(heard), at_least_ns)
 
     @property
     def span_s(self) -> float | None:

@@ -4,26 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
-
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, RequestRecord
 from inferwatch.metrics.client_verdict import ClientVerdict, Evidence, judge
 from inferwatch.metrics.estimate import Estimate, estimate
 from inferwatch.metrics.goodput import Goodput, goodput
 from inferwatch.metrics.load_book import ABORTED, Failures, LoadBook
-from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.load_classes import Part, by_class, by_turn
+from inferwatch.metrics.request_latencies import latencies_of
 from inferwatch.metrics.slo import Slo
-
-LATENCIES = (
-    "ttft_s",
-    "ttft_from_send_s",
-    "tpot_s",
-    "itl_s",
-    "e2el_s",
-    "e2el_from_send_s",
-)
-"""TTFT and E2EL from the moment a send was due, and again from the send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +20,9 @@ class Rate:
     """Requests per second: wanted, drawn, and sent."""
 
     asked: float | None = None
-    """None in a closed loop."""
+    """On average; None in a closed loop."""
+    asked_range: tuple[float, float] | None = None
+    """Lowest and highest, where the rate changed."""
     scheduled: float | None = None
     """Of the intended times: what this seed's draw comes to."""
     achieved: float | None = None
@@ -63,11 +54,29 @@ class LoadResult:
     slo: Slo | None = None
     goodput: Goodput | None = None
     class_slos: Mapping[str, Slo] = field(default_factory=dict)
+    classes: Mapping[str, Part] = field(default_factory=dict)
+    """Of a mix, each for itself."""
+    turns: Mapping[str, Part] = field(default_factory=dict)
+    """Of conversations, each for itself."""
 
     @property
     def failed(self) -> int:
         """Of all kinds, our own aborts left out."""
         return sum(each.count for each in self.failures.values())
+
+    def missed(self, share: float) -> list[str]:
+        """What was not held: by all requests together, and by each class's own."""
+        parts = {"all": self.goodput}
+        parts |= {name: self.classes[name].goodput for name in self._held_alone}
+        return [
+            name
+            for name, goodput in parts.items()
+            if goodput is not None and not goodput.holds(share)
+        ]
+
+    @property
+    def _held_alone(self) -> list[str]:
+        return [name for name in self.class_slos if name in self.classes]
 
     @property
     def client_bound(self) -> bool:
@@ -86,8 +95,7 @@ def load_result(
 ) -> LoadResult:
     """Work it out."""
     records, succeeded = book.records, book.succeeded
-    gaps_ns = book.gaps_ns()
-    found = {**_latencies(records, succeeded), "itl_s": estimate(gaps_ns)}
+    found = latencies_of(book, records)
     send_lag = estimate(book.send_lags_ns())
     judged = slo is not None or bool(classes)
     return LoadResult(
@@ -102,15 +110,19 @@ def load_result(
         rate=_rate(book, records),
         prompt_tokens=sum(each.prompt_tokens or 0 for each in records),
         output_tokens=sum(each.output_tokens or 0 for each in succeeded),
-        chunks=len(gaps_ns)
-        + sum(each.first_token_ns is not None for each in succeeded),
-        latencies={name: found[name] for name in LATENCIES},
+        chunks=sum(
+            len(book.gaps_of(each)) + (each.first_token_ns is not None)
+            for each in succeeded
+        ),
+        latencies=found,
         sample=book.sample,
         send_lag=send_lag,
         verdict=_verdict(book, send_lag, found),
         slo=slo,
         goodput=goodput(book, slo or Slo(()), classes or {}) if judged else None,
         class_slos=classes or {},
+        classes=by_class(book, slo, classes or {}),
+        turns=by_turn(book),
     )
 
 
@@ -127,37 +139,11 @@ def _verdict(
     )
 
 
-def _latencies(
-    records: list[RequestRecord], succeeded: list[RequestRecord]
-) -> dict[str, Estimate]:
-    """TTFT of all that had a first token, the others of who succeeded."""
-    return {
-        "ttft_s": _between("intended_ns", "first_token_ns", records),
-        "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
-        "e2el_s": _between("intended_ns", "last_token_ns", succeeded),
-        "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
-        "tpot_s": estimate(_ints(filter(None, map(_tpot_ns, succeeded)))),
-    }
-
-
-def _between(start: str, end: str, records: list[RequestRecord]) -> Estimate:
-    pairs = ((getattr(each, start), getattr(each, end)) for each in records)
-    known = (b - a for a, b in pairs if a is not None and b is not None)
-    return estimate(_ints(known))
-
-
-def _tpot_ns(record: RequestRecord) -> int | None:
-    first_ns, last_ns = record.first_token_ns, record.last_token_ns
-    tokens = record.output_tokens or 0
-    if first_ns is None or last_ns is None or tokens < 2:
-        return None
-    return round((last_ns - first_ns) / (tokens - 1))
-
-
 def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
     left = [each for each in records if each.sent_ns is not None]
     return Rate(
         asked=book.asked_per_s,
+        asked_range=book.asked_range,
         scheduled=_per_s(each.intended_ns for each in left),
         achieved=_per_s(each.sent_ns for each in left if each.sent_ns is not None),
         held_back=len(book.held_back()),
@@ -169,7 +155,3 @@ def _per_s(moments_ns: Iterable[int]) -> float | None:
     ordered = sorted(moments_ns)
     gaps = [later - earlier for earlier, later in pairwise(ordered)]
     return len(gaps) / sum(gaps) * NS_PER_S if sum(gaps) else None
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int64)

@@ -1,11 +1,14 @@
 """A load run as one JSON object."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
 from inferwatch.metrics.client_verdict import cpu_share
+from inferwatch.metrics.estimate import Estimate
 from inferwatch.metrics.goodput import Goodput
+from inferwatch.metrics.load_classes import Part
 from inferwatch.metrics.load_result import LoadResult
 
 Summary = dict[str, Any]
@@ -18,10 +21,7 @@ def summarise_load(result: LoadResult) -> Summary:
     ``ttft_s`` counts from the intended send, as everywhere; it also stands under the
     name that says so.
     """
-    latencies = {
-        name: {**estimate.as_json(), "vantage": "client"}
-        for name, estimate in result.latencies.items()
-    }
+    latencies = _latencies(result.latencies)
     return {
         "run_id": result.run_id,
         "span_s": result.span_s,
@@ -32,6 +32,7 @@ def summarise_load(result: LoadResult) -> Summary:
         },
         "rate": {
             "asked": result.rate.asked,
+            "asked_range": _pair(result.rate.asked_range),
             "scheduled": result.rate.scheduled,
             "achieved": result.rate.achieved,
             "held_back": result.rate.held_back,
@@ -45,7 +46,31 @@ def summarise_load(result: LoadResult) -> Summary:
             if estimate.quantiles.weak
         },
         "slo": _slo(result, result.goodput) if result.goodput else None,
+        "classes": {name: _part(each) for name, each in result.classes.items()},
+        "turns": {turn: _part(each) for turn, each in result.turns.items()},
         "client": _client(result),
+    }
+
+
+def _latencies(found: Mapping[str, Estimate]) -> Summary:
+    return {
+        name: {**estimate.as_json(), "vantage": "client"}
+        for name, estimate in found.items()
+    }
+
+
+def _pair(pair: tuple[float, float] | None) -> list[float] | None:
+    return None if pair is None else list(pair)
+
+
+def _part(part: Part) -> Summary:
+    """Of a class or of a turn."""
+    judged = {"asked": str(part.slo), **_judged(part.goodput)} if part.goodput else None
+    return {
+        "requests": {name: getattr(part, name) for name in COUNTS[:3]},
+        "tokens": {"prompt": part.prompt_tokens, "output": part.output_tokens},
+        **_latencies(part.latencies),
+        "slo": judged,
     }
 
 
@@ -63,6 +88,12 @@ def _slo(result: LoadResult, goodput: Goodput) -> Summary:
     return {
         "asked": str(result.slo) if result.slo else None,
         "classes": {name: str(slo) for name, slo in result.class_slos.items()},
+        **_judged(goodput),
+    }
+
+
+def _judged(goodput: Goodput) -> Summary:
+    return {
         "judged_from": "intended",
         "n": goodput.n,
         "good": goodput.good,

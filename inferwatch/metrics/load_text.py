@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.load_parts_text import parts_table
 from inferwatch.metrics.load_summary import Summary
 
 ROWS = {
     "ttft_s": "TTFT",
     "ttft_from_send_s": " from the send",
+    "first_content_s": " first content",
     "tpot_s": "TPOT",
     "itl_s": "ITL",
     "e2el_s": "E2EL",
@@ -30,6 +32,8 @@ def load_text(summary: Summary) -> str:
     blocks = [
         [_counts(summary), _rates(summary), *_failures(summary)],
         _table(summary),
+        parts_table("class", summary["classes"]),
+        parts_table("turn", summary["turns"]),
         [
             *_client(summary["client"]),
             *_calibration(summary.get("calibration")),
@@ -63,6 +67,9 @@ def _rates(summary: Summary) -> str:
     asked = (
         "closed loop" if rate["asked"] is None else f"asked {_rate(rate['asked'])}/s"
     )
+    if rate["asked_range"]:
+        low, high = map(_rate, rate["asked_range"])
+        asked += f" ({low} to {high} by time)"
     held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
     drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
     return f"{asked}, this seed draws {drawn}/s, sent {sent}/s{held}"
@@ -80,6 +87,8 @@ def _table(summary: Summary) -> list[str]:
     lines = [f"{'client clock':<16}{'mean':>8}{'±':>9}{heads}{'n':>9}"]
     chunks = summary["tokens"]["chunks"] != summary["tokens"]["output"]
     for metric, name in ROWS.items():
+        if metric not in summary:
+            continue
         said = f"{name} (chunks)" if metric == "itl_s" and chunks else name
         lines.append(_row(said, summary[metric]))
     return lines

@@ -1,0 +1,191 @@
+"""What ``inferwatch load`` can send: traces, sessions, rates by time, mixes."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import httpx
+import pytest
+
+Load = Callable[..., CompletedProcess[str]]
+Found = Callable[..., dict[str, Any]]
+MOONCAKE = """\
+{"timestamp": 0, "input_length": 700, "output_length": 3, "hash_ids": [4, 5]}
+{"timestamp": 600, "input_length": 600, "output_length": 4, "hash_ids": [4, 6]}
+{"timestamp": 1000, "input_length": 30, "output_length": 5, "hash_ids": [7]}
+"""
+
+
+def asked(server: str, summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the server was asked in a run, in order."""
+    told = httpx.get(f"{server}/log", trust_env=False).json()
+    return [e for e in told if e["request_id"].startswith(f"{summary['run_id']}-")]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "mooncake.jsonl"
+    path.write_text(MOONCAKE)
+    return str(path)
+
+
+def test_a_trace_is_sent_as_it_was_seen_at_another_speed(
+    server: str, found: Found, trace: str
+) -> None:
+    summary = found("--trace", trace, "--speed", "2", "--no-record")
+
+    sent = asked(server, summary)
+    assert [len(each["prompt"]) for each in sent] == [700, 600, 30]
+    assert [each["max_tokens"] for each in sent] == [3, 4, 5]
+    assert sent[0]["prompt"][:512] == sent[1]["prompt"][:512]
+    gaps = [(b["arrived_ns"] - a["arrived_ns"]) / 1e9 for a, b in pairwise(sent)]
+    assert gaps == pytest.approx([0.3, 0.2], abs=0.05)
+    assert summary["load"] == "trace mooncake.jsonl, 3 requests at 2× speed"
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [(("--requests", "2"), 2), (("--duration", "0.7"), 2), (("--speed", "10"), 3)],
+)
+def test_a_trace_can_be_cut(
+    found: Found, trace: str, flags: tuple[str, ...], count: int
+) -> None:
+    summary = found("--trace", trace, *flags, "--no-record")
+
+    assert summary["requests"]["sent"] == count
+
+
+def test_a_plan_file_names_its_trace_beside_it(
+    tmp_path: Path, found: Found, trace: str
+) -> None:
+    (tmp_path / "plan.toml").write_text('trace_file = "mooncake.jsonl"\nspeed = 10\n')
+
+    summary = found("--plan", str(tmp_path / "plan.toml"), "--no-record")
+
+    assert summary["requests"]["sent"] == 3
+
+
+def test_the_record_names_the_trace_and_holds_no_copy_of_it(
+    tmp_path: Path, found: Found, trace: str
+) -> None:
+    summary = found("--trace", trace, "--speed", "10")
+
+    assert summary["plan"]["trace_of"] == "mooncake.jsonl"
+    assert "trace" not in summary["plan"]
+    with closing(sqlite3.connect(tmp_path / "sessions.db")) as record:
+        notes = record.execute("SELECT text FROM notes").fetchall()
+    assert any('"trace_of":"mooncake.jsonl"' in text for (text,) in notes)
+    assert not any("blocks" in text for (text,) in notes)
+
+
+def test_a_recorded_session_is_sent_again(
+    server: str, found: Found, trace: str
+) -> None:
+    found("--trace", trace, "--name", "tuesday")
+
+    again = found("--like", "tues", "--speed", "4", "--no-record")
+
+    sent = asked(server, again)
+    assert [len(each["prompt"]) for each in sent] == [700, 600, 30]
+    assert [each["max_tokens"] for each in sent] == [3, 4, 5]
+    gaps = [(b["arrived_ns"] - a["arrived_ns"]) / 1e9 for a, b in pairwise(sent)]
+    assert gaps == pytest.approx([0.15, 0.1], abs=0.05)
+    assert again["load"] == "trace s1 (tuesday), 3 requests at 4× speed"
+
+
+def test_rates_by_time_say_their_mean_and_their_range(
+    server: str, found: Found
+) -> None:
+    flags = ("--rates", "steps:1,10,40", "--duration", "2", "--arrival", "constant")
+
+    summary = found(*flags, "--output-tokens", "1", "--no-record")
+
+    sent = asked(server, summary)
+    moments = [(each["arrived_ns"] - sent[0]["arrived_ns"]) / 1e9 for each in sent]
+    assert len(sent) == pytest.approx(50, abs=1)
+    assert sum(moment < 0.85 for moment in moments) == pytest.approx(9, abs=1)
+    assert summary["rate"]["asked"] == pytest.approx(25, rel=0.15)
+    assert summary["rate"]["asked_range"] == [10, 40]
+
+
+def test_bursts_come_and_go(server: str, found: Found) -> None:
+    flags = ("--rates", "onoff:40,0.5,0.5", "--duration", "2", "--arrival", "constant")
+
+    summary = found(*flags, "--output-tokens", "1", "--no-record")
+
+    sent = asked(server, summary)
+    gaps = [(b["arrived_ns"] - a["arrived_ns"]) / 1e9 for a, b in pairwise(sent)]
+    assert len(sent) == pytest.approx(40, abs=1)
+    assert sum(gap > 0.4 for gap in gaps) == 1
+    assert max(gaps) == pytest.approx(0.525, abs=0.05)
+
+
+MIX = (
+    *("--class", 'name=chat share=0.8 prompt=20-40 output=3 slo="ttft_s<5"'),
+    *("--class", 'name=huge share=0.2 prompt=3000 output=5 slo="ttft_s<10ms"'),
+)
+
+
+def test_each_class_is_told_apart_and_held_to_its_own_objectives(
+    load: Load,
+) -> None:
+    flags = ("--rate", "40", "--duration", "1", "--share", "0.5", "--no-record")
+
+    done = load(*flags, *MIX, "--json")
+
+    summary = json.loads(done.stdout)
+    chat, huge = summary["classes"]["chat"], summary["classes"]["huge"]
+    assert chat["requests"]["sent"] > huge["requests"]["sent"] > 0
+    both = chat["requests"]["sent"] + huge["requests"]["sent"]
+    assert both == summary["requests"]["sent"]
+    assert huge["tokens"]["prompt"] == 3000 * huge["requests"]["sent"]
+    assert huge["ttft_s"]["n"] == huge["requests"]["sent"]
+    assert chat["slo"]["share"] == 1
+    assert huge["slo"] == {**huge["slo"], "asked": "ttft_s<0.01", "share": 0}
+    assert summary["slo"]["share"] > 0.5
+    assert done.returncode == 1  # all together are good enough, the huge are not
+    assert "huge" in load(*flags, *MIX).stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--trace", "/nowhere/a.csv"), "No such file"),
+        (("--trace", __file__), "no trace we know"),
+        (("--like", "s99"), "Nothing is recorded in"),
+        (("--trace", __file__, "--rate", "3"), "--rate and --trace"),
+        (("--rates", "ramp:1"), "--rates: cannot read 'ramp:1'"),
+        (("--rates", "ramp:1,2,3", "--rate", "3"), "not both"),
+        (("--rate", "3", "--speed", "2"), "speed is the pace of a trace"),
+        (("--rate", "3", "--class", "name=a"), "--class: 'name=a'"),
+        (
+            ("--rate", "3", "--class", "name=a share=1 prompt=5 output=5 slo=x"),
+            "--slo: cannot read 'x'",
+        ),
+        (("--sweep", "rate=1,2", "--rates", "ramp:1,2,3"), "leave out --rates"),
+    ],
+)
+def test_what_cannot_be_sent_is_a_usage_error(
+    load: Load, flags: tuple[str, ...], said: str
+) -> None:
+    done = load(*flags)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_session_without_requests_cannot_be_sent_again(
+    load: Load, found: Found
+) -> None:
+    load("--rate", "20", "--duration", "0.3", "--model", "variant=http_429")
+
+    done = load("--like", "last")
+
+    assert done.returncode == 2
+    assert "s1 holds no request that was answered" in done.stderr
