@@ -61,8 +61,8 @@ def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT") -> str:
 
 
 def select_sql(table: str, names: Sequence[str]) -> str:
-    """A session's rows of a table in order of receipt, the ordinal first."""
+    """A session's rows after an ordinal, in order of receipt, the ordinal first."""
     return (
         f"SELECT ordinal, {', '.join(names)} FROM {table} "  # noqa: S608  our own names
-        "WHERE session = ? ORDER BY ordinal"
+        "WHERE session = ? AND ordinal > ? ORDER BY ordinal"
     )

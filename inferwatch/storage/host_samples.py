@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from collectors.readings import HostSample, ProcessUsage
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import Columns, insert_sql, select_sql
+from inferwatch.storage.place import START, Place
 from inferwatch.storage.table import KEY, Numbered
 
 _sample = Columns(HostSample, without=("processes",))
@@ -35,10 +36,15 @@ class HostSampleTable:
         """Nothing waits."""
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
         """Samples are a second apart, so their processes are looked up one by one."""
-        for ordinal, source, *values in connection.execute(SELECT, (session,)):
+        samples = connection.execute(SELECT, (session, place.ordinal))
+        for ordinal, source, *values in samples:
             rows = connection.execute(SELECT_PROCESSES, (session, ordinal))
             processes = [ProcessUsage(**_process.restore(row)) for row in rows]
             fields = _sample.restore(values)

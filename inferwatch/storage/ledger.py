@@ -26,6 +26,7 @@ from collectors.readings import (
 from inferwatch.storage.batch import Batch
 from inferwatch.storage.host_samples import HostSampleTable
 from inferwatch.storage.other_readings import OtherTable
+from inferwatch.storage.place import START, Place
 from inferwatch.storage.requests import RequestTable
 from inferwatch.storage.steps import StepTable
 from inferwatch.storage.table import Numbered, PlainTable, Table
@@ -87,15 +88,39 @@ class Ledger:
         return number
 
 
-def recorded(connection: sqlite3.Connection, session: int) -> Iterator[Numbered]:
-    """The readings of a session in order of receipt, in bounded memory.
+class Reader:
+    """The readings of a session after a place, in order of receipt, in bounded memory.
 
     The caller holds a transaction open, so that all tables show the same moment.
     """
-    sources = dict(connection.execute(SELECT_SOURCES, (session,)).fetchall())
-    other = OtherTable()
-    readers = [*tables(other).values(), other]
-    return merge(
-        *(table.read(connection, session, sources) for table in readers),
-        key=itemgetter(0),
-    )
+
+    def __init__(
+        self, connection: sqlite3.Connection, session: int, place: Place = START
+    ) -> None:
+        sources = dict(connection.execute(SELECT_SOURCES, (session,)).fetchall())
+        other = OtherTable()
+        every = tables(other)
+        self._requests: RequestTable = every[RequestEvent]  # type: ignore[assignment]  # see tables()
+        self._readings = merge(
+            *(
+                table.read(connection, session, sources, place)
+                for table in (*every.values(), other)
+            ),
+            key=itemgetter(0),
+        )
+
+    def __iter__(self) -> Iterator[Numbered]:
+        """They can be had once."""
+        return self._readings
+
+    def place(self, ordinal: int, *, growing: bool = False) -> Place:
+        """After the last reading that was taken; the session may be growing."""
+        unread = self._requests.unread
+        return Place(ordinal, unread.open_after(ordinal, growing=growing))
+
+
+def recorded(
+    connection: sqlite3.Connection, session: int, place: Place = START
+) -> Iterator[Numbered]:
+    """The readings of a session, as :class:`Reader` gives them."""
+    return iter(Reader(connection, session, place))

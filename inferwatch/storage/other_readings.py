@@ -8,6 +8,7 @@ import msgspec
 from collectors.readings import AnyReading
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import insert_sql, select_sql
+from inferwatch.storage.place import START, Place
 from inferwatch.storage.table import KEY, Numbered
 
 INSERT = insert_sql("other_readings", (*KEY, "kind", "reading"))
@@ -29,9 +30,14 @@ class OtherTable:
         """Nothing waits."""
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
         """One reading a row."""
-        for ordinal, source, blob in connection.execute(SELECT, (session,)):
+        rows = connection.execute(SELECT, (session, place.ordinal))
+        for ordinal, source, blob in rows:
             bare = _decoder.decode(blob)
             yield ordinal, msgspec.structs.replace(bare, source=sources[source])

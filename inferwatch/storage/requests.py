@@ -8,16 +8,17 @@ it only contradicts, the row still gets its moment and what was unknown before.
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 
-from collectors.readings import EventKind, RequestEvent, Vantage
+from collectors.readings import AnyReading, EventKind, RequestEvent, Vantage
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import insert_sql, select_sql
 from inferwatch.storage.other_readings import OtherTable
+from inferwatch.storage.place import START, Place
 from inferwatch.storage.table import KEY, Numbered
 
 LIVE_LIMIT = 10_000
@@ -78,6 +79,10 @@ NAMES = (*KEY, "request_id", *SHARED, *MARKS)
 
 UPSERT = insert_sql("requests", NAMES, "INSERT OR REPLACE")
 SELECT = select_sql("requests", NAMES[2:])
+SELECT_ONE = (
+    f"SELECT ordinal, {', '.join(NAMES[2:])} FROM requests "  # noqa: S608  our own names
+    "WHERE session = ? AND ordinal = ?"
+)
 
 
 class RequestTable:
@@ -88,6 +93,12 @@ class RequestTable:
         self._live_limit = live_limit
         self._live: OrderedDict[tuple[int, str], Fields] = OrderedDict()
         self._changed: dict[tuple[int, str], Fields] = {}
+        self.unread = Unread()
+        """What ``read`` has in hand."""
+
+    def open_requests(self) -> tuple[int, ...]:
+        """Ordinals of rows, of what was added, that may get more events."""
+        return tuple(row["ordinal"] for row in self._live.values())
 
     def add(self, batch: Batch, key: Key, reading: RequestEvent) -> None:
         """Merge an event into its request's row, or keep it whole."""
@@ -118,18 +129,60 @@ class RequestTable:
             self._live.popitem(last=False)
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
         """Later events of a row wait for their turn; as many as requests were live."""
-        waiting: list[Numbered] = []
-        for values in connection.execute(SELECT, (session,)):
-            row = dict(zip(NAMES[1:], values, strict=True))
-            while waiting and waiting[0][0] < row["ordinal"]:
-                yield heappop(waiting)
-            for numbered in _events(row, sources[row["source"]]):
-                heappush(waiting, numbered)
-        while waiting:
-            yield heappop(waiting)
+        unread = self.unread
+        for begun in place.open_requests:
+            for values in connection.execute(SELECT_ONE, (session, begun)):
+                unread.take(values, sources, place.ordinal)
+        for values in connection.execute(SELECT, (session, place.ordinal)):
+            yield from unread.before(values[0])
+            unread.take(values, sources, place.ordinal)
+        yield from unread.before(None)
+
+
+class Unread:
+    """Events of rows that were read, until it is their turn."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[int, int, AnyReading]] = []
+        self._rows: dict[int, tuple[int, bool]] = {}
+
+    def take(
+        self, values: Sequence[Any], sources: Mapping[int, str], after: int
+    ) -> None:
+        """The events of a row that come after an ordinal."""
+        row = dict(zip(NAMES[1:], values, strict=True))
+        begun = last = row["ordinal"]
+        for ordinal, event in _events(row, sources[row["source"]]):
+            last = max(last, ordinal)
+            if ordinal > after:
+                heappush(self._events, (ordinal, begun, event))
+        ended = row["finished_ns"] is not None and row["engine_finished_ns"] is not None
+        self._rows[begun] = last, ended
+
+    def before(self, ordinal: int | None) -> Iterator[Numbered]:
+        """Those whose turn it is, all when there are no more rows."""
+        events = self._events
+        while events and (ordinal is None or events[0][0] < ordinal):
+            turn, begun, event = heappop(events)
+            yield turn, event
+            # We are asked for the next one, so this one was taken.
+            if self._rows[begun] == (turn, True):
+                del self._rows[begun]
+
+    def open_after(self, ordinal: int, *, growing: bool) -> tuple[int, ...]:
+        """Ordinals of rows that have events after that, or may yet get some."""
+        return tuple(
+            begun
+            for begun, (last, ended) in self._rows.items()
+            if begun <= ordinal and (last > ordinal or (growing and not ended))
+        )
 
 
 def _merge(row: Fields, event: Event, ordinal: int, reading: RequestEvent) -> bool:

@@ -37,6 +37,7 @@ import msgspec
 from collectors.readings import Step
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import Columns, insert_sql, select_sql
+from inferwatch.storage.place import START, Place
 from inferwatch.storage.table import KEY, Numbered
 
 LISTS = ("members", "scheduled", "produced", "preempted")
@@ -49,7 +50,12 @@ _read = Columns(Step, without=LISTS, renamed=RENAMED)
 INSERT = insert_sql("steps", (*KEY, *_written.names, *DERIVED))
 SELECT = select_sql("steps", ("source", *_read.names))
 INSERT_MEMBERS = insert_sql("step_members", ("session", "ordinal", "steps", "members"))
-SELECT_MEMBERS = select_sql("step_members", ("members",))
+SELECT_MEMBERS = (
+    "SELECT members FROM step_members WHERE session = :session AND ordinal >= ("
+    "  SELECT coalesce(max(ordinal), 0) FROM step_members"
+    "  WHERE session = :session AND ordinal <= :ordinal) ORDER BY ordinal"
+)
+"""From the blob on that may hold the step after an ordinal."""
 
 
 class StepTable:
@@ -76,14 +82,20 @@ class StepTable:
             self._steps = []
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
         """Rows and members, joined again."""
-        blobs = connection.execute(SELECT_MEMBERS, (session,))
+        named = {"session": session, "ordinal": place.ordinal + 1}
+        blobs = connection.execute(SELECT_MEMBERS, named)
         held: dict[int, dict[str, Any]] = {}
-        for ordinal, source, *values in connection.execute(SELECT, (session,)):
+        rows = connection.execute(SELECT, (session, place.ordinal))
+        for ordinal, source, *values in rows:
             while ordinal not in held:
-                held = unpack(next(blobs)[1])
+                held = unpack(next(blobs)[0])
             fields = _read.restore(values)
             yield ordinal, Step(source=sources[source], **fields, **held[ordinal])
 

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from collectors.readings import AnyReading
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import Columns, insert_sql, select_sql
+from inferwatch.storage.place import START, Place
 
 Numbered = tuple[int, AnyReading]
 """A reading with its ordinal."""
@@ -26,9 +27,13 @@ class Table(Protocol[Kind_contra]):
         ...
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
-        """A session's readings in order of receipt."""
+        """A session's readings after a place, in order of receipt."""
         ...
 
 
@@ -54,9 +59,14 @@ class PlainTable:
         """Nothing waits."""
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
         """One reading a row."""
-        for ordinal, source, *values in connection.execute(self._select, (session,)):
+        rows = connection.execute(self._select, (session, place.ordinal))
+        for ordinal, source, *values in rows:
             fields = self._columns.restore(values)
             yield ordinal, self._kind(source=sources[source], **fields)

@@ -9,6 +9,7 @@ import msgspec
 from collectors.readings import TokenTimes
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import Columns, insert_sql, select_sql
+from inferwatch.storage.place import START, Place
 from inferwatch.storage.table import KEY, Numbered
 
 _columns = Columns(TokenTimes, without=("gaps_ns",))
@@ -30,10 +31,14 @@ class TokenTimesTable:
         """Nothing waits."""
 
     def read(
-        self, connection: sqlite3.Connection, session: int, sources: Mapping[int, str]
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        place: Place = START,
     ) -> Iterator[Numbered]:
         """One reading a row."""
-        rows = connection.execute(SELECT, (session,))
+        rows = connection.execute(SELECT, (session, place.ordinal))
         for ordinal, source, blob, *values in rows:
             gaps_ns = msgspec.json.decode(zlib.decompress(blob))
             fields = _columns.restore(values)

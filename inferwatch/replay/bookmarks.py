@@ -1,0 +1,45 @@
+"""Bookmarks: in the file, so that they are there when the session is opened again."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from collectors.clock import anchor
+from inferwatch.errors import StorageError
+from inferwatch.feed import Mark, MarkKind
+from inferwatch.storage.connections import close_after_writing, open_for_writing
+from inferwatch.storage.faults import explain
+from inferwatch.storage.sessions import SessionRow
+from inferwatch.storage.transaction import transaction
+
+INSERT = "INSERT INTO bookmarks (session, t_ns, text, made_ns) VALUES (?, ?, ?, ?)"
+SELECT = "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns, made_ns"
+
+
+def keep_bookmark(path: Path, session: SessionRow, t_ns: int, text: str) -> Mark:
+    """Mark a moment.
+
+    Raises:
+        StorageError: the file does not let us.
+    """
+    row = (session.session, t_ns, text, anchor().wall_ns)
+    try:
+        connection = open_for_writing(path)
+        try:
+            with transaction(connection):
+                connection.execute(INSERT, row)
+        finally:
+            close_after_writing(connection)
+    except sqlite3.Error as error:
+        raise StorageError(explain(error, path)) from error
+    return _mark(t_ns, text)
+
+
+def bookmarks(connection: sqlite3.Connection, session: int) -> list[Mark]:
+    """Of a session, in order of time."""
+    with closing(connection.execute(SELECT, (session,))) as rows:
+        return [_mark(t_ns, text) for t_ns, text in rows]
+
+
+def _mark(t_ns: int, text: str) -> Mark:
+    return Mark(t_ns=t_ns, kind=MarkKind.BOOKMARK, text=text)

@@ -1,0 +1,81 @@
+"""The Model at a place of a session, and how it goes on from there."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.receipts import Receipts
+from inferwatch.storage.ledger import Reader
+from inferwatch.storage.place import START, Place
+
+PATIENCE = 256
+"""Readings between two looks at whether they are still wanted."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """Everything folded up to a place."""
+
+    model: Model = field(default_factory=Model)
+    place: Place = START
+    receipts: Receipts = field(default_factory=Receipts)
+
+    @property
+    def t_ns(self) -> int | None:
+        """When its last reading was there; None before the first."""
+        return self.receipts.latest_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where to go: everything that was there at a moment, or up to a reading."""
+
+    t_ns: int | None = None
+    ordinal: int | None = None
+
+    def excludes(self, ordinal: int, t_ns: int) -> bool:
+        """The reading lies beyond."""
+        if self.ordinal is not None:
+            return ordinal > self.ordinal
+        return self.t_ns is not None and t_ns > self.t_ns
+
+    def is_behind(self, frame: Frame) -> bool:
+        """One cannot get there by going on."""
+        return frame.t_ns is not None and self.excludes(frame.place.ordinal, frame.t_ns)
+
+
+class Overtaken(Exception):  # noqa: N818 - nothing went wrong
+    """Somebody wants to go elsewhere."""
+
+
+def go_on(
+    frame: Frame,
+    connection: sqlite3.Connection,
+    session: int,
+    target: Target,
+    *,
+    growing: bool = False,
+    overtaken: Callable[[], bool] = lambda: False,
+) -> None:
+    """Fold what lies between; the frame is right wherever this ends.
+
+    Raises:
+        Overtaken: on the way.
+    """
+    connection.execute("BEGIN")
+    reader = Reader(connection, session, frame.place)
+    ordinal = frame.place.ordinal
+    try:
+        for number, (following, reading) in enumerate(reader):
+            if number % PATIENCE == 0 and overtaken():
+                raise Overtaken
+            t_ns = frame.receipts.after(reading)
+            if target.excludes(following, t_ns):
+                break
+            frame.receipts.latest_ns = t_ns
+            frame.model.fold(reading)
+            ordinal = following
+    finally:
+        frame.place = reader.place(ordinal, growing=growing)
+        connection.execute("ROLLBACK")

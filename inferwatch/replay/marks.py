@@ -1,0 +1,154 @@
+"""Moments worth going to, found by cheap questions to the record."""
+
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from collectors.clock import NS_PER_S
+from collectors.readings import LoadKind, NoteKind
+from inferwatch.errors import UsageError
+from inferwatch.feed import Mark, MarkKind
+from inferwatch.metrics.goodput import DEFAULT_SHARE
+from inferwatch.metrics.load_book import ABORTED
+from inferwatch.metrics.slo import Slo, parse_slo
+from inferwatch.replay.bookmarks import bookmarks
+
+MOST_MARKS = 500
+CALM_NS = 5 * NS_PER_S
+"""Preemptions that follow each other closer than this are one mark."""
+STALL_NS = 2 * NS_PER_S
+MINUTE_NS = 60 * NS_PER_S
+PLAN_NOTE = "load plan "
+LOAD_KINDS = {
+    LoadKind.STARTED: "load started",
+    LoadKind.RATE: "load changed",
+    LoadKind.STOPPED: "load stopped",
+}
+NOTE_KINDS = {
+    NoteKind.LOST: MarkKind.LOST,
+    NoteKind.RESTARTED: MarkKind.LOST,
+    NoteKind.DROPPED: MarkKind.OTHER,
+    NoteKind.PROBE: MarkKind.OTHER,
+    NoteKind.STOPPED: MarkKind.OTHER,
+    NoteKind.BOOKMARK: MarkKind.BOOKMARK,
+}
+LOADS = "SELECT t_ns, kind, rate_per_s, text FROM load_events WHERE session = ?"
+NOTES = "SELECT t_ns, kind, text FROM notes WHERE session = ?"
+PLANS = "SELECT text FROM notes WHERE session = ? AND text LIKE 'load plan {%'"
+PREEMPTIONS = (
+    "SELECT end_ns, preemptions FROM steps "
+    "WHERE session = ? AND preemptions > 0 ORDER BY end_ns"
+)
+STALLS = """
+SELECT before_ns, end_ns - before_ns, max(waiting, waited) FROM (
+  SELECT end_ns, waiting, lag(end_ns) OVER (ORDER BY ordinal) AS before_ns,
+         lag(waiting) OVER (ORDER BY ordinal) AS waited
+  FROM steps WHERE session = ?)
+WHERE end_ns - before_ns > ? AND max(waiting, waited) > 0
+"""
+JUDGED = """
+SELECT intended_ns / {minute} AS minute, count(*), sum({broken})
+FROM client_requests JOIN sources USING (session, source)
+WHERE session = ? AND name = ? AND phase <> 'warmup' GROUP BY minute ORDER BY minute
+"""
+
+
+class PlanWords(msgspec.Struct):
+    """What a note of a load plan says that matters here."""
+
+    run_id: str = ""
+    slo: str | None = None
+
+
+def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
+    """Those that take no time to find."""
+    return [
+        *_loads(connection, session),
+        *_notes(connection, session),
+        *bookmarks(connection, session),
+    ]
+
+
+def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
+    """Those for which every step or client request has to be looked at."""
+    return [
+        *_preemptions(connection, session),
+        *_stalls(connection, session),
+        *_broken_objectives(connection, session),
+    ]
+
+
+def in_order(marks: list[Mark]) -> tuple[Mark, ...]:
+    """By time, no more than a time line can hold; bookmarks go last."""
+    if len(marks) > MOST_MARKS:
+        kept = [mark for mark in marks if mark.kind is MarkKind.BOOKMARK][:MOST_MARKS]
+        others = [mark for mark in marks if mark.kind is not MarkKind.BOOKMARK]
+        room = MOST_MARKS - len(kept)
+        marks = kept + [others[i * len(others) // room] for i in range(room)]
+    return tuple(sorted(marks, key=lambda mark: mark.t_ns))
+
+
+def _loads(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    for t_ns, kind, rate_per_s, text in connection.execute(LOADS, (session,)):
+        said = LOAD_KINDS.get(kind)
+        if said is not None:
+            rate = f" at {rate_per_s:g}/s" if rate_per_s is not None else ""
+            words = f"{said}{rate}" + (f": {text}" if text else "")
+            yield Mark(t_ns=t_ns, kind=MarkKind.LOAD, text=words)
+
+
+def _notes(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    for t_ns, kind, text in connection.execute(NOTES, (session,)):
+        mark = NOTE_KINDS.get(kind)
+        if mark is not None:
+            yield Mark(t_ns=t_ns, kind=mark, text=text)
+
+
+def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    """Where they begin after a while without."""
+    latest_ns = None
+    for end_ns, count in connection.execute(PREEMPTIONS, (session,)):
+        if latest_ns is None or end_ns - latest_ns >= CALM_NS:
+            text = "a request was preempted" if count == 1 else "requests preempted"
+            yield Mark(t_ns=end_ns, kind=MarkKind.PREEMPTION, text=text)
+        latest_ns = end_ns
+
+
+def _stalls(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    for began_ns, gap_ns, waiting in connection.execute(STALLS, (session, STALL_NS)):
+        text = f"no step for {gap_ns / NS_PER_S:.1f} s, {waiting} waiting"
+        yield Mark(t_ns=began_ns, kind=MarkKind.STALL, text=text)
+
+
+def _broken_objectives(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    """The first of consecutive minutes in which too few requests were good."""
+    for (text,) in connection.execute(PLANS, (session,)).fetchall():
+        try:
+            plan = msgspec.json.decode(text[len(PLAN_NOTE) :], type=PlanWords)
+            slo = parse_slo(plan.slo) if plan.slo else None
+        except (msgspec.MsgspecError, UsageError):
+            continue
+        if slo is not None:
+            yield from _missed_minutes(connection, session, plan.run_id, slo)
+
+
+def _missed_minutes(
+    connection: sqlite3.Connection, session: int, run_id: str, slo: Slo
+) -> Iterator[Mark]:
+    missed_before = False
+    limits = [limit for limit in slo.limits if limit.metric != "itl_s"]  # in no column
+    conditions = [f"failure IS NOT NULL AND failure <> '{ABORTED}'"]
+    conditions += [
+        f"coalesce({limit.metric} {'>' if limit.or_equal else '>='} ?, 0)"
+        for limit in limits
+    ]
+    query = JUDGED.format(minute=MINUTE_NS, broken=" OR ".join(conditions))
+    values = (*(limit.below_s for limit in limits), session, run_id)
+    for minute, n, broken in connection.execute(query, values):
+        missed = broken > (1 - DEFAULT_SHARE) * n
+        if missed and not missed_before:
+            text = f"SLO missed by {broken} of {n} requests: {slo}"
+            t_ns = max(minute * MINUTE_NS, 0)
+            yield Mark(t_ns=t_ns, kind=MarkKind.SLO, text=text)
+        missed_before = missed

@@ -1,0 +1,118 @@
+"""A recorded session as :class:`inferwatch.feed.Feed` shows it to the screens."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Self
+
+from embedded_engine.logs import tail
+from inferwatch.feed import FeedState, LoadDesk, RecordState
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.replay.overview import Overview
+from inferwatch.replay.reel import Reel
+from inferwatch.replay.tape import Tape
+from inferwatch.replay.wall_clock import WallClock
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.sessions import find
+
+LOG_PATH = (
+    "SELECT log_path FROM endpoints WHERE session = ? AND log_path IS NOT NULL "
+    "ORDER BY ordinal DESC LIMIT 1"
+)
+
+
+class Player:
+    """Shows a moment of a session; its ``playback`` goes to others."""
+
+    state = FeedState.REPLAYING
+    served = False
+    can_restart = False
+    load_desk: LoadDesk | None = None
+
+    def __init__(
+        self, reel: Reel, overview: Overview, clock: WallClock, log_path: Path | None
+    ) -> None:
+        self._reel = reel
+        self._overview = overview
+        self._clock = clock
+        self._log_path = log_path
+        self.playback = Tape(reel, overview)
+
+    @classmethod
+    def open(cls, path: Path, session_id: str) -> Self:
+        """A session, at its start, by anything :func:`find` understands.
+
+        Raises:
+            StorageError: no such file or no such session, or it cannot be read.
+        """
+        session = find(path, session_id)
+        with closing(open_for_reading(path)) as connection:
+            clock = WallClock(connection, session)
+            log = connection.execute(LOG_PATH, (session.session,)).fetchone()
+        log_path = Path(log[0]) if log else None
+        reel = Reel(path, session)
+        return cls(reel, Overview(path, session), clock, log_path)
+
+    @property
+    def record(self) -> RecordState:
+        """What is replayed; its message says what of it cannot be read."""
+        session = self._reel.session
+        return RecordState(
+            session_id=session.id,
+            file_bytes=_size(self._reel.path),
+            written=session.readings,
+            unrecorded=session.unrecorded,
+            message=self._reel.damage,
+        )
+
+    def now_ns(self) -> int:
+        """The moment that is shown."""
+        return self._reel.position_ns
+
+    def wall_text(self, t_ns: int) -> str:
+        """Local clock time of a moment."""
+        return self._clock.text(t_ns)
+
+    def snapshot(
+        self, window: Window, *, requests: bool = True, client: bool = False
+    ) -> Snapshot:
+        """As of the moment that is shown; never waits."""
+        return self._reel.picture(window, requests=requests, client=client)
+
+    def present(self) -> Snapshot:
+        """There is no other now than the moment that is shown."""
+        return self.snapshot(Window.MINUTE, requests=False)
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The engine's log, where it still is."""
+        if self._log_path is None or not self._log_path.is_file():
+            return []
+        return tail(self._log_path, lines)
+
+    async def run(self) -> None:
+        """Play what is to be played until cancelled; then the file is let go."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.playback.run())
+                tasks.create_task(self._overview.run())
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file; only for one that never ran."""
+        self.playback.pause()
+        self.playback.give_up()
+        self._reel.close()
+
+    async def restart(self) -> None:
+        """There is nothing to start."""
+
+    async def stop_engine(self) -> None:
+        """There is nothing to stop."""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

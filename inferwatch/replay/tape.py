@@ -1,0 +1,163 @@
+"""Play, pause, seek: :class:`inferwatch.feed.Playback` over a recorded session."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+
+from collectors.clock import NS_PER_S
+from inferwatch.feed import Mark
+from inferwatch.metrics.snapshot import Timeline
+from inferwatch.replay.bookmarks import keep_bookmark
+from inferwatch.replay.overview import Overview
+from inferwatch.replay.reel import Reel
+
+SLOWEST, FASTEST = 0.1, 100.0
+FRAME_S = 0.05
+"""Between two positions while playing."""
+FOLLOW_S = 0.25
+"""Between two looks at how far a recording has come."""
+
+
+class Tape:
+    """Where the position goes; the reel goes there, in a thread."""
+
+    def __init__(self, reel: Reel, overview: Overview) -> None:
+        self._reel = reel
+        self._overview = overview
+        self._wishes = 0
+        """How many there were: each overtakes those before it."""
+        self._under_way = 0
+        self._following = False
+        self.playing = False
+        self.speed = 1.0
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From its start to its last commit."""
+        return 0, self._reel.end_ns
+
+    @property
+    def position_ns(self) -> int:
+        """The moment that is shown."""
+        return self._reel.position_ns
+
+    @property
+    def goes_on(self) -> bool:
+        """The session is still being recorded."""
+        return self._reel.goes_on
+
+    @property
+    def at_live(self) -> bool:
+        """It is followed."""
+        return self.goes_on and self._following
+
+    @property
+    def seeking(self) -> bool:
+        """On the way to another moment."""
+        return self._under_way > 0
+
+    @property
+    def cannot_seek(self) -> str | None:
+        """A file that could be opened can be sought in."""
+        return None
+
+    @property
+    def shape(self) -> Timeline | None:
+        """None until known."""
+        return self._overview.shape
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """In order of time."""
+        return self._overview.marks
+
+    def play(self) -> None:
+        """From where it is; there is nothing to play at the end of what has ended."""
+        self.playing = True
+
+    def pause(self) -> None:
+        """Stay."""
+        self.playing = self._following = False
+
+    def set_speed(self, speed: float) -> None:
+        """Kept within 0.1 and 100."""
+        self.speed = min(max(speed, SLOWEST), FASTEST)
+
+    async def seek(self, t_ns: int) -> None:
+        """Show that moment."""
+        self._following = False
+        await self._wish(partial(self._reel.wind, t_ns))
+
+    async def step(self, count: int) -> None:
+        """By engine steps."""
+        self.pause()
+        if count:
+            await self._wish(partial(self._reel.step, count))
+
+    async def go_live(self) -> None:
+        """The end; of what goes on, from now on."""
+        await asyncio.to_thread(self._reel.look_again)
+        await self.seek(self._reel.end_ns)
+        self._following = self.goes_on
+        self.playing = self._following
+
+    async def bookmark(self, text: str, t_ns: int | None = None) -> None:
+        """Mark a moment, else the position.
+
+        Raises:
+            StorageError: the file does not let us.
+        """
+        t_ns = self.position_ns if t_ns is None else t_ns
+        mark = await asyncio.to_thread(
+            keep_bookmark, self._reel.path, self._reel.session, t_ns, text
+        )
+        self._overview.add(mark)
+
+    def give_up(self) -> None:
+        """Stop whatever is under way."""
+        self._wishes += 1
+
+    async def run(self) -> None:
+        """Play while it is to be played, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._play())
+            tasks.create_task(self._look())
+
+    async def _play(self) -> None:
+        before_s = monotonic()
+        while True:
+            await asyncio.sleep(FRAME_S)
+            now_s = monotonic()
+            if self.playing and not self.seeking:
+                await self._advance(now_s - before_s)
+            before_s = now_s
+
+    async def _advance(self, elapsed_s: float) -> None:
+        end_ns = self._reel.end_ns
+        on_ns = round(elapsed_s * self.speed * NS_PER_S)
+        target_ns = end_ns if self.at_live else min(self.position_ns + on_ns, end_ns)
+        if target_ns > self.position_ns:
+            wishes = self._wishes
+            await asyncio.to_thread(
+                self._reel.wind, target_ns, lambda: wishes != self._wishes
+            )
+        elif not self.goes_on:
+            self.playing = False
+        else:
+            self._following = True
+
+    async def _look(self) -> None:
+        while self.goes_on:
+            await asyncio.sleep(FOLLOW_S)
+            await asyncio.to_thread(self._reel.look_again)
+        self._following = False
+
+    async def _wish(self, go: Callable[[Callable[[], bool]], bool]) -> None:
+        self._wishes += 1
+        mine = self._wishes
+        self._under_way += 1
+        try:
+            await asyncio.to_thread(go, lambda: mine != self._wishes)
+        finally:
+            self._under_way -= 1

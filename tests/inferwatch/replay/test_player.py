@@ -1,0 +1,223 @@
+"""A recorded session is shown at any moment of it, as it was shown then."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from collectors.readings import AnyReading, Step
+from inferwatch.errors import NoSuchSessionError, StorageError
+from inferwatch.feed import Feed, FeedState, MarkKind, Playback
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.replay.player import Player
+from inferwatch.storage.recorder import Recorder
+
+S = 1_000_000_000
+END_NS = 31 * S
+AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
+PATIENCE_S = 20.0
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - it is not ours to signal
+            await asyncio.sleep(0.01)
+
+
+async def test_a_sought_moment_shows_what_playing_to_it_shows(
+    player: Player, readings: list[AnyReading], as_of: AsOf
+) -> None:
+    random = Random(4)
+
+    for _ in range(12):
+        t_ns, window = random.randint(0, 30 * S), random.choice(list(Window))
+        await player.playback.seek(t_ns)
+
+        assert player.now_ns() == player.playback.position_ns == t_ns
+        assert player.snapshot(window) == as_of(readings, t_ns, window), t_ns
+
+
+async def test_steps_go_on_and_back_one_by_one(
+    player: Player, readings: list[AnyReading], as_of: AsOf
+) -> None:
+    ends_ns = [each.end_ns for each in readings if isinstance(each, Step)]
+    at = 1_000
+    await player.playback.seek(ends_ns[at] + 1)
+
+    for count, expected in ((1, at + 1), (-1, at), (-3, at - 3), (2, at - 1)):
+        await player.playback.step(count)
+
+        assert player.now_ns() == ends_ns[expected]
+        for window in Window:
+            shown = player.snapshot(window)
+            assert shown == as_of(readings, ends_ns[expected], window)
+
+
+async def test_a_step_back_from_between_two_steps_goes_to_the_former(
+    player: Player, readings: list[AnyReading]
+) -> None:
+    ends_ns = [each.end_ns for each in readings if isinstance(each, Step)]
+    await player.playback.seek(ends_ns[50] + 10)
+
+    await player.playback.step(-1)
+
+    assert player.now_ns() == ends_ns[50]
+
+
+async def test_there_is_nothing_before_the_first_step_and_after_the_last(
+    player: Player,
+) -> None:
+    await player.playback.seek(0)
+    await player.playback.step(-1)
+    assert player.now_ns() == 0
+
+    await player.playback.seek(100 * S)
+    assert player.now_ns() == END_NS
+    await player.playback.step(1)
+    assert player.now_ns() == END_NS
+
+
+async def test_playing_moves_the_position_and_ends_at_the_end(
+    player: Player, readings: list[AnyReading], as_of: AsOf, run: Any
+) -> None:
+    playback = player.playback
+
+    async def play() -> None:
+        playback.set_speed(1_000)
+        playback.play()
+        await until(lambda: player.now_ns() > 0)
+        await until(lambda: not playback.playing)
+
+    await run(player, play())
+
+    assert playback.speed == 100
+    assert player.now_ns() == END_NS
+    assert player.snapshot(Window.MINUTE) == as_of(readings, END_NS, Window.MINUTE)
+
+
+async def test_a_paused_player_stays(player: Player, run: Any) -> None:
+    async def pause() -> None:
+        player.playback.play()
+        await until(lambda: player.now_ns() > 0)
+        player.playback.pause()
+        await until(lambda: not player.playback.seeking)
+        await player.playback.seek(5 * S)
+        await asyncio.sleep(0.2)
+
+    await run(player, pause())
+
+    assert player.now_ns() == 5 * S
+
+
+async def test_a_later_seek_overtakes_an_earlier_one(player: Player) -> None:
+    earlier = asyncio.create_task(player.playback.seek(29 * S))
+    await asyncio.sleep(0)
+    later = asyncio.create_task(player.playback.seek(2 * S))
+    await asyncio.gather(earlier, later)
+
+    assert player.now_ns() == 2 * S
+    assert not player.playback.seeking
+
+
+async def test_the_old_picture_is_shown_until_the_new_one_is_there(
+    player: Player,
+) -> None:
+    await player.playback.seek(10 * S)
+    before = player.snapshot(Window.MINUTE)
+
+    with player._reel._winding:  # somebody winds
+        assert player.snapshot(Window.MINUTE) is before
+        assert player.snapshot(Window.SESSION).now_ns == 10 * S
+
+
+async def test_a_session_that_is_being_recorded_is_followed(  # noqa: PLR0913, PLR0917 - fixtures
+    record: Callable[..., Recorder],
+    path: Path,
+    traffic: Any,
+    stopped_clock: Any,
+    as_of: AsOf,
+    eventually: Any,
+    run: Any,
+) -> None:
+    clock = stopped_clock(10 * S)
+    recorder = record(clock=clock)
+    readings = [*traffic.start(), *traffic.run(10)]
+    for numbered in enumerate(readings, 1):
+        recorder.put(*numbered)
+    eventually(lambda: recorder.health.written == len(readings))
+    player = Player.open(path, "last")
+    playback = player.playback
+
+    async def follow() -> None:
+        assert playback.goes_on
+        await playback.seek(4 * S)
+        assert not playback.at_live
+        assert player.snapshot(Window.MINUTE) == as_of(readings, 4 * S, Window.MINUTE)
+        await playback.go_live()
+        assert playback.at_live
+        assert playback.span_ns == (0, player.now_ns()) == (0, 10 * S)
+        clock.ns = 15 * S
+        more = list(traffic.run(5))
+        for numbered in enumerate(more, len(readings) + 1):
+            recorder.put(*numbered)
+        readings.extend(more)
+        await until(lambda: player.now_ns() == 15 * S)
+        await playback.step(-1)
+        assert not playback.at_live
+        recorder.close()
+        await until(lambda: not playback.goes_on)
+
+    await run(player, follow())
+
+    t_ns = player.now_ns()
+    assert 14 * S < t_ns < 15 * S
+    assert player.snapshot(Window.SESSION) == as_of(readings, t_ns, Window.SESSION)
+
+
+async def test_a_bookmark_is_there_when_the_session_is_opened_again(
+    player: Player, recorded: Path, run: Any
+) -> None:
+    await player.playback.seek(7 * S)
+    await player.playback.bookmark("the p99 broke here")
+    again = Player.open(recorded, "last")
+
+    await run(again, until(lambda: again.playback.marks))
+
+    for each in (player, again):
+        (mark,) = [m for m in each.playback.marks if m.kind is MarkKind.BOOKMARK]
+        assert (mark.t_ns, mark.text) == (7 * S, "the p99 broke here")
+
+
+async def test_a_bookmark_in_a_file_that_cannot_be_written_is_refused(
+    player: Player, recorded: Path
+) -> None:
+    recorded.unlink()
+    recorded.mkdir()
+
+    with pytest.raises(StorageError):
+        await player.playback.bookmark("nowhere")
+
+
+def test_a_session_that_is_not_there_is_refused(recorded: Path) -> None:
+    with pytest.raises(NoSuchSessionError):
+        Player.open(recorded, "yesterday")
+
+
+async def test_a_player_says_what_it_is(player: Player) -> None:
+    feed: Feed = player
+    playback: Playback | None = feed.playback
+
+    assert playback is player.playback
+    assert feed.state is FeedState.REPLAYING
+    assert not feed.served
+    assert not feed.can_restart
+    assert feed.load_desk is None
+    assert feed.record is not None
+    assert feed.record.session_id == "s1"
+    assert feed.record.message is None
+    assert feed.log_tail(5) == []
+    await feed.restart()
+    await feed.stop_engine()
