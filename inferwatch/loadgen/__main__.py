@@ -1,7 +1,8 @@
 """The load generator's process: ``python -m inferwatch.loadgen``.
 
-Reads a plan as JSON, pushes readings to a socket. SIGTERM stops it within two
-seconds; it does not outlive its parent.
+Reads a plan as a line of JSON and pushes readings to a socket. What comes on standard
+input after that are commands, a line each; its end means nothing. SIGTERM stops the
+run within two seconds; it does not outlive its parent.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from inferwatch.loadgen.commands import read_command
+from inferwatch.loadgen.inbox import Inbox
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.run import Run
@@ -31,19 +34,22 @@ GARBAGE_S = 5.0
 def main() -> int:
     """Run the plan; 0 when it ended or was stopped, 3 when nothing came back."""
     arguments = _arguments()
-    text = arguments.plan.read_bytes() if arguments.plan else sys.stdin.buffer.read()
+    inbox = Inbox(sys.stdin.fileno())
+    text = arguments.plan.read_bytes() if arguments.plan else inbox.line()
     plan = msgspec.json.decode(text, type=LoadPlan)
     gc.collect()
     gc.freeze()
     gc.disable()  # a collection at a bad moment would be a late stamp
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(plan, arguments.socket, arguments.parent))
+        return runner.run(_serve(plan, inbox, arguments.socket, arguments.parent))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m inferwatch.loadgen")
     parser.add_argument("socket", help="address of the PULL socket, ipc://PATH")
-    parser.add_argument("--plan", type=Path, help="JSON file (default: stdin)")
+    parser.add_argument(
+        "--plan", type=Path, help="JSON file (default: a line of stdin)"
+    )
     parser.add_argument("--parent", type=int, help="end when this is not our parent")
     return parser.parse_args()
 
@@ -57,11 +63,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop  # type: ignore[no-any-return]
 
 
-async def _serve(plan: LoadPlan, address: str, parent: int | None) -> int:
+async def _serve(plan: LoadPlan, inbox: Inbox, address: str, parent: int | None) -> int:
     outbox = Outbox(plan.run_id, address)
     try:
         async with aclosing(transport_for(plan)) as transport:
-            return await _run(Run(plan, transport, outbox), outbox, parent)
+            run = Run(plan, transport, outbox)
+            inbox.listen(lambda line: _obey(run, line))
+            return await _run(run, outbox, parent)
     finally:
         outbox.close()
 
@@ -84,6 +92,16 @@ async def _run(run: Run, outbox: Outbox, parent: int | None) -> int:
         for helper in helpers:
             helper.cancel()
     return 0
+
+
+def _obey(run: Run, line: bytes) -> None:
+    """A command that cannot be followed is told to the log, and changes nothing."""
+    try:
+        why = run.change(read_command(line))
+    except msgspec.MsgspecError as error:
+        why = f"no command: {error}"
+    if why is not None:
+        print(f"not followed: {why}", file=sys.stderr)  # noqa: T201 - as above
 
 
 def _stop_on_signals(task: asyncio.Task[None]) -> None:

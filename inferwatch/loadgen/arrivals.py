@@ -6,19 +6,18 @@ A schedule in nanoseconds from its start cannot drift: a late send moves no othe
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collectors.clock import NS_PER_S
 from inferwatch.loadgen.plan import Arrivals
-from inferwatch.loadgen.rates import RateSeries
+from inferwatch.loadgen.rates import Floats
 
 BLOCK = 1024
 
 
-def arrival_times(
-    arrivals: Arrivals, rates: RateSeries, *, seed: int, burstiness: float = 1.0
-) -> Iterator[NDArray[np.int64]]:
-    """Intended times in ns from the start, in blocks, as long as the rate lasts.
+def arrival_numbers(
+    arrivals: Arrivals, *, seed: int, burstiness: float = 1.0
+) -> Iterator[Floats]:
+    """The arrivals of a pattern at a rate of one, in blocks, without end.
 
     The gaps are drawn in units of the mean gap, so the rate stretches a seed's
     pattern and does not change it.
@@ -28,21 +27,13 @@ def arrival_times(
     while True:
         in_mean_gaps = reached + np.cumsum(_gaps(arrivals, rng, burstiness))
         reached = in_mean_gaps[-1]
-        times_s = rates.moments(in_mean_gaps)
-        yield np.rint(times_s * NS_PER_S).astype(np.int64)
-        if len(times_s) < BLOCK:
-            return
+        yield in_mean_gaps
 
 
-def counted_times(
-    arrivals: Arrivals,
-    rates: RateSeries,
-    count: int,
-    *,
-    seed: int,
-    burstiness: float = 1.0,
-) -> NDArray[np.int64]:
-    """Just ``count`` intended times, in just the time that they take on average.
+def counted_numbers(
+    arrivals: Arrivals, count: int, *, seed: int, burstiness: float = 1.0
+) -> Floats:
+    """Just ``count`` arrivals, in just the time that they take on average.
 
     The gaps of the same seed are stretched by their common error, a few percent, so
     that what was asked for is what is sent: number and duration are both fixed.
@@ -50,8 +41,7 @@ def counted_times(
     rng = np.random.default_rng([seed, 0])
     blocks = [_gaps(arrivals, rng, burstiness) for _ in range(-(-count // BLOCK))]
     in_mean_gaps = np.cumsum(np.concatenate(blocks)[:count])
-    times_s = rates.moments(in_mean_gaps * (count / in_mean_gaps[-1]))
-    return np.rint(times_s * NS_PER_S).astype(np.int64)
+    return np.asarray(in_mean_gaps * (count / in_mean_gaps[-1]), np.float64)
 
 
 def burst_times(every_s: float) -> Iterator[int]:
@@ -62,9 +52,7 @@ def burst_times(every_s: float) -> Iterator[int]:
         yield round(count * every_s * NS_PER_S)
 
 
-def _gaps(
-    arrivals: Arrivals, rng: np.random.Generator, burstiness: float
-) -> NDArray[np.float64]:
+def _gaps(arrivals: Arrivals, rng: np.random.Generator, burstiness: float) -> Floats:
     """Gaps with a mean of one."""
     if arrivals is Arrivals.CONSTANT:
         return np.ones(BLOCK)

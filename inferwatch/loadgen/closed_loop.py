@@ -7,6 +7,7 @@ many tokens per second a server can bring.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from collectors.clock import NS_PER_S, monotonic_ns
@@ -23,7 +24,7 @@ RETRY_S = 0.25
 
 
 class ClosedLoop:
-    """``users`` requests in flight, until told to stop or the prompts run out."""
+    """As many in flight as users, until told to stop or the prompts run out."""
 
     def __init__(
         self, flights: Flights, prompts: Iterator[Prompt], think_s: float = 0.0
@@ -37,19 +38,50 @@ class ClosedLoop:
         self._stock: deque[Exchange] = deque()
         self._taken = asyncio.Event()
         self._open = True
+        self._wanted = 0
+        self._present: set[int] = set()
+        """Users by number; who has a number of ``wanted`` or more is on his way out."""
+        self._users = asyncio.TaskGroup()
+        self._more: Callable[[], None] | None = None
 
     async def run(self, users: int, phase: Callable[[], Phase]) -> None:
         """Until all users have stopped."""
-        await self._connected(users)
-        self._stock.extend(islice(self._made(), users))
-        stocking = asyncio.create_task(self._restock(users))
+        self._wanted = users
+        await self._ready_for(users)
+        stocking = asyncio.create_task(self._restock())
         try:
-            await asyncio.gather(*(self._user(phase) for _ in range(users)))
+            async with asyncio.TaskGroup() as self._users:
+                self._fill(phase)
+                self._more = partial(self._fill, phase)
         finally:
+            self._more = None
             stocking.cancel()
 
+    async def set_users(self, users: int) -> None:
+        """Add users at once, or let some stop after the request they wait for."""
+        more = users - self._wanted
+        self._wanted = users
+        if more > 0:
+            await self._ready_for(more)
+        if self._more is not None:
+            self._more()
+
+    def _fill(self, phase: Callable[[], Phase]) -> None:
+        """Have as many users as wanted; who was to stop and is still there stays."""
+        for number in range(self._wanted):
+            if self._wants(number) and number not in self._present:
+                self._present.add(number)
+                self._users.create_task(self._user(number, phase))
+
+    async def _ready_for(self, users: int) -> None:
+        """A wave should not wait for handshakes, nor for requests to be made."""
+        await self._connected(users)
+        for exchange in islice(self._made(), users):
+            self._stock.append(exchange)
+            await asyncio.sleep(0)  # stamps must not wait for this
+
     async def _connected(self, users: int) -> None:
-        """The first wave should not wait for handshakes; nor should we for ever."""
+        """Connections for all; but nobody waits for ever."""
         deadline_ns = monotonic_ns() + CONNECT_NS
         while not self._flights.ensure(users):
             await asyncio.sleep(POLL_S)
@@ -60,15 +92,22 @@ class ClosedLoop:
         """No user asks again; what is in flight goes on."""
         self._open = False
 
-    async def _user(self, phase: Callable[[], Phase]) -> None:
+    async def _user(self, number: int, phase: Callable[[], Phase]) -> None:
         due_ns = monotonic_ns()
-        while self._open and (exchange := self._take()) is not None:
+        while self._wants(number):
+            if (exchange := self._take()) is None:
+                self.stop()
+                break
             call = exchange.call
             call.intended_ns, call.phase = due_ns, phase()
             if self.keep:
                 self.calls.append(call)
             await self._flights.fly(exchange)
             due_ns = await self._think(call)
+        self._present.discard(number)
+
+    def _wants(self, number: int) -> bool:
+        return self._open and number < self._wanted
 
     def _take(self) -> Exchange | None:
         self._taken.set()
@@ -79,11 +118,11 @@ class ClosedLoop:
         for prompt in self._prompts:
             yield self._flights.make(Phase.STEADY, prompt, 0)
 
-    async def _restock(self, users: int) -> None:
+    async def _restock(self) -> None:
         """Have a request ready for each user; others go between the making of two."""
         for exchange in self._made():
             self._stock.append(exchange)
-            while len(self._stock) >= users:
+            while len(self._stock) >= self._wanted:
                 self._taken.clear()
                 await self._taken.wait()
             await asyncio.sleep(0)

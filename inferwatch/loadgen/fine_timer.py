@@ -33,16 +33,28 @@ class FineTimer:
         self._loop = asyncio.get_running_loop()
         self._fileno = _timerfd()
         self._waiter: asyncio.Future[None] | None = None
+        self._woken = False
         if self._fileno is not None:
             self._loop.add_reader(self._fileno, self._fired)
 
     async def until(self, at_ns: int) -> None:
-        """Return at a moment of the monotonic clock, or at once when it has passed."""
+        """Return at a moment of the monotonic clock, or at once when it has passed.
+
+        Or earlier, when woken.
+        """
         early_ns = COARSE_EARLY_NS if self._fileno is None else EARLY_NS
+        self._woken = False
         while at_ns - monotonic_ns() > early_ns:
             await self._sleep(at_ns - early_ns)
+            if self._woken:
+                return
         while monotonic_ns() < at_ns:
             pass
+
+    def wake(self) -> None:
+        """Whoever waits need not wait any longer."""
+        self._woken = True
+        self._end_sleep()
 
     def close(self) -> None:
         """Let go of the timer."""
@@ -52,10 +64,13 @@ class FineTimer:
             self._fileno = None
 
     async def _sleep(self, until_ns: int) -> None:
-        if self._fileno is None:
-            await asyncio.sleep((until_ns - monotonic_ns()) / NS_PER_S)
-            return
         self._waiter = self._loop.create_future()
+        if self._fileno is None:
+            sleep_s = (until_ns - monotonic_ns()) / NS_PER_S
+            alarm = self._loop.call_later(sleep_s, self._end_sleep)
+            await self._waiter
+            alarm.cancel()
+            return
         seconds, rest_ns = divmod(until_ns, NS_PER_S)
         spec = _TimerSpec(0, 0, seconds, rest_ns)
         _libc.timerfd_settime(self._fileno, _ABSOLUTE, ctypes.byref(spec), None)
@@ -65,6 +80,9 @@ class FineTimer:
         if self._fileno is not None:
             with suppress(BlockingIOError):
                 os.read(self._fileno, 8)
+        self._end_sleep()
+
+    def _end_sleep(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -5,12 +5,13 @@ A late send is sent late and counted, never skipped, and moves no other send.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from collectors.clock import monotonic_ns
+from collectors.readings import Phase
 from inferwatch.loadgen.fine_timer import FineTimer
 from inferwatch.loadgen.flights import Flights
-from inferwatch.loadgen.schedule import Due
+from inferwatch.loadgen.schedule import Due, Schedule
 from inferwatch.loadgen.transport.seam import Exchange
 
 AHEAD = 128
@@ -27,45 +28,70 @@ class OpenLoop:
     def __init__(
         self,
         flights: Flights,
+        schedule: Schedule,
         max_in_flight: int,
         on_burst: Callable[[int], None],
     ) -> None:
         self._flights = flights
+        self._schedule = schedule
         self._slots = asyncio.Semaphore(max_in_flight)
         self._on_burst = on_burst
+        self._timer = FineTimer()
+        self._start_ns = 0
+        self._changed = False
         self._ready: deque[tuple[Due, Exchange]] = deque()
+        self._made: dict[tuple[Phase, int], Exchange] = {}
+        """What was made, and is due at another time since a change."""
 
-    async def follow(self, schedule: Iterator[Due], start_ns: int) -> None:
+    async def follow(self, start_ns: int) -> None:
         """Send all of it; the last ones are still in flight when this returns."""
-        timer = FineTimer()
+        self._start_ns = start_ns
         try:
-            while await self._make_ahead(schedule, start_ns):
+            while await self._make_ahead():
+                self._changed = False
+                await self._timer.until(self._ready[0][1].call.intended_ns)
+                if self._changed:
+                    continue  # something else may be due first, and later
                 due, exchange = self._ready.popleft()
-                await timer.until(exchange.call.intended_ns)
                 if due.burst is not None:
                     self._on_burst(due.burst)
                 await self._slots.acquire()
                 self._flights.fly(exchange).add_done_callback(self._landed)
         finally:
-            timer.close()
+            self._timer.close()
+
+    def change(self, now_ns: int, rate_per_s: float) -> None:
+        """Go on at another rate; what is made ahead and not yet due is so, too."""
+        self._made |= {(due.phase, due.number): each for due, each in self._ready}
+        unsent = [due for due, _ in self._ready]
+        self._ready.clear()
+        self._schedule.change(now_ns - self._start_ns, rate_per_s, unsent)
+        self._changed = True
+        self._timer.wake()
 
     def _landed(self, _ended: asyncio.Future[None]) -> None:
         self._slots.release()
 
-    async def _make_ahead(self, schedule: Iterator[Due], start_ns: int) -> bool:
+    async def _make_ahead(self) -> bool:
         """Make the next request, and more while there is time; False at the end."""
         made = len(self._ready)
         while len(self._ready) < AHEAD and self._has_time():
-            due = next(schedule, None)
+            due = next(self._schedule, None)
             if due is None:
                 break
-            intended_ns = start_ns + due.offset_ns
-            exchange = self._flights.make(due.phase, due.prompt, intended_ns)
-            self._ready.append((due, exchange))
+            self._ready.append((due, self._make(due)))
             await asyncio.sleep(0)  # stamps must not wait for this
         if len(self._ready) > made:
             self._flights.ensure(self._together())
         return bool(self._ready)
+
+    def _make(self, due: Due) -> Exchange:
+        intended_ns = self._start_ns + due.offset_ns
+        exchange = self._made.pop((due.phase, due.number), None)
+        if exchange is None:
+            return self._flights.make(due.phase, due.prompt, intended_ns)
+        exchange.call.intended_ns = intended_ns
+        return exchange
 
     def _has_time(self) -> bool:
         if not self._ready:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.plan import LoadPlan
 
 STOP_S = 3.0
@@ -38,7 +39,11 @@ class LoadProcess:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us; we stop it
             )
-        await _give(self._process, msgspec.json.encode(plan))
+        await self._say(plan)
+
+    async def change(self, change: Change) -> None:
+        """Go on so from now on; one that has ended does not hear it."""
+        await self._say(change)
 
     async def wait(self) -> int:
         """Its exit status, once it ended: 0 when it followed the plan or was told to.
@@ -59,13 +64,11 @@ class LoadProcess:
             self._process.kill()
             await self._process.wait()
 
-
-async def _give(process: asyncio.subprocess.Process, plan: bytes) -> None:
-    stdin = process.stdin
-    if stdin is None:
-        return
-    with suppress(BrokenPipeError, ConnectionResetError):  # its exit status tells
-        stdin.write(plan)
-        await stdin.drain()
-        stdin.close()
-        await stdin.wait_closed()
+    async def _say(self, what: LoadPlan | Change) -> None:
+        """On a line of its standard input."""
+        stdin = self._process.stdin if self._process else None
+        if stdin is None:
+            return
+        with suppress(BrokenPipeError, ConnectionResetError):  # its exit status tells
+            stdin.write(msgspec.json.encode(what) + b"\n")
+            await stdin.drain()

@@ -61,6 +61,14 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return float(rates[-1])
         return float(np.interp(at_s, times[after - 1 :], rates[after - 1 :]))
 
+    def passed(self, at_s: float) -> float:
+        """How many arrivals are due by then: the integral of the rate."""
+        segments = self._segments()
+        if self.period_s is None:
+            return segments.passed(at_s)
+        periods, into_s = divmod(at_s, self.period_s)
+        return periods * segments.total + segments.passed(into_s)
+
     def moments(self, arrivals: Floats) -> Floats:
         """Seconds at which so many arrivals (ascending) are due; the never due end it.
 
@@ -97,6 +105,13 @@ class _Segments:
         self.reached = np.cumsum(areas)
         self.before = np.append(0, self.reached[:-1])
         self.total = float(self.reached[-1])
+
+    def passed(self, at_s: float) -> float:
+        """The arrivals up to a moment."""
+        at = int(np.searchsorted(self.starts_s, at_s, side="right")) - 1
+        into_s = at_s - self.starts_s[at]
+        area = self.rates[at] * into_s + self.slopes[at] * into_s**2 / 2
+        return min(float(self.before[at] + area), self.total)
 
 
 def _moments(segments: _Segments, arrivals: Floats) -> Floats:

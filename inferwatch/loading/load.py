@@ -1,13 +1,37 @@
 """The load of a watch: a generator process and the stream of what it reports."""
 
 import asyncio
+import secrets
 from pathlib import Path
+
+import msgspec
 
 from collectors.collector import Collector
 from collectors.load_stream import LoadStream
+from collectors.readings import NoteKind
+from embedded_engine.logs import new_log_path
+from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
+from inferwatch.loading.intake import Intake
 from inferwatch.pipeline import Heard, Listener, Pipeline
+
+PLAN_NOTE = "load plan "
+"""A note that begins so holds the plan of the run that follows."""
+
+
+def new_run_id() -> str:
+    """Names a run; its requests' ids begin so."""
+    return f"load-{secrets.token_hex(3)}"
+
+
+def public(plan: LoadPlan) -> str:
+    """The plan as JSON without what may be secret, and without a trace's rows."""
+    shown = msgspec.structs.replace(plan, headers={})
+    if plan.trace:
+        name = plan.trace_of or "unnamed"
+        shown = msgspec.structs.replace(shown, trace=(), trace_of=name)
+    return msgspec.json.encode(shown).decode()
 
 
 class Load:
@@ -17,8 +41,8 @@ class Load:
         self,
         plan: LoadPlan,
         stream: LoadStream,
+        log_path: Path,
         listener: Listener | None = None,
-        log_path: Path | None = None,
     ) -> None:
         self._plan = plan
         self._stream = stream
@@ -37,6 +61,10 @@ class Load:
         self._pump = asyncio.create_task(pipeline.pump(self._collector))
         await self._process.start(self._plan, self._stream.address)
 
+    async def change(self, change: Change) -> None:
+        """Go on at another rate or with other users."""
+        await self._process.change(change)
+
     async def wait(self) -> int:
         """Until the plan was followed to its end; the generator's exit status."""
         return await self._process.wait()
@@ -47,3 +75,22 @@ class Load:
         await self._stream.close()
         if self._pump is not None:
             await self._pump
+
+
+async def begin_load(
+    intake: Intake, plan: LoadPlan, listener: Listener | None = None
+) -> Load:
+    """Note the plan in the record and start to follow it.
+
+    Raises:
+        OSError: the generator did not start.
+    """
+    intake.note(NoteKind.STARTED, f"{PLAN_NOTE}{public(plan)}")
+    stream = LoadStream(intake.clock, plan.run_id)
+    load = Load(plan, stream, new_log_path(plan.run_id), listener)
+    try:
+        await load.start(intake.pipeline)
+    except BaseException:
+        await load.stop()
+        raise
+    return load

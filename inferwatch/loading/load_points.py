@@ -17,7 +17,7 @@ from inferwatch.metrics.slo import Slo
 from inferwatch.storage.replay import Replay
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
-OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds")
+OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
 """What runs of one search may differ in."""
 
 

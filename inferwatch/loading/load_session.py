@@ -6,25 +6,24 @@ the server, its readings are too, so that the two views stand side by side.
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from collectors.clock import SessionClock, anchor
+from collectors.clock import SessionClock, anchor, monotonic_ns
 from collectors.collector import CollectorError
 from collectors.gpu.nvml import describe_gpus
 from collectors.host import HostSampler
-from collectors.load_stream import LoadStream
 from collectors.probe_stream import ProbeStream
-from collectors.readings import AnyReading, Endpoint, Note, NoteKind
+from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
-from embedded_engine.logs import new_log_path, tail
+from embedded_engine.logs import tail
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target import Target
-from inferwatch.loading.load import Load
+from inferwatch.loading.intake import Intake
+from inferwatch.loading.load import PLAN_NOTE, Load, begin_load, new_run_id, public
 from inferwatch.metrics.cross_check import (
     CrossCheck,
     ServerBook,
@@ -35,12 +34,12 @@ from inferwatch.metrics.load_book import LoadBook
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Heard, Pipeline
 
+__all__ = ["PLAN_NOTE", "LoadRun", "LoadSession", "new_book", "new_run_id", "public"]
+
 PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5
 """For what the server has still to tell of the last requests."""
 CRASHED = 1
-PLAN_NOTE = "load plan "
-"""A note that begins so holds the plan of the run that follows."""
 
 
 class LoadRun(msgspec.Struct, kw_only=True):
@@ -66,7 +65,7 @@ class LoadSession:
         self.pipeline = pipeline
         self.target = target
         self.probe = probe
-        self._clock = clock
+        self._intake = Intake(clock, pipeline)
         self._server = ServerBook()
         self._load: Load | None = None
         self.run: LoadRun | None = None
@@ -74,17 +73,17 @@ class LoadSession:
 
     def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
         """Everything as of now."""
-        return self.pipeline.snapshot(self._clock.now_ns(), window, requests=False)
+        return self._intake.known(window)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Watch, from here to the end of the context; then the record is closed."""
         began = anchor()
-        self._take(began, *describe_gpus(began.t_ns))
+        self._intake.take(began, *describe_gpus(began.t_ns))
         tasks = [
             asyncio.create_task(self._tick()),
             asyncio.create_task(
-                self.pipeline.pump(HostSampler(self._clock, self._processes))
+                self.pipeline.pump(HostSampler(self._intake.clock, self._processes))
             ),
         ]
         try:
@@ -94,7 +93,7 @@ class LoadSession:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.pipeline.tick(self._clock.now_ns())
+            self.pipeline.tick(self._intake.now_ns())
             await asyncio.to_thread(self.pipeline.close)
 
     async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> LoadRun:
@@ -105,18 +104,14 @@ class LoadSession:
         """
         run = LoadRun(plan=plan, book=new_book(plan))
         self.run = run
-        self._note(NoteKind.STARTED, f"{PLAN_NOTE}{public(plan)}")
         before = await self.target.counters()
-        log_path = new_log_path(plan.run_id)
-        stream = LoadStream(self._clock, plan.run_id)
-        self._load = Load(plan, stream, run.book.fold, log_path)
+        self._load = load = await begin_load(self._intake, plan, run.book.fold)
         try:
-            await self._load.start(self.pipeline)
-            run.status = await _first(self._load.wait(), stop)
+            run.status = await _first(load.wait(), stop)
         finally:
-            await self._load.stop()
+            await load.stop()
         if run.status == CRASHED:
-            said = " ".join(tail(log_path, 1)) or "see its log"
+            said = " ".join(tail(load.log_path, 1)) or "see its log"
             raise SourceError(f"the load generator failed: {said}")
         await asyncio.sleep(LAST_WORDS_S)
         run.cross_check = self._check(run.book, before, await self.target.counters())
@@ -132,7 +127,7 @@ class LoadSession:
         if self.probe is None:
             yield
             return
-        stream = ProbeStream(self._clock, self.probe.engine_id, backfill=False)
+        stream = ProbeStream(self._intake.clock, self.probe.engine_id, backfill=False)
         pumping = asyncio.create_task(self._pump(stream))
         try:
             await self._await_hello(stream)
@@ -145,7 +140,7 @@ class LoadSession:
         try:
             await self.pipeline.pump(Heard(stream, self._server.fold))
         except CollectorError as error:
-            self._note(NoteKind.PROBE, str(error))
+            self._intake.note(NoteKind.PROBE, str(error))
 
     async def _await_hello(self, stream: ProbeStream) -> None:
         """No load before the probe listens, so that nothing goes unseen."""
@@ -154,15 +149,15 @@ class LoadSession:
                 while not self.snapshot().engines:  # noqa: ASYNC110 - folds elsewhere
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            self._note(NoteKind.PROBE, "the server's probe does not answer")
+            self._intake.note(NoteKind.PROBE, "the server's probe does not answer")
             return
-        self._take(self._endpoint(stream.engine_id))
+        self._intake.take(self._endpoint(stream.engine_id))
 
     def _endpoint(self, engine_id: str) -> Endpoint:
         engine = self.snapshot().engines[0]
         return Endpoint(
             source=engine_id,
-            t_ns=self._clock.now_ns() + self._clock.start_ns,
+            t_ns=monotonic_ns(),
             pid=self.probe.pid if self.probe else engine.pid,
             model=engine.model,
             url=None if self.target.uds else self.target.url,
@@ -171,31 +166,13 @@ class LoadSession:
 
     async def _tick(self) -> None:
         while True:
-            self.pipeline.tick(self._clock.now_ns())
+            self.pipeline.tick(self._intake.now_ns())
             await asyncio.sleep(1)
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._load.pid if self._load else None
         load = [(load_pid, "load")] if load_pid is not None else []
         return [(os.getpid(), "inferwatch"), *load]
-
-    def _note(self, kind: NoteKind, text: str) -> None:
-        now_ns = self._clock.now_ns() + self._clock.start_ns
-        self._take(Note(t_ns=now_ns, kind=kind, text=text))
-
-    def _take(self, *readings: AnyReading) -> None:
-        """Take readings in raw monotonic time."""
-        self.pipeline.take([self._clock.rebase(each) for each in readings])
-
-
-def new_run_id() -> str:
-    """Names a run; its requests' ids begin so."""
-    return f"load-{secrets.token_hex(3)}"
-
-
-def public(plan: LoadPlan) -> str:
-    """The plan as JSON without what may be secret."""
-    return msgspec.json.encode(msgspec.structs.replace(plan, headers={})).decode()
 
 
 def new_book(plan: LoadPlan) -> LoadBook:

@@ -1,17 +1,13 @@
 """What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
 
-import secrets
-
-from collectors.clock import SessionClock
-from collectors.load_stream import LoadStream
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
-from embedded_engine.logs import new_log_path
-from inferwatch.loadgen.plan import demo_plan
-from inferwatch.loading.load import Load
+from inferwatch.loadgen.demo_load import demo_plan
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loading.load import new_run_id
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.watching.load_desk import MakeLoad
 from inferwatch.watching.sources import StartedEngine
-from inferwatch.watching.watch import MakeLoad
 
 MODEL_KV_TOKENS = 8192
 """What the demo's engine holds, should its probe not have told."""
@@ -25,17 +21,13 @@ def demo_source() -> StartedEngine:
 def demo_load(seed: int) -> MakeLoad:
     """Plans the demo's load for an engine that has come up."""
 
-    def make(clock: SessionClock, engine: Engine, known: Snapshot) -> Load:
-        run_id = f"load-{secrets.token_hex(3)}"
-        plan = demo_plan(
-            run_id=run_id,
+    def make(engine: Engine, known: Snapshot) -> LoadPlan:
+        return demo_plan(
+            run_id=new_run_id(),
             model=engine.endpoint.model,
-            url=engine.endpoint.url or "http://localhost",
-            uds=engine.endpoint.uds,
             kv_tokens=_kv_tokens(known),
             seed=seed,
         )
-        return Load(plan, LoadStream(clock, run_id), log_path=new_log_path(run_id))
 
     return make
 

@@ -7,14 +7,14 @@ from collectors.readings import Phase
 from inferwatch.loadgen.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.prompts import Prompts
 from inferwatch.loadgen.rates import flat, steps
-from inferwatch.loadgen.schedule import Due, schedule
+from inferwatch.loadgen.schedule import Due, Schedule
 
 MS = 1_000_000
 PLAN = LoadPlan(run_id="run", model="m", burst_every_s=2.0, burst_tokens=1_000)
 
 
 def first(count: int, plan: LoadPlan = PLAN, rate_per_s: float = 20) -> list[Due]:
-    dues = schedule(plan, Prompts(plan), flat(rate_per_s))
+    dues = Schedule(plan, Prompts(plan), flat(rate_per_s))
     return list(islice(dues, count))
 
 
@@ -82,7 +82,7 @@ def test_the_rate_changes_when_and_not_what() -> None:
 
 def test_a_duration_ends_the_schedule() -> None:
     plan = msgspec.structs.replace(PLAN, duration_s=4.0)
-    dues = list(schedule(plan, Prompts(plan), flat(20)))
+    dues = list(Schedule(plan, Prompts(plan), flat(20)))
 
     assert 3_500_000_000 < dues[-1].offset_ns < 4_000_000_000
     assert len(bursts(dues)) == 1
@@ -90,15 +90,10 @@ def test_a_duration_ends_the_schedule() -> None:
 
 def shaped(**changes: Any) -> list[Due]:
     """All of a plan of 50 constant arrivals per second."""
-    plan = LoadPlan(
-        run_id="run",
-        model="m",
-        arrivals=Arrivals.CONSTANT,
-        rate_per_s=50.0,
-        warmup_s=0.0,
-    )
-    plan = msgspec.structs.replace(plan, **changes)
-    return list(schedule(plan, Prompts(plan), plan.rates or flat(50)))
+    plain = {"run_id": "run", "model": "m", "arrivals": Arrivals.CONSTANT}
+    one_rate = {} if changes.keys() & {"rates", "trace"} else {"rate_per_s": 50.0}
+    plan = LoadPlan(**{**plain, "warmup_s": 0.0, **one_rate, **changes})
+    return list(Schedule(plan, Prompts(plan), plan.rates or flat(50)))
 
 
 def phases(dues: list[Due]) -> list[Phase]:

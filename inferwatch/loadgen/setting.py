@@ -1,0 +1,54 @@
+"""What the parts of a run work with: its plan, its calls in flight, what it reports."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.readings import LoadEvent, LoadKind
+from inferwatch.loadgen.flights import Flights
+from inferwatch.loadgen.outbox import Outbox
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.sampler import Sampler
+from inferwatch.loadgen.schedule import warmup_of
+from inferwatch.loadgen.transport.seam import Transport
+
+
+class Setting:
+    """Of one run."""
+
+    def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
+        self.plan = plan
+        self.transport = transport
+        self.sampler = Sampler(transport.kind, transport.receipts, outbox)
+        self.flights = Flights(plan.run_id, transport, outbox, self.sampler)
+        self._outbox = outbox
+        self._helpers: list[asyncio.Task[None]] = []
+
+    def report(
+        self, kind: LoadKind, text: str, rate_per_s: float | None = None
+    ) -> None:
+        """A turn of the run, at this moment."""
+        self._outbox.put(
+            LoadEvent(t_ns=monotonic_ns(), kind=kind, rate_per_s=rate_per_s, text=text)
+        )
+
+    def beside(self, work: Coroutine[None, None, None]) -> None:
+        """Let work go on until the run ends."""
+        self._helpers.append(asyncio.create_task(work))
+
+    def announce_warm_up(self) -> None:
+        """Tell its end, if the schedule begins with one."""
+        if warmup_ns := warmup_of(self.plan):
+            self.beside(self._end_warm_up(warmup_ns / NS_PER_S))
+
+    async def end(self) -> None:
+        """Nothing goes on, beside or in flight, and the last sample is told."""
+        for helper in self._helpers:
+            helper.cancel()
+        await self.flights.abort()
+        self.sampler.end()
+
+    async def _end_warm_up(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self.sampler.begin()
+        self.report(LoadKind.WARMUP_ENDED, f"{self.plan.warmup_s:g} s")
