@@ -1,5 +1,6 @@
 """The command line: parse, run one command, turn failures into exit statuses."""
 
+import sqlite3
 import sys
 from collections.abc import Sequence
 
@@ -54,6 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
+    except sqlite3.DatabaseError as error:
+        click.echo(
+            f"inferwatch: the record cannot be read: {error}. `inferwatch sessions "
+            "recover NEW.db` saves what can be read of a damaged file",
+            err=True,
+        )
+        sys.exit(2)
     except InferwatchError as error:
         click.echo(f"inferwatch: {error}", err=True)
         sys.exit(error.exit_status)

@@ -1,5 +1,6 @@
 """The recorded sessions as a table for people."""
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
@@ -8,40 +9,58 @@ from rich.console import Console
 from rich.table import Table
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import format_duration
+from inferwatch.formatting import format_bytes, format_duration
 from inferwatch.storage.sessions import SessionRow
+from inferwatch.storage.sizes import Sizes
 
+WIDE = 200
+"""Columns where no terminal says how many there are."""
+ROOM_FOR_STEPS = 100
 COLUMNS: dict[str, Literal["left", "right"]] = {
     "id": "left",
     "began": "left",
     "watched": "right",
     "requests": "right",
     "steps": "right",
+    "~size": "right",
     "model": "left",
     "state": "left",
     "name": "left",
+    "tags": "left",
 }
 
 
-def print_sessions(rows: Sequence[SessionRow]) -> None:
-    """One line a session, newest first as they come."""
+def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
+    """One line a session, newest first as they come; sizes are estimates."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, justify in COLUMNS.items():
-        table.add_column(heading, justify=justify, no_wrap=heading != "model")
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    hidden = {"tags"} if not any(row.tags for row in rows) else set()
+    hidden |= {"steps"} if console.width < ROOM_FOR_STEPS else set()
+    shown = [heading for heading in COLUMNS if heading not in hidden]
+    for heading in shown:
+        table.add_column(
+            heading,
+            justify=COLUMNS[heading],
+            no_wrap=heading != "model",
+            min_width=10 if heading == "model" else None,
+        )
     for row in rows:
-        table.add_row(*_cells(row))
-    Console(highlight=False).print(table)
+        cells = _cells(row, sizes.of.get(row.session))
+        table.add_row(*(cells[heading] for heading in shown))
+    console.print(table)
 
 
-def _cells(row: SessionRow) -> list[str]:
+def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
     began = datetime.fromtimestamp(row.started_ns / NS_PER_S).astimezone()
-    return [
-        row.id,
-        f"{began:%Y-%m-%d %H:%M:%S}",
-        format_duration(row.duration_s).strip(),
-        f"{row.requests:,}",
-        f"{row.steps:,}",
-        row.model or "–",
-        row.state,
-        row.name or row.command,
-    ]
+    return {
+        "id": row.id,
+        "began": f"{began:%Y-%m-%d %H:%M}",
+        "watched": format_duration(row.duration_s).strip(),
+        "requests": f"{row.requests:,}",
+        "steps": f"{row.steps:,}",
+        "~size": format_bytes(size_bytes).strip(),
+        "model": row.model or "–",
+        "state": row.state if row.deleted_ns is None else "in the bin",
+        "name": row.name or row.command,
+        "tags": row.tags,
+    }

@@ -1,4 +1,4 @@
-"""``inferwatch sessions``: what was recorded."""
+"""``inferwatch sessions``: what was recorded, and keeping it in order."""
 
 import json
 from dataclasses import asdict
@@ -6,26 +6,62 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.record_options import json_option, record_option
+from inferwatch.cli.sessions_edit import delete, rename, restore, tag, untag
+from inferwatch.cli.sessions_free import prune, recover, vacuum
 
-@click.command()
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Look into this SQLite file.  [env: INFERWATCH_DB]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
-def sessions(database: Path | None, as_json: bool) -> None:
-    """List the recorded sessions, newest first."""
+
+@click.group(invoke_without_command=True)
+@record_option
+@json_option
+@click.option("--bin", "bin_too", is_flag=True, help="List what is in the bin too.")
+@click.pass_context
+def sessions(
+    context: click.Context, database: Path | None, as_json: bool, bin_too: bool
+) -> None:
+    """List the recorded sessions, newest first; name, tag, delete and prune them.
+
+    A session S is its id (s17), its name, the beginning of either, or `last`. Deleted
+    sessions wait in a bin until `prune` or `vacuum` takes them; nothing is ever
+    deleted without being asked.
+
+    \b
+    inferwatch sessions rename last baseline
+    inferwatch sessions tag baseline keep h200
+    inferwatch sessions delete s3 s4          undo: inferwatch sessions restore s3 s4
+    inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    if context.invoked_subcommand is None:
+        _list(database, as_json=as_json, bin_too=bin_too)
+
+
+for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
+    sessions.add_command(_command)
+
+
+def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
+    from inferwatch.cli.damage import say_damage
     from inferwatch.cli.session_table import print_sessions
     from inferwatch.storage.location import default_database
     from inferwatch.storage.sessions import list_sessions
+    from inferwatch.storage.sizes import sizes_in
 
     path = database or default_database()
-    rows = list_sessions(path) if path.exists() else []
+    if not path.exists():
+        rows, sizes = [], None
+    else:
+        rows, sizes = list_sessions(path, bin_too=bin_too), sizes_in(path)
+        say_damage(path)
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows]))
-    elif rows:
-        print_sessions(rows)
+        size = sizes.of if sizes else {}
+        listed = [
+            {**asdict(row), "size_bytes_estimate": size.get(row.session)}
+            for row in rows
+        ]
+        click.echo(json.dumps(listed))
+    elif rows and sizes:
+        print_sessions(rows, sizes)
+    elif sizes and sizes.of:
+        click.echo(f"All of {path} is in the bin: `inferwatch sessions --bin` lists it")
     else:
         click.echo(f"Nothing recorded yet in {path}. Try: inferwatch demo")

@@ -1,15 +1,20 @@
 """Opens the file: to write (one plain file before and after) or only to read."""
 
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from inferwatch.errors import StorageError
-from inferwatch.storage.faults import explain
+from inferwatch.storage.connect import connect
+from inferwatch.storage.copies import Stamp, copy_of, log_of
+from inferwatch.storage.damage import is_damage
+from inferwatch.storage.faults import PRIMARY_CODE, explain
 from inferwatch.storage.migrations import SCHEMA_VERSION, migrate, schema_version
-
-BUSY_TIMEOUT_S = 1.0
+from inferwatch.storage.recovery import readable_copy
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
@@ -20,7 +25,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     """
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = _connect(path, "rwc")
+        connection = connect(path, "rwc")
         with closed_on_failure(connection):
             schema_version(connection, path)  # before the first write to the file
             # Before the first table, or deleting sessions could never shrink the file.
@@ -33,7 +38,11 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; a file of an older version is migrated first.
+    """A connection that cannot write, to the file or a copy of it.
+
+    A file of an older version is migrated first, in a copy if it is not ours. What can
+    be read of a damaged one is in a copy too; :func:`recovery.damage_of` says what is
+    lost.
 
     Raises:
         StorageError: it cannot be opened; the message says what to do.
@@ -41,13 +50,55 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     if not path.exists():
         raise StorageError(f"Nothing is recorded in {path} yet: try `inferwatch demo`")
     with _explained(path):
-        connection = _connect(path, "ro")
-        with closed_on_failure(connection):
-            if schema_version(connection, path) == SCHEMA_VERSION:
-                return connection
-    connection.close()
-    close_after_writing(open_for_writing(path))
-    return open_for_reading(path)
+        version = _version(path)
+        sound = readable_copy(path, certain=version is None)
+        if sound is not None:
+            return connect(sound[0], "ro")
+        if version == SCHEMA_VERSION:
+            return connect(path, "ro")
+        if not _is_ours_to_change(path):
+            return connect(_migrated(Stamp.of(path)), "ro")
+        close_after_writing(open_for_writing(path))
+    return connect(path, "ro")
+
+
+def _version(path: Path) -> int | None:
+    """The schema of a file; None when it is too damaged to tell.
+
+    A file that was not closed cannot be read without being changed: 0.
+    """
+    try:
+        with closing(connect(path, "ro")) as connection:
+            return schema_version(connection, path)
+    except UnicodeDecodeError:
+        return None
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            return None
+        if _needs_log(error) and log_of(path).exists():
+            return 0
+        raise
+
+
+def _needs_log(error: sqlite3.DatabaseError) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    return code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+
+
+def _is_ours_to_change(path: Path) -> bool:
+    """Root may write everywhere, and should not all the same."""
+    found = path.stat()
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    ours = found.st_uid == os.geteuid() and found.st_mode & stat.S_IWUSR
+    return writable and bool(ours)
+
+
+@lru_cache(maxsize=64)
+def _migrated(stamp: Stamp) -> Path:
+    copy = copy_of(stamp.path)
+    copy.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    close_after_writing(open_for_writing(copy))
+    return copy
 
 
 def close_after_writing(connection: sqlite3.Connection) -> None:
@@ -57,17 +108,6 @@ def close_after_writing(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Transactions are ours to begin; threads take turns by their own locks."""
-    return sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
 
 
 @contextmanager

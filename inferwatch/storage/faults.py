@@ -12,7 +12,8 @@ _ADVICE = {
     sqlite3.SQLITE_PERM: "access is denied: make it writable",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is the directory writable?",
     sqlite3.SQLITE_IOERR: "the disk refuses: see dmesg, quota and file size limits",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: choose another file with --db",
+    sqlite3.SQLITE_CORRUPT: "it is damaged: choose another file with --db; "
+    "`inferwatch sessions recover` saves what can be read",
     sqlite3.SQLITE_NOTADB: "it is not an SQLite file: choose another with --db",
 }
 PRIMARY_CODE = 0xFF

@@ -19,7 +19,8 @@ from inferwatch.storage.connections import (
     open_for_writing,
 )
 from inferwatch.storage.ledger import Ledger
-from inferwatch.storage.sessions import SessionState, mark_interrupted
+from inferwatch.storage.session_state import SessionState
+from inferwatch.storage.sessions import mark_interrupted
 from inferwatch.storage.table import Numbered
 from inferwatch.storage.transaction import transaction
 

@@ -4,24 +4,26 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, boot_id
 from collectors.processes import birth
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.session_state import SessionState
+
+__all__ = [
+    "LAST",
+    "SessionRow",
+    "SessionState",
+    "find",
+    "list_sessions",
+    "mark_interrupted",
+    "pick",
+    "rows_of",
+]
 
 LAST = "last"
-
-
-class SessionState(StrEnum):
-    """Where a session stands."""
-
-    RECORDING = "recording"
-    COMPLETE = "complete"
-    INTERRUPTED = "interrupted"
-    """Its recorder died: it ends where the last commit left it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,12 @@ class SessionRow:
     unrecorded: int
     """Readings that should be in the record and are not."""
     inferwatch_version: str
+    tags: str
+    """Words, one space apart."""
+    deleted_ns: int | None
+    """Unix time at which it was put into the bin; None: it is not there."""
+    imported_from: str | None
+    """Tool and file it came from; None: we watched it."""
 
     @property
     def duration_s(self) -> float:
@@ -58,26 +66,45 @@ _COLUMNS = tuple(field.name for field in fields(SessionRow))
 _LIST = f"SELECT {', '.join(_COLUMNS)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
 
 
-def list_sessions(path: Path) -> list[SessionRow]:
-    """All sessions of a file, newest first.
+def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
+    """The sessions of a file, newest first; those in the bin only when asked for.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
     """
     with closing(open_for_reading(path)) as connection:
-        return _rows(connection.execute(_LIST + "ORDER BY session DESC").fetchall())
+        return rows_of(connection, bin_too=bin_too)
+
+
+def rows_of(connection: sqlite3.Connection, *, bin_too: bool) -> list[SessionRow]:
+    """The same of an open file."""
+    rows = _rows(connection.execute(_LIST + "ORDER BY session DESC").fetchall())
+    return [
+        row
+        for row in rows
+        if row.state is not SessionState.GOING and (bin_too or row.deleted_ns is None)
+    ]
 
 
 def find(path: Path, wanted: str) -> SessionRow:
     """The session of that id or name, or of the only one that begins so, or ``last``.
 
-    A name given to several sessions means the newest of them.
+    A name given to several sessions means the newest of them. Those in the bin are
+    not found: they can be restored.
 
     Raises:
         NoSuchSessionError: there is none, or several begin so.
         StorageError: there is no such file, or it cannot be read.
     """
-    rows = list_sessions(path)
+    return pick(list_sessions(path), wanted, path)
+
+
+def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
+    """The one of these, newest first, that is wanted.
+
+    Raises:
+        NoSuchSessionError: there is none, or several begin so.
+    """
     if wanted == LAST and rows:
         return rows[0]
     for row in rows:

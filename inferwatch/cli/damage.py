@@ -1,0 +1,14 @@
+"""Says on stderr that a file is damaged, and what of it is lost."""
+
+from pathlib import Path
+
+import click
+
+
+def say_damage(path: Path) -> None:
+    """Nothing of a sound file."""
+    from inferwatch.storage.recovery import damage_of
+
+    damage = damage_of(path)
+    if damage is not None:
+        click.echo(f"inferwatch: {damage.sentence}", err=True)

@@ -1,0 +1,169 @@
+"""Freeing disk: pruning, emptying the bin; saving what a damaged file still holds."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from inferwatch.cli.amounts import Age, Size
+from inferwatch.cli.record_options import json_option, record_of, record_option, tell
+from inferwatch.formatting import format_bytes
+
+if TYPE_CHECKING:
+    from inferwatch.storage.retention import Going, Limits
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
+dry_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would go and what it frees; keep it all."
+)
+
+
+@click.command()
+@click.option("--older-than", type=Age(), help="Sessions that ended before: 36h, 30d.")
+@click.option("--max-size", type=Size(), help="The oldest beyond this: 500MB, 5GB.")
+@dry_option
+@yes_option
+@record_option
+@json_option
+def prune(
+    older_than: float | None,
+    max_size: int | None,
+    dry_run: bool,
+    yes: bool,
+    database: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete old sessions for good and give their space back to the disk.
+
+    Without limits: what is older than 7 days, then the oldest beyond 5 GB. A session
+    that is being recorded stays, and so does one tagged `keep`. Nothing is pruned by
+    itself: put this command into cron (with --yes) if that is what you want.
+
+    \b
+    inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.storage.retention import DEFAULT, Limits
+
+    limits = Limits(older_than_s=older_than, max_bytes=max_size)
+    path = record_of(database)
+    going = _going(path, DEFAULT if limits == Limits() else limits)
+    _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@click.command()
+@dry_option
+@yes_option
+@record_option
+@json_option
+def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> None:
+    """Empty the bin for good and give free space back to the disk."""
+    from inferwatch.storage.retention import Going
+    from inferwatch.storage.sessions import list_sessions
+    from inferwatch.storage.sizes import sizes_in
+
+    path = record_of(database)
+    sizes = sizes_in(path)
+    going = [
+        Going(row=row, size_bytes=sizes.of.get(row.session, 0), why="bin")
+        for row in list_sessions(path, bin_too=True)
+        if row.deleted_ns is not None
+    ]
+    _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@click.command()
+@click.argument("into", type=click.Path(path_type=Path, dir_okay=False))
+@record_option
+@json_option
+def recover(into: Path, database: Path | None, as_json: bool) -> None:
+    """Save what a damaged file still holds INTO a new file, and say what is lost.
+
+    \b
+    inferwatch sessions recover rescued.db --db damaged.db
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.storage.recovery import recover_into
+
+    path = record_of(database)
+    damage = recover_into(path, into)
+    tell(
+        f"{damage.sentence}\nWhat could be read is in {into}: use it with --db",
+        {"into": str(into), **damage.facts},
+        as_json=as_json,
+    )
+
+
+def _going(path: Path, limits: "Limits") -> "Sequence[Going]":
+    from collectors.clock import anchor
+    from inferwatch.storage.retention import choose
+    from inferwatch.storage.sessions import list_sessions
+    from inferwatch.storage.sizes import sizes_in
+
+    rows = list_sessions(path, bin_too=True)
+    return choose(rows, sizes_in(path), limits, anchor().wall_ns)
+
+
+def _free(
+    path: Path, going: "Sequence[Going]", *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Show the plan, have it confirmed, carry it out."""
+    from inferwatch.storage.erasing import erase, vacuum
+    from inferwatch.storage.sizes import sizes_in
+
+    free_bytes = sizes_in(path).free_bytes
+    frees_bytes = sum(each.size_bytes for each in going) + free_bytes
+    facts: dict[str, object] = {
+        "sessions": [each.row.id for each in going],
+        "frees_bytes_estimate": frees_bytes,
+        "dry_run": dry_run,
+    }
+    if not as_json:
+        _show(going, frees_bytes)
+    if dry_run or not (going or free_bytes):
+        return tell("Nothing was deleted.", facts, as_json=as_json)
+    if going and not yes:
+        _confirm(len(going))
+    with _progress(as_json=as_json) as told:
+        rows = erase(path, [each.row.session for each in going], told)
+        freed_bytes = vacuum(path)
+    facts |= {"rows": rows, "freed_bytes": freed_bytes}
+    text = (
+        f"Gone for good: {_sessions(len(going))}. Freed {_size(freed_bytes)} of disk."
+    )
+    return tell(text, facts, as_json=as_json)
+
+
+def _show(going: "Sequence[Going]", frees_bytes: int) -> None:
+    for each in going:
+        row = each.row
+        what = row.name or row.model or row.command
+        size = f"~{_size(each.size_bytes)}"
+        click.echo(f"{row.id:>6}  {size:>9}  {each.why:5} {what}")
+    freed = f"Frees about {_size(frees_bytes)}"
+    click.echo(f"To go: {_sessions(len(going))}. {freed}.")
+
+
+def _confirm(count: int) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("Nobody is there to ask: add --yes, or --dry-run")
+    click.confirm(f"Delete {_sessions(count)} for good?", abort=True, err=True)
+
+
+@contextmanager
+def _progress(*, as_json: bool) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, where somebody looks."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=1000, label="Deleting", file=sys.stderr) as bar:
+        yield lambda share: bar.update(round(share * 1000) - bar.pos)
+
+
+def _sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"
+
+
+def _size(size_bytes: int) -> str:
+    return format_bytes(size_bytes).strip()

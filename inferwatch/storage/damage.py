@@ -1,0 +1,79 @@
+"""What of a damaged file could be read, and what is lost."""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferwatch.storage.faults import PRIMARY_CODE
+
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_damage(error: Exception) -> bool:
+    """The bytes of the file are at fault, not its surroundings."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & PRIMARY_CODE in DAMAGED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDamage:
+    """Of one session."""
+
+    id: str
+    readings: int
+    """It had, as far as anything tells."""
+    lost: int
+    """Of them."""
+    membersless: int
+    """Steps that are there, but not who was in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Of a whole file."""
+
+    path: Path
+    sessions: tuple[SessionDamage, ...]
+    rows: Mapping[str, int]
+    """Read, by table."""
+    torn: tuple[str, ...]
+    """Tables of which some pages could not be read."""
+
+    @property
+    def lost(self) -> int:
+        """Readings that are lost, all sessions together."""
+        return sum(session.lost for session in self.sessions)
+
+    @property
+    def sentence(self) -> str:
+        """Fit to show."""
+        if not self.sessions:
+            return f"{self.path} is damaged: no session in it could be read"
+        whole = sum(session.readings for session in self.sessions)
+        told = f"{self.path} is damaged: {self.lost:,} of {whole:,} readings are lost"
+        hurt = [each for each in self.sessions if each.lost]
+        if hurt:
+            some = ", ".join(f"{e.id} {e.lost:,} of {e.readings:,}" for e in hurt[:5])
+            told += f" ({some}{', …' if len(hurt) > 5 else ''})"
+        bare = sum(session.membersless for session in self.sessions)
+        if bare:
+            told += f"; {bare:,} steps do not say who was in them"
+        return f"{told}. Shown is what could be read"
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The same for machines."""
+        return {
+            "readings_lost": self.lost,
+            "sessions": {
+                each.id: {
+                    "readings": each.readings,
+                    "lost": each.lost,
+                    "steps_without_members": each.membersless,
+                }
+                for each in self.sessions
+            },
+            "rows_read": dict(self.rows),
+            "torn_tables": list(self.torn),
+        }

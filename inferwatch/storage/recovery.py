@@ -1,0 +1,156 @@
+"""Reads damaged files: what can be read goes into a sound copy, the rest is counted.
+
+The damaged file itself is never written to.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import lru_cache
+from pathlib import Path
+
+from inferwatch.errors import NewerSchemaError, StorageError
+from inferwatch.storage import file_header
+from inferwatch.storage.connect import connect
+from inferwatch.storage.copies import Stamp, copy_of, log_of
+from inferwatch.storage.damage import Damage, is_damage
+from inferwatch.storage.faults import explain
+from inferwatch.storage.grafting import graft, has_whole_schema
+from inferwatch.storage.mending import mend
+from inferwatch.storage.migrations import SCHEMA_VERSION, migrate
+from inferwatch.storage.salvage import Salvage
+from inferwatch.storage.session_tables import session_tables
+from inferwatch.storage.transaction import transaction
+
+CHECKED_UP_TO_BYTES = 64_000_000
+"""Larger files are not looked through whenever they are opened."""
+SALVAGED_UP_TO_BYTES = 500_000_000
+"""Larger ones are salvaged only when that is asked for: it takes minutes."""
+SESSIONS_LOOKED_FOR = 64
+"""When nothing tells which there are."""
+
+
+def damage_of(path: Path) -> Damage | None:
+    """What a damaged file has lost; None for a sound one, as far as was looked.
+
+    Raises:
+        StorageError: nothing at all can be read of it.
+    """
+    found = readable_copy(path)
+    return found[1] if found else None
+
+
+def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] | None:
+    """A sound copy of a damaged file, and what it lacks; None where there is no damage.
+
+    ``certain``: reading it has failed already.
+
+    Raises:
+        StorageError: nothing at all can be read of it.
+    """
+    stamp = Stamp.of(path)
+    if not certain and (log_of(path).exists() or _is_sound(stamp)):
+        return None
+    if path.stat().st_size > SALVAGED_UP_TO_BYTES:
+        raise StorageError(
+            f"{path} is damaged: `inferwatch sessions recover NEW.db --db {path}` "
+            "saves what can be read"
+        )
+    return _salvaged(stamp)
+
+
+def recover_into(path: Path, into: Path) -> Damage:
+    """Save what can be read of a damaged file in a new one.
+
+    Raises:
+        StorageError: nothing at all can be read, or the new file exists.
+    """
+    if into.exists():
+        raise StorageError(f"{into} exists: choose another file to save into")
+    if not path.exists():
+        raise StorageError(f"There is no {path}")
+    return _salvage(path, into)
+
+
+@lru_cache(maxsize=64)
+def _is_sound(stamp: Stamp) -> bool:
+    """As SQLite sees it, where looking takes no time."""
+    if stamp.path.stat().st_size > CHECKED_UP_TO_BYTES:
+        return True
+    try:
+        with closing(connect(stamp.path, "ro")) as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except UnicodeDecodeError:
+        return False
+    except sqlite3.DatabaseError as error:
+        return not is_damage(error)
+    return bool(said == "ok")
+
+
+@lru_cache(maxsize=64)
+def _salvaged(stamp: Stamp) -> tuple[Path, Damage]:
+    sound = copy_of(stamp.path).with_suffix(".sound")
+    return sound, _salvage(stamp.path, sound)
+
+
+def _salvage(path: Path, into: Path) -> Damage:
+    if not file_header.is_ours(path):
+        raise StorageError(
+            f"{path} is damaged, or no record of inferwatch: nothing can be read of it"
+        )
+    try:
+        copy = copy_of(path)
+        file_header.mend(copy)
+        if not has_whole_schema(copy):
+            graft(copy)
+        with closing(connect(copy, "rw")) as damaged:
+            damaged.text_factory = lambda data: data.decode("utf-8", "replace")
+            damaged.execute("PRAGMA writable_schema = ON")  # reads what is torn
+            with closing(connect(into, "rwc")) as sound:
+                return _copied(path, damaged, sound)
+    except (sqlite3.Error, OSError) as error:
+        into.unlink(missing_ok=True)
+        raise StorageError(explain(error, path)) from error
+
+
+def _copied(
+    path: Path, damaged: sqlite3.Connection, sound: sqlite3.Connection
+) -> Damage:
+    _refuse_newer(damaged, path)
+    sound.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    sound.execute("PRAGMA synchronous = OFF")
+    migrate(sound, path)
+    salvage = Salvage(damaged, sound)
+    with transaction(sound):
+        salvage.copy("sessions", ())
+        numbers = list(_numbers(damaged, sound))
+        for table in session_tables(sound):
+            if not table.startswith("replay"):  # kept only to be fast
+                salvage.copy(table, numbers)
+        sessions = mend(sound)
+    return Damage(
+        path=path,
+        sessions=tuple(sessions),
+        rows=salvage.rows,
+        torn=tuple(salvage.torn),
+    )
+
+
+def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
+    """The sessions there may be."""
+    (known,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
+    last = max(known or 0, SESSIONS_LOOKED_FOR)
+    with suppress(sqlite3.DatabaseError):
+        (used,) = damaged.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
+        last = used or last
+    return iter(range(1, last + 1))
+
+
+def _refuse_newer(damaged: sqlite3.Connection, path: Path) -> None:
+    """Its tables may mean something else."""
+    with suppress(sqlite3.DatabaseError):
+        (version,) = damaged.execute(
+            "SELECT max(version) FROM schema_versions"
+        ).fetchone()
+        if version is not None and version > SCHEMA_VERSION:
+            raise NewerSchemaError(f"{path} is damaged, and of a newer inferwatch")
