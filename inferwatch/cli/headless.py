@@ -11,6 +11,7 @@ import click
 
 from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
+from inferwatch.loading.load import PLAN_NOTE
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.metrics.summary import summarise, summary_text
 from inferwatch.watching.watch import Watch
@@ -95,6 +96,8 @@ class Progress:
     def _tell_stages(self) -> None:
         notes = self._watch.snapshot(Window.MINUTE, requests=False).notes
         for note in notes[self._stages_told :]:
+            if note.text.startswith(PLAN_NOTE):
+                continue  # long, and for the record
             self.clear()
             click.echo(f"{note.t_ns / 1e9:6.1f} s  {note.text}", err=True)
         self._stages_told = len(notes)

@@ -6,10 +6,12 @@ A schedule in nanoseconds from its start cannot drift: a late send moves no othe
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectors.clock import NS_PER_S
+from inferwatch.loadgen.pace import Pace
 from inferwatch.loadgen.plan import Arrivals
-from inferwatch.loadgen.rates import Floats
+from inferwatch.loadgen.rates import Floats, RateSeries
 
 BLOCK = 1024
 
@@ -42,6 +44,31 @@ def counted_numbers(
     blocks = [_gaps(arrivals, rng, burstiness) for _ in range(-(-count // BLOCK))]
     in_mean_gaps = np.cumsum(np.concatenate(blocks)[:count])
     return np.asarray(in_mean_gaps * (count / in_mean_gaps[-1]), np.float64)
+
+
+def arrival_times(
+    arrivals: Arrivals, rates: RateSeries, *, seed: int, burstiness: float = 1.0
+) -> Iterator[NDArray[np.int64]]:
+    """Intended times in ns from the start, in blocks, as long as the rate lasts."""
+    pace = Pace(rates)
+    for numbers in arrival_numbers(arrivals, seed=seed, burstiness=burstiness):
+        times = pace.due_ns(numbers)
+        yield times
+        if len(times) < len(numbers):
+            return
+
+
+def counted_times(
+    arrivals: Arrivals,
+    rates: RateSeries,
+    count: int,
+    *,
+    seed: int,
+    burstiness: float = 1.0,
+) -> NDArray[np.int64]:
+    """Just ``count`` intended times, in just the time that they take on average."""
+    numbers = counted_numbers(arrivals, count, seed=seed, burstiness=burstiness)
+    return Pace(rates).due_ns(numbers)
 
 
 def burst_times(every_s: float) -> Iterator[int]:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inferwatch.loadgen.arrivals import arrival_numbers, burst_times, counted_numbers
-from inferwatch.loadgen.pace import Pace
+from inferwatch.loadgen.arrivals import arrival_times, burst_times, counted_times
 from inferwatch.loadgen.plan import Arrivals
 from inferwatch.loadgen.rates import flat
 
@@ -19,13 +18,8 @@ def arrivals(
     rate_per_s: float = 50,
     seed: int = 7,
 ) -> NDArray[np.int64]:
-    numbers = chain.from_iterable(arrival_numbers(kind, seed=seed))
-    return Pace(flat(rate_per_s)).due_ns(np.array(list(islice(numbers, count))))
-
-
-def counted(count: int, seed: int) -> NDArray[np.int64]:
-    numbers = counted_numbers(Arrivals.POISSON, count, seed=seed)
-    return Pace(flat(50)).due_ns(numbers)
+    blocks = arrival_times(kind, flat(rate_per_s), seed=seed)
+    return np.array(list(islice(chain.from_iterable(blocks), count)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -85,7 +79,7 @@ def test_bursts_come_at_multiples_of_their_interval() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_number_of_requests_takes_just_its_time(seed: int) -> None:
-    times = counted(2_000, seed)
+    times = counted_times(Arrivals.POISSON, flat(50), 2_000, seed=seed)
 
     gaps = np.diff(times, prepend=0)
     assert times[-1] == 40 * SECOND_NS
@@ -93,6 +87,9 @@ def test_a_number_of_requests_takes_just_its_time(seed: int) -> None:
 
 
 def test_a_number_of_requests_has_the_pattern_of_its_seed() -> None:
-    free, stretched = arrivals(3_000), counted(3_000, seed=7)
+    free, counted = (
+        arrivals(3_000),
+        counted_times(Arrivals.POISSON, flat(50), 3_000, seed=7),
+    )
 
-    assert np.ptp(stretched[100:] / free[100:]) < 1e-6
+    assert np.ptp(counted[100:] / free[100:]) < 1e-6

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inferwatch.loadgen.arrivals import arrival_numbers
-from inferwatch.loadgen.pace import Pace
+from inferwatch.loadgen.arrivals import arrival_times
 from inferwatch.loadgen.plan import Arrivals
 from inferwatch.loadgen.rates import RateSeries, flat, on_off, ramp, steps
 
@@ -18,9 +17,8 @@ def times_s(
     kind: Arrivals = Arrivals.CONSTANT,
     burstiness: float = 1.0,
 ) -> NDArray[np.float64]:
-    blocks = arrival_numbers(kind, seed=3, burstiness=burstiness)
-    numbers = np.array(list(islice(chain.from_iterable(blocks), count)))
-    return Pace(rates).due_ns(numbers) / SECOND_NS
+    blocks = arrival_times(kind, rates, seed=3, burstiness=burstiness)
+    return np.array(list(islice(chain.from_iterable(blocks), count))) / SECOND_NS
 
 
 def per_second(times: NDArray[np.float64], seconds: int) -> list[int]:
