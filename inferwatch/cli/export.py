@@ -1,0 +1,101 @@
+"""``inferwatch export``: a recorded session for other programs."""
+
+from pathlib import Path
+
+import click
+
+FORMATS = ("csv", "jsonl", "perfetto", "html")
+PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
+
+
+@click.command(short_help="A session as CSV, JSON lines, Perfetto trace or page.")
+@click.argument("session")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    required=True,
+    help="csv, jsonl: tables. perfetto: a trace for ui.perfetto.dev. html: one page.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to; - is stdout. For csv of several tables a folder or a .zip; .gz "
+    "compresses jsonl and perfetto.  [default: inferwatch-<id>.<format>, here]",
+)
+@click.option(
+    "--what",
+    type=click.Choice(PARTS),
+    default="all",
+    show_default=True,
+    help="The part that csv and jsonl hold; gpu brings the host's processes too.",
+)
+@click.option(
+    "--token-times",
+    is_flag=True,
+    help="csv, jsonl: also who was in each step, and when each chunk reached the "
+    "client. Many rows.",
+)
+@click.option(
+    "--from",
+    "from_s",
+    type=float,
+    metavar="SECONDS",
+    help="Leave out what was before, in seconds of session time. Not for html.",
+)
+@click.option(
+    "--to", "to_s", type=float, metavar="SECONDS", help="Leave out what came after."
+)
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option(
+    "--db",
+    "database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The SQLite file that holds it.  [env: INFERWATCH_DB]",
+)
+def export(
+    session: str,
+    kind: str,
+    output: Path | None,
+    what: str,
+    token_times: bool,
+    from_s: float | None,
+    to_s: float | None,
+    force: bool,
+    database: Path | None,
+) -> None:
+    """Write SESSION, by its id, name, the beginning of either, or `last`.
+
+    \b
+    Every step of the latest session, for a spreadsheet:
+      inferwatch export last --format csv --what steps -o steps.csv
+    All tables in one archive, token by token:
+      inferwatch export s3 --format csv --token-times -o s3.zip
+    Requests slower than a second, with jq:
+      inferwatch export s3 --format jsonl --what requests -o - |
+          jq 'select(.ttft_s > 1)'
+    Ten seconds of a busy day, to look at in ui.perfetto.dev:
+      inferwatch export s3 --format perfetto --from 3600 --to 3610
+    A page for those who have no inferwatch:
+      inferwatch export before-change --format html -o report.html
+
+    Columns are named as in the record and carry their units: *_ns is session time in
+    nanoseconds, *_s seconds; unknown is empty or null. Traces are in microseconds of
+    the host's monotonic clock. Prompts, answers and headers are in no export, because
+    they are not in the record.
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.export_command import ExportOptions, run_export
+
+    run_export(
+        ExportOptions(
+            session=session,
+            kind=kind,
+            output=output,
+            what=what,
+            token_times=token_times,
+            span_s=(from_s, to_s),
+            force=force,
+            database=database,
+        )
+    )

@@ -1,0 +1,95 @@
+"""Runs ``inferwatch export``."""
+
+import os
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from collectors.clock import NS_PER_S
+from inferwatch.cli.rows_progress import RowsProgress
+from inferwatch.errors import UsageError
+from inferwatch.export.csv_tables import write_csv
+from inferwatch.export.html.write import write_html
+from inferwatch.export.jsonl import write_jsonl
+from inferwatch.export.perfetto.write import write_perfetto
+from inferwatch.export.recording import Recording, opened
+from inferwatch.export.tables import Span, What, tables
+from inferwatch.export.target import Target
+from inferwatch.storage.location import default_database
+
+SUFFIXES = {
+    "csv": ".zip",
+    "jsonl": ".jsonl",
+    "perfetto": ".perfetto.json",
+    "html": ".html",
+}
+SINGLE = {What.REQUESTS, What.STEPS}
+"""Parts that are one table, so one CSV file holds them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What people asked for."""
+
+    session: str
+    kind: str
+    output: Path | None
+    what: str
+    token_times: bool
+    span_s: tuple[float | None, float | None]
+    force: bool
+    database: Path | None
+
+
+def run_export(options: ExportOptions) -> None:
+    """Write the file, and say so.
+
+    Raises:
+        InferwatchError: there is no such session, or no way to write it so.
+    """
+    if options.kind == "html" and options.span_s != (None, None):
+        raise UsageError("html tells a whole session: leave --from and --to away")
+    database = options.database or default_database()
+    progress = RowsProgress()
+    with closing(progress), opened(database, options.session, progress) as recording:
+        target = Target(path=_path(options, recording), force=options.force)
+        try:
+            _write(options, recording, target)
+        except BrokenPipeError:  # whoever read us, such as head, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+    if not target.is_stdout:
+        click.echo(f"{target.path}", err=True)
+
+
+def _write(options: ExportOptions, recording: Recording, target: Target) -> None:
+    span = _span(options)
+    if options.kind == "html":
+        write_html(recording, target)
+    elif options.kind == "perfetto":
+        write_perfetto(recording, target, span)
+    else:
+        write = write_csv if options.kind == "csv" else write_jsonl
+        what = What(options.what)
+        chosen = tables(recording, what, token_times=options.token_times, span=span)
+        write(chosen, target)
+
+
+def _path(options: ExportOptions, recording: Recording) -> Path:
+    """A name of our own when none is given."""
+    if options.output is not None:
+        return options.output
+    suffix = SUFFIXES[options.kind]
+    if options.kind == "csv" and What(options.what) in SINGLE:
+        suffix = ".zip" if options.token_times else ".csv"
+    return Path(f"inferwatch-{recording.session.id}{suffix}")
+
+
+def _span(options: ExportOptions) -> Span:
+    first, last = (
+        None if each is None else round(each * NS_PER_S) for each in options.span_s
+    )
+    return first, last

@@ -1,0 +1,1 @@
+"""One page that tells a session, for people without inferwatch."""

@@ -1,0 +1,214 @@
+"""Charts as inline SVG: shapes stretch with the page, text does not."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+WIDTH, HEIGHT = 1000, 160
+TICKS = 5
+HEADROOM = 1.02
+"""So that a line along the top is seen whole."""
+ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+"""Where an axis may end, times a power of ten."""
+Value = float | None
+Say = Callable[[float | None], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line, or an area on top of the areas before it."""
+
+    name: str
+    ink: str
+    """A colour of the style sheet."""
+    values: Sequence[Value]
+    area: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeChart:
+    """Series over the columns of one time axis."""
+
+    title: str
+    unit: str
+    series: Sequence[Series]
+    say: Say
+    """A value as text."""
+    start_s: float
+    column_s: float
+
+    def html(self) -> str:
+        """A figure; each column tells its values to the pointer."""
+        top = nice(_highest(self.series) * HEADROOM)
+        shapes = "".join(self._shapes(top))
+        return figure(
+            title=self.title,
+            unit=self.unit,
+            legend=[(each.name, each.ink) for each in self.series],
+            svg=shapes + self._columns(),
+            y_labels=[self.say(top * part) for part in (1, 0.5, 0)],
+            x_labels=self._times(),
+        )
+
+    def _shapes(self, top: float) -> list[str]:
+        base = [0.0] * len(self.series[0].values)
+        shapes = []
+        for each in self.series:
+            if each.area:
+                above = [b + (v or 0.0) for b, v in zip(base, each.values, strict=True)]
+                shapes.append(_area(base, above, each, top))
+                base = above
+            else:
+                shapes.append(_line(each, top))
+        return shapes
+
+    def _columns(self) -> str:
+        """Invisible, with a title that browsers show."""
+        count = len(self.series[0].values)
+        width = WIDTH / max(count, 1)
+        parts = []
+        for i in range(count):
+            told = [(s.name, s.values[i]) for s in self.series]
+            if any(value is not None for _, value in told):
+                values = ", ".join(f"{n} {self.say(v).strip()}" for n, v in told)
+                at = clock(self.start_s + i * self.column_s)
+                parts.append(
+                    f'<rect class="at" x="{i * width:.1f}" y="0" width="{width:.1f}" '
+                    f'height="{HEIGHT}"><title>{escape(f"{at}: {values}")}</title>'
+                    "</rect>"
+                )
+        return "".join(parts)
+
+    def _times(self) -> list[str]:
+        span_s = len(self.series[0].values) * self.column_s
+        return [clock(self.start_s + span_s * i / TICKS) for i in range(TICKS + 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A cumulative distribution."""
+
+    name: str
+    ink: str
+    points: Sequence[tuple[float, float]]
+
+
+def cdf(title: str, curves: Sequence[Curve], say: Say) -> str:
+    """Shares over a logarithmic axis of seconds."""
+    values = [value for curve in curves for value, _ in curve.points]
+    low = math.log10(min(values))
+    high = max(math.log10(max(values)), low + 0.3)
+
+    def at(value: float) -> float:
+        return (math.log10(value) - low) / (high - low) * WIDTH
+
+    shapes = []
+    for curve in curves:
+        xy = " ".join(f"{at(v):.1f},{HEIGHT * (1 - s):.1f}" for v, s in curve.points)
+        shapes.append(
+            f'<polyline class="line" style="stroke:var(--{curve.ink})" points="{xy}"/>'
+        )
+    labels = [say(10 ** (low + (high - low) * i / TICKS)) for i in range(TICKS + 1)]
+    return figure(
+        title=title,
+        unit="share of all, over seconds (log)",
+        legend=[(curve.name, curve.ink) for curve in curves],
+        svg="".join(shapes),
+        y_labels=["100%", "50%", "0%"],
+        x_labels=labels,
+    )
+
+
+def figure(
+    *,
+    title: str,
+    unit: str,
+    legend: Sequence[tuple[str, str]],
+    svg: str,
+    y_labels: Sequence[str],
+    x_labels: Sequence[str],
+) -> str:
+    """Shapes in a frame of ordinary text, which keeps its size on a phone."""
+    keys = "".join(
+        f'<span class="key"><i style="background:var(--{ink})"></i>{escape(name)}'
+        "</span>"
+        for name, ink in legend
+    )
+    rules = "".join(
+        f'<line class="rule" x1="0" x2="{WIDTH}" y1="{y}" y2="{y}"/>'
+        for y in (0.5, HEIGHT / 2, HEIGHT - 0.5)
+    )
+    ys = "".join(f"<span>{escape(label.strip())}</span>" for label in y_labels)
+    xs = "".join(f"<span>{escape(label.strip())}</span>" for label in x_labels)
+    return (
+        f'<figure><figcaption><b>{escape(title)}</b> <span class="unit">'
+        f'{escape(unit)}</span><span class="keys">{keys}</span></figcaption>'
+        f'<div class="plot"><div class="ys">{ys}</div>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(title)}">{rules}{svg}</svg>'
+        f'<div class="xs">{xs}</div></div></figure>'
+    )
+
+
+def nice(value: float) -> float:
+    """The next round number: where an axis may end."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(m * power for m in ENDS if m * power >= value * (1 - 1e-9))
+
+
+def clock(t_s: float) -> str:
+    """Session time as H:MM:SS."""
+    minutes, seconds = divmod(int(abs(t_s)), 60)
+    sign = "-" if t_s <= -1 else ""
+    return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def _highest(series: Sequence[Series]) -> float:
+    columns = zip(*(each.values for each in series if each.area), strict=True)
+    stacked = [sum(value or 0.0 for value in column) for column in columns]
+    lines = [
+        v for each in series if not each.area for v in each.values if v is not None
+    ]
+    return max([*stacked, *lines], default=0.0)
+
+
+def _area(
+    base: Sequence[float], above: Sequence[float], each: Series, top: float
+) -> str:
+    """Steps, because a column is a stretch of time."""
+    width = WIDTH / max(len(above), 1)
+    upper, lower = [], []
+    for i, (low, high) in enumerate(zip(base, above, strict=True)):
+        for x in (i * width, (i + 1) * width):
+            upper.append(f"{x:.1f},{_y(high, top):.1f}")
+            lower.append(f"{x:.1f},{_y(low, top):.1f}")
+    points = " ".join([*upper, *reversed(lower)])
+    return f'<polygon style="fill:var(--{each.ink})" points="{points}"/>'
+
+
+def _line(each: Series, top: float) -> str:
+    """Through the middles of columns; broken where there is a gap."""
+    width = WIDTH / max(len(each.values), 1)
+    dashed = " dashed" if each.dashed else ""
+    parts = []
+    for known, run in groupby(enumerate(each.values), lambda at: at[1] is not None):
+        if known:
+            held = [((i + 0.5) * width, _y(v or 0.0, top)) for i, v in run]
+            if len(held) == 1:
+                ((x, y),) = held
+                held = [(x - width / 2, y), (x + width / 2, y)]
+            xy = " ".join(f"{x:.1f},{y:.1f}" for x, y in held)
+            parts.append(
+                f'<polyline class="line{dashed}" style="stroke:var(--{each.ink})" '
+                f'points="{xy}"/>'
+            )
+    return "".join(parts)
+
+
+def _y(value: float, top: float) -> float:
+    return HEIGHT - min(value / top, 1.0) * HEIGHT
