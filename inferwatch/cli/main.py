@@ -9,6 +9,7 @@ import click
 from inferwatch import __version__
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.demo import demo
+from inferwatch.cli.export import export
 from inferwatch.cli.find import find_engines
 from inferwatch.cli.load import load
 from inferwatch.cli.serve import serve
@@ -44,6 +45,7 @@ inferwatch.add_command(serve)
 inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
+inferwatch.add_command(export)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

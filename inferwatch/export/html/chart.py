@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 
 WIDTH, HEIGHT = 1000, 160
-TICKS = 5
+TICKS = 4
 HEADROOM = 1.02
 """So that a line along the top is seen whole."""
 ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)

@@ -77,7 +77,7 @@ def _engine(line: Timeline) -> list[TimeChart]:
         ),
         TimeChart(
             title="Batch and queue",
-            unit="requests, mean per step; longest queue",
+            unit="requests per step",
             series=[
                 _area("decode", "decode", line.batch_decode),
                 _area("prefill", "prefill", line.batch_prefill),
