@@ -58,10 +58,12 @@ class Witness:
         self._thread = Thread(target=self._watch)
 
     def __enter__(self) -> Self:
+        """Begin."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End."""
         self._over.set()
         self._thread.join()
 
