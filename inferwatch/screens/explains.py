@@ -45,3 +45,13 @@ STEPS: Sequence[str] = (
     *COST,
 )
 KV: Sequence[str] = (*_keys("kv", _KV), *_keys("timeline", "waiting_max"), *COST)
+LOAD: Sequence[str] = (
+    *_keys("run", "state share elapsed_s sent in_flight succeeded failed aborted"),
+    *_keys("run", "warmup rate_per_s users before failures transport"),
+    *_keys("client", "asked_mean_per_s achieved_per_s verdict send_lag_p99_s"),
+    *_keys("client", "recv_lag_p99_s cpu_share merged_share slo good judged"),
+    *_keys("client", "ttft_s tpot_s itl_s e2el_s"),
+    *_keys("client_timeline", "sent_per_s asked_per_s ttft_mean_s ttft_max_s"),
+    *_keys("client_timeline", "itl_mean_s itl_max_s"),
+    *COST,
+)

@@ -1,0 +1,73 @@
+"""Load on a server that others use: only who can name its host may start it."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label
+
+
+class HostScreen(ModalScreen[bool]):
+    """Yes only by the host's name, typed; escape means no."""
+
+    DEFAULT_CSS = """
+    HostScreen { align: center middle; background: $background 60%; }
+    HostScreen Vertical {
+        width: 66; height: auto; padding: 1 2; background: $surface;
+        border: round $warning;
+    }
+    HostScreen Input { margin-top: 1; height: 1; background: $panel; }
+    HostScreen Input.-textual-compact { padding: 0 1 !important; }
+    HostScreen Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
+    HostScreen Button { margin-left: 2; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "no load")]
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self._host = host
+
+    def compose(self) -> ComposeResult:
+        """Question, consequence, field, two buttons."""
+        with Vertical():
+            yield Label("▲ Others use this server. Load it?", id="question")
+            yield Label(
+                "Their requests will wait behind yours.\n"
+                f"To go on, type the name of its host: {self._host}",
+                id="consequence",
+                markup=False,
+            )
+            yield Input(compact=True, placeholder="name of the host", id="host")
+            with Horizontal():
+                yield Button("esc  No load", id="no", compact=True)
+                yield Button(
+                    "enter  Start it",
+                    id="yes",
+                    variant="error",
+                    compact=True,
+                    disabled=True,
+                )
+
+    @property
+    def _named(self) -> bool:
+        return self.query_one(Input).value.strip() == self._host
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        self.query_one("#yes").disabled = not self._named
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        if self._named:
+            self.dismiss(True)  # noqa: FBT003 - Textual's way
+
+    @on(Button.Pressed)
+    def _pressed(self, message: Button.Pressed) -> None:
+        self.dismiss(message.button.id == "yes" and self._named)
+
+    def action_cancel(self) -> None:
+        """No load."""
+        self.dismiss(False)  # noqa: FBT003 - Textual's way

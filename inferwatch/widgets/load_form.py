@@ -1,0 +1,233 @@
+"""The load plan as a form: judged as it is typed, sketched below."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Button, Input
+
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.widgets.chart_plan import ChartPlan
+from inferwatch.widgets.load_choice import LoadChoice
+from inferwatch.widgets.load_field import LoadField, LoadLabel
+from inferwatch.widgets.load_fields import ARRIVALS, FIELDS, Reading, beside, read_form
+from inferwatch.widgets.load_sketch import LoadSketch, LoadSketchAxis
+from inferwatch.widgets.panel import Panel
+
+INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
+OUTSIDE = [("e", " or a click edits")]
+
+
+class LoadFormHead(Panel):
+    """What it is and how to get in and out."""
+
+    inside = False
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        keys = INSIDE if self.inside else OUTSIDE
+        way = [(Run(key, "accent"), Run(does, "muted")) for key, does in keys]
+        return (ruled((Run("load plan", "strong"),), join(way, ""), width),)
+
+
+class LoadFormFoot(Panel):
+    """What keeps the plan from being followed, else what it says besides."""
+
+    DEFAULT_CSS = """
+    LoadFormFoot { height: 2; }
+    """
+
+    _text = ""
+    _bad = False
+
+    def say(self, text: str, *, bad: bool) -> None:
+        """Take it."""
+        self._text, self._bad = " ".join(text.split()), bad
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """As many rows as there are."""
+        ink = "bad" if self._bad else "muted"
+        rest, lines = f"{'✖ ' if self._bad else ''}{self._text}", []
+        for _ in range(height - 1):
+            head = rest[: width - 1]
+            if len(rest) > len(head) and " " in head:
+                head = head[: head.rindex(" ")]
+            lines.append((Run(f" {head}", ink),))
+            rest = rest[len(head) :].lstrip()
+        return [*lines, fit((Run(f" {rest}", ink),), width)]
+
+
+class LoadForm(Vertical):
+    """While a field has the focus, letters are its; ``esc`` leaves."""
+
+    DEFAULT_CSS = """
+    LoadForm {
+        height: 1fr;
+        Horizontal { height: 1; }
+        #start { width: 15; margin: 0 1 0 0; }
+        LoadSketch { height: 1fr; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "leave the form", tooltip="Back to the keys"),
+        Binding("tab,down", "step(1)", "next field", key_display="tab"),
+        Binding("shift+tab,up", "step(-1)", "field before", show=False),
+    ]
+
+    @dataclass
+    class Left(Message):
+        """Nobody is in it any more."""
+
+    @dataclass
+    class StartAsked(Message):
+        """The button was pressed."""
+
+    def __init__(self, plan: LoadPlan, sketch: ChartPlan) -> None:
+        super().__init__()
+        self._base = plan
+        self._sketch = sketch
+        self._blocked = ""
+        self.reading = Reading(plan=None)
+
+    def compose(self) -> ComposeResult:
+        """Fields from top to bottom, the button, the sketch."""
+        yield LoadFormHead()
+        with Horizontal(classes="choice"):
+            yield LoadLabel("arrivals")
+            yield LoadChoice(ARRIVALS, id="arrivals")
+        for field in FIELDS:
+            yield LoadField(field, field.text(self._base))
+        with Horizontal(classes="go"):
+            yield Button("Start", id="start", compact=True, variant="primary")
+            yield LoadFormFoot()
+        yield LoadSketch(self._sketch)
+        yield LoadSketchAxis()
+
+    def on_mount(self) -> None:
+        """What is there to begin with is judged, too."""
+        self._offer()
+        self.judge()
+
+    def take(self, plan: LoadPlan) -> None:
+        """Another plan to begin with; what was typed gives way."""
+        self._base = plan
+        self._offer()
+        for row in self.query(LoadField):
+            row.query_one(Input).value = row.field.text(plan)
+        self.judge()
+
+    def show(self, *, running: bool, blocked: str) -> None:
+        """What the button would do, and why nothing can be done."""
+        button = self.query_one("#start", Button)
+        label = " s  Stop " if running else " s  Start "
+        if str(button.label) != label:
+            button.label = label
+            button.variant = "error" if running else "primary"
+        button.disabled = bool(blocked) and not running
+        if blocked != self._blocked:
+            self._blocked = blocked
+            self._tell()
+
+    def enter(self, key: str | None = None) -> None:
+        """Into a field: the one at fault, else the first."""
+        first = next((key for key in self.reading.faults if key), None)
+        wanted = key or first
+        if wanted is None:
+            self.query_one(LoadChoice).focus()
+        else:
+            self.query_one(f"#field-{wanted}", Input).focus()
+
+    def judge(self) -> None:
+        """Read all of it; say beside each field what is wrong with it."""
+        arrivals = self.query_one(LoadChoice).word
+        rows = list(self.query(LoadField))
+        texts = {row.field.key: row.value for row in rows}
+        self.reading = read_form(self._base, arrivals, texts)
+        for row in rows:
+            row.display = arrivals in row.field.only
+            row.say(self.reading.faults.get(row.field.key, ""))
+        self.query_one(LoadSketch).sketch(self.reading.plan)
+        self.query_one(LoadSketchAxis).show(self.reading.plan)
+        self._tell()
+
+    def _offer(self) -> None:
+        """The words to choose from; a trace can be kept, not made up."""
+        own = self._base.arrivals.value
+        words = ARRIVALS if own in ARRIVALS else (*ARRIVALS, own)
+        self.query_one(LoadChoice).offer(words, own)
+
+    def _tell(self) -> None:
+        faults = self.reading.faults
+        focused = self.app.focused
+        here = (focused.id or "").removeprefix("field-") if focused else ""
+        fault = faults.get(here) or next(iter(faults.values()), "")
+        also = beside(self._base)
+        text = self._blocked or fault or (f"also: {also}" if also else "")
+        foot = self.query_one(LoadFormFoot)
+        foot.say(text, bad=bool(self._blocked or fault))
+
+    @property
+    def _stops(self) -> list[Widget]:
+        """What can be focused, in order."""
+        return [
+            each
+            for each in (self.query("LoadChoice, Input, Button"))
+            if each.focusable and each.display and self._shown(each)
+        ]
+
+    @staticmethod
+    def _shown(widget: Widget) -> bool:
+        return all(
+            node.display for node in widget.ancestors if isinstance(node, Widget)
+        )
+
+    def action_step(self, by: int) -> None:
+        """The next field, round and round."""
+        stops = self._stops
+        focused = self.app.focused
+        index = stops.index(focused) + by if focused in stops else 0
+        stops[index % len(stops)].focus()
+
+    def action_leave(self) -> None:
+        """Letters are keys of the screen again."""
+        self.screen.set_focus(None)
+        self.post_message(self.Left())
+
+    def on_descendant_focus(self) -> None:
+        """Say so."""
+        self._head(inside=True)
+        self._tell()
+
+    def on_descendant_blur(self) -> None:
+        """Say so."""
+        self._head(inside=False)
+
+    def _head(self, *, inside: bool) -> None:
+        head = self.query_one(LoadFormHead)
+        head.inside = inside
+        head.redraw()
+
+    @on(Input.Changed)
+    @on(LoadChoice.Chosen)
+    def _changed(self, message: Message) -> None:
+        message.stop()
+        self.judge()
+
+    @on(Input.Submitted)
+    def _submitted(self, message: Input.Submitted) -> None:
+        message.stop()
+        self.action_step(1)
+
+    @on(Button.Pressed)
+    def _pressed(self, message: Button.Pressed) -> None:
+        message.stop()
+        self.post_message(self.StartAsked())
