@@ -12,10 +12,13 @@ from textual.screen import Screen
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.messages import LookAgain, SnapshotReady
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.onward import Onward
 from inferwatch.screens.ask import AskScreen
 from inferwatch.screens.herald import Herald
 from inferwatch.screens.keys import APP_BINDINGS
 from inferwatch.screens.kv import KvScreen
+from inferwatch.screens.load import LoadScreen
 from inferwatch.screens.overview import OverviewScreen
 from inferwatch.screens.requests import RequestsScreen
 from inferwatch.screens.session_screen import SessionScreen
@@ -32,20 +35,28 @@ SCREENS: dict[str, type[SessionScreen]] = {
     "requests": RequestsScreen,
     "steps": StepsScreen,
     "kv": KvScreen,
+    "load": LoadScreen,
 }
 
 
-class InferwatchApp(App[None]):
-    """Whoever runs it also runs the feed; it ends by :meth:`exit` from anywhere."""
+class InferwatchApp(App[Onward | None]):
+    """Whoever runs it also runs the feed; it ends by :meth:`exit` from anywhere.
+
+    What it ends with is where people want to go next; None: nowhere.
+    """
 
     TITLE = "inferwatch"
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(
+        self, feed: Feed, *, window: Window = Window.MINUTE, leads_back: bool = False
+    ) -> None:
         super().__init__()
         self.feed = feed
-        self.view = View()
+        self.view = View(window=window)
+        self._leads_back = leads_back
+        """Another app waits for this one to end."""
         self._herald = Herald()
         self._looks = 0
         self._mode_before = OVERVIEW
@@ -74,8 +85,9 @@ class InferwatchApp(App[None]):
         """Stages while the engine starts; back to where we were when it is up."""
         starting = self.feed.state is FeedState.STARTING
         known = self.current_mode in SCREENS
-        if starting:
-            self.view.frozen = None
+        playback = self.feed.playback
+        if starting and playback is not None and not playback.at_live:
+            self.run_worker(playback.go_live(), group="go live", exclusive=True)
         if not known or starting != (self.current_mode == STARTING):
             self.action_look_at(STARTING if starting else self._mode_before)
 
@@ -88,15 +100,24 @@ class InferwatchApp(App[None]):
                 requests=screen.NEEDS_REQUESTS,
                 client=screen.NEEDS_CLIENT,
             )
-            screen.post_message(SnapshotReady(snapshot, charts))
-            for note in self._herald.news(snapshot.notes):
-                self.notify(note.text, severity="warning", timeout=10)
+            playback = self.feed.playback
+            is_now = playback is None or playback.at_live
+            present = snapshot if is_now else self.feed.present()
+            screen.post_message(SnapshotReady(snapshot, charts, present))
+            self._tell_news(present)
             self._show_what_can_be_done()
+
+    def _tell_news(self, present: Snapshot) -> None:
+        """What a recorded session tells is no news; its time line marks it."""
+        if self.feed.state is not FeedState.REPLAYING:
+            for note in self._herald.news(present.notes):
+                self.notify(note.text, severity="warning", timeout=10, markup=False)
 
     def _show_what_can_be_done(self) -> None:
         """The footer is made anew only when an answer of check_action changed."""
-        moved = self.view.cursor_ns is not None
-        can = self.feed.state, self.feed.can_restart, self.view.frozen is None, moved
+        moved, playback = self.view.cursor_ns is not None, self.feed.playback
+        moves = playback and (playback.at_live, playback.playing, playback.goes_on)
+        can = self.feed.state, self.feed.can_restart, moves, moved
         if can != self._could:
             self._could = can
             self.refresh_bindings()
@@ -115,8 +136,9 @@ class InferwatchApp(App[None]):
             "look_at": watching,
             "restart": self.feed.can_restart,
             "stop_engine": self.feed.served and self.feed.state is FeedState.LIVE,
-            "quit": not self.feed.served,
-            "detach": self.feed.served,
+            "quit": not self.feed.served and not self._leads_back,
+            "detach": self.feed.served and not self._leads_back,
+            "go_back": self._leads_back,
         }.get(action, True)
 
     @on(LookAgain)
@@ -149,6 +171,10 @@ class InferwatchApp(App[None]):
 
     def action_detach(self) -> None:
         """Leave; the engine runs on."""
+        self.exit()
+
+    def action_go_back(self) -> None:
+        """To whoever waits."""
         self.exit()
 
     def action_theme(self) -> None:

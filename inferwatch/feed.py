@@ -138,8 +138,8 @@ class Playback(Protocol):
         """Follow a session that goes on; of one that has ended: its end."""
         ...
 
-    async def bookmark(self, text: str) -> None:
-        """Mark the position, in the file: it is there when the session is opened again.
+    async def bookmark(self, text: str, t_ns: int | None = None) -> None:
+        """Mark a moment, else the position: it is there when opened again.
 
         Raises:
             StorageError: the file does not let us.
@@ -181,7 +181,13 @@ class LoadDesk(Protocol):
     async def change(
         self, *, rate_per_s: float | None = None, concurrency: int | None = None
     ) -> None:
-        """Of the run that goes on; the record marks when."""
+        """Of the run that goes on, from now on; the record marks when.
+
+        A rate by time gives way to the one rate. When no run goes on: nothing.
+
+        Raises:
+            UsageError: a run of that kind cannot be changed so.
+        """
         ...
 
     async def stop(self) -> None:
@@ -234,6 +240,14 @@ class Feed(Protocol):
         self, window: Window, *, requests: bool = True, client: bool = False
     ) -> Snapshot:
         """Everything as of now, the client's view if asked; cheap enough for 2 Hz."""
+        ...
+
+    def present(self) -> Snapshot:
+        """As things are now, whatever moment is shown; without rows of requests.
+
+        For what must be told at once: the header, losses, news. What is shown itself
+        where there is no other now: in a replay.
+        """
         ...
 
     def log_tail(self, lines: int) -> list[str]:

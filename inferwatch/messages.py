@@ -14,6 +14,8 @@ class SnapshotReady(Message):
     snapshot: Snapshot
     charts: bool
     """Charts are drawn at half the pace of the rest."""
+    present: Snapshot
+    """As things are now, where the picture is of another moment; else the same."""
 
     def can_replace(self, message: Message) -> bool:
         """Only the newest matters, unless an older one still owes its charts."""

@@ -1,6 +1,7 @@
 """The one path every reading takes: numbered, recorded, folded."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 
 from collectors.collector import Collector
 from collectors.readings import AnyReading, Tick
@@ -83,6 +84,11 @@ class Pipeline:
             unrecorded=health.unrecorded,
             message=health.message,
         )
+
+    @property
+    def database(self) -> Path | None:
+        """Where the record is."""
+        return None if self._recorder is None else self._recorder.path
 
     def close(self) -> None:
         """Write what is left and end the record; may take a moment."""

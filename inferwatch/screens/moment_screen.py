@@ -1,4 +1,4 @@
-"""What moves the time cursor, chooses the window and holds the view."""
+"""What moves the time cursor and chooses the window."""
 
 from typing import ClassVar
 
@@ -8,20 +8,18 @@ from textual.binding import BindingType
 from inferwatch.messages import LookAgain
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.screens.keys import MOMENT_BINDINGS
-from inferwatch.screens.session_screen import SessionScreen
+from inferwatch.screens.playback_screen import PlaybackScreen
 from inferwatch.widgets.time_chart import TimeChart
 
 
-class MomentScreen(SessionScreen):
+class MomentScreen(PlaybackScreen):
     """Changes the view that all screens share, and asks for the new picture."""
 
     BINDINGS: ClassVar[list[BindingType]] = MOMENT_BINDINGS
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A frozen view has one window; a cursor at now need not go there."""
-        if action in {"window", "choose_window"}:
-            return self.view.frozen is None
-        if action == "now":
+        """No cursor, nothing to let go of."""
+        if action == "release":
             return self.view.cursor_ns is not None
         return super().check_action(action, parameters)
 
@@ -37,31 +35,21 @@ class MomentScreen(SessionScreen):
 
     def action_move(self, bins: int) -> None:
         """Move the time cursor."""
-        shown = self._present
+        shown = self._now_shown
         self.view.move(bins, shown.timeline, shown.now_ns)
         self.post_message(LookAgain())
 
-    def action_now(self) -> None:
-        """Let the time cursor go with time again."""
+    def action_release(self) -> None:
+        """No time cursor any more."""
         self.view.cursor_ns = None
-        self.post_message(LookAgain())
-
-    def action_freeze(self) -> None:
-        """Hold the view still, or let it go on."""
-        if self.view.frozen is None:
-            self.view.frozen = self.feed.snapshot(self.view.window)
-        else:
-            self.view.frozen = None
         self.post_message(LookAgain())
 
     @on(TimeChart.Clicked)
     def _point(self, message: TimeChart.Clicked) -> None:
-        shown = self._present
+        shown = self._now_shown
         self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
         self.post_message(LookAgain())
 
     @property
-    def _present(self) -> Snapshot:
-        """What is shown, as of now."""
-        fresh = self.feed.snapshot
-        return self.view.frozen or fresh(self.view.window, requests=False)
+    def _now_shown(self) -> Snapshot:
+        return self.feed.snapshot(self.view.window, requests=False)

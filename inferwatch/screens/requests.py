@@ -29,13 +29,13 @@ class RequestsScreen(WatchScreen):
         ("enter", "its phases; esc closes"),
         ("s", "sort by the next column; or click a title"),
         ("S", "the other way round"),
-        ("l", "all, live or ended ones"),
+        ("e", "all, live or ended ones"),
         ("/", "only those whose state, id or reason has these words"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "sort", tooltip="Sort by the next column"),
         Binding("S", "reverse", "reverse", show=False),
-        Binding("l", "scope", "scope", tooltip="All, live or ended requests"),
+        Binding("e", "scope", "scope", tooltip="All, live or ended requests"),
         Binding(
             "slash",
             "filter",
@@ -116,13 +116,15 @@ class RequestsScreen(WatchScreen):
         self.query_one(Input).focus()
 
     def action_close(self) -> None:
-        """Close the filter, else the detail."""
+        """Close the filter, else the detail, else let go of the time cursor."""
         field = self.query_one(Input)
         if field.display:
             field.clear()
             self._leave_filter()
-        else:
+        elif self._opened is not None:
             self._open(None)
+        else:
+            self.action_release()
 
     def _leave_filter(self) -> None:
         self.query_one(Input).display = False

@@ -14,6 +14,7 @@ from inferwatch.feed import Feed
 from inferwatch.messages import SnapshotReady
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.screens.keys import DRAWER_BINDINGS, KEYS
+from inferwatch.screens.position import telling_of
 from inferwatch.screens.view import View
 from inferwatch.widgets.header_line import HeaderLine
 from inferwatch.widgets.help_drawer import HelpDrawer, Key
@@ -40,6 +41,9 @@ class SessionScreen(Screen[None]):
     NEEDS_CLIENT: ClassVar[bool] = False
     """The load generator's own view; likewise."""
 
+    present: Snapshot | None = None
+    """As things are now, whatever moment is shown."""
+
     def __init__(self, feed: Feed, view: View) -> None:
         super().__init__()
         self.feed = feed
@@ -57,10 +61,11 @@ class SessionScreen(Screen[None]):
 
     @on(SnapshotReady)
     def _take(self, message: SnapshotReady) -> None:
-        now = message.snapshot
-        clock = self.feed.wall_text(now.now_ns)
-        self.query_one(HeaderLine).show(now, clock, self.feed.record)
-        self.show(now, charts=message.charts)
+        self.present = message.present
+        clock = self.feed.wall_text(self.present.now_ns)
+        telling = telling_of(self.feed)
+        self.query_one(HeaderLine).show(self.present, clock, self.feed.record, telling)
+        self.show(message.snapshot, charts=message.charts)
         for drawer in self.query(LogDrawer):
             drawer.show(self.feed.log_tail(LOG_LINES))
 

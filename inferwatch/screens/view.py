@@ -1,4 +1,4 @@
-"""What is looked at: window, time cursor, frozen or not; shared by all screens."""
+"""What is looked at: window and time cursor; shared by all screens."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,7 @@ class View:
 
     window: Window = Window.MINUTE
     cursor_ns: int | None = None
-    """A moment of the session; None is now, and stays now."""
-    frozen: Snapshot | None = None
-    """Shown instead of the present while the view is frozen."""
+    """A moment of the session; None is the moment shown, and goes with it."""
 
     def next_window(self) -> None:
         """The next longer one; after the session the shortest."""

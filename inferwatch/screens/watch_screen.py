@@ -14,23 +14,34 @@ from inferwatch.renderables.runs import Line, Run
 from inferwatch.screens.charts import span_of
 from inferwatch.screens.keys import TABS
 from inferwatch.screens.moment_screen import MomentScreen
+from inferwatch.screens.position import position_of
 from inferwatch.widgets.host_line import HostLine
 from inferwatch.widgets.lost_banner import LostBanner
 from inferwatch.widgets.readout_line import ReadoutLine
 from inferwatch.widgets.tab_line import TabLine
 from inferwatch.widgets.time_axis_line import TimeAxisLine
 from inferwatch.widgets.time_chart import MARGIN, TimeChart
+from inferwatch.widgets.time_line import TimeLine
 from inferwatch.widgets.verdict_line import VerdictLine
 
 NS_PER_S = 1_000_000_000
 SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""
+TALL = 50
+"""Rows; from here on there is room for more of the time line."""
 
 
 class WatchScreen(MomentScreen):
-    """Everything it shows is of one moment: the present, or the frozen one."""
+    """Everything it shows is of one moment: the present, or another."""
 
     NAME = ""
+    DEFAULT_CSS = """
+    WatchScreen {
+        &.-short TimeLine { height: 3; }
+        &.-tall TimeLine { height: 6; }
+        &.-short.-elsewhere HostLine { display: none; }
+    }
+    """
 
     def compose_body(self) -> Iterable[Widget]:
         """Verdict on top, the moment below, the screen's own part between."""
@@ -41,6 +52,7 @@ class WatchScreen(MomentScreen):
             yield from self.compose_panels()
         yield ReadoutLine()
         yield HostLine()
+        yield TimeLine()
 
     def compose_panels(self) -> Iterable[Widget]:
         """The screen's own part."""
@@ -54,6 +66,7 @@ class WatchScreen(MomentScreen):
     def fit_height(self) -> None:
         """Leave out what has no room."""
         self.set_class(self.is_short, "-short")
+        self.set_class(self.size.height >= TALL, "-tall")
 
     def on_resize(self) -> None:
         """Do not wait for the next snapshot to look right."""
@@ -61,18 +74,19 @@ class WatchScreen(MomentScreen):
         self.post_message(LookAgain())
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """The frozen picture where there is one; the header goes on."""
+        """The picture of one moment; what was lost is told of the present."""
         self.fit_height()
-        shown = self.view.frozen or now
-        frozen_at = self.feed.wall_text(shown.now_ns) if self.view.frozen else None
-        self.query_one(TabLine).show(shown.window)
-        self.query_one(VerdictLine).show(shown.verdict, shown.now_ns, frozen_at)
-        self.query_one(HostLine).show(shown)
-        self._show_loss(now)
-        self.show_panels(shown)
+        self.query_one(TabLine).show(now.window)
+        self.query_one(VerdictLine).show(now.verdict, now.now_ns)
+        self.query_one(HostLine).show(now)
+        position = position_of(self.feed)
+        self.set_class(position is not None, "-elsewhere")
+        self.query_one(TimeLine).show(position)
+        self._show_loss(self.present or now)
+        self.show_panels(now)
         if charts:
-            self._show_charts(shown)
-        self._show_moment(shown)
+            self._show_charts(now)
+        self._show_moment(now)
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""
@@ -125,5 +139,5 @@ def _when(cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool) -> Line
         return line
     return (
         *line,
-        Run("  out of this window: w widens it, end returns to now", "muted"),
+        Run("  out of this window: w widens it, esc lets go of it", "muted"),
     )

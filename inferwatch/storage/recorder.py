@@ -36,7 +36,7 @@ class Recorder:
     """
 
     def __init__(self, path: Path, writer: Writer, inbox: Inbox) -> None:
-        self._path = path
+        self.path = path
         self._writer = writer
         self._inbox = inbox
         self._files = (path, path.with_name(path.name + "-wal"))

@@ -1,6 +1,7 @@
 """Who is watched, whether it lives, and what watching costs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from inferwatch.feed import RecordState
@@ -11,10 +12,20 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.snapshot import Health, Snapshot
-from inferwatch.renderables.runs import Line, Run, join, spread, width_of
+from inferwatch.renderables.runs import Line, Run, age_text, join, spread, width_of
 from inferwatch.widgets.panel import Panel
 
 NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Whose time it is that the screen shows."""
+
+    replay: bool = False
+    """A recorded session's: nothing of what is shown is now."""
+    behind_s: float | None = None
+    """How long ago what is shown was, in a session that goes on."""
 
 
 class HeaderLine(Panel):
@@ -23,10 +34,18 @@ class HeaderLine(Panel):
     _snapshot: Snapshot | None = None
     _clock = ""
     _record: RecordState | None = None
+    _telling = Telling()
 
-    def show(self, snapshot: Snapshot, clock: str, record: RecordState | None) -> None:
+    def show(
+        self,
+        snapshot: Snapshot,
+        clock: str,
+        record: RecordState | None,
+        telling: Telling,
+    ) -> None:
         """Take what is known now."""
         self._snapshot, self._clock, self._record = snapshot, clock, record
+        self._telling = telling
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -43,7 +62,8 @@ class HeaderLine(Panel):
 
     def _right(self, snapshot: Snapshot) -> list[Line]:
         beat, clock = _heartbeat(snapshot), (Run(self._clock, "strong"),)
-        record = _recording(self._record)
+        record = _recording(self._record, replay=self._telling.replay)
+        behind = _behind(self._telling.behind_s)
         lost = snapshot.cost.dropped_readings
         drops = (Run(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),)
         own = (
@@ -51,9 +71,9 @@ class HeaderLine(Panel):
             Run(format_share(snapshot.cost.self_cpu_share)),
         )
         return [
-            join((beat, clock, record, drops, own), "  "),
-            join((beat, clock, record, drops if lost else ()), "  "),
-            join((beat, clock), "  "),
+            join((behind, beat, clock, record, drops, own), "  "),
+            join((behind, beat, clock, record, drops if lost else ()), "  "),
+            join((behind, beat, clock), "  "),
         ]
 
 
@@ -103,7 +123,16 @@ def _heartbeat(snapshot: Snapshot) -> Line:
     return (Run(glyph + word, f"{ink} bold"), Run(age, "" if ink == "good" else ink))
 
 
-def _recording(record: RecordState | None) -> Line:
+def _behind(behind_s: float | None) -> Line:
+    """What is shown is not now; what the header says beside it is."""
+    if behind_s is None:
+        return ()
+    return (Run(f" ‖ {age_text(behind_s)} behind ", "chip", "screen.go_live"),)
+
+
+def _recording(record: RecordState | None, *, replay: bool) -> Line:
+    if replay:
+        return (Run("replay ", "accent"), Run(record.session_id if record else ""))
     if record is None:
         return (Run("not recorded", "warn"),)
     if record.message is not None:

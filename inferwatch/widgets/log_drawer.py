@@ -27,7 +27,7 @@ class LogDrawer(Panel):
         """A heading and the lines."""
         title = (Run("engine log", "strong"),)
         close = (
-            Run("g", "accent", "screen.log"),
+            Run("l", "accent", "screen.log"),
             Run(" closes", "muted", "screen.log"),
         )
         shown = self._log[-max(height - 1, 1) :] or ["nothing logged yet"]

@@ -40,7 +40,7 @@ class LostBanner(Panel):
         )
         keys = (Run(" r ", "accent"), Run("restart in this session   ", "muted"))
         tail = (
-            Run(" g ", "accent"),
+            Run(" l ", "accent"),
             Run("whole log   ", "muted"),
             Run(" q ", "accent"),
             Run("quit", "muted"),

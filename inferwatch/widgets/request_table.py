@@ -42,7 +42,7 @@ class RequestTable(Panel, can_focus=True):
         Binding("down", "step(1)", "down", show=False),
         Binding("pageup", "page(-1)", "page up", show=False),
         Binding("pagedown", "page(1)", "page down", show=False),
-        Binding("home", "step(-100000)", "first", show=False),
+        Binding("ctrl+home", "step(-100000)", "first", show=False),
         Binding("enter", "open", "open", tooltip="The phases of this request"),
     ]
 

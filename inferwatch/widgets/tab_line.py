@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from inferwatch.metrics.snapshot import Window
-from inferwatch.renderables.runs import Line, Run, spread
+from inferwatch.renderables.runs import Line, Run, spread, width_of
 from inferwatch.widgets.panel import Panel
 
 
 class TabLine(Panel):
-    """The screens on the left, the windows on the right."""
+    """The screens on the left, the windows on the right: all, or the one shown."""
 
     def __init__(self, tabs: Sequence[tuple[str, str, str]], here: str) -> None:
         super().__init__()
@@ -26,8 +26,12 @@ class TabLine(Panel):
         """The row."""
         del height
         tabs = [run for tab in self._tabs for run in self._tab(*tab)]
-        windows = [run for window in Window for run in self._chip(window)]
-        return (spread(tabs, (Run("window ", "muted"), *windows), width),)
+        key = Run(" w ", "accent", "screen.window")
+        chips = [run for window in Window for run in self._chip(window)]
+        every = (key, Run("window ", "muted", "screen.window"), *chips)
+        only = (key, Run(f" {self._window.label} ", "chip", "screen.window"))
+        fits = width_of(tabs) + width_of(every) <= width
+        return (spread(tabs, every if fits else only, width),)
 
     def _tab(self, key: str, name: str, title: str) -> Line:
         action = f"app.look_at('{name}')"

@@ -18,15 +18,14 @@ GLYPHS = {
 
 
 class VerdictLine(Panel):
-    """A glyph, a word, a sentence; and whether the view is frozen."""
+    """A glyph, a word, a sentence, and since when."""
 
     _verdict: Verdict | None = None
     _now_ns = 0
-    _frozen_at: str | None = None
 
-    def show(self, verdict: Verdict, now_ns: int, frozen_at: str | None) -> None:
+    def show(self, verdict: Verdict, now_ns: int) -> None:
         """Take the verdict as of now."""
-        self._verdict, self._now_ns, self._frozen_at = verdict, now_ns, frozen_at
+        self._verdict, self._now_ns = verdict, now_ns
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -40,11 +39,6 @@ class VerdictLine(Panel):
         return (spread((word, Run(f" {first_line}")), self._aside(), width),)
 
     def _aside(self) -> Line:
-        if self._frozen_at is not None:
-            return (
-                Run(f" ‖ FROZEN at {self._frozen_at}", "accent"),
-                Run(" · recording goes on ", "muted"),
-            )
         since_ns = self._verdict.since_ns if self._verdict else None
         if since_ns is None:
             return ()

@@ -21,7 +21,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.app import InferwatchApp
-from inferwatch.feed import FeedState, LoadDesk, Playback, RecordState
+from inferwatch.feed import FeedState, LoadDesk, Mark, MarkKind, RecordState
 from inferwatch.metrics.snapshot import (
     Cost,
     Flow,
@@ -37,6 +37,7 @@ from inferwatch.metrics.snapshot import (
     Verdict,
     Window,
 )
+from inferwatch.onward import Onward
 
 S = 1_000_000_000
 NOW_NS = 195 * S + 320_000_000
@@ -360,13 +361,85 @@ def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
     )
 
 
+MARKS = (
+    Mark(t_ns=22 * S, kind=MarkKind.LOAD, text="load of 9.1 req/s began"),
+    Mark(t_ns=61 * S, kind=MarkKind.PREEMPTION, text="3 requests preempted"),
+    Mark(t_ns=97 * S, kind=MarkKind.SLO, text="TTFT above 500 ms for 12% of requests"),
+    Mark(t_ns=120 * S, kind=MarkKind.STALL, text="no step for 1.4 s, 9 running"),
+    Mark(t_ns=121 * S, kind=MarkKind.OTHER, text="probe: 2 readings lost"),
+    Mark(t_ns=150 * S, kind=MarkKind.BOOKMARK, text="the p99 broke here"),
+)
+
+
+@dataclass
+class ScriptedPlayback:
+    """Goes where it is told at once; remembers what it was told."""
+
+    latest_ns: int = NOW_NS
+    position_ns: int = NOW_NS
+    goes_on: bool = False
+    at_live: bool = False
+    playing: bool = False
+    speed: float = 1.0
+    seeking: bool = False
+    cannot_seek: str | None = None
+    shape: Timeline | None = field(
+        default_factory=lambda: timeline(Window.SESSION, NOW_NS)
+    )
+    marks: tuple[Mark, ...] = MARKS
+    told: list[str] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+    """Seeks wait for it, where there is one."""
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        return (0, self.latest_ns)
+
+    def play(self) -> None:
+        self.told.append("play")
+        self.playing = True
+
+    def pause(self) -> None:
+        self.told.append("pause")
+        if self.at_live:
+            self.position_ns = self.latest_ns
+        self.playing, self.at_live = False, False
+
+    def set_speed(self, speed: float) -> None:
+        self.speed = speed
+
+    async def seek(self, t_ns: int) -> None:
+        self.told.append(f"seek {t_ns / S:g}")
+        self.at_live = False
+        if self.gate is not None:
+            self.seeking = True
+            await self.gate.wait()
+            self.seeking = False
+        self.position_ns = t_ns
+
+    async def step(self, count: int) -> None:
+        self.told.append(f"step {count}")
+        self.playing = False
+        self.position_ns += 9_000_000 * count
+
+    async def go_live(self) -> None:
+        self.told.append("live")
+        self.position_ns = self.latest_ns
+        self.at_live = self.playing = self.goes_on
+
+    async def bookmark(self, text: str, t_ns: int | None = None) -> None:
+        t_ns = self.position_ns if t_ns is None else t_ns
+        mark = Mark(t_ns=t_ns, kind=MarkKind.BOOKMARK, text=text)
+        self.marks = tuple(sorted((*self.marks, mark), key=lambda each: each.t_ns))
+
+
 @dataclass
 class ScriptedFeed:
     """Plays one frozen moment; counts what it is asked to do."""
 
     state: FeedState = FeedState.LIVE
     served: bool = False
-    playback: Playback | None = None
+    playback: ScriptedPlayback | None = None
     load_desk: LoadDesk | None = None
     can_restart: bool = False
     record: RecordState | None = field(
@@ -393,8 +466,14 @@ class ScriptedFeed:
             f"snapshot {window.name} {'with' if requests else 'without'} requests"
             + (" and client" if client else "")
         )
-        made = snapshot(window, self.at_ns)
+        playback = self.playback
+        elsewhere = playback is not None and not playback.at_live
+        at_ns = playback.position_ns if playback and elsewhere else self.at_ns
+        made = snapshot(window, at_ns)
         return self.change(made if requests else replace(made, requests=()))
+
+    def present(self) -> Snapshot:
+        return self.change(replace(snapshot(now_ns=self.at_ns), requests=()))
 
     def log_tail(self, lines: int) -> list[str]:
         return list(LOG[-lines:])
@@ -463,6 +542,20 @@ def lost_feed() -> ScriptedFeed:
 
 
 @pytest.fixture
+def replayed_feed() -> ScriptedFeed:
+    """A recorded session, paused in its middle."""
+    playback = ScriptedPlayback(position_ns=130 * S)
+    return ScriptedFeed(state=FeedState.REPLAYING, playback=playback)
+
+
+@pytest.fixture
+def watched_feed() -> ScriptedFeed:
+    """A session that goes on, with a past to go back to."""
+    playback = ScriptedPlayback(goes_on=True, at_live=True, playing=True)
+    return ScriptedFeed(playback=playback)
+
+
+@pytest.fixture
 def app(feed: ScriptedFeed) -> InferwatchApp:
     return InferwatchApp(feed)
 
@@ -481,14 +574,14 @@ def text_of() -> Text:
     return rows
 
 
-Settle = Callable[[Pilot[None]], Awaitable[None]]
+Settle = Callable[[Pilot[Onward | None]], Awaitable[None]]
 
 
 @pytest.fixture
 def settle() -> Settle:
     """Lets the screen in sight take and draw the present snapshot."""
 
-    async def wait(pilot: Pilot[None]) -> None:
+    async def wait(pilot: Pilot[Onward | None]) -> None:
         await pilot.pause()
         app = pilot.app
         assert isinstance(app, InferwatchApp)

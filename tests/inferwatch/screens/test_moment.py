@@ -1,4 +1,4 @@
-"""One time cursor, one window, one frozen view for all screens."""
+"""One time cursor and one window for all screens."""
 
 from typing import Any
 
@@ -114,6 +114,21 @@ async def test_a_longer_window_brings_the_moment_back_into_sight(
         assert "batch" in readout(text_of, app)
 
 
+async def test_escape_lets_go_of_the_cursor(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        for key in ("1", "2"):
+            await pilot.press(key, "left")
+            assert app.view.cursor_ns is not None
+            await pilot.press("escape")
+            await settle(pilot)
+
+            assert app.view.cursor_ns is None
+            assert readout(text_of, app).startswith("now")
+
+
 async def test_w_goes_through_all_windows(app: InferwatchApp, settle: Any) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
@@ -139,35 +154,3 @@ async def test_a_window_can_be_clicked(
         await pilot.click("TabLine", offset=(at + 2, 0))
 
         assert app.view.window is Window.SESSION
-
-
-async def test_a_frozen_view_stands_still_and_says_that_recording_goes_on(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("space")
-        await settle(pilot)
-        held = text_of(app, "#chart-1")
-        feed.at_ns += 7 * S
-        await settle(pilot)
-
-        assert text_of(app, "#chart-1") == held
-        verdict = text_of(app, "VerdictLine")[0]
-        assert "‖ FROZEN at 03:12:41 · recording goes on" in verdict
-        assert "03:12:48" in text_of(app, "HeaderLine")[0]
-
-        await pilot.press("space")
-        await settle(pilot)
-
-        assert text_of(app, "#chart-1") != held
-        assert "FROZEN" not in text_of(app, "VerdictLine")[0]
-
-
-async def test_a_frozen_view_keeps_its_window(app: InferwatchApp, settle: Any) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("space", "w")
-
-        assert app.view.window is Window.MINUTE
-        assert "w" not in app.active_bindings

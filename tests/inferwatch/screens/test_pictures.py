@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.app import InferwatchApp
+from inferwatch.onward import Onward
 
 Compare = Callable[..., bool]
 
@@ -25,17 +26,16 @@ VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
     "detail": (("2", "down", "down", "enter"), (SMALL, USUAL)),
     "filter": (("2", "slash", *"stop"), (USUAL,)),
     "cursor": (("shift+left", "shift+left"), (SMALL, USUAL)),
-    "frozen": (("space",), (USUAL,)),
     "help": (("question_mark",), (SMALL, USUAL)),
-    "log": (("g",), (SMALL, USUAL)),
+    "log": (("l",), (SMALL, USUAL)),
     "light": (("t",), (USUAL,)),
 }
 
 
-def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
+def showing(*keys: str) -> Callable[[Pilot[Onward | None]], Any]:
     """Presses keys on a screen that has drawn itself, and lets it draw again."""
 
-    async def act(pilot: Pilot[None]) -> None:
+    async def act(pilot: Pilot[Onward | None]) -> None:
         app = pilot.app
         assert isinstance(app, InferwatchApp)
         for key in ("", *keys, ""):
@@ -85,9 +85,40 @@ def test_picture_of_the_question(snap_compare: Compare, feed: Any) -> None:
     )
 
 
+PLAYED = {
+    "replayed": ("replayed_feed", ()),
+    "replayed-requests": ("replayed_feed", ("2",)),
+    "paused": ("watched_feed", ("space", "left_square_bracket")),
+}
+
+
+@pytest.mark.parametrize("size", ALL, ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("name", PLAYED)
+def test_picture_of_another_moment(
+    snap_compare: Compare,
+    request: pytest.FixtureRequest,
+    name: str,
+    size: tuple[int, int],
+) -> None:
+    feed, keys = PLAYED[name]
+    app = InferwatchApp(request.getfixturevalue(feed))
+
+    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+
+
+def test_picture_of_a_time_that_is_none(
+    snap_compare: Compare, replayed_feed: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    asked = showing("g", *"noon", "enter")
+
+    assert snap_compare(app, terminal_size=SMALL, run_before=asked)
+
+
 def test_every_picture_belongs_to_a_test() -> None:
     """Left-over pictures would be reviewed for nothing."""
     folder = Path(__file__).parent / "__snapshots__" / "test_pictures"
     count = sum(len(sizes) for _, sizes in VIEWS.values()) + 4 + 1
+    count += len(PLAYED) * len(ALL) + 1
 
     assert len(list(folder.glob("*.svg"))) == count

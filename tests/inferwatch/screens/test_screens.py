@@ -117,7 +117,7 @@ async def test_help_explains_the_screen_and_its_keys(
             assert screen.QUESTION in said
             for metric in screen.EXPLAINS:
                 assert CATALOG[metric].definition in said
-            assert "freeze the view" in said
+            assert "a second back, forward" in said
 
             await pilot.press("escape")
             await pilot.pause()
@@ -134,16 +134,16 @@ async def test_the_time_cursor_moves_under_the_help_too(
         assert app.view.cursor_ns is not None
 
 
-async def test_g_opens_and_closes_the_log(
+async def test_l_opens_and_closes_the_log(
     app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        await pilot.press("g")
+        await pilot.press("l")
         await settle(pilot)
         assert "encountered a fatal error" in "\n".join(text_of(app, "LogDrawer"))
 
-        await pilot.press("g")
+        await pilot.press("l")
         await pilot.pause()
         assert not app.screen.query("LogDrawer")
 
