@@ -25,11 +25,17 @@ class Setting:
         self._helpers: list[asyncio.Task[None]] = []
 
     def report(
-        self, kind: LoadKind, text: str, rate_per_s: float | None = None
+        self,
+        kind: LoadKind,
+        text: str,
+        *,
+        rate_per_s: float | None = None,
+        at_ns: int | None = None,
     ) -> None:
-        """A turn of the run, at this moment."""
+        """A turn of the run, at this moment unless said."""
+        t_ns = monotonic_ns() if at_ns is None else at_ns
         self._outbox.put(
-            LoadEvent(t_ns=monotonic_ns(), kind=kind, rate_per_s=rate_per_s, text=text)
+            LoadEvent(t_ns=t_ns, kind=kind, rate_per_s=rate_per_s, text=text)
         )
 
     def beside(self, work: Coroutine[None, None, None]) -> None:
