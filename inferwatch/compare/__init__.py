@@ -1,0 +1,1 @@
+"""Two sessions side by side, and whether what differs could be chance."""

@@ -1,0 +1,242 @@
+"""Sessions compared: each with the first, all metrics, one family of verdicts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from inferwatch.compare.configuration import Setting, differing
+from inferwatch.compare.difference import ALPHA, Difference, Span
+from inferwatch.compare.fail_if import Condition, Outcome
+from inferwatch.compare.load_check import cautions, load_differences
+from inferwatch.compare.metrics import JUDGED, Judged
+from inferwatch.compare.resampling import DRAWS, Draws
+from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.verdicts import (
+    MATTERS,
+    Verdict,
+    coarseness,
+    direction,
+    holm,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How it is judged; the same rules and sessions give the same verdicts."""
+
+    matters: float = MATTERS
+    seed: int = 0
+    draws: int = DRAWS
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One metric of two sessions; None is unknown."""
+
+    metric: Judged
+    a: float | None
+    b: float | None
+    n_a: int
+    n_b: int
+    difference: float | None = None
+    difference_span: Span | None = None
+    ratio: float | None = None
+    ratio_span: Span | None = None
+    p_value: float | None = None
+    adjusted_p: float | None = None
+    verdict: Verdict = Verdict.OPEN
+    more_requests: int | None = None
+    """About so many more in each session would tell."""
+    why: str | None = None
+    """What else there is to say of the verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What came of a condition."""
+
+    condition: Condition
+    outcome: Outcome
+    span: Span | None
+    """Of the ratio, or of the difference, at the level of the check."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One session against the first."""
+
+    a: SessionNumbers
+    b: SessionNumbers
+    results: tuple[Result, ...]
+    load_differences: tuple[str, ...]
+    cautions: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
+
+    def of(self, verdict: Verdict) -> list[Result]:
+        """The metrics of which that is said."""
+        return [each for each in self.results if each.verdict is verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All of it."""
+
+    sessions: tuple[SessionNumbers, ...]
+    pairs: tuple[Pair, ...]
+    settings: tuple[Setting, ...]
+    """That differ."""
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def judged(self) -> int:
+        """How many verdicts share the 5%."""
+        return sum(each.p_value is not None for p in self.pairs for each in p.results)
+
+    @property
+    def failed(self) -> bool:
+        """A condition holds for one of the pairs."""
+        checks = (check for pair in self.pairs for check in pair.checks)
+        return any(check.outcome is Outcome.FAILED for check in checks)
+
+
+def compare(sessions: Sequence[SessionNumbers], rules: Rules) -> Comparison:
+    """Each session against the first."""
+    drawn = [
+        Draws.make(each.blocks, (rules.seed, place), rules.draws)
+        for place, each in enumerate(sessions)
+    ]
+    pairs = [
+        _Pairing(sessions[0], other, (drawn[0], draws), rules)
+        for other, draws in zip(sessions[1:], drawn[1:], strict=True)
+    ]
+    adjusted = iter(holm([p for pair in pairs for p in pair.p_values]))
+    return Comparison(
+        sessions=tuple(sessions),
+        pairs=tuple(
+            pair.judge([next(adjusted) for _ in pair.p_values], len(pairs))
+            for pair in pairs
+        ),
+        settings=tuple(differing([each.configuration for each in sessions])),
+        rules=rules,
+    )
+
+
+class _Pairing:
+    """Two sessions while they are judged: differences first, verdicts together."""
+
+    def __init__(
+        self,
+        a: SessionNumbers,
+        b: SessionNumbers,
+        draws: tuple[Draws, Draws],
+        rules: Rules,
+    ) -> None:
+        self._a, self._b, self._rules = a, b, rules
+        self._requests = min(a.load.requests, b.load.requests)
+        known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
+        self._found = {
+            each.key: Difference(a.drawn(each, draws[0]), b.drawn(each, draws[1]))
+            for each in known
+            if self._why_not(each) is None
+        }
+        self._known = known
+
+    @property
+    def p_values(self) -> list[float]:
+        """Of the metrics that can be judged, in order."""
+        return [found.p_value for found in self._found.values()]
+
+    def judge(self, adjusted: Sequence[float], pairs: int) -> Pair:
+        """The verdicts, once it is known how many there are."""
+        by_key = dict(zip(self._found, adjusted, strict=True))
+        alpha = ALPHA / max(len(self._rules.conditions) * pairs, 1)
+        return Pair(
+            a=self._a,
+            b=self._b,
+            results=tuple(
+                self._result(each, by_key.get(each.key)) for each in self._known
+            ),
+            load_differences=tuple(load_differences(self._a, self._b)),
+            cautions=tuple(cautions(self._a, self._b)),
+            checks=tuple(self._check(each, alpha) for each in self._rules.conditions),
+        )
+
+    def _why_not(self, metric: Judged) -> str | None:
+        """Why it cannot be judged."""
+        for each in (self._a, self._b):
+            if not each.n_of(metric) or each.value_of(metric) is None:
+                return f"{each.name} has none"
+        for each in (self._a, self._b):
+            if each.too_short > 1:
+                return f"{each.name} is too short against its own ups and downs"
+            if each.n_of(metric) < metric.least_n:
+                has = f"{each.name} has {each.n_of(metric):,}"
+                return f"needs {metric.least_n:,} values, {has}"
+        return None
+
+    def _result(self, metric: Judged, adjusted: float | None) -> Result:
+        a, b = self._a, self._b
+        plain = Result(
+            metric=metric,
+            a=a.value_of(metric),
+            b=b.value_of(metric),
+            n_a=a.n_of(metric),
+            n_b=b.n_of(metric),
+        )
+        found = self._found.get(metric.key)
+        if found is None or adjusted is None:
+            more = self._more_for_percentile(metric)
+            return replace(plain, why=self._why_not(metric), more_requests=more)
+        judged = replace(
+            plain,
+            difference=found.difference,
+            difference_span=found.span(),
+            ratio=found.ratio,
+            ratio_span=found.ratio_span(),
+            p_value=found.p_value,
+            adjusted_p=adjusted,
+        )
+        return self._with_verdict(judged, found, adjusted)
+
+    def _with_verdict(
+        self, result: Result, found: Difference, adjusted: float
+    ) -> Result:
+        metric = result.metric
+        if adjusted <= ALPHA and abs(found.difference) > metric.negligible:
+            return replace(result, verdict=direction(metric, found.difference))
+        coarse = coarseness(metric, found, self._rules.matters)
+        if coarse > 1:
+            more = self._requests * (min(coarse, 1e4) ** 2 - 1)
+            why = f"a difference of {self._rules.matters:.0%} could have been missed"
+            return replace(result, more_requests=_round_up(more), why=why)
+        by_chance = None
+        if found.p_value <= ALPHA < adjusted:
+            by_chance = "its own interval leaves zero out, but one in twenty does so"
+        return replace(result, verdict=Verdict.SAME, why=by_chance)
+
+    def _more_for_percentile(self, metric: Judged) -> int | None:
+        """Requests until there are enough values."""
+        n = min(self._a.n_of(metric), self._b.n_of(metric))
+        if not n:
+            return None
+        times = max(metric.least_n / n, self._a.too_short, self._b.too_short)
+        return _round_up(self._requests * (times - 1))
+
+    def _check(self, condition: Condition, alpha: float) -> Check:
+        found = self._found.get(condition.metric.key)
+        span = None
+        if found is not None:
+            relative = condition.relative
+            span = found.ratio_span(alpha) if relative else found.span(alpha)
+        return Check(
+            condition=condition, outcome=condition.outcome(found, alpha), span=span
+        )
+
+
+def _round_up(number: float) -> int:
+    """To two digits: it is an estimate."""
+    if number < 1:
+        return 1
+    unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
+    return math.ceil(number / unit) * unit

@@ -1,0 +1,106 @@
+"""How a session was set up: engine, versions, hardware, load plan."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from inferwatch.metrics.load_plan import PLAN_NOTE
+from inferwatch.storage.sessions import SessionRow
+
+ENGINE = (
+    *("model", "vllm_version", "device", "dtype", "num_kv_blocks", "kv_block_tokens"),
+    *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "tensor_parallel"),
+    *("pipeline_parallel", "data_parallel", "executor", "prefix_caching"),
+    "async_scheduling",
+)
+OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
+"""Of a plan: where and as which run, not what."""
+
+Configuration = Mapping[str, str | None]
+"""By name; None is unknown, which differs from nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One that is not the same in all sessions."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+
+def configuration(connection: sqlite3.Connection, row: SessionRow) -> Configuration:
+    """What the record knows of it."""
+    return {
+        "inferwatch": row.inferwatch_version,
+        **_engine(connection, row.session),
+        "engines": _text(_count(connection, row.session)),
+        "gpu": _gpu(connection, row.session),
+        **_plan(connection, row.session),
+    }
+
+
+def differing(each: Sequence[Configuration]) -> list[Setting]:
+    """The settings that are known to differ."""
+    names = list(dict.fromkeys(name for known in each for name in known))
+    found = []
+    for name in names:
+        values = tuple(known.get(name) for known in each)
+        if len(set(values)) > 1:
+            found.append(Setting(name=name, values=values))
+    return found
+
+
+def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    """The latest life's."""
+    row = connection.execute(
+        f"SELECT {', '.join(ENGINE)} FROM engines WHERE session = ? "  # noqa: S608  our own names
+        "ORDER BY ordinal DESC LIMIT 1",
+        (session,),
+    ).fetchone()
+    values = row or [None] * len(ENGINE)
+    return {
+        f"engine {name}": _text(value)
+        for name, value in zip(ENGINE, values, strict=True)
+    }
+
+
+def _count(connection: sqlite3.Connection, session: int) -> int:
+    (count,) = connection.execute(
+        "SELECT count(DISTINCT source || '/' || rank) FROM engines WHERE session = ?",
+        (session,),
+    ).fetchone()
+    return int(count)
+
+
+def _gpu(connection: sqlite3.Connection, session: int) -> str | None:
+    rows = connection.execute(
+        "SELECT DISTINCT name FROM gpus WHERE session = ? AND name IS NOT NULL",
+        (session,),
+    ).fetchall()
+    return ", ".join(name for (name,) in rows) or None
+
+
+def _plan(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    row = connection.execute(
+        "SELECT text FROM notes WHERE session = ? AND text LIKE ? "
+        "ORDER BY ordinal DESC LIMIT 1",
+        (session, PLAN_NOTE + "%"),
+    ).fetchone()
+    if row is None:
+        return {}
+    try:
+        plan = json.loads(row[0].removeprefix(PLAN_NOTE))
+    except ValueError:
+        return {}
+    return {
+        f"load {name}": _text(value)
+        for name, value in plan.items()
+        if name not in OF_THE_RUN
+    }
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,112 @@
+"""Requests that hold every limit at once, block by block."""
+
+import sqlite3
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from collectors.clock import NS_PER_S
+from inferwatch.compare.counted import Floats
+from inferwatch.compare.latencies import CLIENT_DONE, PROPER, ClientRequests, Requests
+from inferwatch.compare.rows import UNKNOWN
+from inferwatch.compare.session_numbers import Sums
+from inferwatch.compare.span import Span
+from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.slo import Slo
+
+Truths = npt.NDArray[np.bool_]
+Objectives = Mapping[str, Slo]
+"""By class of requests; those of all other requests under the empty name."""
+
+
+def server_goodput(requests: Requests, slo: Slo, span: Span, blocks: int) -> Sums:
+    """As the front end saw each request; the longest gap is not known there."""
+    columns = requests.columns
+    ended_ns = np.where(columns[PROPER] == 1, columns["finished_ns"], UNKNOWN)
+    times = columns["arrived_ns"], columns["first_token_ns"], ended_ns
+    values = _latencies(*times, columns["output_tokens"])
+    return _sums(_holds(values, slo), ended_ns, span, blocks)
+
+
+def client_goodput(
+    connection: sqlite3.Connection,
+    session: int,
+    client: ClientRequests,
+    objectives: Objectives,
+    span: Span,
+    blocks: int,
+) -> Sums:
+    """As the client saw each request, by the objectives of its class."""
+    columns = client.columns
+    last_ns = np.where(columns[CLIENT_DONE] == 1, columns["last_token_ns"], UNKNOWN)
+    times = columns["intended_ns"], columns["first_token_ns"], last_ns
+    values = _latencies(*times, columns["output_tokens"])
+    classes, longest = _classes_and_gaps(connection, session, columns["ordinal"])
+    values["itl_s"] = longest
+    good = np.zeros(len(last_ns), bool)
+    for name, slo in objectives.items():
+        others = np.isin(classes, [each for each in objectives if each], invert=True)
+        these = classes == name if name else others
+        good |= these & _holds(values, slo)
+    return _sums(good, last_ns, span, blocks)
+
+
+def _latencies(
+    came_ns: Ints, first_ns: Ints, last_ns: Ints, tokens: Ints
+) -> dict[str, Floats]:
+    """In seconds; unknown is not a number."""
+    spans = np.maximum(tokens - 1, 1) * np.where(tokens > 1, 1.0, np.nan)
+    return {
+        "ttft_s": _between(came_ns, first_ns),
+        "e2el_s": _between(came_ns, last_ns),
+        "tpot_s": _between(first_ns, last_ns) / spans,
+    }
+
+
+def _between(begin_ns: Ints, end_ns: Ints) -> Floats:
+    known = (begin_ns != UNKNOWN) & (end_ns != UNKNOWN)
+    return np.where(known, (end_ns - begin_ns) / NS_PER_S, np.nan)
+
+
+def _holds(values: Mapping[str, Floats], slo: Slo) -> Truths:
+    """What is unknown breaks nothing, as of a single token."""
+    held = np.ones(len(values["ttft_s"]), bool)
+    for limit in slo.limits:
+        value = values.get(limit.metric)
+        if value is None:
+            continue
+        within = value <= limit.below_s if limit.or_equal else value < limit.below_s
+        held &= within | np.isnan(value)
+    return held
+
+
+def _sums(good: Truths, ended_ns: Ints, span: Span, blocks: int) -> Sums:
+    block = span.block_of(ended_ns, blocks)
+    inside = block >= 0
+    counts = np.bincount(block[inside & good], minlength=blocks)
+    seconds = np.full(blocks, span.length_s / blocks)
+    return Sums(above=counts.astype(float), below=seconds, n=int(inside.sum()))
+
+
+def _classes_and_gaps(
+    connection: sqlite3.Connection, session: int, ordinals: Ints
+) -> tuple[npt.NDArray[np.object_], Floats]:
+    """In the order of the requests: the class of each and its longest gap."""
+    rows = connection.execute(
+        "SELECT ordinal, coalesce(class_name, ''), gaps_ns FROM client_requests "
+        "LEFT JOIN (SELECT external_id AS id, gaps_ns FROM token_times "
+        "WHERE session = ?1) ON id = external_id WHERE session = ?1",
+        (session,),
+    )
+    known = {ordinal: (name, _longest_s(blob)) for ordinal, name, blob in rows}
+    found = [known[ordinal] for ordinal in ordinals.tolist()]
+    classes = np.array([name for name, _ in found], object)
+    return classes, np.array([longest for _, longest in found], float)
+
+
+def _longest_s(blob: bytes | None) -> float:
+    gaps_ns = msgspec.json.decode(zlib.decompress(blob)) if blob else []
+    return max(gaps_ns) / NS_PER_S if gaps_ns else float("nan")

@@ -1,0 +1,101 @@
+"""What is judged of two sessions: names as in ``--json`` and in ``--fail-if``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from collectors.readings import Vantage
+from inferwatch.metrics.catalog import CATALOG, Better, Unit
+
+STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+MEAN = "mean"
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
+CLIENT = ("client.ttft_s", "client.tpot_s", "client.itl_s", "client.e2el_s")
+STEP = "steps.duration_s"
+NEGLIGIBLE_S = 100e-6
+"""Nobody waits for a tenth of a millisecond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One number of a session, to be compared with the same of another."""
+
+    key: str
+    """``ttft_p99_s``, ``output_tokens_per_s``."""
+    of: str
+    """What it is a statistic of: the distribution, or the rate itself."""
+    statistic: str | None
+    """p50, p90, p99 or mean of a distribution; None of a rate."""
+    name: str
+    """For tables: ``TTFT``."""
+    unit: Unit
+    better: Better
+    vantage: Vantage
+    negligible: float = 0.0
+    """A smaller difference is none."""
+
+    @property
+    def share(self) -> float | None:
+        """Of a quantile."""
+        return STATISTICS.get(self.statistic or "")
+
+    @property
+    def least_n(self) -> int:
+        """A percentile needs ten values beyond it (as everywhere), a mean twenty."""
+        if self.share is None:
+            return 20
+        return round(10 / min(self.share, 1 - self.share))
+
+
+def _of_distribution(source: str) -> Iterator[Judged]:
+    known = CATALOG[source]
+    stem = "step" if source == STEP else source.removesuffix("_s")
+    for statistic in (*STATISTICS, MEAN):
+        yield Judged(
+            key=f"{stem}_{statistic}_s",
+            of=source,
+            statistic=statistic,
+            name=known.abbr,
+            unit=known.unit,
+            better=known.better,
+            vantage=known.vantage or Vantage.ENGINE,
+            negligible=NEGLIGIBLE_S,
+        )
+
+
+def _rate(key: str, name: str, unit: Unit, vantage: Vantage) -> Judged:
+    return Judged(
+        key=key,
+        of=key,
+        statistic=None,
+        name=name,
+        unit=unit,
+        better=Better.HIGHER,
+        vantage=vantage,
+    )
+
+
+RATES = (
+    _rate("output_tokens_per_s", "tokens/s", Unit.TOKENS_PER_SECOND, Vantage.ENGINE),
+    _rate("goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.FRONTEND),
+    _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE),
+    _rate(
+        "client.output_tokens_per_s",
+        "tokens/s",
+        Unit.TOKENS_PER_SECOND,
+        Vantage.CLIENT,
+    ),
+    _rate("client.goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.CLIENT),
+)
+_BY_KEY = {each.key: each for each in RATES}
+
+JUDGED: tuple[Judged, ...] = (
+    *(each for source in LATENCIES for each in _of_distribution(source)),
+    _BY_KEY["output_tokens_per_s"],
+    _BY_KEY["goodput_per_s"],
+    *_of_distribution(STEP),
+    _BY_KEY["batch_mean"],
+    *(each for source in CLIENT for each in _of_distribution(source)),
+    _BY_KEY["client.output_tokens_per_s"],
+    _BY_KEY["client.goodput_per_s"],
+)
+KEYS = {each.key: each for each in JUDGED}

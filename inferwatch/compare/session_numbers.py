@@ -1,0 +1,102 @@
+"""One session, ready to be compared: everything by block of time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from inferwatch.compare.configuration import Configuration
+from inferwatch.compare.counted import Counted, Floats
+from inferwatch.compare.difference import Drawn
+from inferwatch.compare.metrics import MEAN, Judged
+from inferwatch.compare.resampling import Draws
+from inferwatch.compare.span import Span
+from inferwatch.storage.sessions import SessionRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """A rate or a mean: sums above and below the line, one a block."""
+
+    above: Floats
+    below: Floats
+    n: int
+    """How many requests or steps it stands on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFacts:
+    """What the session was asked; None is unknown."""
+
+    requests: int
+    per_s: float | None
+    prompt_tokens: float | None
+    """Mean, of the requests that came in the span; as is the next."""
+    output_tokens: float | None
+    burstiness: float | None
+    """Coefficient of variation of the gaps between arrivals: 1 is Poisson."""
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Tokens per second over time, from the origin of the span on."""
+
+    bin_s: float
+    per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNumbers:
+    """What is known of it."""
+
+    row: SessionRow
+    span: Span
+    blocks: int
+    too_short: float
+    """How many times as long the span should be against the memory of what happens in
+    it; up to 1 it is long enough."""
+    load: LoadFacts
+    configuration: Configuration
+    counted: Mapping[str, Counted] = field(default_factory=dict)
+    sums: Mapping[str, Sums] = field(default_factory=dict)
+    kv_peak: float | None = None
+    """Share of the blocks, 0-1."""
+    throughput: Throughput | None = None
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.row.name or self.row.id
+
+    def n_of(self, metric: Judged) -> int:
+        """On how many values a number stands."""
+        if metric.statistic is None:
+            return self.sums[metric.of].n if metric.of in self.sums else 0
+        return self.counted[metric.of].n if metric.of in self.counted else 0
+
+    def value_of(self, metric: Judged) -> float | None:
+        """The number as it was; None when nothing is known."""
+        if not self.n_of(metric):
+            return None
+        if metric.share is not None:
+            return self.counted[metric.of].quantile_s(metric.share)
+        above, below = self._line(metric)
+        return float(above.sum() / below.sum()) if below.sum() else None
+
+    def drawn(self, metric: Judged, draws: Draws) -> Drawn:
+        """The number as it was and as it might have been; it must be known."""
+        value = self.value_of(metric)
+        assert value is not None  # noqa: S101 - whoever asks has looked
+        if metric.share is not None:
+            drawn = draws.quantiles(self.counted[metric.of], metric.share)
+        else:
+            drawn = draws.ratios(*self._line(metric))
+        return Drawn(value, drawn, draws.blocks)
+
+    def _line(self, metric: Judged) -> tuple[Floats, Floats]:
+        if metric.statistic == MEAN:
+            values = self.counted[metric.of]
+            return values.sums_s, values.per_block.astype(np.float64)
+        sums = self.sums[metric.of]
+        return sums.above, sums.below

@@ -1,0 +1,157 @@
+"""Every gap between two tokens of a request, from steps and who was in them.
+
+A blob of members at a time, each with numpy: what is kept is the moment of each
+request's first and latest token, so the memory does not grow with the tokens.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from inferwatch.compare.latencies import ENGINE_PROPER, Requests, Timed, per_token
+from inferwatch.compare.rows import UNKNOWN, whole
+from inferwatch.metrics.quantiles import Ints
+
+FIRST_ROOM = 1024
+
+
+class Lives:
+    """Which life of an engine a reading belongs to: ordinals of members start anew."""
+
+    def __init__(self, connection: sqlite3.Connection, session: int) -> None:
+        rows = whole(connection, "engines", ("source", "ordinal"), session)
+        self._began = {
+            int(source): np.sort(rows["ordinal"][rows["source"] == source])
+            for source in np.unique(rows["source"])
+        }
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def of(self, source: int, ordinal: int) -> int:
+        """A number for each life."""
+        began = self._began.get(source)
+        life = 0 if began is None else int(np.searchsorted(began, ordinal, "right"))
+        return self._numbers.setdefault((source, max(life, 1)), len(self._numbers))
+
+
+class _Life:
+    """The requests of one life, by their member number."""
+
+    def __init__(self) -> None:
+        self.first_ns = np.full(FIRST_ROOM, UNKNOWN, np.int64)
+        self.last_ns = self.first_ns.copy()
+        self.tokens = np.zeros(FIRST_ROOM, np.int64)
+
+    def make_room(self, highest: int) -> None:
+        short = highest + 1 - len(self.tokens)
+        if short > 0:
+            more = max(short, len(self.tokens))
+            unknown = np.full(more, UNKNOWN, np.int64)
+            self.first_ns = np.concatenate([self.first_ns, unknown])
+            self.last_ns = np.concatenate([self.last_ns, unknown])
+            self.tokens = np.concatenate([self.tokens, np.zeros(more, np.int64)])
+
+    def take(self, members: Ints, end_ns: Ints, produced: Ints) -> Timed:
+        """Steps in order of time; the gaps that they end."""
+        self.make_room(int(members.max()))
+        order = np.argsort(members, kind="stable")
+        members, end_ns, produced = members[order], end_ns[order], produced[order]
+        is_first = np.diff(members, prepend=-1) != 0
+        before_ns = np.empty_like(end_ns)
+        before_ns[1:] = end_ns[:-1]
+        before_ns[is_first] = self.last_ns[members[is_first]]
+        is_last = np.append(is_first[1:], [True])
+        whose, ended_ns = members[is_first], end_ns[is_first]
+        unseen = self.first_ns[whose] == UNKNOWN
+        self.first_ns[whose[unseen]] = ended_ns[unseen]
+        self.last_ns[members[is_last]] = end_ns[is_last]
+        np.add.at(self.tokens, members, produced)
+        known = before_ns != UNKNOWN
+        return Timed(end_ns[known], end_ns[known] - before_ns[known])
+
+
+class Tokens:
+    """Reads all blobs of a session once; afterwards it knows the TPOTs, too."""
+
+    def __init__(self, connection: sqlite3.Connection, session: int) -> None:
+        self._connection, self._session = connection, session
+        self._engines = Lives(connection, session)
+        self._lives: dict[int, _Life] = {}
+
+    def gaps(self) -> Iterator[Timed]:
+        """One gap a step and request, as vLLM counts, blob after blob."""
+        blobs = self._connection.execute(
+            "SELECT members, steps FROM step_members WHERE session = ? "
+            "ORDER BY ordinal",
+            (self._session,),
+        )
+        for blob, _ in blobs:
+            held = msgspec.json.decode(zlib.decompress(blob))
+            ordinals = list(accumulate(held["ordinals"]))
+            yield from self._take(ordinals, held)
+
+    def _take(self, ordinals: Sequence[int], held: dict[str, Any]) -> Iterator[Timed]:
+        rows = self._steps(min(ordinals), max(ordinals))
+        sizes = [len(each) for each in held["members"]]
+        members = _flat(held["members"])
+        produced = _flat(held["produced"])
+        ends_ns = np.array([rows[ordinal][1] for ordinal in ordinals], np.int64)
+        lives = np.array([rows[ordinal][0] for ordinal in ordinals], np.int64)
+        end_ns, life = np.repeat(ends_ns, sizes), np.repeat(lives, sizes)
+        came_out = produced > 0
+        for number in np.unique(life[came_out]):
+            these = came_out & (life == number)
+            kept = self._lives.setdefault(int(number), _Life())
+            yield kept.take(members[these], end_ns[these], produced[these])
+
+    def _steps(self, low: int, high: int) -> dict[int, tuple[int, int]]:
+        rows = self._connection.execute(
+            "SELECT ordinal, source, end_ns FROM steps "
+            "WHERE session = ? AND ordinal BETWEEN ? AND ?",
+            (self._session, low, high),
+        )
+        return {
+            ordinal: (self._engines.of(source, ordinal), end_ns)
+            for ordinal, source, end_ns in rows
+        }
+
+    def tpot(self, requests: Requests) -> Timed:
+        """Of requests that ended properly in the engine; once all gaps were read."""
+        columns = requests.columns
+        ended_ns = np.where(
+            columns[ENGINE_PROPER] == 1, columns["engine_finished_ns"], UNKNOWN
+        )
+        parts = [
+            self._tpot_of(number, these, columns["member"][these], ended_ns[these])
+            for number, these in self._by_life(columns)
+        ]
+        return Timed(
+            np.concatenate([each.at_ns for each in parts] or [_NONE]),
+            np.concatenate([each.values_ns for each in parts] or [_NONE]),
+        )
+
+    def _tpot_of(self, number: int, _: Ints, members: Ints, ended_ns: Ints) -> Timed:
+        life = self._lives[number]
+        life.make_room(int(members.max(initial=0)))
+        first_ns, last_ns = life.first_ns[members], life.last_ns[members]
+        return per_token(first_ns, last_ns, life.tokens[members], ended_ns)
+
+    def _by_life(self, columns: dict[str, Ints]) -> Iterator[tuple[int, Ints]]:
+        pairs = zip(
+            columns["source"].tolist(), columns["ordinal"].tolist(), strict=True
+        )
+        numbers = np.array([self._engines.of(*pair) for pair in pairs], np.int64)
+        numbers[columns["member"] < 0] = -1
+        for number in self._lives:
+            yield number, np.flatnonzero(numbers == number)
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> Ints:
+    return np.fromiter(chain.from_iterable(lists), np.int64)
