@@ -89,7 +89,7 @@ class Call:
     def record(self) -> RequestRecord:
         """The request as its client saw it."""
         self.judge()
-        stamps = self.reply.stamps_ns
+        stamps, times = self.reply.stamps_ns, self.reply.times
         return RequestRecord(
             index=self.index,
             external_id=self.external_id,
@@ -104,6 +104,12 @@ class Call:
             failure=self.failure,
             detail=self.detail,
             class_name=self.prompt.class_name,
+            turn=self.prompt.turn,
+            first_content_ns=self.reply.first_content_ns,
+            first_chunk_tokens=self.reply.first_chunk_tokens,
+            server_queue_ns=_ns(times.queue_time_ms),
+            server_prefill_ns=_ns(times.time_to_first_token_ms),
+            server_decode_ns=_ns(times.generation_time_ms),
         )
 
     def token_times(self) -> TokenTimes | None:
@@ -119,3 +125,7 @@ class Call:
             gaps_ns=gaps_ns,
             by_kernel=self.reply.by_kernel,
         )
+
+
+def _ns(ms: float | None) -> int | None:
+    return None if ms is None else round(ms * 1e6)

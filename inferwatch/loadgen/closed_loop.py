@@ -13,6 +13,7 @@ from itertools import islice
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import Phase
 from inferwatch.loadgen.call import Call
+from inferwatch.loadgen.conversations import Conversations
 from inferwatch.loadgen.flights import Flights
 from inferwatch.loadgen.prompts import Prompt
 from inferwatch.loadgen.transport.seam import Exchange
@@ -27,13 +28,18 @@ class ClosedLoop:
     """As many in flight as users, until told to stop or the prompts run out."""
 
     def __init__(
-        self, flights: Flights, prompts: Iterator[Prompt], think_s: float = 0.0
+        self,
+        flights: Flights,
+        prompts: Iterator[Prompt],
+        think_s: float = 0.0,
+        conversations: Conversations | None = None,
     ) -> None:
         self.calls: list[Call] = []
         """Those that began, while ``keep`` is set."""
         self.keep = False
         self._flights = flights
         self._prompts = prompts
+        self._conversations = conversations
         self._think_ns = int(think_s * NS_PER_S)
         self._stock: deque[Exchange] = deque()
         self._taken = asyncio.Event()
@@ -94,17 +100,23 @@ class ClosedLoop:
 
     async def _user(self, number: int, phase: Callable[[], Phase]) -> None:
         due_ns = monotonic_ns()
+        exchange: Exchange | None = None
         while self._wants(number):
-            if (exchange := self._take()) is None:
-                self.stop()
-                break
+            exchange = exchange or self._take()
+            if exchange is None:
+                break  # all is asked, but others may be in a conversation
             call = exchange.call
             call.intended_ns, call.phase = due_ns, phase()
             if self.keep:
                 self.calls.append(call)
             await self._flights.fly(exchange)
+            exchange = self._next_turn(call)
             due_ns = await self._think(call)
         self._present.discard(number)
+
+    def _next_turn(self, call: Call) -> Exchange | None:
+        talk = self._conversations
+        return talk.next_turn(call) if talk is not None else None
 
     def _wants(self, number: int) -> bool:
         return self._open and number < self._wanted

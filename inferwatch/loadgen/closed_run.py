@@ -7,6 +7,7 @@ from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import LoadKind, Phase
 from inferwatch.loadgen.closed_loop import ClosedLoop
 from inferwatch.loadgen.commands import Change
+from inferwatch.loadgen.conversations import Conversations
 from inferwatch.loadgen.prompts import Prompts
 from inferwatch.loadgen.schedule import warmup_of
 from inferwatch.loadgen.setting import Setting
@@ -28,7 +29,8 @@ class ClosedRun:
         self._setting.announce_warm_up()
         self._tell()
         asked = islice(prompts.all(Phase.STEADY), plan.requests)
-        self._loop = loop = ClosedLoop(flights, asked, plan.think_s)
+        talk = Conversations(plan, flights)
+        self._loop = loop = ClosedLoop(flights, asked, plan.think_s, talk)
         users = flights.spawn(loop.run(self._users, lambda: _phase_at(begin_ns)))
         try:
             await _or_until(users, begin_ns, plan.duration_s)

@@ -10,6 +10,7 @@ from collectors.readings import Phase
 from inferwatch.loadgen.call import Call, Failure
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.prompts import Prompt
+from inferwatch.loadgen.reply import Reply
 from inferwatch.loadgen.sampler import Sampler
 from inferwatch.loadgen.tally import Tally
 from inferwatch.loadgen.transport.seam import Exchange, Transport
@@ -44,6 +45,7 @@ class Flights:
             phase=phase,
             intended_ns=intended_ns,
             prompt=prompt,
+            reply=Reply(keep_words=bool(prompt.later)),
         )
         return self._transport.prepare(call)
 

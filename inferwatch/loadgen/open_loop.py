@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 from collectors.clock import monotonic_ns
 from collectors.readings import Phase
+from inferwatch.loadgen.conversations import OpenTalks
 from inferwatch.loadgen.fine_timer import FineTimer
 from inferwatch.loadgen.flights import Flights
-from inferwatch.loadgen.schedule import Due, Schedule
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.schedule import Due, Schedule, warmup_of
 from inferwatch.loadgen.transport.seam import Exchange
 
 AHEAD = 128
@@ -23,18 +25,20 @@ TOGETHER_NS = 50_000_000
 
 
 class OpenLoop:
-    """Follows a schedule; at most ``max_in_flight`` of its requests at a time."""
+    """Follows a schedule; at most the plan's ``max_in_flight`` at a time."""
 
     def __init__(
         self,
         flights: Flights,
         schedule: Schedule,
-        max_in_flight: int,
+        plan: LoadPlan,
         on_burst: Callable[[int], None],
     ) -> None:
         self._flights = flights
         self._schedule = schedule
-        self._slots = asyncio.Semaphore(max_in_flight)
+        self._slots = asyncio.Semaphore(plan.max_in_flight)
+        self._talks = OpenTalks(plan, flights, self._slots)
+        self._warmup_ns = warmup_of(plan)
         self._on_burst = on_burst
         self._timer = FineTimer()
         self._start_ns = 0
@@ -46,6 +50,7 @@ class OpenLoop:
     async def follow(self, start_ns: int) -> None:
         """Send all of it; the last ones are still in flight when this returns."""
         self._start_ns = start_ns
+        self._talks.begin(start_ns, self._warmup_ns)
         try:
             while await self._make_ahead():
                 self._changed = False
@@ -56,7 +61,10 @@ class OpenLoop:
                 if due.burst is not None:
                     self._on_burst(due.burst)
                 await self._slots.acquire()
-                self._flights.fly(exchange).add_done_callback(self._landed)
+                ended = self._flights.fly(exchange)
+                ended.add_done_callback(self._landed)
+                self._talks.begun(exchange.call, ended)
+            await self._talks.end()
         finally:
             self._timer.close()
 

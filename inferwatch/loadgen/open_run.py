@@ -41,9 +41,7 @@ class OpenRun:
             rates = flat(self._asked)
         plan, flights = self._plan, self._setting.flights
         self._schedule = Schedule(plan, prompts, rates)
-        self._loop = OpenLoop(
-            flights, self._schedule, plan.max_in_flight, self._on_burst
-        )
+        self._loop = OpenLoop(flights, self._schedule, plan, self._on_burst)
         self._start_ns = monotonic_ns()
         self._setting.announce_warm_up()
         self._setting.beside(self._tell_rate(self._schedule))
@@ -57,7 +55,7 @@ class OpenRun:
         was = self._was(now_ns)
         if self._loop is not None:
             self._loop.change(now_ns, rate)
-        self._tell(rate, f", was {was}{self._when(now_ns)}")
+        self._tell(rate, f", was {was}{self._when(now_ns)}", at_ns=now_ns)
 
     def _was(self, now_ns: int) -> str:
         if self._schedule is not None:
@@ -102,10 +100,10 @@ class OpenRun:
         asked = self._asked or 0.0
         return abs(rate - asked) > NOTABLE * max(asked, rate)
 
-    def _tell(self, rate: float, also: str = "") -> None:
+    def _tell(self, rate: float, also: str = "", at_ns: int | None = None) -> None:
         self._asked = rate
         text = f"{self._plan.arrivals} {rate:.2f} requests/s{also}"
-        self._setting.report(LoadKind.RATE, text, rate_per_s=rate)
+        self._setting.report(LoadKind.RATE, text, rate_per_s=rate, at_ns=at_ns)
 
     def _on_burst(self, requests: int) -> None:
         tokens = self._plan.burst_tokens
@@ -121,4 +119,4 @@ def _given(plan: LoadPlan) -> RateSeries:
 def _mean_rate(plan: LoadPlan) -> float:
     """Of a trace: what is asked on average."""
     last_s = plan.trace[-1].offset_s / plan.speed
-    return len(plan.trace) / last_s if last_s else float(len(plan.trace))
+    return (len(plan.trace) - 1) / last_s if last_s else float(len(plan.trace))

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectors.readings import Phase
-from inferwatch.loadgen.lengths import Lengths, Range
+from inferwatch.loadgen.lengths import Lengths, Range, fixed
 from inferwatch.loadgen.plan import LoadPlan, TraceRow
 from inferwatch.loadgen.words import Words
 
@@ -20,6 +20,17 @@ BLOCK_TOKENS = 512
 """Of the named blocks of a trace, as Mooncake has them."""
 
 Ids = NDArray[np.int64]
+
+
+Messages = tuple[dict[str, Any], ...]
+
+
+class Turn(NamedTuple):
+    """What a later turn of a conversation adds to all that was said before."""
+
+    token_ids: list[int]
+    max_tokens: int
+    text: str | None = None
 
 
 class Prompt(NamedTuple):
@@ -34,11 +45,26 @@ class Prompt(NamedTuple):
     """Says it in words, instead of ids."""
     estimated: bool = False
     """Its text may have another number of tokens than it has ids."""
+    counted: int | None = None
+    """Tokens of its text, where that was not made of ids."""
+    said: Messages = ()
+    """In a chat: what was said before the text."""
+    turn: int | None = None
+    """Of its conversation, from 1; None where that has one."""
+    later: tuple[Turn, ...] = ()
+    """Still to come in its conversation."""
 
     @property
     def tokens(self) -> int | None:
         """Its length, where that is known."""
-        return None if self.estimated else len(self.token_ids)
+        if self.counted is not None or self.estimated:
+            return self.counted
+        return len(self.token_ids)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """As a chat."""
+        return [*self.said, {"role": "user", "content": self.text}]
 
 
 class _Kind(NamedTuple):
@@ -56,6 +82,7 @@ class Prompts:
     def __init__(self, plan: LoadPlan, words: Words | None = None) -> None:
         self._plan = plan
         self._words = words
+        self._talks = plan.turns != fixed(1)
         shared = plan.shared_prefixes
         rng = np.random.default_rng([plan.seed, _PREFIXES])
         self._prefixes = [
@@ -76,7 +103,21 @@ class Prompts:
         max_tokens = kind.output_tokens.draw(rng)
         prefix = self._prefix(rng)
         own = self._draw(rng, self._plan.token_ids, length - len(prefix))
-        return self._say(np.append(prefix, own), max_tokens, len(own), kind.name)
+        prompt = self._say(np.append(prefix, own), max_tokens, len(own), kind.name)
+        later = self._later(rng, kind)
+        return prompt._replace(turn=1, later=later) if self._talks else prompt
+
+    def _later(self, rng: np.random.Generator, kind: _Kind) -> tuple[Turn, ...]:
+        """What the conversation goes on with."""
+        plan = self._plan
+        adds = plan.turn_tokens or kind.prompt_tokens
+        turns = plan.turns.draw(rng) if self._talks else 1
+        return tuple(self._turn(rng, adds, kind) for _ in range(turns - 1))
+
+    def _turn(self, rng: np.random.Generator, adds: Lengths, kind: _Kind) -> Turn:
+        ids: list[int] = self._draw(rng, self._plan.token_ids, adds.draw(rng)).tolist()
+        text = self._words.say(ids) if self._words else None
+        return Turn(ids, kind.output_tokens.draw(rng), text)
 
     def all(self, phase: Phase) -> Iterator[Prompt]:
         """One after the other, without end."""

@@ -6,6 +6,7 @@ wait for the decoding of what came with it.
 
 import msgspec
 
+from inferwatch.loadgen.reply_chunks import Choice, Chunk, ServerTimes, chunks
 from inferwatch.loadgen.sse import SseError, SseEvent, SseReader
 
 DETAIL_CHARS = 200
@@ -18,55 +19,10 @@ class NotAnEventError(ValueError):
     """The server sent an event that is no completion."""
 
 
-class _Delta(msgspec.Struct, gc=False):
-    """What a chat adds; reasoning counts as the tokens it is."""
-
-    role: str | None = None
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[object] | None = None
-
-    @property
-    def said(self) -> bool:
-        thought = self.reasoning or self.reasoning_content
-        return bool(self.content or thought or self.tool_calls)
-
-
-class _Choice(msgspec.Struct, gc=False):
-    text: str | None = None
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-
-    @property
-    def opens(self) -> bool:
-        """A chat's first chunk, which names the role and brings no token."""
-        delta = self.delta
-        return delta is not None and delta.role is not None and not delta.said
-
-    @property
-    def said(self) -> bool:
-        return bool(self.text) or (self.delta is not None and self.delta.said)
-
-
-class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-class _Chunk(msgspec.Struct, gc=False):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    error: object = None
-
-
-_chunks = msgspec.json.Decoder(_Chunk)
-
-
 class Reply:
     """Reads one answer. A stamp is kept for each chunk that brought tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_words: bool = False) -> None:
         self.by_kernel = True
         """The kernel stamped all that came; whoever reads the socket knows."""
         self.prompt_tokens: int | None = None
@@ -75,6 +31,17 @@ class Reply:
         """The server said it is done: a finish reason, usage or ``[DONE]``."""
         self.merged_reads = 0
         """Reads that brought several chunks with tokens under one stamp."""
+        self.first_content_ns: int | None = None
+        """Of an answer that began with reasoning: when it came to what it answers."""
+        self.first_chunk_tokens: int | None = None
+        """Where the server counts tokens in each chunk."""
+        self.times = ServerTimes()
+        """As the server measured them, where it says so."""
+        self.words: list[str] | None = [] if keep_words else None
+        """What it said, piece by piece, for whoever has to repeat it."""
+        self.ids: list[int] | None = [] if keep_words else None
+        """The same as token ids; None where the server gives none."""
+        self._reasoned = False
         self._error: str | None = None
         self._sse = SseReader()
         self._unread: list[tuple[bytes, int]] = []
@@ -156,17 +123,23 @@ class Reply:
         else:
             self._take_chunk(_decode(event.data), at_ns)
 
-    def _take_chunk(self, chunk: _Chunk, at_ns: int) -> None:
+    def _take_chunk(self, chunk: Chunk, at_ns: int) -> None:
         if chunk.error is not None:
             self._error = _text(msgspec.json.encode(chunk.error))
         if chunk.usage is not None:
             self.complete |= not chunk.choices
             self.prompt_tokens = chunk.usage.prompt_tokens
             self.output_tokens = chunk.usage.completion_tokens
+        self.times = chunk.metrics or self.times
+        before = len(self._stamps_ns)
         for choice in chunk.choices:
             self._take_choice(choice, at_ns)
+            if self.words is not None or choice.delta is not None:
+                self._keep(choice, at_ns)
+        if chunk.usage is not None and not before and self._stamps_ns:
+            self.first_chunk_tokens = chunk.usage.completion_tokens or None
 
-    def _take_choice(self, choice: _Choice, at_ns: int) -> None:
+    def _take_choice(self, choice: Choice, at_ns: int) -> None:
         if choice.finish_reason is None:
             if not choice.opens:
                 self._stamps_ns.append(at_ns)
@@ -177,10 +150,25 @@ class Reply:
         else:
             self._bare_end_ns = at_ns
 
+    def _keep(self, choice: Choice, at_ns: int) -> None:
+        """When the answer itself began, and what it said."""
+        delta = choice.delta
+        if delta is not None and delta.thought:
+            self._reasoned = True
+        elif self._reasoned and self.first_content_ns is None and choice.said:
+            self.first_content_ns = at_ns
+        if self.words is None:
+            return
+        self.words.append(choice.words)
+        if self.ids is not None and choice.token_ids is not None:
+            self.ids += choice.token_ids
+        elif choice.said:
+            self.ids = None  # with a gap they are worth nothing
 
-def _decode(data: bytes) -> _Chunk:
+
+def _decode(data: bytes) -> Chunk:
     try:
-        return _chunks.decode(data)
+        return chunks.decode(data)
     except msgspec.MsgspecError as error:
         raise NotAnEventError(f"not a completion: {_text(data)}") from error
 

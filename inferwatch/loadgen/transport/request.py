@@ -23,6 +23,8 @@ def body(plan: LoadPlan, call: Call) -> bytes:
     }
     if plan.temperature is not None:
         asked["temperature"] = plan.temperature
+    if call.prompt.later and call.prompt.text is None:
+        asked["return_token_ids"] = True  # the next turn repeats them
     if plan.ignore_eos:
         asked["ignore_eos"] = True
     return msgspec.json.encode(asked | plan.extra_body)
@@ -57,5 +59,5 @@ def plain_http(plan: LoadPlan, call: Call) -> bytes:
 def _prompt(plan: LoadPlan, call: Call) -> dict[str, Any]:
     prompt = call.prompt
     if plan.endpoint is Api.CHAT:
-        return {"messages": [{"role": "user", "content": prompt.text}]}
+        return {"messages": prompt.messages}
     return {"prompt": prompt.token_ids if prompt.text is None else prompt.text}
