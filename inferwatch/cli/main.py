@@ -11,6 +11,7 @@ from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.demo import demo
 from inferwatch.cli.export import export
 from inferwatch.cli.find import find_engines
+from inferwatch.cli.import_ import import_results
 from inferwatch.cli.load import load
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
@@ -46,6 +47,7 @@ inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
 inferwatch.add_command(export)
+inferwatch.add_command(import_results)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

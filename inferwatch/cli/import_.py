@@ -1,0 +1,53 @@
+"""``inferwatch import``: results of other load generators as sessions."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    "import", short_help="Results of vllm bench, guidellm, aiperf as sessions."
+)
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@click.option(
+    "--name", metavar="TEXT", help="Name the session.  [default: the file's name]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@click.option(
+    "--db",
+    "database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Record into this SQLite file.  [env: INFERWATCH_DB]",
+)
+def import_results(
+    files: tuple[Path, ...], name: str | None, as_json: bool, database: Path | None
+) -> None:
+    """Make each FILE a session, to look at and to compare with others.
+
+    \b
+    vLLM's benchmark, with --save-detailed, or there are only sums:
+      vllm bench serve ... --save-result --save-detailed --result-filename a.json
+      inferwatch import a.json
+    guidellm's report; each of its benchmarks becomes a session:
+      guidellm run ... --output kind=json,path=b.json
+      inferwatch import b.json
+    aiperf's requests; keep the summary beside them, it tells model and load:
+      inferwatch import artifacts/profile_export.jsonl
+    Did the change help?
+      inferwatch import before.json after.json && inferwatch compare before after
+
+    Whose file it is, is seen from what stands in it. A note in the session says from
+    when to when that tool counts TTFT. Here it counts from when a request was due, as
+    far as the file tells, else from its send; what a tool does not keep, such as
+    guidellm the gaps between tokens, stays unknown. Texts of prompts and answers and
+    the tool's command line are not taken over.
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.import_command import run_import
+
+    run_import(files, name, database, as_json=as_json)

@@ -1,0 +1,1 @@
+"""Results of other load generators, read as what a client saw."""

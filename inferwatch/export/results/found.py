@@ -1,0 +1,122 @@
+"""What a result file tells, whoever wrote it: one run, request by request."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inferwatch.errors import UsageError
+from inferwatch.loadgen.lengths import Range
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
+
+
+class UnreadableResultError(UsageError):
+    """The file is not what it seemed to be; says what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request as a tool told of it; moments in ns on one clock of the file's."""
+
+    name: str
+    sent_ns: int
+    intended_ns: int | None = None
+    """When it was due, where the tool says so."""
+    first_ns: int | None = None
+    last_ns: int | None = None
+    end_ns: int | None = None
+    gaps_ns: Sequence[int] | None = None
+    """Between chunks; None where the tool keeps none."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    failure: str | None = None
+    detail: str | None = None
+    warmup: bool = False
+
+    @property
+    def due_ns(self) -> int:
+        """When it was due, else when it was sent."""
+        return self.sent_ns if self.intended_ns is None else self.intended_ns
+
+    @property
+    def latest_ns(self) -> int:
+        """The last that is known of it."""
+        known = (self.end_ns, self.last_ns, self.first_ns, self.sent_ns)
+        return max(t_ns for t_ns in known if t_ns is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How the load was, as far as the file tells."""
+
+    arrivals: Arrivals
+    rate_per_s: float | None = None
+    burstiness: float = 1.0
+    concurrency: int = 1
+    max_in_flight: int = 1 << 20
+
+    @property
+    def text(self) -> str:
+        """Fit to show."""
+        if self.arrivals is Arrivals.CLOSED:
+            return f"{self.concurrency} at once"
+        return f"{self.rate_per_s:g} requests/s, {self.arrivals}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One run."""
+
+    tool: str
+    """Name and version as far as known."""
+    model: str | None
+    calls: Sequence[Call]
+    began_unix_ns: int | None
+    """Of the first moment of the calls; None where nothing tells."""
+    uncertainty_ns: int
+    ttft: str
+    """From when to when the tool counts it."""
+    remarks: Sequence[str] = ()
+    shape: Shape | None = None
+
+    @property
+    def first_ns(self) -> int:
+        """On the file's clock, what becomes the session's start."""
+        return min(call.due_ns for call in self.calls)
+
+    def plan(self, run_id: str) -> LoadPlan | None:
+        """As a plan of ours: lengths are those that were seen."""
+        if self.shape is None:
+            return None
+        return LoadPlan(
+            run_id=run_id,
+            model=self.model or "",
+            prompt_tokens=_range(call.prompt_tokens for call in self.calls),
+            output_tokens=_range(call.output_tokens for call in self.calls),
+            arrivals=self.shape.arrivals,
+            rate_per_s=self.shape.rate_per_s,
+            burstiness=self.shape.burstiness,
+            concurrency=self.shape.concurrency,
+            max_in_flight=self.shape.max_in_flight,
+            requests=len(self.calls),
+            warmup_s=0.0,
+        )
+
+
+def _range(counts: Iterable[int | None]) -> Range:
+    known = [count for count in counts if count]
+    return Range(min(known), max(known)) if known else Range(1, 1)
+
+
+def shape_of_rate(
+    rate_per_s: float, burstiness: float, max_in_flight: int | None
+) -> Shape:
+    """An open loop; burstiness as vLLM has it, infinite is even."""
+    if burstiness == float("inf"):
+        arrivals, burstiness = Arrivals.CONSTANT, 1.0
+    else:
+        arrivals = Arrivals.POISSON if burstiness == 1 else Arrivals.GAMMA
+    return Shape(
+        arrivals=arrivals,
+        rate_per_s=rate_per_s,
+        burstiness=burstiness,
+        max_in_flight=max_in_flight or 1 << 20,
+    )

@@ -1,0 +1,116 @@
+"""guidellm's report as JSON: one run a benchmark."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from collectors.clock import NS_PER_S
+from inferwatch.export.results.found import (
+    Call,
+    Result,
+    Shape,
+    UnreadableResultError,
+    shape_of_rate,
+)
+from inferwatch.loadgen.plan import Arrivals
+
+TTFT = (
+    "TTFT: guidellm's own counts from the first header written (connect left out) to "
+    "the first event with text, reasoning or a tool call; here from the targeted start"
+)
+REMARKS = (
+    "ITL: unknown, guidellm keeps no gaps between tokens",
+    "its time_per_output_token includes the TTFT, TPOT here does not",
+)
+KINDS = {"successful": None, "errored": "error", "incomplete": "aborted"}
+
+
+def is_guidellm(document: object) -> bool:
+    """A report, of whatever version."""
+    if not isinstance(document, dict) or "benchmarks" not in document:
+        return False
+    return "guidellm_version" in (document.get("metadata") or {})
+
+
+def read_guidellm(document: Mapping[str, Any]) -> list[Result]:
+    """The runs of the report, in its order.
+
+    Raises:
+        UnreadableResultError: no benchmark kept its requests.
+    """
+    tool = f"guidellm {document['metadata']['guidellm_version']}"
+    results = [
+        Result(
+            tool=tool,
+            model=_model(benchmark),
+            calls=calls,
+            began_unix_ns=min(call.due_ns for call in calls),
+            uncertainty_ns=1_000,
+            ttft=TTFT,
+            remarks=REMARKS,
+            shape=_shape(benchmark),
+        )
+        for benchmark in document["benchmarks"]
+        if (calls := list(_calls(benchmark)))
+    ]
+    if not results:
+        raise UnreadableResultError(
+            "this report of guidellm holds no requests with timings: expected "
+            "benchmarks[].requests.successful"
+        )
+    return results
+
+
+def _calls(benchmark: Mapping[str, Any]) -> Iterator[Call]:
+    requests = benchmark.get("requests") or {}
+    for kind, failure in KINDS.items():
+        for request in requests.get(kind) or []:
+            call = _call(request, failure)
+            if call is not None:
+                yield call
+
+
+def _call(request: Mapping[str, Any], failure: str | None) -> Call | None:
+    """None for one that was never sent."""
+    info = request.get("info") or {}
+    timings = info.get("timings") or {}
+    sent_ns = _at(timings.get("request_start"))
+    if sent_ns is None:
+        return None
+    return Call(
+        name=str(request.get("request_id")),
+        intended_ns=_at(timings.get("targeted_start")),
+        sent_ns=sent_ns,
+        first_ns=_at(timings.get("first_token_iteration")),
+        last_ns=_at(timings.get("last_token_iteration")),
+        end_ns=_at(timings.get("request_end")),
+        prompt_tokens=request.get("prompt_tokens"),
+        output_tokens=request.get("output_tokens"),
+        failure=failure,
+        detail=str(info["error"])[:300] if info.get("error") else None,
+    )
+
+
+def _at(moment_s: float | None) -> int | None:
+    """Unix time; a double holds it to a quarter of a microsecond."""
+    return None if moment_s is None else round(moment_s * NS_PER_S)
+
+
+def _model(benchmark: Mapping[str, Any]) -> str | None:
+    backend = (benchmark.get("config") or {}).get("backend") or {}
+    model = backend.get("model")
+    return None if model is None else str(model)
+
+
+def _shape(benchmark: Mapping[str, Any]) -> Shape | None:
+    """As far as its strategy has a name with us."""
+    strategy = (benchmark.get("config") or {}).get("strategy") or {}
+    kind, rate = strategy.get("type_"), strategy.get("rate")
+    if kind in {"constant", "poisson"} and rate:
+        burstiness = float("inf") if kind == "constant" else 1.0
+        return shape_of_rate(float(rate), burstiness, strategy.get("max_concurrency"))
+    if kind == "synchronous":
+        return Shape(arrivals=Arrivals.CLOSED)
+    streams = strategy.get("streams") or strategy.get("max_concurrency")
+    if kind in {"concurrent", "throughput"} and streams:
+        return Shape(arrivals=Arrivals.CLOSED, concurrency=int(streams))
+    return None
