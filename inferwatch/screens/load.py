@@ -72,11 +72,12 @@ class LoadScreen(ChartScreen):
     LoadScreen {
         #sides { height: 1fr; }
         #live { width: 1fr; }
-        LoadForm { width: 58; margin-right: 2; }
+        LoadForm { width: 54; margin-right: 1; }
         LatencyTable { height: 5; margin-top: 1; }
         LoadFailures { height: 4; }
         &.-short LatencyTable { display: none; }
         &.-short LoadFailures { height: 2; }
+        &.-short .go { height: 1; }
         &.-alone LoadForm { width: 1fr; margin: 0; }
     }
     """
@@ -136,8 +137,10 @@ class LoadScreen(ChartScreen):
     def fit_height(self) -> None:
         """Form and run side by side where both can be read."""
         super().fit_height()
+        for index, chart in enumerate(self.query("#live TimeChart")):
+            chart.display = self._here in {index, len(self.PLANS)}
         for sketch in self.query(LoadSketch):
-            sketch.display = True
+            sketch.display = True  # no chart of the session: always there
         alone = self.size.width < BOTH_FROM
         self.set_class(alone, "-alone")
         forms = self.query(LoadForm)

@@ -62,7 +62,7 @@ _ASKED = Series(
 )
 RATE = ChartPlan(
     title="rate",
-    note="client, requests/s; missing to asked on top",
+    note="client, requests/s",
     stacked=False,
     series=(_SENT, _ASKED),
 )

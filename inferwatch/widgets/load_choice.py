@@ -73,12 +73,9 @@ class LoadChoice(Panel, can_focus=True):
         if found is not None:
             self.choose(found)
 
-    def on_focus(self) -> None:
+    def watch_has_focus(self, value: bool) -> None:  # noqa: FBT001 - Textual's way
         """Show it."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show it."""
+        super().watch_has_focus(value)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:

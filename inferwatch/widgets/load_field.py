@@ -55,7 +55,7 @@ class LoadField(Horizontal):
     DEFAULT_CSS = """
     LoadField {
         height: 1;
-        Input { width: 18; height: 1; background: $surface; }
+        Input { width: 21; height: 1; background: $surface; }
         Input:focus { background: $panel; }
         Input.-textual-compact { padding: 0 1 !important; }
         LoadRemark { width: 1fr; }

@@ -73,8 +73,9 @@ class LoadForm(Vertical):
     LoadForm {
         height: 1fr;
         Horizontal { height: 1; }
+        .go { height: 2; }
         #start { width: 15; margin: 0 1 0 0; }
-        LoadSketch { height: 1fr; }
+        LoadSketch { height: 1fr; max-height: 11; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -169,7 +170,9 @@ class LoadForm(Vertical):
         faults = self.reading.faults
         focused = self.app.focused
         here = (focused.id or "").removeprefix("field-") if focused else ""
-        fault = faults.get(here) or next(iter(faults.values()), "")
+        at = here if here in faults else next(iter(faults), "")
+        label = next((f"{each.label}: " for each in FIELDS if each.key == at), "")
+        fault = f"{label}{faults[at]}" if faults else ""
         also = beside(self._base)
         text = self._blocked or fault or (f"also: {also}" if also else "")
         foot = self.query_one(LoadFormFoot)
@@ -203,17 +206,18 @@ class LoadForm(Vertical):
         self.post_message(self.Left())
 
     def on_descendant_focus(self) -> None:
-        """Say so."""
-        self._head(inside=True)
+        """Say how to get out, and what is wrong here."""
+        self._head()
         self._tell()
 
     def on_descendant_blur(self) -> None:
-        """Say so."""
-        self._head(inside=False)
+        """Say how to get in, unless another field has the focus now."""
+        self._head()
 
-    def _head(self, *, inside: bool) -> None:
+    def _head(self) -> None:
+        focused = self.screen.focused
         head = self.query_one(LoadFormHead)
-        head.inside = inside
+        head.inside = focused is not None and self in focused.ancestors
         head.redraw()
 
     @on(Input.Changed)

@@ -29,7 +29,7 @@ class LoadSketch(TimeChart):
     def sketch(self, plan: LoadPlan | None) -> None:
         """Draw a plan; None is one that is not complete."""
         self._load = plan
-        self._why = "no plan yet" if plan is None else unseen(plan)
+        self._why = "mend what is marked ✖" if plan is None else unseen(plan)
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
