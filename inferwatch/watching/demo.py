@@ -1,11 +1,11 @@
 """What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
 
 from embedded_engine.config import demo_config
-from embedded_engine.launch import Engine
 from inferwatch.loadgen.demo_load import demo_plan
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load import new_run_id
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.watching.live_engine import LiveEngine
 from inferwatch.watching.load_desk import MakeLoad
 from inferwatch.watching.sources import StartedEngine
 
@@ -21,7 +21,7 @@ def demo_source() -> StartedEngine:
 def demo_load(seed: int) -> MakeLoad:
     """Plans the demo's load for an engine that has come up."""
 
-    def make(engine: Engine, known: Snapshot) -> LoadPlan:
+    def make(engine: LiveEngine, known: Snapshot) -> LoadPlan:
         return demo_plan(
             run_id=new_run_id(),
             model=engine.endpoint.model,

@@ -8,10 +8,10 @@ from collectors.collector import CollectorError, SourceLostError
 from collectors.probe_stream import ProbeStream
 from collectors.readings import AnyReading, NoteKind
 from embedded_engine.errors import EngineError
-from embedded_engine.launch import Engine
 from inferwatch.feed import FeedState
 from inferwatch.loading.intake import Intake
 from inferwatch.pipeline import Heard
+from inferwatch.watching.live_engine import LiveEngine
 from inferwatch.watching.sources import EngineSource
 
 PROBE_WAIT_NS = 5 * NS_PER_S
@@ -21,7 +21,7 @@ PROBE_WAIT_NS = 5 * NS_PER_S
 class Guest(Protocol):
     """Who uses the engine while it lives, and hears what its probe says."""
 
-    async def engine_up(self, engine: Engine) -> None:
+    async def engine_up(self, engine: LiveEngine) -> None:
         """It answers; requests may come."""
         ...
 
@@ -42,7 +42,7 @@ class Lives:
         self._source = source
         self._guest = guest
         self._again = asyncio.Event()
-        self.engine: Engine | None = None
+        self.engine: LiveEngine | None = None
         """Of the current life, once it is up."""
         self.state = FeedState.STARTING
         self.live = asyncio.Event()
@@ -89,7 +89,7 @@ class Lives:
             await self._wind_down(stream, pump)
         self._is_lost(reason)
 
-    async def _is_live(self, engine: Engine) -> None:
+    async def _is_live(self, engine: LiveEngine) -> None:
         self._intake.take(engine.endpoint, source=engine.engine_id)
         await self._await_probe()
         await self._guest.engine_up(engine)

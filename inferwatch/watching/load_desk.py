@@ -7,16 +7,16 @@ from collections.abc import Callable
 import msgspec
 
 from collectors.readings import AnyReading, NoteKind
-from embedded_engine.launch import Engine
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.intake import Intake
 from inferwatch.loading.load import Load, begin_load, new_run_id
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.watching.live_engine import LiveEngine
 from inferwatch.watching.strangers import Strangers
 
-MakeLoad = Callable[[Engine, Snapshot], LoadPlan]
+MakeLoad = Callable[[LiveEngine, Snapshot], LoadPlan]
 """Plans the load for an engine that has just come up, by what is known of it."""
 
 FIRST_PLAN = LoadPlan(run_id="", model="", rate_per_s=1.0, slo="ttft_s<1 tpot_s<0.1")
@@ -33,7 +33,7 @@ class WatchedLoadDesk:
         self._served = served
         self._make_load = make_load
         self._strangers = Strangers()
-        self._engine: Engine | None = None
+        self._engine: LiveEngine | None = None
         self._load: Load | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -103,7 +103,7 @@ class WatchedLoadDesk:
 
     # What the engine's lives tell.
 
-    async def engine_up(self, engine: Engine) -> None:
+    async def engine_up(self, engine: LiveEngine) -> None:
         """Load may be started; the one that was planned is."""
         self._engine = engine
         self._plan = aimed(self._plan, engine)
@@ -165,7 +165,7 @@ class WatchedLoadDesk:
         return bool(flow.running or flow.waiting)
 
 
-def aimed(plan: LoadPlan, engine: Engine) -> LoadPlan:
+def aimed(plan: LoadPlan, engine: LiveEngine) -> LoadPlan:
     """The plan of a new run on that engine."""
     endpoint = engine.endpoint
     return msgspec.structs.replace(

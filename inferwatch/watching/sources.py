@@ -13,6 +13,7 @@ from collectors.readings import Note
 from embedded_engine.config import EngineConfig
 from embedded_engine.engine_file import EngineFile
 from embedded_engine.launch import Engine
+from inferwatch.watching.live_engine import LiveEngine
 
 OnStage = Callable[[Note], None]
 
@@ -39,7 +40,7 @@ class EngineSource(Protocol):
         """The engine id of the coming life."""
         ...
 
-    async def open(self, on_stage: OnStage) -> Engine:
+    async def open(self, on_stage: OnStage) -> LiveEngine:
         """The engine, up and answering.
 
         Raises:
@@ -67,7 +68,7 @@ class StartedEngine:
         self._config = self.configure()
         return self._config.engine_id
 
-    async def open(self, on_stage: OnStage) -> Engine:
+    async def open(self, on_stage: OnStage) -> LiveEngine:
         """Start it."""
         config = self._config or self.configure()
         return await Engine.start(config, on_stage)
@@ -90,6 +91,6 @@ class FoundEngine:
         """It has the one it has."""
         return self.file.engine_id
 
-    async def open(self, on_stage: OnStage) -> Engine:  # noqa: ARG002 - it is up
+    async def open(self, on_stage: OnStage) -> LiveEngine:  # noqa: ARG002 - it is up
         """Find it by its engine file."""
         return Engine.adopt(self.file.engine_id)
