@@ -24,12 +24,8 @@ from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target import Target
 from inferwatch.loading.intake import Intake
 from inferwatch.loading.load import PLAN_NOTE, Load, begin_load, new_run_id, public
-from inferwatch.metrics.cross_check import (
-    CrossCheck,
-    ServerBook,
-    check_means,
-    check_requests,
-)
+from inferwatch.metrics.check_parts import CrossCheck
+from inferwatch.metrics.cross_check import ServerBook, cross_check
 from inferwatch.metrics.load_book import LoadBook
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Heard, Pipeline
@@ -120,7 +116,7 @@ class LoadSession:
     def _check(
         self, book: LoadBook, before: dict[str, float], after: dict[str, float]
     ) -> CrossCheck | None:
-        return check_requests(book, self._server) or check_means(book, before, after)
+        return cross_check(book, self._server, before, after)
 
     @asynccontextmanager
     async def _probed(self) -> AsyncIterator[None]:

@@ -1,14 +1,14 @@
 """The same requests seen from both ends: where a TTFT was spent, and who disagrees.
 
 With a probe on this host each part of each request is measured, on one clock. Without
-one, a server's own counters, read before and after, give its means; what they leave of
-the client's mean is the way there and back, and cannot be told from an error.
+one, vLLM's answers may tell their own queue and prefill time; else a server's counters,
+read before and after, give its means. What these leave of the client's mean is the way
+there and back, and cannot be told from an error.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import (
@@ -18,40 +18,19 @@ from collectors.readings import (
     RequestRecord,
     Vantage,
 )
+from inferwatch.metrics.check_answers import check_answers
+from inferwatch.metrics.check_parts import (
+    DISAGREE,
+    PARTS,
+    CrossCheck,
+    delta,
+    mean,
+    mean_s,
+    minus,
+    said,
+)
 from inferwatch.metrics.load_book import ABORTED, LoadBook
 from inferwatch.metrics.outcomes import client_id
-
-DISAGREE = 0.02
-PARTS = ("send_lag_s", "network_s", "api_s", "queue_s", "prefill_s", "return_s")
-"""Due to sent; to arrived at the API server; to queued in the engine; to scheduled; to
-the first token, there; to the first token, here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossCheck:
-    """Means over the requests that both ends know."""
-
-    source: str
-    """probe: each request's; metrics: the server's means."""
-    n: int
-    parts: dict[str, float | None]
-    ttft_s: float | None
-    """From the intended send; the parts add up to it."""
-    unexplained_s: float | None
-    """What the parts do not account for."""
-    disagreements: tuple[str, ...] = ()
-    """More than 2%, fit to show."""
-
-    def as_json(self) -> dict[str, Any]:
-        """One object, as summaries hold it."""
-        return {
-            "source": self.source,
-            "n": self.n,
-            "ttft_s": self.ttft_s,
-            "parts": dict(self.parts),
-            "unexplained_s": self.unexplained_s,
-            "disagreements": list(self.disagreements),
-        }
 
 
 @dataclass(slots=True)
@@ -62,6 +41,7 @@ class _Life:
     moments: dict[str, int] = field(default_factory=dict)
 
 
+HINT = "vllm serve --enable-per-request-metrics (0.32) tells this for each request"
 MOMENTS = {
     (EventKind.ARRIVED, Vantage.FRONTEND): "arrived",
     (EventKind.ADDED, Vantage.ENGINE): "added",
@@ -96,6 +76,17 @@ class ServerBook:
         }
 
 
+def cross_check(
+    book: LoadBook,
+    server: ServerBook,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+) -> CrossCheck | None:
+    """By the best source there is; None where there is none."""
+    seen = check_requests(book, server) or check_answers(book, before, after)
+    return seen or check_means(book, before, after)
+
+
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
     """Request by request; None when the probe saw none of them."""
     known = server.moments()
@@ -116,7 +107,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
         parts=dict(zip(PARTS, means, strict=True)),
         ttft_s=ttft_s,
         unexplained_s=backwards_s,
-        disagreements=_said(backwards_s, ttft_s, "of the TTFT passes backwards"),
+        disagreements=said(backwards_s, ttft_s, "of the TTFT passes backwards"),
     )
 
 
@@ -124,34 +115,35 @@ def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
     """By vLLM's counters, read before and after; None where there are none."""
-    count = _delta(before, after, "time_to_first_token_seconds_count")
+    count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]
     if not count or not seen:
         return None
-    said = _counts_disagree(all_records, len(seen), count, before, after)
-    server_s = _mean(before, after, "time_to_first_token_seconds")
-    queue_s = _mean(before, after, "request_queue_time_seconds")
-    prefill_s = _mean(before, after, "request_prefill_time_seconds")
-    lag_s = _mean_s(seen, "intended_ns", "sent_ns")
-    client_s = _mean_s(seen, "sent_ns", "first_token_ns")
-    way_s = _minus(client_s, server_s)
-    if way_s is not None and client_s is not None and not said:
-        said = _said(way_s, client_s, "of the client's TTFT is not in the server's")
+    apart = _counts_disagree(all_records, len(seen), count, before, after)
+    server_s = mean(before, after, "time_to_first_token_seconds")
+    queue_s = mean(before, after, "request_queue_time_seconds")
+    prefill_s = mean(before, after, "request_prefill_time_seconds")
+    lag_s = mean_s(seen, "intended_ns", "sent_ns")
+    client_s = mean_s(seen, "sent_ns", "first_token_ns")
+    way_s = minus(client_s, server_s)
+    if way_s is not None and client_s is not None and not apart:
+        apart = said(way_s, client_s, "of the client's TTFT is not in the server's")
     return CrossCheck(
         source="metrics",
         n=len(seen),
         parts={
             "send_lag_s": lag_s,
             "network_s": None,
-            "api_s": _minus(_minus(server_s, queue_s), prefill_s),
+            "api_s": minus(minus(server_s, queue_s), prefill_s),
             "queue_s": queue_s,
             "prefill_s": prefill_s,
             "return_s": None,
         },
-        ttft_s=_mean_s(seen, "intended_ns", "first_token_ns"),
+        ttft_s=mean_s(seen, "intended_ns", "first_token_ns"),
         unexplained_s=way_s,
-        disagreements=said,
+        disagreements=apart,
+        hint=HINT,
     )
 
 
@@ -174,42 +166,9 @@ def _counts_disagree(
     if abs(count - seen) > DISAGREE * seen:
         text = f"the server counts {count:.0f} first tokens, the client {seen}"
         return (f"{text}: it had other traffic, or requests were cut off",)
-    made = _delta(before, after, "generation_tokens_total")
+    made = delta(before, after, "generation_tokens_total")
     cut_off = any(each.failure == ABORTED for each in records)
     got = sum(each.output_tokens or 0 for each in records)
     if made is None or cut_off or abs(made - got) <= DISAGREE * got:
         return ()
     return (f"the server made {made:.0f} tokens, the client received {got}",)
-
-
-def _said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
-    if not whole_s or abs(part_s) <= DISAGREE * whole_s:
-        return ()
-    return (f"{part_s * 1000:.3g} ms ({abs(part_s) / whole_s:.0%}) {what}",)
-
-
-def _delta(
-    before: Mapping[str, float], after: Mapping[str, float], name: str
-) -> float | None:
-    name = f"vllm:{name}"
-    if name not in after:
-        return None
-    return after[name] - before.get(name, 0.0)
-
-
-def _mean(
-    before: Mapping[str, float], after: Mapping[str, float], name: str
-) -> float | None:
-    total = _delta(before, after, f"{name}_sum")
-    count = _delta(before, after, f"{name}_count")
-    return total / count if total is not None and count else None
-
-
-def _mean_s(records: Sequence[RequestRecord], start: str, end: str) -> float | None:
-    pairs = ((getattr(each, start), getattr(each, end)) for each in records)
-    known = [b - a for a, b in pairs if a is not None and b is not None]
-    return sum(known) / len(known) / NS_PER_S if known else None
-
-
-def _minus(whole: float | None, part: float | None) -> float | None:
-    return None if whole is None or part is None else whole - part

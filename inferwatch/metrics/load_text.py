@@ -17,6 +17,7 @@ ROWS = {
     "e2el_from_send_s": " from the send",
 }
 COLUMNS = ("p50", "p90", "p99", "max")
+SOURCES = {"probe": "probe", "answers": "its answers", "metrics": "its /metrics"}
 PART_NAMES = {
     "send_lag_s": "send lag",
     "network_s": "network",
@@ -147,9 +148,10 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
         for name, value in check["parts"].items()
         if value is not None
     )
-    by = "probe" if check["source"] == "probe" else "its /metrics"
+    by = SOURCES[check["source"]]
     lines = [f"server, by {by}: mean TTFT {_short(check['ttft_s'])} ="]
-    return [*lines, f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
+    lines += [f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
+    return [*lines, f"  {check['hint']}"] if check["hint"] else lines
 
 
 def _slo(slo: Mapping[str, Any] | None) -> list[str]:

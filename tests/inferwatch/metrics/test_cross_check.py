@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from collectors.readings import EventKind, Phase, RequestEvent, RequestRecord, Vantage
+from inferwatch.metrics.check_answers import check_answers
+from inferwatch.metrics.check_parts import CrossCheck
 from inferwatch.metrics.cross_check import (
-    CrossCheck,
     ServerBook,
     check_means,
     check_requests,
+    cross_check,
 )
 from inferwatch.metrics.load_book import LoadBook
 
@@ -144,3 +146,60 @@ def test_tokens_that_went_missing_are_said() -> None:
 
 def test_a_server_without_counters_is_not_checked() -> None:
     assert check_means(book(), {}, {}) is None
+
+
+TOLD = {
+    "server_queue_ns": 5 * MS,
+    "server_prefill_ns": 50 * MS,
+    "server_decode_ns": 40 * MS,
+}
+
+
+def answers(run: LoadBook, after: dict[str, float]) -> CrossCheck:
+    found = check_answers(run, counters(0, 0.0, 0), after)
+    assert found is not None
+    return found
+
+
+def test_answers_tell_queue_and_prefill_and_the_counters_the_rest() -> None:
+    found = answers(book(**TOLD), counters(10, 0.058, 50))
+
+    assert found.source == "answers"
+    assert found.n == 10
+    assert found.parts["queue_s"] == pytest.approx(0.005)
+    assert found.parts["prefill_s"] == pytest.approx(0.050)
+    assert found.parts["api_s"] == pytest.approx(0.003)
+    assert found.unexplained_s == pytest.approx(0.001)
+    assert found.disagreements == ()
+
+
+def test_without_counters_of_the_same_requests_the_api_is_part_of_the_way() -> None:
+    found = answers(book(**TOLD), counters(11, 0.058, 50))
+
+    assert found.parts["api_s"] is None
+    assert found.unexplained_s == pytest.approx(0.004)
+    assert found.disagreements == (
+        "4 ms (7%) of the client's TTFT is not in the engine's",
+    )
+
+
+def test_a_stream_that_was_held_up_is_said() -> None:
+    held_up = book(**{**TOLD, "server_decode_ns": 32 * MS})
+
+    (text,) = answers(held_up, counters(10, 0.058, 50)).disagreements
+
+    assert text == "8 ms (25%) longer is the client's decode time"
+
+
+def test_the_best_source_is_taken_and_a_better_one_named(make_event: Events) -> None:
+    before, after = counters(0, 0.0, 0), counters(10, 0.058, 50)
+    told, silent, nobody = book(**TOLD), book(), ServerBook()
+
+    found = [
+        cross_check(told, server(make_event), before, after),
+        cross_check(told, nobody, before, after),
+        cross_check(silent, nobody, before, after),
+    ]
+
+    assert [each and each.source for each in found] == ["probe", "answers", "metrics"]
+    assert [bool(each and each.hint) for each in found] == [False, False, True]
