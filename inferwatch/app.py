@@ -12,7 +12,7 @@ from textual.screen import Screen
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.messages import LookAgain, SnapshotReady
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.onward import Onward
 from inferwatch.screens.ask import AskScreen
 from inferwatch.screens.herald import Herald
@@ -22,20 +22,22 @@ from inferwatch.screens.load import LoadScreen
 from inferwatch.screens.overview import OverviewScreen
 from inferwatch.screens.requests import RequestsScreen
 from inferwatch.screens.session_screen import SessionScreen
+from inferwatch.screens.sessions import SessionsScreen
 from inferwatch.screens.starting import StartingScreen
 from inferwatch.screens.steps import StepsScreen
 from inferwatch.screens.view import View
 from inferwatch.theme import DARK, LIGHT
 
 LOOK_EVERY_S = 0.5
-STARTING, OVERVIEW = "starting", "overview"
+STARTING = "starting"
 SCREENS: dict[str, type[SessionScreen]] = {
     STARTING: StartingScreen,
-    OVERVIEW: OverviewScreen,
+    "overview": OverviewScreen,
     "requests": RequestsScreen,
     "steps": StepsScreen,
     "kv": KvScreen,
     "load": LoadScreen,
+    "sessions": SessionsScreen,
 }
 
 
@@ -50,16 +52,23 @@ class InferwatchApp(App[Onward | None]):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(
-        self, feed: Feed, *, window: Window = Window.MINUTE, leads_back: bool = False
+        self,
+        feed: Feed,
+        view: View | None = None,
+        *,
+        database: Path | None = None,
+        leads_back: bool = False,
+        news: str | None = None,
     ) -> None:
         super().__init__()
         self.feed = feed
-        self.view = View(window=window)
+        self.view = view or View(database=database)
         self._leads_back = leads_back
         """Another app waits for this one to end."""
+        self._news = news
+        """What to say first."""
         self._herald = Herald()
         self._looks = 0
-        self._mode_before = OVERVIEW
         self._could: tuple[object, ...] = ()
         for name, screen in SCREENS.items():
             self.add_mode(name, partial(screen, feed, self.view))
@@ -75,6 +84,8 @@ class InferwatchApp(App[Onward | None]):
         self.theme = DARK.name
         self.set_interval(LOOK_EVERY_S, self._tick)
         self._follow_state()
+        if self._news is not None:
+            self.notify(self._news, severity="error", timeout=10, markup=False)
 
     def _tick(self) -> None:
         self._looks += 1
@@ -89,7 +100,7 @@ class InferwatchApp(App[Onward | None]):
         if starting and playback is not None and not playback.at_live:
             self.run_worker(playback.go_live(), group="go live", exclusive=True)
         if not known or starting != (self.current_mode == STARTING):
-            self.action_look_at(STARTING if starting else self._mode_before)
+            self.action_look_at(STARTING if starting else self.view.screen)
 
     def _look(self, *, charts: bool) -> None:
         """Hand the screen in sight a fresh snapshot."""
@@ -148,8 +159,8 @@ class InferwatchApp(App[Onward | None]):
 
     def action_look_at(self, mode: str) -> None:
         """Go to a screen."""
-        if self.current_mode in SCREENS and self.current_mode != STARTING:
-            self._mode_before = self.current_mode
+        if mode != STARTING:
+            self.view.screen = mode
         self._could = ()
         self.switch_mode(mode)
 

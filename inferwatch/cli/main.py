@@ -13,6 +13,7 @@ from inferwatch.cli.export import export
 from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
 from inferwatch.cli.load import load
+from inferwatch.cli.replay import replay
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
 from inferwatch.errors import InferwatchError
@@ -36,6 +37,7 @@ def inferwatch(context: click.Context) -> None:
     Embed an engine and watch:   inferwatch serve meta-llama/Llama-3.1-8B-Instruct
     Load a server, measure it:   inferwatch load http://localhost:8000 --rate 5
     What was recorded:           inferwatch sessions
+    Look at it again:            inferwatch replay last
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if context.invoked_subcommand is None:
         find_engines()
@@ -46,6 +48,7 @@ inferwatch.add_command(serve)
 inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
+inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)
 

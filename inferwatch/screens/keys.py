@@ -11,6 +11,7 @@ TABS = (
     ("3", "steps", "Steps"),
     ("4", "kv", "KV"),
     ("7", "load", "Load"),
+    ("8", "sessions", "Sessions"),
 )
 """Key, mode, title of the screens that exist."""
 

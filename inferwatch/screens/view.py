@@ -1,6 +1,7 @@
 """What is looked at: window and time cursor; shared by all screens."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 
@@ -10,8 +11,12 @@ class View:
     """One for the whole app, so that a moment chosen here is the moment there."""
 
     window: Window = Window.MINUTE
+    screen: str = "overview"
+    """The one to be in, by its name."""
     cursor_ns: int | None = None
     """A moment of the session; None is the moment shown, and goes with it."""
+    database: Path | None = None
+    """The record whose sessions are listed; None: the default one."""
 
     def next_window(self) -> None:
         """The next longer one; after the session the shortest."""

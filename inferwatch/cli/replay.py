@@ -1,0 +1,68 @@
+"""``inferwatch replay``: a recorded session in the screens it was watched in."""
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Look at a recorded session as if it were live.")
+@click.argument("session", default="last")
+@click.option(
+    "--db",
+    "database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The SQLite file that holds it.  [env: INFERWATCH_DB]",
+)
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Open at this moment: 12:03:40 on the clock, 1:30 or 90s after the start, "
+    "-30s before the end, 50%.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 100),
+    metavar="X",
+    help="Play at once, so many times as fast: from --at, else from the start.",
+)
+@click.option(
+    "--headless", is_flag=True, help="No screen: print the summary, as of --at."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the summary as one JSON object (implies --headless).",
+)
+def replay(
+    session: str,
+    database: Path | None,
+    at: str | None,
+    speed: float | None,
+    headless: bool,
+    as_json: bool,
+) -> int:
+    """Replay SESSION: its id, name, the beginning of either, `last`, or a file.
+
+    Opens paused at the session's end with the whole of it in sight; space plays it
+    from the start. One that is being recorded is followed. A file means its latest
+    session. Without a terminal it prints the summary, as the watch itself did.
+
+    \b
+    inferwatch replay                       the latest session
+    inferwatch replay s17 --at 12:03:40     at a moment
+    inferwatch replay before --speed 10     from the start, ten times as fast
+    inferwatch replay yesterday.db --json   its numbers, for other programs
+
+    On the screen: space plays and pauses, [ and ] go a second back and forward (held:
+    more), comma and point one engine step, n and N to the next and previous mark, g
+    to a time, - and + change the speed, b bookmarks, home and end; or click the time
+    line. ? explains everything else.
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.replay_command import replay_headless, replay_on_screen, where
+
+    path, wanted = where(session, database)
+    if headless or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return replay_headless(path, wanted, at, as_json=as_json)
+    return replay_on_screen(path, wanted, at, speed)

@@ -1,0 +1,74 @@
+"""Runs ``inferwatch replay``."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from inferwatch.cli.damage import say_damage
+from inferwatch.cli.replaying import Opening
+from inferwatch.cli.rows_progress import RowsProgress
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.summary import summarise, summary_text
+from inferwatch.replay.frame import PATIENCE, Frame, Target, go_on
+from inferwatch.replay.player import Player
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.location import default_database
+from inferwatch.storage.sessions import LAST, SessionRow, find
+
+
+def where(session: str, database: Path | None) -> tuple[Path, str]:
+    """The file and the session in it; a file alone means its latest one."""
+    path = Path(session).expanduser()
+    if database is None and (path.suffix == ".db" or path.is_file()):
+        return path, LAST
+    return database or default_database(), session
+
+
+def replay_on_screen(
+    path: Path, session: str, at: str | None, speed: float | None
+) -> int:
+    """Until people leave.
+
+    Raises:
+        InferwatchError: there is no such session, or no such moment.
+    """
+    from inferwatch.cli.stage import Stage, on_stage
+
+    stage = Stage()
+    return on_stage(stage, stage.replay(path, session, Opening(at=at, speed=speed)))
+
+
+def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) -> int:
+    """Print the summary.
+
+    Raises:
+        InferwatchError: there is no such session, or no such moment.
+    """
+    row = find(path, session)
+    snapshot = _snapshot(path, row, at)
+    summary = summarise(snapshot, row.id)
+    click.echo(json.dumps(summary) if as_json else summary_text(summary))
+    say_damage(path)
+    return 0
+
+
+def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:
+    """As of a moment, else of the whole session."""
+    with closing(Player.open(path, row.id)) as player:
+        moment_ns = Opening(at=at).moment(player)
+    now_ns = row.duration_ns if moment_ns is None else moment_ns
+    frame, progress, looks = Frame(), RowsProgress(), 0
+
+    def tell() -> bool:
+        nonlocal looks
+        progress.at(f"reading {row.id}", looks * PATIENCE, row.readings)
+        looks += 1
+        return False
+
+    with closing(progress), closing(open_for_reading(path)) as connection:
+        go_on(frame, connection, row.session, Target(t_ns=now_ns), overtaken=tell)
+    return frame.model.snapshot(
+        now_ns, Window.SESSION, unrecorded_readings=row.unrecorded
+    )

@@ -1,0 +1,128 @@
+"""The terminal, and who shows on it: one app after another, each leading back."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+from inferwatch.app import InferwatchApp
+from inferwatch.cli.replaying import Opening, place
+from inferwatch.errors import InferwatchError
+from inferwatch.feed import Feed
+from inferwatch.metrics.snapshot import Window
+from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession, RunDemo
+from inferwatch.replay.player import Player
+from inferwatch.screens.view import View
+
+
+class Stage:
+    """Shows a feed until people leave it; where they go from there, it follows.
+
+    What is left goes on meanwhile, unseen, and is there when they come back.
+    """
+
+    def __init__(self) -> None:
+        self._app: InferwatchApp | None = None
+        self._leaving = False
+
+    def leave(self) -> None:
+        """End whatever is shown, and whatever waits behind it."""
+        self._leaving = True
+        if self._app is not None:
+            self._app.exit()
+
+    @property
+    def leads_back(self) -> bool:
+        """Something waits behind what is shown next."""
+        return self._app is not None
+
+    async def show(
+        self,
+        feed: Feed,
+        database: Path,
+        *,
+        window: Window = Window.MINUTE,
+        until: asyncio.Task[None] | None = None,
+    ) -> None:
+        """Until it is left for good, or has ended by itself.
+
+        The database is the one whose sessions are listed beside it.
+        """
+        view, news = View(window=window, database=database), None
+        while not self._leaving and not (until and until.done()):
+            app = InferwatchApp(feed, view, leads_back=self.leads_back, news=news)
+            if until is not None:
+                until.add_done_callback(lambda _, app=app: app.exit())  # type: ignore[misc]  # the app of this round
+            onward = await self._run(app)
+            if onward is None:
+                return
+            news = await self._go(app, onward)
+
+    async def replay(self, database: Path, session: str, opening: Opening) -> None:
+        """A recorded session.
+
+        Raises:
+            InferwatchError: it cannot be opened, or has no such moment.
+        """
+        player = await asyncio.to_thread(Player.open, database, session)
+        running = asyncio.create_task(player.run())
+        try:
+            t_ns = opening.moment(player)
+            going = asyncio.create_task(place(player, t_ns, opening))
+            await self.show(player, database, window=opening.window)
+            going.cancel()
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    async def _run(self, app: InferwatchApp) -> Onward | None:
+        before, self._app = self._app, app
+        try:
+            return await app.run_async()
+        finally:
+            self._app = before
+
+    async def _go(self, app: InferwatchApp, onward: Onward) -> str | None:
+        """Go there and come back; why that could not be, if so."""
+        before, self._app = self._app, app  # it waits
+        try:
+            await self._visit(onward)
+        except InferwatchError as error:
+            return str(error)
+        finally:
+            self._app = before
+        return None
+
+    async def _visit(self, onward: Onward) -> None:
+        match onward:
+            case OpenSession(database=database, session=session):
+                await self.replay(database, session, Opening())
+            case OpenSample():
+                from inferwatch.sample import sample_file
+
+                path = await asyncio.to_thread(sample_file)
+                await self.replay(path, "last", Opening(from_load=True))
+            case RunDemo():
+                from inferwatch.cli.stage_watch import watch_demo
+
+                await watch_demo(self)
+            case CompareSessions():
+                pass
+
+
+def on_stage(stage: Stage, showing: Coroutine[Any, Any, int | None]) -> int:
+    """Show on the terminal until people leave, or we are told to end."""
+    # Child processes must start before Textual takes the terminal's descriptors.
+    resource_tracker.ensure_running()
+
+    async def show() -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, stage.leave)
+        return await showing or 0
+
+    return asyncio.run(show())

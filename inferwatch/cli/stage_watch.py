@@ -1,0 +1,68 @@
+"""Shows a live watch on the terminal, and says goodbye when it is left."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from collectors.clock import SessionClock
+from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.stage import Stage
+from inferwatch.errors import SourceError
+from inferwatch.metrics.model import Model
+from inferwatch.pipeline import Pipeline
+from inferwatch.storage.location import default_database
+from inferwatch.watching.demo import demo_load, demo_source
+from inferwatch.watching.watch import Watch
+
+
+async def watch_on(
+    stage: Stage, watch: Watch, database: Path, duration_s: float | None = None
+) -> int:
+    """Until it is left; the exit status.
+
+    Raises:
+        SourceError: the engine was lost.
+    """
+    watching = asyncio.create_task(watch.run())
+    if duration_s is not None:
+        asyncio.get_running_loop().call_later(duration_s, stage.leave)
+    try:
+        await stage.show(watch, database, until=watching)
+    finally:
+        runs_on = watch.served and watch.live.is_set()
+        if not runs_on:
+            _say("stopping the engine ...")
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+    return _say_goodbye(watch, runs_on=runs_on)
+
+
+async def watch_demo(stage: Stage) -> None:
+    """The demo, begun from a screen.
+
+    Raises:
+        InferwatchError: it cannot be recorded, or the engine was lost.
+    """
+    clock = SessionClock()
+    recorder = open_recorder("demo", clock, database=None, name=None, record=True)
+    watch = Watch(clock, Pipeline(Model(), recorder), demo_source(), demo_load(0))
+    await watch_on(stage, watch, default_database())
+
+
+def _say_goodbye(watch: Watch, *, runs_on: bool) -> int:
+    if runs_on:
+        _say("detached; the engine runs on. `inferwatch` finds it again.")
+    if watch.record is not None:
+        _say(f"recorded as {watch.record.session_id}. `inferwatch sessions` lists.")
+    if watch.lost.is_set():
+        raise SourceError(watch.reason)
+    return 0
+
+
+def _say(text: str) -> None:
+    """Tell people, if the terminal is still there to be told."""
+    with suppress(OSError):
+        click.echo(text, err=True)
