@@ -11,41 +11,23 @@ KvBlocks = tuple[int | None, int | None, int | None]
 """Used, idle-cached and free."""
 
 
-class Bin:
+class Bin(msgspec.Struct, array_like=True):
     """What happened in a stretch of time; bins add up, in any order."""
 
-    __slots__ = (
-        "batch_max",
-        "bound",
-        "decode_requests",
-        "duration_ns",
-        "kv",
-        "kv_ns",
-        "latencies",
-        "output_tokens",
-        "preemptions",
-        "prefill_requests",
-        "prefill_tokens",
-        "slowest",
-        "steps",
-        "waiting_max",
-    )
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.duration_ns = 0
-        self.prefill_requests = 0
-        self.decode_requests = 0
-        self.batch_max = 0
-        self.waiting_max = 0
-        self.prefill_tokens = 0
-        self.output_tokens = 0
-        self.preemptions = 0
-        self.slowest: Step | None = None
-        self.bound: dict[BoundBy, int] = {}
-        self.kv: KvBlocks = (None, None, None)
-        self.kv_ns: int | None = None
-        self.latencies: dict[str, Spread] = {}
+    steps: int = 0
+    duration_ns: int = 0
+    prefill_requests: int = 0
+    decode_requests: int = 0
+    batch_max: int = 0
+    waiting_max: int = 0
+    prefill_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    slowest: Step | None = None
+    bound: dict[BoundBy, int] = {}
+    kv: KvBlocks = (None, None, None)
+    kv_ns: int | None = None
+    latencies: dict[str, Spread] = {}
 
     def add_step(self, step: Step, output_tokens: int, kv: KvBlocks) -> None:
         """Count a step that ended in this bin."""

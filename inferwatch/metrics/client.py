@@ -22,6 +22,7 @@ from inferwatch.metrics.load_book import ABORTED
 from inferwatch.metrics.load_plan import PlanFacts, plan_of
 from inferwatch.metrics.load_run import RunProgress
 from inferwatch.metrics.load_view import ClientTimeline
+from inferwatch.metrics.sealing import seal, unseal
 from inferwatch.metrics.slo import Slo
 from inferwatch.metrics.snapshot import ClientView, Latency, Window
 from inferwatch.metrics.tallies import Tallies
@@ -29,6 +30,8 @@ from inferwatch.metrics.tallies import Tallies
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 MOST_UNMATCHED = 4_096
 MOST_EVENTS = 200
+APART = {"samples", "tallies", "objectives"}
+"""Saved by themselves."""
 
 
 class Client:
@@ -37,9 +40,9 @@ class Client:
     def __init__(self) -> None:
         self.began_ns: int | None = None
         """The first moment anything is known of; None when there is no load of ours."""
-        self._samples = {metric: Course() for metric in METRICS}
-        self._tallies = Tallies("sent", "succeeded", "failed", "warmup")
-        self._objectives = Tallies("judged", "good")
+        self.samples = {metric: Course() for metric in METRICS}
+        self.tallies = Tallies("sent", "succeeded", "failed", "warmup")
+        self.objectives = Tallies("judged", "good")
         self._slos: dict[str, Slo] = {}
         self._plan: tuple[PlanFacts, str] | None = None
         self._run: RunProgress | None = None
@@ -78,10 +81,10 @@ class Client:
         if run is not None:
             run.record(record)
         if record.phase is Phase.WARMUP:
-            self._tallies.add(t_ns, 0, 0, 0, 1)
+            self.tallies.add(t_ns, 0, 0, 0, 1)
         else:
             sent, succeeded = record.sent_ns is not None, record.failure is None
-            self._tallies.add(t_ns, int(sent), int(succeeded), int(not succeeded), 0)
+            self.tallies.add(t_ns, int(sent), int(succeeded), int(not succeeded), 0)
             self._latencies(record)
         if record.first_token_ns is None:
             self._judge(record, [])
@@ -103,8 +106,8 @@ class Client:
         since_ns = None if window.value is None else now_ns - window.value
         slos = dict.fromkeys(map(str, self._slos.values()))
         counts: dict[str, Any] = {
-            **self._tallies.over(now_ns, window).sums,
-            **self._objectives.over(now_ns, window).sums,
+            **self.tallies.over(now_ns, window).sums,
+            **self.objectives.over(now_ns, window).sums,
         }
         return ClientView(
             **counts,
@@ -120,9 +123,22 @@ class Client:
             slo=", ".join(slos) or None,
         )
 
+    def saved(self) -> bytes:
+        """All but samples and tallies."""
+        state = {name: held for name, held in vars(self).items() if name not in APART}
+        courses = {name: course.session for name, course in self.samples.items()}
+        return seal((state, courses))
+
+    def restore(self, saved: bytes) -> None:
+        """Be as it was."""
+        state, courses = unseal(saved)
+        vars(self).update(state)
+        for name, session in courses.items():
+            self.samples[name].session = session
+
     def _timeline(self, now_ns: int, window: Window, grid: Grid) -> ClientTimeline:
-        ttft = self._samples["ttft_s"].columns(window, grid)
-        itl = self._samples["itl_s"].columns(window, grid)
+        ttft = self.samples["ttft_s"].columns(window, grid)
+        itl = self.samples["itl_s"].columns(window, grid)
         return ClientTimeline(
             asked_per_s=self._asked.columns(grid, now_ns),
             sent_per_s=self._sent.columns(grid),
@@ -143,13 +159,13 @@ class Client:
                 quantiles=samples.quantiles(now_ns, window),
                 trend=trends.get(metric, ()),
             )
-            for metric, samples in self._samples.items()
+            for metric, samples in self.samples.items()
         )
 
     def _quality(self) -> dict[str, Any]:
         if self._run is None:
             return {}
-        found = self._run.latest.quality(self._samples["itl_s"])
+        found = self._run.latest.quality(self.samples["itl_s"])
         return {
             "verdict": found.verdict.state.value,
             "reasons": found.verdict.reasons,
@@ -175,14 +191,14 @@ class Client:
     def _latencies(self, record: RequestRecord) -> None:
         first_ns, last_ns = record.first_token_ns, record.last_token_ns
         if first_ns is not None:
-            self._samples["ttft_s"].add(first_ns, first_ns - record.intended_ns)
+            self.samples["ttft_s"].add(first_ns, first_ns - record.intended_ns)
         if last_ns is None or record.failure is not None:
             return
-        self._samples["e2el_s"].add(last_ns, last_ns - record.intended_ns)
+        self.samples["e2el_s"].add(last_ns, last_ns - record.intended_ns)
         tokens = record.output_tokens
         if first_ns is not None and tokens is not None and tokens > 1:
             tpot_ns = round((last_ns - first_ns) / (tokens - 1))
-            self._samples["tpot_s"].add(last_ns, tpot_ns)
+            self.samples["tpot_s"].add(last_ns, tpot_ns)
 
     def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
         """Record and token times together; one waits for the other."""
@@ -200,7 +216,7 @@ class Client:
         if record.phase is Phase.WARMUP:
             return
         gaps_ns = np.array(times.gaps_ns, np.int64)
-        self._samples["itl_s"].add_many(times.first_ns + np.cumsum(gaps_ns), gaps_ns)
+        self.samples["itl_s"].add_many(times.first_ns + np.cumsum(gaps_ns), gaps_ns)
         self._judge(record, times.gaps_ns)
 
     def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:
@@ -211,7 +227,7 @@ class Client:
         broken = broken_by(record, gaps_ns, slo)
         if broken or record.failure != ABORTED:
             good = not broken and record.failure is None
-            self._objectives.add(ended_ns(record), 1, int(good))
+            self.objectives.add(ended_ns(record), 1, int(good))
 
 
 def ended_ns(record: RequestRecord) -> int:

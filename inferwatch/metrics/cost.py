@@ -4,6 +4,7 @@ from collections import deque
 
 from collectors.clock import NS_PER_S
 from collectors.readings import HostSample, Note, Totals
+from inferwatch.metrics.saved import SavedCost
 from inferwatch.metrics.snapshot import Cost
 
 SPAN_NS = 5 * NS_PER_S
@@ -33,6 +34,16 @@ class Ledger:
     def dropped(self, note: Note) -> None:
         """Readings that never came."""
         self._dropped += note.count or 0
+
+    def saved(self) -> SavedCost:
+        """All of it."""
+        return SavedCost(self._dropped, list(self._hosts), list(self._totals.values()))
+
+    def restore(self, saved: SavedCost) -> None:
+        """Be as it was."""
+        self._dropped = saved.dropped
+        self._hosts = deque(saved.hosts)
+        self._totals = {(each.source, each.rank): each for each in saved.totals}
 
     def cost(self, unrecorded_readings: int) -> Cost:
         """As of the latest readings."""

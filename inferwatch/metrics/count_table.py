@@ -5,6 +5,9 @@ table; larger values, which are few, in a sorted list of cells. Should that list
 outgrow its limit its cells become ten times wider. Count, sum and maximum are exact.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from inferwatch.metrics.quantiles import Ints, describe, ranks
@@ -13,6 +16,33 @@ from inferwatch.metrics.snapshot import Quantiles
 DENSE_CELLS = 1_000_000
 BLOCK = 1_000
 TAIL_LIMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counts:
+    """What some values add to a table: how many are in which cells."""
+
+    cells: Ints
+    """In order, each once; -1 does not occur, what is below is in cell 0."""
+    counts: Ints
+    total: int
+    maximum: int
+
+
+Owed = Callable[[], list[Counts]]
+
+
+def counts_of(values: Ints, weights: Ints, cell: int) -> Counts:
+    """Of values that each stand for ``weights`` equal ones."""
+    cells, which = np.unique(np.maximum(values // cell, 0), return_inverse=True)
+    counts = np.zeros(len(cells), np.int64)
+    np.add.at(counts, which, weights)
+    return Counts(
+        cells=cells,
+        counts=counts,
+        total=int((values * weights).sum()),
+        maximum=max(0, int(values.max(initial=0))),
+    )
 
 
 class CountTable:
@@ -29,6 +59,27 @@ class CountTable:
         self._tail: Ints = np.zeros(0, np.int64)
         self._tail_counts: Ints = np.zeros(0, np.int64)
         self._tail_width = 1
+        self._owed: Owed | None = None
+
+    @property
+    def cell(self) -> int:
+        """How wide a cell is."""
+        return self._cell
+
+    def owe(self, owed: Owed) -> None:
+        """Counts that are fetched when somebody asks for quantiles."""
+        self._owed = owed
+
+    def add_counts(self, counts: Counts) -> None:
+        """Add what was counted elsewhere."""
+        self.n += int(counts.counts.sum())
+        self._sum += counts.total
+        self._max = max(self._max, counts.maximum)
+        small = int(np.searchsorted(counts.cells, DENSE_CELLS))
+        self._dense[counts.cells[:small]] += counts.counts[:small]
+        np.add.at(self._blocks, counts.cells[:small] // BLOCK, counts.counts[:small])
+        if small < len(counts.cells):
+            self._add_tail(counts.cells[small:], counts.counts[small:])
 
     def add(self, values: Ints, weights: Ints) -> None:
         """Count each value as many times as its weight says."""
@@ -44,6 +95,10 @@ class CountTable:
 
     def quantiles(self, unit: int) -> Quantiles:
         """Of everything counted; each percentile is the lower edge of its cell."""
+        if self._owed is not None:
+            for counts in self._owed():
+                self.add_counts(counts)
+            self._owed = None
         if self.n == 0:
             return Quantiles()
         picked = [self._at(rank) * self._cell for rank in ranks(self.n)]

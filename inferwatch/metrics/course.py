@@ -20,19 +20,19 @@ class Course(Samples):
 
     def __init__(self) -> None:
         super().__init__()
-        self._session = SessionBins()
+        self.session = SessionBins()
 
     def columns(self, window: Window, grid: Grid) -> tuple[Column, Column]:
         """Mean and worst in seconds."""
         if window.value is None:
             self._rows.settle()
-            return _columns(self._session.rows(), grid)
+            return _columns(self.session.rows(), grid)
         times, values, weights = self._rows.later_than(grid.start_ns - 1)
         return _columns((times, weights, values * weights, values), grid)
 
     def _count(self, columns: Ints) -> None:
         super()._count(columns)
-        self._session.add(columns)
+        self.session.add(columns)
 
 
 class SessionBins:

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from collectors.readings import Endpoint, EngineInfo, Step, Totals
 from inferwatch.metrics.bins import KvBlocks
+from inferwatch.metrics.saved import SavedEngines, SavedRank
 
+RANK_FIELDS = SavedRank.__struct_fields__[2:]
 Key = tuple[str, int]
 """Source and data-parallel rank."""
 
@@ -103,6 +105,26 @@ class Engines:
         if totals.running is not None or totals.kv_used_blocks is not None:
             self.rank(totals.source, totals.rank).take_totals(totals)
             self._kv_changed()
+
+    def saved(self) -> SavedEngines:
+        """All of them."""
+        return SavedEngines(
+            ranks=[
+                SavedRank(*key, **{name: getattr(rank, name) for name in RANK_FIELDS})
+                for key, rank in self.ranks.items()
+            ],
+            endpoints=self.endpoints,
+            peak_used_blocks=self.peak_used_blocks,
+        )
+
+    def restore(self, saved: SavedEngines) -> None:
+        """Be as it was."""
+        for each in saved.ranks:
+            rank = self.rank(each.source, each.rank)
+            for name in RANK_FIELDS:
+                setattr(rank, name, getattr(each, name))
+        self.endpoints = saved.endpoints
+        self.peak_used_blocks = saved.peak_used_blocks
 
     def of(self, source: str) -> list[Rank]:
         """The ranks of a source, all when it is empty."""

@@ -1,13 +1,18 @@
 """Everything over time, at the few resolutions that screens draw."""
 
+from itertools import groupby
+
 from collectors.readings import Step
 from inferwatch.metrics.bins import Bin, KvBlocks
+from inferwatch.metrics.saved import Parts, SavedHistory, WrittenParts
 from inferwatch.metrics.snapshot import Window
 
 MS = 1_000_000
 FINEST_NS = 100 * MS
 SESSION_FINEST_NS = 500 * MS
 MOST_COLUMNS = 240
+CHUNK = 32
+"""Bins saved together."""
 BIN_NS = {
     Window.TEN_SECONDS: FINEST_NS,
     Window.MINUTE: 500 * MS,
@@ -92,6 +97,22 @@ class History:
         held = [bins.get(index) for index in range(first, now_ns // bin_ns + 1)]
         return first * bin_ns, bin_ns, held
 
+    def saved(self, parts: Parts) -> SavedHistory:
+        """Bins that are full stand in parts that stay as they are."""
+        self._close()
+        return SavedHistory(
+            rolling=[_saved(level.bins, parts) for level in self._rolling.values()],
+            whole=_saved(self._whole.bins, parts),
+            whole_bin_ns=self._whole.bin_ns,
+        )
+
+    def restore(self, saved: SavedHistory, parts: WrittenParts) -> None:
+        """Be as it was."""
+        for level, numbers in zip(self._rolling.values(), saved.rolling, strict=True):
+            level.bins = _restored(numbers, parts)
+        self._whole.bins = _restored(saved.whole, parts)
+        self._whole.bin_ns = saved.whole_bin_ns
+
     def _session(
         self, now_ns: int, since_ns: int | None
     ) -> tuple[dict[int, Bin], int, int]:
@@ -120,6 +141,19 @@ class History:
             level.merge(t_ns, self._open)
         self._whole.merge(t_ns, self._open)
         self._open, self._open_index = Bin(), None
+
+
+def _saved(bins: dict[int, Bin], parts: Parts) -> list[int]:
+    """Numbers of the parts; the order of the bins is kept."""
+    chunks = groupby(bins.items(), key=lambda each: each[0] // CHUNK)
+    return [parts.add(dict(chunk)) for _, chunk in chunks]
+
+
+def _restored(numbers: list[int], parts: WrittenParts) -> dict[int, Bin]:
+    bins: dict[int, Bin] = {}
+    for number in numbers:
+        bins |= parts.get(number, dict[int, Bin])
+    return bins
 
 
 def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:

@@ -22,11 +22,11 @@ class Latencies:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._samples = {metric: Samples() for metric in VANTAGES}
+        self.samples = {metric: Samples() for metric in VANTAGES}
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
         """``weight`` equal samples at a moment."""
-        self._samples[metric].add(t_ns, value_ns, weight)
+        self.samples[metric].add(t_ns, value_ns, weight)
         self._history.add_latency(metric, t_ns, value_ns, weight)
 
     def table(self, now_ns: int, window: Window, bins: Bins) -> tuple[Latency, ...]:
@@ -35,7 +35,7 @@ class Latencies:
             Latency(
                 metric=metric,
                 vantage=vantage,
-                quantiles=self._samples[metric].quantiles(now_ns, window),
+                quantiles=self.samples[metric].quantiles(now_ns, window),
                 trend=trend(metric, bins),
             )
             for metric, vantage in VANTAGES.items()

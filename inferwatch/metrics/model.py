@@ -1,8 +1,7 @@
 """The Model: readings are folded in, snapshots are taken out."""
 
-from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 from collectors.readings import (
     AnyReading,
@@ -20,26 +19,21 @@ from collectors.readings import (
     TokenTimes,
     Totals,
 )
-from inferwatch.metrics.client import Client
-from inferwatch.metrics.cost import Ledger
+from inferwatch.metrics.count_table import Owed
 from inferwatch.metrics.curve import Grid
-from inferwatch.metrics.engines import Engines
 from inferwatch.metrics.flow import Seen, flow, kv_state
-from inferwatch.metrics.history import History
-from inferwatch.metrics.latencies import Latencies
-from inferwatch.metrics.lives import Lives
-from inferwatch.metrics.outcomes import Outcomes
-from inferwatch.metrics.requests import Requests
+from inferwatch.metrics.pieces import Pieces
+from inferwatch.metrics.recent import SavedRows
+from inferwatch.metrics.saved import (
+    BlocksOf,
+)
 from inferwatch.metrics.snapshot import Latency, Snapshot, Window
-from inferwatch.metrics.steps import Steps, step_totals
+from inferwatch.metrics.steps import step_totals
 from inferwatch.metrics.timeline import timeline
-from inferwatch.metrics.verdict import Observer
 from inferwatch.metrics.work import current_work
 
-MOST_NOTES = 200
 
-
-class Model:
+class Model(Pieces):
     """All arithmetic between readings and screens; it has no clock.
 
     The same readings in the same order give equal snapshots at equal ``now_ns``, no
@@ -47,20 +41,7 @@ class Model:
     """
 
     def __init__(self) -> None:
-        self._history = History()
-        self._latencies = Latencies(self._history)
-        self._outcomes = Outcomes()
-        self._requests = Requests()
-        self._lives = Lives(self._requests, self._latencies, self._outcomes)
-        self._engines = Engines()
-        self._steps = Steps()
-        self._client = Client()
-        self._cost = Ledger()
-        self._observer = Observer(self._engines, self._requests)
-        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
-        self._gpu: GpuInfo | None = None
-        self._last_token_ns: int | None = None
-        self._began_ns: int | None = None
+        super().__init__()
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._event,
@@ -81,6 +62,23 @@ class Model:
         take = self._fold.get(type(reading))
         if take is not None:  # anchors and ticks change no number
             take(reading)
+
+    @classmethod
+    def restored(
+        cls,
+        state: bytes,
+        parts: Sequence[bytes],
+        blocks_of: BlocksOf,
+        owed_of: Callable[[str, SavedRows], Owed],
+    ) -> Self:
+        """One that was saved.
+
+        Raises:
+            msgspec.MsgspecError: it is something else.
+        """
+        model = cls()
+        model.restore(state, parts, blocks_of, owed_of)
+        return model
 
     def snapshot(
         self,

@@ -21,18 +21,18 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.prompts = Samples(unit=1, cell=1)
-        self._tallies = Tallies("arrived", "finished", "aborted", "failed")
+        self.tallies = Tallies("arrived", "finished", "aborted", "failed")
         self._failed: dict[str, None] = {}
 
     def over(self, now_ns: int, window: Window) -> Total:
         """Arrived, finished, aborted and failed in a window."""
-        return self._tallies.over(now_ns, window)
+        return self.tallies.over(now_ns, window)
 
     def arrived(self, request: Request, t_ns: int) -> None:
         """Front end or engine saw it come, whichever is heard first."""
         if not request.arrival_counted:
             request.arrival_counted = True
-            self._tallies.add(t_ns, 1, 0, 0, 0)
+            self.tallies.add(t_ns, 1, 0, 0, 0)
         if request.prompt_tokens is not None and not request.prompt_counted:
             request.prompt_counted = True
             self.prompts.add(t_ns, request.prompt_tokens)
@@ -55,9 +55,18 @@ class Outcomes:
         if self._is_news(record.external_id):
             self._count(RequestState.FAILED, t_ns, 1)
 
+    @property
+    def failed(self) -> list[str]:
+        """Ids of the latest that failed."""
+        return list(self._failed)
+
+    @failed.setter
+    def failed(self, ids: list[str]) -> None:
+        self._failed = dict.fromkeys(ids)
+
     def _count(self, state: RequestState, t_ns: int, by: int) -> None:
         ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
-        self._tallies.add(t_ns, 0, *(by if state is end else 0 for end in ends))
+        self.tallies.add(t_ns, 0, *(by if state is end else 0 for end in ends))
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

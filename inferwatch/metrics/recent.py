@@ -2,9 +2,11 @@
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from inferwatch.metrics.quantiles import Ints
@@ -14,15 +16,65 @@ KEPT_NS = max(window.value for window in Window if window.value is not None)
 BLOCK_ROWS = 1_024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(Protocol):
     """Rows side by side, one array a column, and what they add up to."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def columns(self) -> Ints:
+        """Themselves."""
+        ...
+
+    @property
+    def first_ns(self) -> int:
+        """Their earliest moment."""
+        ...
+
+    @property
+    def last_ns(self) -> int:
+        """Their latest."""
+        ...
+
+    @property
+    def sums(self) -> Ints:
+        """Of all columns but the time, as the maxima."""
+        ...
+
+    @property
+    def maxima(self) -> Ints:
+        """At least 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SealedBlock:
+    """Rows that were added here."""
 
     columns: Ints
     first_ns: int
     last_ns: int
     sums: Ints
     maxima: Ints
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return int(self.columns.shape[1])
+
+
+class SavedRows(msgspec.Struct, array_like=True, frozen=True):
+    """All but the blocks."""
+
+    open: bytes
+    settled: int
+    """Of the open rows, those that were handed on."""
+    sealed: int
+    """Blocks so far; the latest ones are kept."""
+    kept: int
 
 
 class RecentRows:
@@ -40,6 +92,7 @@ class RecentRows:
         self._open = array("q")
         self._open_until = width * BLOCK_ROWS
         self._settled_rows = 0
+        self._sealed = 0
 
     def add(self, row: Iterable[int]) -> None:
         """Keep one row of ``width`` integers."""
@@ -61,7 +114,7 @@ class RecentRows:
     def totals_after(self, t_ns: int) -> tuple[int, Ints, Ints]:
         """Of the rows after a moment: count, and sums and maxima but of the time."""
         whole, part = self._cut(t_ns)
-        count = part.shape[1] + sum(block.columns.shape[1] for block in whole)
+        count = part.shape[1] + sum(block.rows for block in whole)
         sums = np.array([*(block.sums for block in whole), part[1:].sum(axis=1)])
         maxima = np.array([*(block.maxima for block in whole), _maxima(part)])
         return count, sums.sum(axis=0), maxima.max(axis=0)
@@ -72,6 +125,34 @@ class RecentRows:
         if fresh.size:
             self._settle(fresh)
         self._settled_rows += fresh.shape[1]
+
+    def saved(self) -> SavedRows:
+        """To be restored together with the blocks."""
+        return SavedRows(
+            open=self._open.tobytes(),
+            settled=self._settled_rows,
+            sealed=self._sealed,
+            kept=len(self._blocks),
+        )
+
+    @property
+    def blocks(self) -> tuple[int, tuple[Block, ...]]:
+        """How many were sealed so far, and those that a window may still reach."""
+        return self._sealed, tuple(self._blocks)
+
+    @property
+    def settled(self) -> Ints:
+        """Open rows that were handed on."""
+        return self._open_columns()[:, : self._settled_rows]
+
+    def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
+        """Be as it was."""
+        if len(blocks) != saved.kept or len(saved.open) % (8 * self._width):
+            raise msgspec.ValidationError("these are not the rows that were saved")
+        self._blocks = deque(blocks)
+        self._open = array("q", saved.open)
+        self._settled_rows = saved.settled
+        self._sealed = saved.sealed
 
     def _cut(self, t_ns: int) -> tuple[list[Block], Ints]:
         """Blocks entirely after a moment, and the rows after it of all others."""
@@ -89,7 +170,7 @@ class RecentRows:
         columns = np.ascontiguousarray(self._open_columns())
         times = columns[0]
         self._blocks.append(
-            Block(
+            SealedBlock(
                 columns=columns,
                 first_ns=int(times.min()),
                 last_ns=int(times.max()),
@@ -97,6 +178,7 @@ class RecentRows:
                 maxima=_maxima(columns),
             )
         )
+        self._sealed += 1
         self._open, self._settled_rows = array("q"), 0
         oldest_ns = self._blocks[-1].last_ns - KEPT_NS
         while self._blocks[0].last_ns <= oldest_ns:

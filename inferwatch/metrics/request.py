@@ -1,11 +1,17 @@
 """One request's life, joined from what front end and engine report."""
 
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Self
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestEvent
+from inferwatch.metrics.saved import SavedRequest
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 
+SAVED_FIELDS = SavedRequest.__struct_fields__
+as_saved = attrgetter(*SAVED_FIELDS)
+"""What is saved of a request, in the order of SavedRequest."""
 ORDER = {
     RequestState.ARRIVED: 0,
     RequestState.QUEUED: 1,
@@ -74,6 +80,14 @@ class Request:
     counted_as: RequestState | None = None
     counted_ns: int = 0
     row: RequestRow | None = None
+
+    @classmethod
+    def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
+        """As it was saved."""
+        request = cls(source=saved.source, seen_ns=saved.seen_ns)
+        for name in SAVED_FIELDS:
+            setattr(request, name, getattr(saved, name))
+        return request
 
     def learn(self, event: RequestEvent) -> None:
         """Take over what an event says about the request itself."""

@@ -1,11 +1,16 @@
 """All requests we know of: those that live, and the latest that ended."""
 
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
-from inferwatch.metrics.request import Request
+from inferwatch.metrics.request import Request, as_saved
+from inferwatch.metrics.saved import Parts, SavedRequest, SavedRequests, WrittenParts
 from inferwatch.metrics.snapshot import RequestRow
 
 MOST_ROWS = 2_000
+CHUNK = 32
+"""Ended requests saved together."""
 
 
 class Requests:
@@ -27,6 +32,8 @@ class Requests:
         self._by_id: dict[tuple[str, str], Request] = {}
         self._by_ordinal: dict[str, dict[int, Request]] = {}
         self._seen = 0
+        self._gone = 0
+        """Ended ones that were forgotten."""
 
     def members(self, source: str) -> dict[int, Request]:
         """The requests of an engine by ordinal."""
@@ -80,6 +87,7 @@ class Requests:
         self._ended[request] = None
         while len(self._ended) > MOST_ROWS:
             self._forget(next(iter(self._ended)))
+            self._gone += 1
 
     def of(self, source: str) -> list[Request]:
         """The live requests of a source, of every source when it is empty."""
@@ -116,6 +124,50 @@ class Requests:
         """Requests seen that no longer have a row."""
         named = sum(each.request_id is not None for each in self.live)
         return self._seen - min(named + len(self._ended), MOST_ROWS)
+
+    def saved(self, parts: Parts) -> SavedRequests:
+        """Those that ended long ago stand in parts that stay as they are."""
+        every = [*self.live, *self._ended]
+        place = {request: number for number, request in enumerate(every)}
+        ended = list(map(as_saved, self._ended))
+        cuts = [0, *range(CHUNK - self._gone % CHUNK, len(ended), CHUNK), len(ended)]
+        return SavedRequests(
+            live=parts.add(list(map(as_saved, self.live))),
+            ended=[parts.add(ended[begin:end]) for begin, end in pairwise(cuts)],
+            gone=self._gone,
+            waiting=[place[each] for each in self.waiting],
+            running=[place[each] for each in self.running],
+            unsure=[place[each] for each in self.unsure],
+            unmapped=[place[each] for each in every if not self._is_mapped(each)],
+            sources=list(self._by_ordinal),
+            busy_since_ns=self.busy_since_ns,
+            seen=self._seen,
+        )
+
+    def restore(self, saved: SavedRequests, parts: WrittenParts) -> None:
+        """Be as it was."""
+        live = _restored([saved.live], parts)
+        ended = _restored(saved.ended, parts)
+        every = [*live, *ended]
+        self.live, self._ended = dict.fromkeys(live), dict.fromkeys(ended)
+        self.waiting = dict.fromkeys(every[place] for place in saved.waiting)
+        self.running = dict.fromkeys(every[place] for place in saved.running)
+        self.unsure = dict.fromkeys(every[place] for place in saved.unsure)
+        self._gone, self._seen = saved.gone, saved.seen
+        self.busy_since_ns = saved.busy_since_ns
+        self._by_ordinal = {source: {} for source in saved.sources}
+        unmapped = set(saved.unmapped)
+        for place, each in enumerate(every):
+            if each.request_id is not None:
+                self._by_id[each.source, each.request_id] = each
+            if each.ordinal is not None and place not in unmapped:
+                self.members(each.source)[each.ordinal] = each
+
+    def _is_mapped(self, request: Request) -> bool:
+        if request.ordinal is None:
+            return True
+        held = self._by_ordinal.get(request.source)
+        return held is not None and held.get(request.ordinal) is request
 
     def _latest_ended(self, count: int) -> Iterator[Request]:
         for request, _ in zip(reversed(self._ended), range(count), strict=False):
@@ -155,6 +207,13 @@ class Requests:
         members = self.members(request.source)
         if request.ordinal is not None and members.get(request.ordinal) is request:
             del members[request.ordinal]
+
+
+def _restored(numbers: list[int], parts: WrittenParts) -> list[Request]:
+    kind: Any = list[SavedRequest]  # type: ignore[valid-type]  # made by defstruct
+    return [
+        Request.restored(each) for number in numbers for each in parts.get(number, kind)
+    ]
 
 
 def _arrival(row: RequestRow) -> tuple[int, str]:

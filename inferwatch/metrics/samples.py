@@ -1,11 +1,13 @@
 """One metric's samples, over any window."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.metrics.count_table import CountTable
+from inferwatch.metrics.count_table import CountTable, Owed
 from inferwatch.metrics.quantiles import Ints, of_weighted
-from inferwatch.metrics.recent import RecentRows
+from inferwatch.metrics.recent import Block, RecentRows, SavedRows
 from inferwatch.metrics.snapshot import Quantiles, Window
 
 MICROSECOND = 1_000
@@ -40,6 +42,19 @@ class Samples:
             return self._table.quantiles(self._unit)
         _, values, weights = self._rows.later_than(now_ns - window.value)
         return of_weighted(values, weights, self._unit)
+
+    @property
+    def rows(self) -> RecentRows:
+        """What a rolling window looks at."""
+        return self._rows
+
+    def restore(self, saved: SavedRows, blocks: Sequence[Block], owed: Owed) -> None:
+        """Be as it was; what was counted up to the last sealed block is owed."""
+        self._rows.restore(saved, blocks)
+        self._table.owe(owed)
+        settled = self._rows.settled
+        if settled.size:
+            self._table.add(settled[1], settled[2])
 
     def _count(self, columns: Ints) -> None:
         _, values, weights = columns

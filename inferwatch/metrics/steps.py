@@ -13,8 +13,8 @@ class Steps:
     """Counts steps at the moments they ended."""
 
     def __init__(self) -> None:
-        self._durations = Samples()
-        self._tallies = Tallies(
+        self.step_durations = Samples()
+        self.tallies = Tallies(
             "batch",
             "prefill_tokens",
             "output_tokens",
@@ -31,8 +31,8 @@ class Steps:
         """A step that ended, of an engine that may have told what it is."""
         budget = (info.max_num_batched_tokens if info is not None else None) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
-        self._durations.add(step.end_ns, step.duration_ns)
-        self._tallies.add(
+        self.step_durations.add(step.end_ns, step.duration_ns)
+        self.tallies.add(
             step.end_ns,
             step.prefill_requests + step.decode_requests,
             step.prefill_tokens,
@@ -48,11 +48,11 @@ class Steps:
 
     def over(self, now_ns: int, window: Window) -> Total:
         """Everything counted, over a window."""
-        return self._tallies.over(now_ns, window)
+        return self.tallies.over(now_ns, window)
 
     def durations(self, now_ns: int, window: Window) -> Quantiles:
         """Of steps that ended in a window."""
-        return self._durations.quantiles(now_ns, window)
+        return self.step_durations.quantiles(now_ns, window)
 
 
 def step_totals(total: Total, durations: Quantiles) -> StepTotals:

@@ -1,11 +1,14 @@
 """Named counts that add up over any window."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from inferwatch.metrics.quantiles import Ints
-from inferwatch.metrics.recent import RecentRows
+from inferwatch.metrics.recent import Block, RecentRows, SavedRows
+from inferwatch.metrics.saved import SavedTallies
 from inferwatch.metrics.snapshot import Window
 
 
@@ -42,6 +45,26 @@ class Tallies:
             return self._total(self._count, self._sums, self._maxima)
         count, sums, maxima = self._rows.totals_after(now_ns - window.value)
         return self._total(count, sums, maxima)
+
+    @property
+    def rows(self) -> RecentRows:
+        """What a rolling window looks at."""
+        return self._rows
+
+    def saved(self) -> SavedTallies:
+        """Besides the rows."""
+        return SavedTallies(self._count, self._sums.tolist(), self._maxima.tolist())
+
+    def restore(
+        self, saved: SavedTallies, rows: SavedRows, blocks: Sequence[Block]
+    ) -> None:
+        """Be as it was."""
+        if not len(saved.sums) == len(saved.maxima) == len(self._names):
+            raise msgspec.ValidationError("these are not the counts that were saved")
+        self._count = saved.count
+        self._sums = np.array(saved.sums, np.int64)
+        self._maxima = np.array(saved.maxima, np.int64)
+        self._rows.restore(rows, blocks)
 
     def _total(self, rows: int, sums: Ints, maxima: Ints) -> Total:
         return Total(

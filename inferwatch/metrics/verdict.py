@@ -7,6 +7,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, EngineInfo, Note, NoteKind, Step
 from inferwatch.metrics.engines import Engines
 from inferwatch.metrics.requests import Requests
+from inferwatch.metrics.saved import SavedObserver
 from inferwatch.metrics.snapshot import Flow, Health, Verdict
 from inferwatch.metrics.work import Work
 
@@ -58,6 +59,26 @@ class Observer:
             self._lost, self._up_ns, self._stage = note, None, None
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
+
+    def saved(self) -> SavedObserver:
+        """Besides engines and requests."""
+        return SavedObserver(
+            stage=self._stage,
+            lost=self._lost,
+            up_ns=self._up_ns,
+            last_work_ns=self._last_work_ns,
+            durations_ns=list(self._durations_ns),
+            bounds=list(self._bounds),
+        )
+
+    def restore(self, saved: SavedObserver) -> None:
+        """Be as it was."""
+        self._stage = saved.stage
+        self._lost = saved.lost
+        self._up_ns = saved.up_ns
+        self._last_work_ns = saved.last_work_ns
+        self._durations_ns.extend(saved.durations_ns)
+        self._bounds.extend(saved.bounds)
 
     def verdict(self, now_ns: int, work: Work, flow: Flow) -> Verdict:
         """As of now."""

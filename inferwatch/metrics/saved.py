@@ -1,0 +1,200 @@
+"""What of a Model is kept, so that it can be made again without its readings.
+
+A *saved* Model is plain data: MessagePack with a type for everything in it, so that
+reading a strange one can fail, but do nothing else. Much of it has not changed since it
+was last saved: that stands in *parts* of its own, equal bytes for equal content. Sealed
+blocks of rows never change and are not in it at all: whoever keeps it keeps them, too.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from collectors.readings import (
+    BoundBy,
+    Endpoint,
+    EngineInfo,
+    GpuInfo,
+    HostSample,
+    Note,
+    Step,
+    Totals,
+)
+from inferwatch.metrics.recent import Block, SavedRows
+from inferwatch.metrics.words import RequestState
+
+Kind = TypeVar("Kind")
+
+
+class Parts:
+    """Parts that are being written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def add(self, content: object) -> int:
+        """One more; its number."""
+        self.written.append(msgspec.msgpack.encode(content))
+        return len(self.written) - 1
+
+
+class WrittenParts:
+    """Parts that are being read."""
+
+    def __init__(self, written: Sequence[bytes]) -> None:
+        self._written = written
+
+    def get(self, number: int, kind: type[Kind]) -> Kind:
+        """Decode one.
+
+        Raises:
+            msgspec.MsgspecError: it holds something else.
+        """
+        if not 0 <= number < len(self._written):
+            raise msgspec.ValidationError("a part is missing")
+        return msgspec.msgpack.decode(self._written[number], type=kind)
+
+
+class SavedTallies(msgspec.Struct, array_like=True):
+    """Counts, with those of open rows that were settled early."""
+
+    count: int
+    sums: list[int]
+    maxima: list[int]
+
+
+class SavedHistory(msgspec.Struct, array_like=True):
+    """Numbers of parts that hold bins by their index."""
+
+    rolling: list[list[int]]
+    whole: list[int]
+    whole_bin_ns: int
+
+
+SavedRequest = msgspec.defstruct(
+    "SavedRequest",
+    [
+        ("source", str),
+        ("seen_ns", int),
+        ("request_id", str | None),
+        ("external_id", str | None),
+        ("ordinal", int | None),
+        ("rank", int | None),
+        ("state", RequestState),
+        ("ended", bool),
+        ("reason", str | None),
+        *[(f"{name}_ns", int | None) for name in ("arrived", "added", "waiting_since")],
+        *[(f"{name}_ns", int | None) for name in ("scheduled", "first", "last")],
+        *[(f"{name}_ns", int | None) for name in ("ttft", "e2el", "queue", "prefill")],
+        ("itl_last_ns", int | None),
+        ("itl_max_ns", int),
+        *[(f"{name}_tokens", int | None) for name in ("prompt", "cached", "max")],
+        ("temperature", float | None),
+        ("prefilled_tokens", int),
+        ("output_tokens", int),
+        ("reported_tokens", int | None),
+        ("preemptions", int),
+        *[(name, bool) for name in ("awaits_first", "trusted", "steady")],
+        ("tpot_due_ns", int | None),
+        *[(f"{name}_counted", bool) for name in ("tpot", "arrival", "prompt")],
+        ("counted_as", RequestState | None),
+        ("counted_ns", int),
+    ],
+    array_like=True,
+    gc=False,
+)
+"""All fields of a Request but its row."""
+
+
+class SavedRequests(msgspec.Struct, array_like=True):
+    """Requests are named by their place among the live, then the ended ones."""
+
+    live: int
+    """Number of the part with the live ones."""
+    ended: list[int]
+    """Likewise, in chunks that begin at multiples of their size."""
+    gone: int
+    """How many ended before those."""
+    waiting: list[int]
+    running: list[int]
+    unsure: list[int]
+    unmapped: list[int]
+    """Have an ordinal that means them no more."""
+    sources: list[str]
+    busy_since_ns: int | None
+    seen: int
+
+
+class SavedRank(msgspec.Struct, array_like=True):
+    """One EngineCore."""
+
+    source: str
+    rank: int
+    info: EngineInfo | None
+    step: Step | None
+    totals: Totals | None
+    kv: tuple[int | None, int | None, int | None]
+    last_end_ns: int | None
+    waiting_since_ns: int | None
+    calm_since_ns: int | None
+    lost: bool
+
+
+class SavedEngines(msgspec.Struct, array_like=True):
+    """All of them."""
+
+    ranks: list[SavedRank]
+    endpoints: dict[str, Endpoint]
+    peak_used_blocks: int | None
+
+
+class SavedCost(msgspec.Struct, array_like=True):
+    """What watching costs."""
+
+    dropped: int
+    hosts: list[HostSample]
+    totals: list[Totals]
+
+
+class SavedObserver(msgspec.Struct, array_like=True):
+    """What the verdict needs."""
+
+    stage: Note | None
+    lost: Note | None
+    up_ns: int | None
+    last_work_ns: int | None
+    durations_ns: list[int]
+    bounds: list[tuple[int, BoundBy]]
+
+
+class SavedState(msgspec.Struct, array_like=True):
+    """Everything but the parts and the blocks."""
+
+    rows: dict[str, SavedRows]
+    tallies: dict[str, SavedTallies]
+    history: SavedHistory
+    failed: list[str]
+    requests: SavedRequests
+    engines: SavedEngines
+    client: bytes
+    """Sealed."""
+    cost: SavedCost
+    observer: SavedObserver
+    notes: list[Note]
+    gpu: GpuInfo | None
+    last_token_ns: int | None
+    began_ns: int | None
+
+
+class SavedModel(msgspec.Struct, frozen=True):
+    """As it is kept."""
+
+    state: bytes
+    parts: list[bytes]
+    blocks: dict[str, tuple[int, tuple[Any, ...]]]
+    """By the name of the rows: how many blocks were sealed so far, and the latest."""
+
+
+BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
+"""The sealed blocks that some rows still hold."""

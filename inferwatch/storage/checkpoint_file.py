@@ -1,0 +1,112 @@
+"""Where a session's checkpoints are: a file beside the record, free to be deleted.
+
+It holds nothing that the record does not tell, only sooner. Another inferwatch, or one
+that computes anything differently, does not know it by its name and makes its own.
+"""
+
+import sqlite3
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from inferwatch import __version__
+
+MOST_BYTES = 2_000_000_000
+"""Of all sessions' checkpoints in one place; the ones not used for longest go."""
+SOURCES = ("inferwatch.metrics", "collectors")
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
+  number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE IF NOT EXISTS blocks (     -- sealed blocks of them
+  place INTEGER PRIMARY KEY,            -- number of the rows * 2**40 + of the block
+  rows INTEGER NOT NULL, first_ns INTEGER NOT NULL, last_ns INTEGER NOT NULL,
+  sums BLOB NOT NULL, maxima BLOB NOT NULL, columns BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS counts (     -- values of many blocks, by cell
+  place INTEGER PRIMARY KEY,            -- as above, of the block after the last of them
+  total INTEGER NOT NULL, maximum INTEGER NOT NULL, cells BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS parts (      -- of checkpoints, shared where equal
+  part INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS checkpoints (
+  ordinal INTEGER PRIMARY KEY,          -- of the last reading in it
+  t_ns INTEGER NOT NULL,                -- when that was there
+  open_requests BLOB NOT NULL,          -- see Place
+  state BLOB NOT NULL, parts BLOB NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (t_ns);
+"""
+
+
+def checkpoint_path(database: Path, session: int, started_ns: int) -> Path:
+    """Where a session's checkpoints are, if there are any."""
+    named = f"{session} {started_ns} {__version__} {_arithmetic()}"
+    name = blake2b(named.encode(), digest_size=6).hexdigest()
+    return checkpoint_folder(database) / f"s{session}-{name}.db"
+
+
+def checkpoint_folder(database: Path) -> Path:
+    """Of all sessions in a file."""
+    return database.with_name(database.name + "-replay")
+
+
+def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
+    """A connection.
+
+    Raises:
+        OSError, sqlite3.Error: there is none, or it is no such file.
+    """
+    if to_write:
+        path.parent.mkdir(exist_ok=True)
+        make_room(path.parent)
+    mode = "rwc" if to_write else "ro"
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=1.0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    if to_write:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")  # it can be made again
+        connection.executescript(SCHEMA)
+    return connection
+
+
+def forget_checkpoints(database: Path, session: int) -> None:
+    """The session is deleted."""
+    for path in checkpoint_folder(database).glob(f"s{session}-*"):
+        path.unlink(missing_ok=True)
+
+
+def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Delete the oldest files while all of them take too much."""
+    with suppress(OSError):
+        known = [(each.stat(), each) for each in folder.iterdir()]
+        known.sort(key=lambda each: each[0].st_mtime)
+        left = sum(stat.st_size for stat, _ in known)
+        for stat, path in known:
+            if left <= most_bytes:
+                return
+            path.unlink(missing_ok=True)
+            left -= stat.st_size
+
+
+@cache
+def _arithmetic() -> str:
+    """Of everything that decides what a Model is after given readings."""
+    digest = blake2b(digest_size=8)
+    for package in SOURCES:
+        for source in sorted(_sources(files(package)), key=lambda each: each.name):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources(folder: Traversable) -> list[Traversable]:
+    return [
+        found
+        for each in folder.iterdir()
+        for found in (_sources(each) if each.is_dir() else [each])
+        if found.name.endswith(".py")
+    ]
