@@ -1,6 +1,7 @@
 """``inferwatch export``: a recorded session for other programs."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -55,15 +56,9 @@ PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
     help="The SQLite file that holds it.  [env: INFERWATCH_DB]",
 )
 def export(
-    session: str,
-    kind: str,
-    output: Path | None,
-    what: str,
-    token_times: bool,
     from_s: float | None,
     to_s: float | None,
-    force: bool,
-    database: Path | None,
+    **given: Any,  # noqa: ANN401 - click's
 ) -> None:
     """Write SESSION, by its id, name, the beginning of either, or `last`.
 
@@ -87,15 +82,4 @@ def export(
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.export_command import ExportOptions, run_export
 
-    run_export(
-        ExportOptions(
-            session=session,
-            kind=kind,
-            output=output,
-            what=what,
-            token_times=token_times,
-            span_s=(from_s, to_s),
-            force=force,
-            database=database,
-        )
-    )
+    run_export(ExportOptions(span_s=(from_s, to_s), **given))

@@ -47,13 +47,20 @@ FACTS = (
 )
 
 
+LINGER_NS = 2_000_000_000
+"""Front end and engine are separate streams: one may tell the end before the other
+begins."""
+
+
 class Lives:
-    """Follows live requests; each is written when it has ended."""
+    """Follows live requests; each is written a while after it has ended."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._lives: dict[tuple[str, str], Life] = {}
         self._members: dict[tuple[str, int], Life] = {}
+        self._waiting: dict[tuple[str, str], int] = {}
+        """Ended, as far as is known, and when."""
 
     def event(self, event: RequestEvent) -> None:
         """A moment of a request's life."""
@@ -70,7 +77,8 @@ class Lives:
         life.reach(event.t_ns)
         self._move(life, event)
         if life.ended >= life.seen:
-            self._end(key)
+            self._waiting[key] = event.t_ns
+        self._settle(event.t_ns)
 
     def step(self, step: Step) -> None:
         """Tokens came out, or requests lost their place."""
@@ -93,7 +101,20 @@ class Lives:
         """The engine was lost, or the record ends: so do its requests."""
         for key in list(self._lives):
             if source in {None, key[0]}:
-                self._lives[key].facts["unfinished"] = True
+                life = self._lives[key]
+                if not life.ended >= life.seen:
+                    life.facts["unfinished"] = True
+                self._end(key)
+
+    def _settle(self, now_ns: int) -> None:
+        """Write what nobody will add to any more."""
+        while self._waiting:
+            key, ended_ns = next(iter(self._waiting.items()))
+            if ended_ns > now_ns - LINGER_NS:
+                return
+            del self._waiting[key]
+            life = self._lives.get(key)
+            if life is not None and life.ended >= life.seen:
                 self._end(key)
 
     def _learn(self, life: Life, event: RequestEvent) -> None:
@@ -123,6 +144,7 @@ class Lives:
     def _end(self, key: tuple[str, str]) -> None:
         source, _ = key
         life = self._lives.pop(key)
+        self._waiting.pop(key, None)
         if life.ordinal is not None:
             self._members.pop((source, life.ordinal), None)
         if life.phase is not None:

@@ -96,6 +96,8 @@ class Session:
             self._trace.counter(pid, "CPU, cores", sample.t_ns, rounded)
 
     def _instant(self, track: str, name: str, t_ns: int, args: Args) -> None:
+        if not self._trace.shows(t_ns, t_ns):
+            return
         if track not in self._tracks:
             self._tracks[track] = self._trace.track(SESSION, track)
         self._trace.instant(self._tracks[track], name, t_ns, args)

@@ -82,7 +82,7 @@ def _call(request: Mapping[str, Any], failure: str | None) -> Call | None:
         sent_ns=sent_ns,
         first_ns=_at(timings.get("first_token_iteration")),
         last_ns=_at(timings.get("last_token_iteration")),
-        end_ns=_at(timings.get("request_end")),
+        end_ns=_at(timings.get("request_end") or timings.get("resolve_end")),
         prompt_tokens=request.get("prompt_tokens"),
         output_tokens=request.get("output_tokens"),
         failure=failure,

@@ -64,7 +64,7 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[Result]:
 
 
 def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
-    queued = document.get("queue_times") or [0.0] * len(document["ttfts"])
+    queued = _queued(document)
     latencies = document.get("latencies") or [None] * len(document["ttfts"])
     for i, (start_s, ttft_s) in enumerate(
         zip(document["start_times"], document["ttfts"], strict=True)
@@ -89,6 +89,14 @@ def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
             failure=_failure(failed),
             detail=failed.strip().splitlines()[-1][:300] if failed.strip() else None,
         )
+
+
+def _queued(document: Mapping[str, Any]) -> list[float]:
+    """How long each waited for its turn; with no rate, all are due in turn only."""
+    shape = _shape(document)
+    closed = shape is not None and shape.arrivals is Arrivals.CLOSED
+    unknown = [0.0] * len(document["ttfts"])
+    return unknown if closed else document.get("queue_times") or unknown
 
 
 def _failure(text: str) -> str | None:

@@ -1,0 +1,261 @@
+"""The trace is one that viewers of Chrome's format understand, and tells the truth."""
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.readings import (
+    AnyReading,
+    EventKind,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    Vantage,
+)
+from inferwatch.export.perfetto.write import write_perfetto
+from inferwatch.export.recording import opened
+from inferwatch.export.target import Target
+from tests.inferwatch.export.conftest import Exported, Recorded
+
+Events = list[dict[str, Any]]
+NEEDED = {
+    "M": {"name", "args"},
+    "X": {"name", "ts", "dur"},
+    "i": {"name", "ts", "s"},
+    "C": {"name", "ts", "args"},
+}
+PHASES = {"queue", "prefill", "decode", "preempted", "prefill again"}
+
+
+@pytest.fixture
+def trace_of(
+    keep_session: Callable[..., Recorded], tmp_path: Path
+) -> Callable[..., Events]:
+    """``trace_of(readings, span=...)``: their trace's events, times in ns."""
+
+    def run(readings: list[AnyReading], **options: Any) -> Events:
+        path, _ = keep_session(readings)
+        out = tmp_path / "trace.json"
+        with opened(path, "last") as recording:
+            write_perfetto(recording, Target(path=out, force=True), **options)
+            start_ns = recording.start_monotonic_ns
+        return in_session_time(out.read_bytes(), start_ns)
+
+    return run
+
+
+def in_session_time(whole: bytes, start_ns: int) -> Events:
+    """Microseconds are read as exact decimals, as a careful viewer does."""
+    events: Events = json.loads(whole, parse_float=nanoseconds)["traceEvents"]
+    for event in events:
+        if "ts" in event:
+            event["ts"] -= start_ns
+    return events
+
+
+def nanoseconds(text: str) -> int:
+    micros, _, rest = text.partition(".")
+    return int(micros) * 1_000 + int(f"{rest:0<3}")
+
+
+def names(events: Events, kind: str) -> dict[int, str]:
+    key = "pid" if kind == "process_name" else "tid"
+    return {e[key]: e["args"]["name"] for e in events if e["name"] == kind}
+
+
+def tracks(events: Events, group: str) -> dict[str, Events]:
+    """The slices and instants of a group's tracks, by the tracks' names."""
+    groups, threads = names(events, "process_name"), names(events, "thread_name")
+    found: dict[str, Events] = defaultdict(list)
+    for event in events:
+        if event["ph"] in "Xi" and groups[event["pid"]] == group:
+            found[threads[event["tid"]]].append(event)
+    return found
+
+
+def phases(events: Events) -> list[tuple[str, int, int]]:
+    return [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"]
+
+
+def test_every_event_has_what_its_kind_needs(exported: Exported) -> None:
+    whole = json.loads(exported(write_perfetto))
+
+    assert whole["otherData"]["name"] == "before"
+    for event in whole["traceEvents"]:
+        assert NEEDED[event["ph"]] <= event.keys()
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+    ids = [e["tid"] for e in whole["traceEvents"] if e["name"] == "thread_name"]
+    assert len(ids) == len(set(ids))
+
+
+def test_slices_of_a_track_lie_side_by_side_or_inside_one_another(
+    exported: Exported,
+) -> None:
+    events: Events = json.loads(exported(write_perfetto), parse_float=nanoseconds)[
+        "traceEvents"
+    ]
+
+    by_track: dict[int, Events] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            by_track[event["tid"]].append(event)
+    assert len(by_track) > 20
+    for slices in by_track.values():
+        assert slices == sorted(slices, key=lambda e: e["ts"])
+        ends: list[int] = []
+        for each in slices:
+            while ends and ends[-1] <= each["ts"]:
+                ends.pop()
+            assert not ends or each["ts"] + each["dur"] <= ends[-1]
+            ends.append(each["ts"] + each["dur"])
+
+
+def test_every_step_and_every_request_is_there(
+    exported: Exported, recorded: Recorded
+) -> None:
+    events = json.loads(exported(write_perfetto))["traceEvents"]
+    readings = recorded[1]
+
+    steps = tracks(events, "engine engine-1")["steps"]
+    assert [e["args"]["step"] for e in steps] == [
+        r.index for r in readings if isinstance(r, Step)
+    ]
+    requests = {r.external_id for r in readings if isinstance(r, RequestEvent)}
+    assert set(tracks(events, "requests of engine-1")) == requests - {None}
+    sent = {r.external_id for r in readings if isinstance(r, RequestRecord)}
+    assert set(tracks(events, "client load-1")) == sent
+
+
+@pytest.mark.parametrize("front_first", [True, False], ids=["front first", "last"])
+def test_a_request_is_queued_then_prefilled_then_decoded_to_the_nanosecond(
+    make_life: Callable[..., Any], trace_of: Callable[..., Events], front_first: bool
+) -> None:
+    front, engine = make_life(7, 1)
+    readings = [*front, *engine] if front_first else [*engine, *front]
+
+    (track,) = tracks(trace_of(readings), "requests of engine-1").values()
+
+    ms = 1_000_000
+    assert phases(track) == [
+        ("request", 7 * ms, 38 * ms),
+        ("queue", 8 * ms, 10 * ms),
+        ("prefill", 10 * ms, 17 * ms),
+        ("decode", 17 * ms, 37 * ms),
+    ]
+    assert track[0]["args"]["output_tokens"] == 3
+
+
+def test_preemption_is_an_instant_and_a_wait_until_it_is_scheduled_again(
+    make_event: Callable[..., Any],
+    make_step: Callable[..., Step],
+    trace_of: Callable[..., Events],
+) -> None:
+    facts = {"ordinal": 4}
+    readings = [
+        make_event(0, EventKind.ADDED, **facts),
+        make_event(1, EventKind.SCHEDULED, **facts),
+        make_step(10, {4: 1}),
+        make_step(20, {9: 1}, preempted=[4]),
+        make_step(30, {9: 1}),
+        make_step(40, {4: 0}),
+        make_step(50, {4: 1}),
+        make_event(50, EventKind.FINISHED, **facts),
+    ]
+
+    (track,) = tracks(trace_of(readings), "requests of engine-1").values()
+
+    ms = 1_000_000
+    assert phases(track)[2:] == [
+        ("prefill", 1 * ms, 10 * ms),
+        ("decode", 10 * ms, 10 * ms),
+        ("preempted", 10 * ms, 30 * ms),
+        ("prefill again", 30 * ms, 50 * ms),
+        ("decode", 50 * ms, 50 * ms),
+    ]
+    assert [(e["name"], e["ts"]) for e in track if e["ph"] == "i"] == [
+        ("preempted", 10 * ms)
+    ]
+
+
+def test_what_a_lost_engine_had_in_hand_ends_with_it(
+    make_life: Callable[..., Any], trace_of: Callable[..., Events]
+) -> None:
+    front, engine = make_life(0, 1)
+    lost = Note(source="engine-1", t_ns=25_000_000, kind=NoteKind.LOST, text="gone")
+
+    events = trace_of([*front[:2], *engine[:4], lost])
+
+    (track,) = tracks(events, "requests of engine-1").values()
+    assert track[0]["args"]["unfinished"] is True
+    assert phases(track)[-1] == ("decode", 10_000_000, 20_000_000)
+    assert [e["name"] for e in tracks(events, "session")["notes"]] == ["gone"]
+
+
+def test_counters_tell_batch_queue_kv_and_tokens(
+    exported: Exported, recorded: Recorded
+) -> None:
+    events = json.loads(exported(write_perfetto))["traceEvents"]
+    steps = [r for r in recorded[1] if isinstance(r, Step)]
+
+    counters: dict[str, Events] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            counters[event["name"]].append(event)
+
+    assert {"batch", "requests", "KV blocks", "tokens/s", "CPU, cores"} == set(counters)
+    for name, told in counters.items():
+        moments = [event["ts"] for event in told]
+        assert moments == sorted(moments), name
+        if name in {"batch", "requests", "KV blocks"}:
+            assert all(a["args"] != b["args"] for a, b in pairwise(told)), name
+    tokens = sum(event["args"]["output"] for event in counters["tokens/s"])
+    assert tokens == sum(step.output_tokens for step in steps)
+    used = [event["args"]["used"] for event in counters["KV blocks"]]
+    assert max(used) == max(step.kv_used_blocks or 0 for step in steps)
+
+
+def test_a_span_keeps_what_overlaps_it(
+    traffic: Any, trace_of: Callable[..., Events]
+) -> None:
+    first, last = 2_000_000_000, 2_500_000_000
+
+    events = trace_of([*traffic.start(), *traffic.run(5)], span=(first, last))
+
+    timed = [event for event in events if "ts" in event]
+    assert timed
+    assert all(e["ts"] <= last and e["ts"] + e.get("dur", 0) >= first for e in timed)
+    threads = {e["tid"] for e in events if e["name"] == "thread_name"}
+    assert threads <= {e["tid"] for e in timed}
+
+
+def test_front_end_alone_makes_a_request_without_phases(
+    make_event: Callable[..., Any], trace_of: Callable[..., Events]
+) -> None:
+    front = {"vantage": Vantage.FRONTEND}
+    readings = [
+        make_event(1, EventKind.ARRIVED),
+        make_event(2, EventKind.FIRST_TOKEN),
+        make_event(5, EventKind.FINISHED, **front),
+    ]
+
+    (track,) = tracks(trace_of(readings), "requests of engine-1").values()
+
+    assert phases(track) == [("request", 1_000_000, 5_000_000)]
+
+
+def test_gz_is_compressed(recorded: Recorded, tmp_path: Path) -> None:
+    target = Target(path=tmp_path / "trace.json.gz")
+
+    with opened(recorded[0], "last") as recording:
+        write_perfetto(recording, target)
+
+    assert json.loads(gzip.decompress(target.path.read_bytes()))["traceEvents"]

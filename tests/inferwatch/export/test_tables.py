@@ -1,0 +1,283 @@
+"""Tables hold what was recorded, no more and no less."""
+
+import csv
+import io
+import tempfile
+import tracemalloc
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collectors.readings import (
+    AnyReading,
+    EventKind,
+    GpuInfo,
+    LoadEvent,
+    Note,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    TokenTimes,
+    Vantage,
+)
+from inferwatch.errors import UsageError
+from inferwatch.export.csv_tables import write_csv
+from inferwatch.export.jsonl import write_jsonl
+from inferwatch.export.recording import Recording, opened
+from inferwatch.export.tables import What, tables
+from inferwatch.export.target import Target
+from inferwatch.storage.recorder import Recorder
+from tests.inferwatch.export.conftest import Exported, Recorded, keep_readings
+
+Rows = dict[str, list[dict[str, Any]]]
+STEP_FIELDS = (
+    *("rank", "start_ns", "end_ns", "duration_ns", "prefill_requests"),
+    *("decode_requests", "prefill_tokens", "decode_tokens", "running", "waiting"),
+    *("bound_by", "kv_used_blocks", "kv_cached_blocks", "kv_free_blocks"),
+    *("padded_tokens", "graph_mode", "recomputed_tokens", "prefix_queries"),
+)
+MOMENTS = {
+    (EventKind.ARRIVED, Vantage.FRONTEND): "arrived_ns",
+    (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "first_token_ns",
+    (EventKind.FINISHED, Vantage.FRONTEND): "finished_ns",
+    (EventKind.ADDED, Vantage.ENGINE): "added_ns",
+    (EventKind.SCHEDULED, Vantage.ENGINE): "scheduled_ns",
+    (EventKind.FINISHED, Vantage.ENGINE): "engine_finished_ns",
+}
+
+
+def all_lines(recording: Recording, target: Target) -> None:
+    write_jsonl(tables(recording, What.ALL, token_times=True), target)
+
+
+def of(kind: type[AnyReading], readings: list[AnyReading]) -> list[Any]:
+    return [reading for reading in readings if type(reading) is kind]
+
+
+def assert_same(found: Rows, readings: list[AnyReading]) -> None:
+    """Reading by reading, in order of receipt."""
+    steps = of(Step, readings)
+    for row, step in zip(found["steps"], steps, strict=True):
+        assert row["step"] == step.index
+        assert row["output_tokens"] == sum(step.produced)
+        assert [row[name] for name in STEP_FIELDS] == [
+            getattr(step, name) for name in STEP_FIELDS
+        ]
+    assert [row["member"] for row in found["step_members"]] == [
+        member for step in steps for member in [*step.members, *gone(step)]
+    ]
+    assert Counter(
+        (row["end_ns"], row["member"], row["output_tokens"])
+        for row in found["step_members"]
+        if row["output_tokens"]
+    ) == Counter(
+        (step.end_ns, member, produced)
+        for step in steps
+        for member, produced in zip(step.members, step.produced, strict=True)
+        if produced
+    )
+    assert_same_requests(found, readings)
+
+
+def gone(step: Step) -> list[int]:
+    return [member for member in step.preempted if member not in step.members]
+
+
+def assert_same_requests(found: Rows, readings: list[AnyReading]) -> None:
+    by_id = {row["request_id"]: row for row in found["requests"]}
+    events: list[RequestEvent] = of(RequestEvent, readings)
+    assert len(by_id) == len({event.request_id for event in events})
+    for event in events:
+        row = by_id[event.request_id]
+        assert row[MOMENTS[event.kind, event.vantage]] == event.t_ns
+        assert row["source"] == event.source
+    records: list[RequestRecord] = of(RequestRecord, readings)
+    for row, record in zip(found["client_requests"], records, strict=True):
+        fields = msgspec.structs.asdict(record)
+        assert row["number"] == fields.pop("index")
+        assert {name: row[name] for name in fields} == fields
+    chunks = [
+        (times.external_id, t_ns)
+        for times in of(TokenTimes, readings)
+        for t_ns in arrivals(times)
+    ]
+    assert [(r["external_id"], r["t_ns"]) for r in found["token_times"]] == chunks
+    for table, kind in (("notes", Note), ("load_events", LoadEvent), ("gpus", GpuInfo)):
+        kept = [msgspec.structs.asdict(each) for each in of(kind, readings)]
+        assert [
+            {n: v for n, v in r.items() if n != "ordinal"} for r in found[table]
+        ] == kept
+
+
+def arrivals(times: TokenTimes) -> list[int]:
+    moments = [times.first_ns]
+    for gap_ns in times.gaps_ns:
+        moments.append(moments[-1] + gap_ns)
+    return moments
+
+
+def test_json_lines_hold_what_was_recorded(
+    exported: Exported, recorded: Recorded, rows: Callable[[bytes], Rows]
+) -> None:
+    found = rows(exported(all_lines))
+
+    assert_same(found, recorded[1])
+    assert found["sessions"][0]["name"] == "before"
+    assert found["engines"][0]["num_kv_blocks"] == 300
+    assert found["host_processes"][0]["role"] == "core"
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # they keep nothing
+)
+@given(seed=st.integers(0, 1 << 30), slots=st.integers(1, 20))
+def test_whatever_is_recorded_is_exported(
+    traffic_of: Callable[..., Any],
+    rows: Callable[[bytes], Rows],
+    seed: int,
+    slots: int,
+) -> None:
+    traffic = traffic_of(seed=seed, slots=slots)
+    readings = [*traffic.start(), *traffic.run(2)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / "s.db", Path(folder) / "s.jsonl"
+        keep_readings(path, readings)
+        with opened(path, "last") as recording:
+            all_lines(recording, Target(path=out))
+        found = rows(out.read_bytes())
+
+    if of(Step, readings):
+        assert_same({"client_requests": [], "token_times": [], **found}, readings)
+
+
+def test_csv_says_the_same_as_json_lines_and_unknown_is_empty(
+    exported: Exported,
+    recorded: Recorded,
+    rows: Callable[[bytes], Rows],
+    tmp_path: Path,
+) -> None:
+    lines = rows(exported(all_lines))
+    with opened(recorded[0], "last") as recording:
+        write_csv(
+            tables(recording, What.ALL, token_times=True),
+            Target(path=tmp_path / "s.zip"),
+        )
+
+    with zipfile.ZipFile(tmp_path / "s.zip") as archive:
+        for name, wanted in lines.items():
+            with io.TextIOWrapper(archive.open(f"{name}.csv"), "utf-8") as text:
+                found = list(csv.DictReader(text))
+            assert found == [
+                {k: "" if v is None else str(v) for k, v in row.items()}
+                for row in wanted
+            ]
+
+
+def test_a_folder_gets_a_file_a_table(recorded: Recorded, tmp_path: Path) -> None:
+    target = Target(path=tmp_path / "out")
+
+    with opened(recorded[0], "last") as recording:
+        write_csv(tables(recording, What.CLIENT), target)
+
+    names = {path.name for path in target.path.iterdir()}
+    assert names == {"client_requests.csv", "client_samples.csv", "load_events.csv"}
+
+
+def test_several_tables_do_not_go_into_one_file(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    target = Target(path=tmp_path / "all.csv")
+
+    with (
+        opened(recorded[0], "last") as recording,
+        pytest.raises(UsageError, match=r"notes, bookmarks.*zip"),
+    ):
+        write_csv(tables(recording, What.NOTES), target)
+
+    assert not target.path.exists()
+
+
+def test_a_span_leaves_out_what_lies_outside(
+    exported: Exported, rows: Callable[[bytes], Rows]
+) -> None:
+    def some(recording: Recording, target: Target) -> None:
+        span = (2_000_000_000, 3_000_000_000)
+        chosen = tables(recording, What.ALL, token_times=True, span=span)
+        write_jsonl(chosen, target)
+
+    found = rows(exported(some))
+
+    moments = [row["end_ns"] for row in found["steps"] + found["step_members"]]
+    moments += [row["arrived_ns"] for row in found["requests"]]
+    assert moments
+    assert all(2_000_000_000 <= t_ns <= 3_000_000_000 for t_ns in moments)
+
+
+def test_no_column_is_only_for_us(
+    exported: Exported, rows: Callable[[bytes], Rows]
+) -> None:
+    found = rows(exported(all_lines))
+
+    columns = {name for table in found.values() for name in table[0]}
+    assert not [name for name in columns if name.endswith(("_carried", "_ordinal"))]
+
+
+def test_memory_does_not_grow_with_the_session(
+    traffic_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    peaks = []
+    for seconds in (20, 80):
+        traffic = traffic_of()
+        path = tmp_path / f"{seconds}.db"
+        keep_readings(path, [*traffic.start(), *traffic.run(seconds)])
+        tracemalloc.start()
+        with opened(path, "last") as recording:
+            all_lines(recording, Target(path=tmp_path / f"{seconds}.jsonl"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    assert peaks[1] < peaks[0] * 1.5
+
+
+def test_what_ends_early_leaves_no_file(recorded: Recorded, tmp_path: Path) -> None:
+    target = Target(path=tmp_path / "s.jsonl")
+
+    class Impatient:
+        def at(self, what: str, done: int, expected: int | None) -> None:
+            del what, done, expected
+            raise KeyboardInterrupt
+
+    with (
+        opened(recorded[0], "last", Impatient()) as recording,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        all_lines(recording, target)
+
+    assert [path.name for path in tmp_path.iterdir()] == [recorded[0].name]
+
+
+def test_a_session_that_is_recorded_on_is_exported_as_of_now(
+    record: Callable[..., Recorder], path: Path, traffic: Any, eventually: Any
+) -> None:
+    recorder = record()
+    readings = [*traffic.start(), *traffic.run(1)]
+    for ordinal, reading in enumerate(readings, 1):
+        recorder.put(ordinal, reading)
+    eventually(lambda: recorder.health.written == len(readings))
+
+    out = path.with_suffix(".jsonl")
+    with opened(path, "last") as recording:
+        write_jsonl(tables(recording, What.STEPS), Target(path=out))
+
+    steps = len(of(Step, readings))
+    assert len(out.read_text().splitlines()) == steps
