@@ -92,7 +92,7 @@ def until() -> Callable[..., Awaitable[None]]:
 
 @pytest.fixture
 def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A watch that goes on beside the test: ``async with watching(url) as run``.
+    """A watch that goes on beside the test, as an asynchronous context.
 
     ``run.watch``, ``run.source``, ``run.desk``; ``run.readings()`` are the record's,
     once the context has ended.
