@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,21 @@ def run_load(options: LoadOptions) -> int:
     slo = parse_slo(options.slo) if options.slo else None
     refuse_odd_searches(options)
     fields = plan_fields(options)
-    target = _target(options)
+    target = _target(options, fields)
     plan = asyncio.run(_plan(fields, target, options))
     return asyncio.run(_load(options, target, plan, slo))
 
 
-def _target(options: LoadOptions) -> Target:
+def _target(options: LoadOptions, fields: Mapping[str, Any]) -> Target:
     url, uds = options.url, str(options.uds) if options.uds else None
     if url is None and uds is None:
         engines = served_engines()
         if not engines:
             raise UsageError("name the server: inferwatch load http://HOST:PORT ...")
         url, uds = engines[-1].url, engines[-1].uds
-    return Target.at(url or "http://localhost", uds, headers_of(options))
+    verify = bool(fields.get("verify_tls", True))
+    headers = headers_of(options)
+    return Target.at(url or "http://localhost", uds, headers, verify_tls=verify)
 
 
 async def _plan(

@@ -111,12 +111,49 @@ _PLAN = [
         help="Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
     ),
     click.option(
+        "--shared-prefix",
+        "shared_prefixes",
+        metavar="GROUPSxTOKENS",
+        help="Each prompt begins as one of so many do, as 4x512: for prefix caches.",
+    ),
+    click.option(
+        "--dataset",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Prompts of a file, never recorded: JSON lines with prompt or messages, "
+        "or ShareGPT. Answers are as long as there, unless --output-tokens.",
+    ),
+    click.option(
+        "--turns",
+        metavar="N|LOW-HIGH",
+        help="Conversations: each turn repeats all that was said, real answers "
+        "included, --think after the answer. --requests counts conversations.",
+    ),
+    click.option(
+        "--turn-tokens",
+        metavar="N|LOW-HIGH",
+        help="What a later turn adds.  [default: as --prompt-tokens]",
+    ),
+    click.option(
         "--class",
         "classes",
         multiple=True,
         metavar="'KEY=VALUE ...'",
         help="A kind of request in a mix, again for each: 'name=chat share=0.98 "
         'prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
+    ),
+    click.option(
+        "--body",
+        "extra_body",
+        metavar="JSON",
+        help="Into each request, as '{\"top_p\": 0.9}'.",
+    ),
+    click.option("--temperature", type=click.FloatRange(min=0), help="[default: 0]"),
+    click.option(
+        "--ignore-eos/--heed-eos",
+        default=None,
+        help="Answers have their full length, or end where the model ends them.  "
+        "[default: ignore]",
     ),
     click.option("--seed", type=int, help="Same seed, same load.  [default: 0]"),
     click.option(
@@ -130,6 +167,14 @@ _PLAN = [
         "--transport",
         type=click.Choice(["auto", "raw", "httpx"]),
         help="raw: plain HTTP/1.1, least lag.  [default: raw where it applies]",
+    ),
+    click.option("--http2", is_flag=True, default=None, help="Needs the package h2."),
+    click.option(
+        "--insecure",
+        "verify_tls",
+        flag_value=False,
+        default=None,
+        help="Accept any certificate.",
     ),
 ]
 

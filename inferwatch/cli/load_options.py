@@ -1,5 +1,6 @@
 """What ``inferwatch load`` was told, and how that makes a plan."""
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.class_text import read_class
+from inferwatch.loadgen.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
 from inferwatch.loadgen.rate_text import read_rates
@@ -31,6 +33,8 @@ HOW = {
 }
 """Fields that say when to send, each with its flag."""
 TIMED = {name: HOW[name] for name in ("rates", "trace_file", "like")}
+FLAGS = {"extra_body": "--body", "shared_prefixes": "--shared-prefix"}
+"""Of fields that do not bear their flag's name."""
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
   --concurrency 8     eight users, each asking again when answered
@@ -93,7 +97,20 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
         fields.setdefault("arrivals", "closed")
     if not fields.keys() & {"duration_s", "requests", "trace_file", "like"}:
         fields["duration_s"] = DEFAULT_S
+    _refuse_dataset(fields)
     return _with_session(with_trace(fields), options)
+
+
+def _refuse_dataset(fields: Mapping[str, Any]) -> None:
+    """One that the generator could not read, before it is started."""
+    if "dataset" not in fields:
+        return
+    try:
+        talks = read_dataset(Path(fields["dataset"]), turns="turns" in fields)
+    except DatasetError as error:
+        raise UsageError(f"--dataset: {error}") from error
+    if any(talk.said for talk in talks) and fields.get("endpoint") != "chat":
+        raise UsageError(f"--dataset: {fields['dataset']} holds chats: --endpoint chat")
 
 
 def _without_arrivals(fields: dict[str, Any]) -> dict[str, Any]:
@@ -219,11 +236,29 @@ def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _object(text: str) -> dict[str, Any]:
+    """A flag's JSON."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{text!r} is no JSON object")  # noqa: TRY004 - a flag's text
+    return found
+
+
+def _groups(text: str) -> dict[str, int]:
+    """As ``4x512``."""
+    groups, cross, tokens = text.partition("x")
+    if not (cross and groups.isdecimal() and tokens.isdecimal()):
+        raise ValueError(f"{text!r} is not GROUPSxTOKENS, as 4x512")
+    return {"groups": int(groups), "tokens": int(tokens)}
+
+
 READERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(
         ("prompt_tokens", "output_tokens", "turns", "turn_tokens"), lengths
     ),
     "rates": read_rates,
+    "extra_body": _object,
+    "shared_prefixes": _groups,
 }
 
 
@@ -233,7 +268,8 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
         return [_refused("--class", read_class, each) for each in value]
     if name not in READERS:
         return value
-    return _refused(f"--{name.replace('_', '-')}", READERS[name], value)
+    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+    return _refused(flag, READERS[name], value)
 
 
 def _refused(flag: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: ANN401

@@ -16,6 +16,8 @@ from inferwatch.loadgen.plan_parts import (
 )
 from inferwatch.loadgen.rates import RateSeries
 
+OUTPUT_TOKENS = Range(32, 128)
+
 
 class PlanFields(
     msgspec.Struct,
@@ -34,7 +36,8 @@ class PlanFields(
     """Unix socket on which the server listens."""
     seed: int = 0
     prompt_tokens: Lengths = Range(32, 128)
-    output_tokens: Lengths = Range(32, 128)
+    output_tokens: Lengths = OUTPUT_TOKENS
+    """Where a data set knows its own, these count only if they are not the default."""
     classes: tuple[RequestClass, ...] = ()
     """A mix of lengths, instead of the two above."""
     slo: str | None = None

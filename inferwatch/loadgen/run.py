@@ -6,11 +6,11 @@ from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.open_run import OpenRun
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.prompt_source import prompts_of
 from inferwatch.loadgen.prompts import Prompts
 from inferwatch.loadgen.setting import Setting
 from inferwatch.loadgen.transport.seam import Transport, UnreachableError
 from inferwatch.loadgen.warmup import NoOutputError
-from inferwatch.loadgen.words import Words
 
 
 class Run:
@@ -67,19 +67,11 @@ class Run:
     async def _set_out(self) -> Prompts:
         """All that can be done before the first request."""
         plan, setting = self._plan, self._setting
-        words = await Words.learn(plan) if plan.text_prompts else None
+        prompts, form = await prompts_of(plan)
         kind = setting.transport.kind
-        said = f"{plan.model}, seed {plan.seed}, {kind}, {_form(words)}"
+        said = f"{plan.model}, seed {plan.seed}, {kind}, {form}"
         setting.report(LoadKind.STARTED, said)
         await setting.transport.open()
         setting.sampler.begin()
         setting.beside(setting.sampler.run())
-        return Prompts(plan, words)
-
-
-def _form(words: Words | None) -> str:
-    if words is None:
-        return "prompts as token ids"
-    if words.exact:
-        return "prompts counted by /tokenize"
-    return "length of prompts estimated"
+        return prompts

@@ -30,9 +30,17 @@ class Target:
     url: str
     uds: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    verify_tls: bool = True
 
     @classmethod
-    def at(cls, url: str, uds: str | None, headers: Mapping[str, str]) -> Self:
+    def at(
+        cls,
+        url: str,
+        uds: str | None,
+        headers: Mapping[str, str],
+        *,
+        verify_tls: bool = True,
+    ) -> Self:
         """As people write it: without ``http://``, with or without ``/v1``.
 
         Raises:
@@ -43,7 +51,7 @@ class Target:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError(f"{url!r} is no address of a server: http://HOST:PORT")
         base = whole.rstrip("/").removesuffix("/v1")
-        return cls(url=base, uds=uds, headers=dict(headers))
+        return cls(url=base, uds=uds, headers=dict(headers), verify_tls=verify_tls)
 
     @property
     def name(self) -> str:
@@ -58,6 +66,7 @@ class Target:
             transport=transport,
             headers=dict(self.headers),
             timeout=TIMEOUT_S,
+            verify=self.verify_tls,
             trust_env=self.uds is None and not _loopback(self.url),
         )
 

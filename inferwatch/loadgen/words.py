@@ -55,16 +55,17 @@ class Words:
     async def learn(cls, plan: LoadPlan) -> "Words":
         """Ask the server how it counts; where it does not tell, estimate."""
         try:
-            async with _Tokenizer(plan) as tokenizer:
+            async with Tokenizer(plan) as tokenizer:
                 return await _learn(tokenizer)
         except (httpx.HTTPError, msgspec.MsgspecError):
             return cls()
 
 
-class _Tokenizer:
+class Tokenizer:
     """The server's ``/tokenize``."""
 
-    def __init__(self, plan: LoadPlan) -> None:
+    def __init__(self, plan: LoadPlan, *, as_text: bool = False) -> None:
+        self._as_chat = plan.endpoint is Api.CHAT and not as_text
         transport = httpx.AsyncHTTPTransport(uds=plan.uds) if plan.uds else None
         self._plan = plan
         self._client = httpx.AsyncClient(
@@ -77,14 +78,16 @@ class _Tokenizer:
         )
 
     async def __aenter__(self) -> Self:
+        """Ready to ask."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Close its connections."""
         await self._client.aclose()
 
     async def count(self, text: str) -> int:
         """Tokens of a prompt of that text, all around it included."""
-        if self._plan.endpoint is Api.CHAT:
+        if self._as_chat:
             asked = {"messages": [{"role": "user", "content": text}]}
         else:
             asked = {"prompt": text}  # type: ignore[dict-item]
@@ -95,7 +98,7 @@ class _Tokenizer:
         return msgspec.json.decode(answer.content, type=_Counted).count
 
 
-async def _learn(tokenizer: _Tokenizer) -> Words:
+async def _learn(tokenizer: Tokenizer) -> Words:
     first = CANDIDATES[0]
     alone = await tokenizer.count(first)
     good = []
@@ -112,6 +115,6 @@ async def _learn(tokenizer: _Tokenizer) -> Words:
     return Words(good, around=around, exact=exact)
 
 
-async def _estimate(tokenizer: _Tokenizer, alone: int) -> Words:
+async def _estimate(tokenizer: Tokenizer, alone: int) -> Words:
     told = await tokenizer.count(" ".join(CANDIDATES))
     return Words(tokens_per_word=(told - alone) / (len(CANDIDATES) - 1))

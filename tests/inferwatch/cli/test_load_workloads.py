@@ -189,3 +189,100 @@ def test_a_session_without_requests_cannot_be_sent_again(
 
     assert done.returncode == 2
     assert "s1 holds no request that was answered" in done.stderr
+
+
+def test_conversations_are_told_turn_by_turn(
+    server: str, found: Found, load: Load
+) -> None:
+    flags = ("--concurrency", "2", "--requests", "3", "--turns", "3", "--think", "0.05")
+    lengths = ("--prompt-tokens", "50", "--turn-tokens", "10", "--output-tokens", "4")
+
+    summary = found(*flags, *lengths, "--no-record")
+
+    assert summary["requests"]["sent"] == 9
+    assert list(summary["turns"]) == ["1", "2", "3"]
+    prompts = [turn["tokens"]["prompt"] for turn in summary["turns"].values()]
+    assert prompts == [3 * 50, 3 * 64, 3 * 78]
+    assert "turn" in load(*flags, *lengths, "--no-record").stdout
+
+
+def test_prompts_of_a_file_are_asked_and_recorded_nowhere(
+    tmp_path: Path, server: str, found: Found
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "A secret", "output_tokens": 3}\n')
+
+    summary = found("--rate", "20", "--requests", "4", "--dataset", str(path))
+
+    sent = asked(server, summary)
+    assert {each["prompt"] for each in sent} == {"A secret"}
+    assert {each["max_tokens"] for each in sent} == {3}
+    assert b"A secret" not in (tmp_path / "sessions.db").read_bytes()
+
+
+def test_a_request_can_say_more(server: str, found: Found) -> None:
+    more = ("--body", '{"top_p": 0.5}', "--temperature", "0.7", "--heed-eos")
+    prefix = ("--shared-prefix", "1x20", "--prompt-tokens", "30")
+
+    summary = found("--rate", "40", "--requests", "3", *more, *prefix, "--no-record")
+
+    sent = asked(server, summary)
+    assert sent[0]["body"]["top_p"] == 0.5
+    assert sent[0]["body"]["temperature"] == 0.7
+    assert "ignore_eos" not in sent[0]["body"]
+    assert len({tuple(each["prompt"][:20]) for each in sent}) == 1
+    assert len({tuple(each["prompt"]) for each in sent}) == 3
+
+
+def test_a_chat_is_asked_in_words(server: str, found: Found) -> None:
+    flags = ("--endpoint", "chat", "--rate", "20", "--requests", "3")
+
+    summary = found(*flags, "--prompt-tokens", "12", "--no-record")
+
+    (message,) = asked(server, summary)[0]["prompt"]
+    assert len(message["content"].split()) == 12
+
+
+def test_httpx_carries_what_it_is_asked_to(found: Found) -> None:
+    flags = ("--transport", "httpx", "--rate", "20", "--requests", "3")
+
+    summary = found(*flags, "--no-record")
+
+    assert summary["client"]["transport"] == "httpx"
+    assert summary["requests"]["succeeded"] == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--dataset", "/nowhere"), "--dataset: /nowhere: No such file"),
+        (("--dataset", __file__), "line 1: "),
+        (("--body", "[1]"), "--body: '[1]' is no JSON object"),
+        (("--body", "{"), "--body: "),
+        (("--shared-prefix", "4"), "--shared-prefix: '4' is not GROUPSxTOKENS"),
+        (("--shared-prefix", "4x900"), "shorter than the shortest prompt"),
+        (("--turns", "x"), "--turns: 'x' is not N"),
+    ],
+)
+def test_prompts_that_cannot_be_are_a_usage_error(
+    load: Load, flags: tuple[str, ...], said: str
+) -> None:
+    done = load("--rate", "3", *flags)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_chats_of_a_file_want_the_chat_endpoint(tmp_path: Path, load: Load) -> None:
+    path = tmp_path / "chats.jsonl"
+    said = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Why?"},
+    ]
+    path.write_text(json.dumps({"messages": said}))
+
+    done = load("--rate", "3", "--dataset", str(path))
+
+    assert done.returncode == 2
+    assert "--endpoint chat" in done.stderr
