@@ -1,7 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. Both set up .venv first.
 bin := .venv/bin
 
-.PHONY: demo test check light bench screenshots clean
+.PHONY: demo test check light bench screenshots sample clean
 
 .venv/.installed: pyproject.toml requirements/engine-cpu.txt .ci/setup
 	@.ci/setup
@@ -27,6 +27,12 @@ bench: .venv/.installed  ## ratios against peers and limits, printed as tables
 
 screenshots: .venv/.installed  ## screenshots/*.svg from the real program
 	@$(bin)/python screenshots/make.py
+
+sample: .venv/.installed  ## inferwatch/sample: a minute of the demo, recorded anew
+	@rm -rf build/sample && mkdir -p build/sample
+	@$(bin)/inferwatch demo --headless --duration 60 --name sample \
+		--db build/sample/sample.db
+	@$(bin)/python -m inferwatch.sample.pack build/sample/sample.db
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

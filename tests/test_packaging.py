@@ -58,3 +58,13 @@ def test_the_wheel_installs_the_probe_by_general_plugins_only(wheel: Path) -> No
 
     assert "[vllm.general_plugins]" in text
     assert "stat_logger" not in text
+
+
+def test_the_wheel_brings_a_sample_session_that_is_small(wheel: Path) -> None:
+    (sample,) = (
+        entry
+        for entry in zipfile.ZipFile(wheel).infolist()
+        if entry.filename.startswith("inferwatch/sample/sample.")
+    )
+
+    assert 100_000 < sample.compress_size < 600_000

@@ -17,17 +17,36 @@ HEADLESS_S = 30.0
 @click.option(
     "--seed", default=0, show_default=True, help="Seed of the load's schedule."
 )
-def demo(options: WatchOptions, seed: int) -> int:
+@click.option(
+    "--sample",
+    is_flag=True,
+    help="Start nothing: replay a recorded minute of this demo that comes with us.",
+)
+def demo(options: WatchOptions, seed: int, sample: bool) -> int:
     """Watch a real vLLM engine on a tiny random model, under load.
 
     Needs no GPU and no download. The engine ends with the demo. Without a terminal
-    it runs headless for 30 s and prints its summary.
+    it runs headless for 30 s and prints its summary. With --sample no engine is
+    needed either: a recorded session of real vLLM plays from where its load began.
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        options = replace(options, headless=True)
+    if sample:
+        return _show_sample(options)
     from inferwatch.cli.session import run_watch
     from inferwatch.watching.demo import demo_load, demo_source
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        options = replace(options, headless=True)
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
     return run_watch("demo", options, demo_source(), demo_load(seed))
+
+
+def _show_sample(options: WatchOptions) -> int:
+    from inferwatch.cli.replay_command import replay_headless, replay_on_screen
+    from inferwatch.cli.replaying import Opening
+    from inferwatch.sample import sample_file
+
+    path = sample_file()
+    if options.headless:
+        return replay_headless(path, "last", None, as_json=options.as_json)
+    return replay_on_screen(path, "last", Opening(from_load=True))

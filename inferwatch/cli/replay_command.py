@@ -26,9 +26,7 @@ def where(session: str, database: Path | None) -> tuple[Path, str]:
     return database or default_database(), session
 
 
-def replay_on_screen(
-    path: Path, session: str, at: str | None, speed: float | None
-) -> int:
+def replay_on_screen(path: Path, session: str, opening: Opening) -> int:
     """Until people leave.
 
     Raises:
@@ -37,7 +35,7 @@ def replay_on_screen(
     from inferwatch.cli.stage import Stage, on_stage
 
     stage = Stage()
-    return on_stage(stage, stage.replay(path, session, Opening(at=at, speed=speed)))
+    return on_stage(stage, stage.replay(path, session, opening))
 
 
 def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) -> int:

@@ -1,0 +1,101 @@
+"""``inferwatch replay`` in a terminal: keys, going elsewhere and back, the mouse."""
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from inferwatch.sample import sample_file
+
+SOON_S = 20.0
+
+
+@pytest.fixture
+def recorded(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample is the only session of this home."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home.path / "cache"))
+    shutil.copy(sample_file(), home.database)
+
+
+def clock_of(shown: Any) -> str:
+    """The moment shown, as the time line says."""
+    found = re.search(r"(?:paused|playing) +(\d\d:\d\d:\d\d)", shown.read())
+    return found[1] if found else ""
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40), (200, 60)])
+def test_a_session_is_played_scrubbed_and_marked(
+    terminal: Callable[..., Any], home: Any, columns: int, rows: int
+) -> None:
+    shown = terminal("replay", columns=columns, rows=rows)
+    shown.shows("‖ paused", SOON_S)
+    shown.shows("tok/s", SOON_S)
+    shown.shows("replay s1", SOON_S)
+    end = clock_of(shown)
+
+    shown.press("[")
+    shown.press("g")
+    shown.shows("Go to a time", SOON_S)
+    shown.press("50%\r")
+    shown.shows("0:3", SOON_S)  # of a minute
+    middle = clock_of(shown)
+    assert middle < end
+
+    shown.press("b")
+    shown.shows("Bookmark at", SOON_S)
+    shown.press("half time\r")
+    shown.shows("◆ half time", SOON_S)
+    shown.press(" ")
+    shown.shows("▶ playing", SOON_S)
+    shown.press(" ")
+    shown.shows("‖ paused", SOON_S)
+    shown.press("q")
+
+    assert shown.ended(SOON_S) == 0
+    with closing(sqlite3.connect(home.database)) as file:
+        assert file.execute("SELECT text FROM bookmarks").fetchall() == [("half time",)]
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_session_opened_from_the_list_leads_back(
+    terminal: Callable[..., Any],
+) -> None:
+    shown = terminal("replay")
+    shown.shows("q quit", SOON_S)
+    shown.press("8")
+    shown.shows("kept 1", SOON_S)
+    shown.press("\r")
+    shown.shows("q back", SOON_S)
+
+    shown.press("q")
+    shown.shows("kept 1", SOON_S)  # where we came from
+    shown.shows("q quit", SOON_S)
+    shown.press("q")
+
+    assert shown.ended(SOON_S) == 0
+
+
+def test_a_session_that_is_not_there_is_said_and_nothing_is_shown(
+    terminal: Callable[..., Any], recorded: None
+) -> None:
+    shown = terminal("replay", "s9")
+
+    assert shown.ended(SOON_S) == 2
+    assert b"`inferwatch sessions` lists them" in shown.raw
+
+
+def test_the_sample_plays_from_where_its_load_began(
+    terminal: Callable[..., Any],
+) -> None:
+    shown = terminal("demo", "--sample")
+
+    shown.shows("▶ playing", SOON_S)
+    shown.shows("HEALTHY", SOON_S)
+    shown.press("q")
+
+    assert shown.ended(SOON_S) == 0
