@@ -11,22 +11,33 @@ NOTHING_RUNS = """no engine with inferwatch's probe runs on this node.
   inferwatch --help         everything else"""
 
 
-def find_engines() -> None:
-    """Attach to the newest engine that inferwatch serves here.
+def find_engines() -> int:
+    """Attach to the newest engine that inferwatch serves here, else say what to do.
 
     Raises:
-        SourceError: none runs.
+        SourceError: none runs, and nobody looks.
     """
     from embedded_engine.launch import served_engines
     from inferwatch.cli.session import run_watch
     from inferwatch.watching.sources import FoundEngine
 
     engines = served_engines()
+    headless = not (sys.stdin.isatty() and sys.stdout.isatty())
     if not engines:
-        raise SourceError(NOTHING_RUNS)
+        return _nothing_runs(headless=headless)
     if len(engines) > 1:
         others = ", ".join(engine.model for engine in engines[:-1])
         sys.stderr.write(f"inferwatch: watching the newest; also running: {others}\n")
-    headless = not (sys.stdin.isatty() and sys.stdout.isatty())
     options = WatchOptions(headless=headless, duration_s=10 if headless else None)
-    run_watch("attach", options, FoundEngine(engines[-1]))
+    return run_watch("attach", options, FoundEngine(engines[-1]))
+
+
+def _nothing_runs(*, headless: bool) -> int:
+    """A screen of what can be done."""
+    if headless:
+        raise SourceError(NOTHING_RUNS)
+    from inferwatch.cli.stage import Stage, on_stage
+    from inferwatch.storage.location import default_database
+
+    stage = Stage()
+    return on_stage(stage, stage.welcome(default_database()))

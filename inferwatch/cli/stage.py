@@ -8,6 +8,8 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+from textual.app import App
+
 from inferwatch.app import InferwatchApp
 from inferwatch.cli.replaying import Opening, place
 from inferwatch.errors import InferwatchError
@@ -16,6 +18,7 @@ from inferwatch.metrics.snapshot import Window
 from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession, RunDemo
 from inferwatch.replay.player import Player
 from inferwatch.screens.view import View
+from inferwatch.start import StartApp
 
 
 class Stage:
@@ -25,7 +28,7 @@ class Stage:
     """
 
     def __init__(self) -> None:
-        self._app: InferwatchApp | None = None
+        self._app: App[Onward | None] | None = None
         self._leaving = False
 
     def leave(self) -> None:
@@ -61,6 +64,16 @@ class Stage:
                 return
             news = await self._go(app, onward)
 
+    async def welcome(self, database: Path) -> None:
+        """The start screen, until people have had enough."""
+        news = None
+        while not self._leaving:
+            app = StartApp(database, news)
+            onward = await self._run(app)
+            if onward is None:
+                return
+            news = await self._go(app, onward)
+
     async def replay(self, database: Path, session: str, opening: Opening) -> None:
         """A recorded session.
 
@@ -79,14 +92,14 @@ class Stage:
             with suppress(asyncio.CancelledError):
                 await running
 
-    async def _run(self, app: InferwatchApp) -> Onward | None:
+    async def _run(self, app: App[Onward | None]) -> Onward | None:
         before, self._app = self._app, app
         try:
             return await app.run_async()
         finally:
             self._app = before
 
-    async def _go(self, app: InferwatchApp, onward: Onward) -> str | None:
+    async def _go(self, app: App[Onward | None], onward: Onward) -> str | None:
         """Go there and come back; why that could not be, if so."""
         before, self._app = self._app, app  # it waits
         try:
