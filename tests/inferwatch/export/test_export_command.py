@@ -1,0 +1,210 @@
+"""``inferwatch export`` and ``inferwatch import`` as people type them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from collectors.readings import RequestRecord, TokenTimes
+from inferwatch.cli.main import inferwatch
+from inferwatch.errors import InferwatchError
+from inferwatch.export.recording import opened
+from tests.inferwatch.export.conftest import SAMPLES, Recorded
+
+VLLM = SAMPLES / "vllm_bench.json"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``run("export", "last", ...)`` in an empty folder, on the test's record."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("INFERWATCH_DB", str(path))
+
+    def typed(*words: str | Path) -> Result:
+        return CliRunner().invoke(inferwatch, [str(word) for word in words])
+
+    return typed
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--format", "html"), "inferwatch-s1.html"),
+        (("--format", "perfetto"), "inferwatch-s1.perfetto.json"),
+        (("--format", "jsonl"), "inferwatch-s1.jsonl"),
+        (("--format", "csv"), "inferwatch-s1.zip"),
+        (("--format", "csv", "--what", "steps"), "inferwatch-s1.csv"),
+        (("--format", "csv", "--what", "steps", "--token-times"), "inferwatch-s1.zip"),
+    ],
+)
+@pytest.mark.usefixtures("recorded")
+def test_without_a_name_the_file_is_called_after_the_session(
+    run: Run, words: tuple[str, ...], name: str
+) -> None:
+    done = run("export", "before", *words)
+
+    assert done.exit_code == 0, done.output
+    assert done.stderr == f"{name}\n"
+    assert Path(name).stat().st_size > 1_000
+
+
+@pytest.mark.usefixtures("recorded")
+def test_dash_is_stdout_and_nothing_else_is_on_it(run: Run) -> None:
+    done = run("export", "last", "--format", "jsonl", "--what", "requests", "-o", "-")
+
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    tables = {json.loads(line)["table"] for line in done.stdout.splitlines()}
+    assert tables == {"requests"}
+
+
+@pytest.mark.usefixtures("recorded")
+def test_nothing_is_overwritten_unasked(run: Run) -> None:
+    Path("mine.html").write_text("mine")
+
+    refused = run("export", "last", "--format", "html", "-o", "mine.html")
+    kept = Path("mine.html").read_text()
+    forced = run("export", "last", "--format", "html", "-o", "mine.html", "--force")
+
+    assert isinstance(refused.exception, InferwatchError)
+    assert "--force" in str(refused.exception)
+    assert kept == "mine"
+    assert forced.exit_code == 0
+    assert Path("mine.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("nobody", "--format", "html"), "No session 'nobody'"),
+        (("last", "--format", "html", "--from", "1"), "leave --from and --to away"),
+        (("last", "--format", "csv", "-o", "-"), "name a folder or a .zip"),
+        (("last", "--format", "html", "-o", "no/where.html"), "No such file"),
+    ],
+)
+@pytest.mark.usefixtures("recorded")
+def test_what_cannot_be_is_a_usage_error_that_says_why(
+    run: Run, words: tuple[str, ...], why: str
+) -> None:
+    done = run("export", *words)
+
+    assert isinstance(done.exception, InferwatchError)
+    assert done.exception.exit_status == 2
+    assert why in str(done.exception)
+
+
+def test_whoever_reads_may_stop_early(recorded: Recorded) -> None:
+    command = [sys.executable, "-P", "-m", "inferwatch.cli", "export", "last"]
+    options = ["--format", "jsonl", "-o", "-", "--db", str(recorded[0])]
+
+    with subprocess.Popen(
+        [*command, *options, "--token-times"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert said == b""
+    assert process.returncode == 0
+
+
+def test_imports_are_told_and_repeated_ones_are_warned_of(run: Run) -> None:
+    first = run("import", VLLM, SAMPLES / "guidellm.json", "--name", "mine")
+    again = run("import", VLLM, "--json")
+
+    one, two = first.stdout.splitlines()
+    assert one.startswith("s1: 6 requests of vllm bench serve, 10 requests/s, poisson,")
+    assert two == (
+        "s2: 4 requests of guidellm 0.8.1, 10 requests/s, constant, from guidellm.json"
+    )
+    assert first.stderr == ""
+    assert "was imported before, as s1" in again.stderr
+    (told,) = json.loads(again.stdout)
+    assert told["session_id"] == "s3"
+    assert told["requests"] == 6
+    listed = json.loads(run("sessions", "--json").stdout)
+    assert [row["name"] for row in listed] == ["vllm_bench", "mine-2", "mine-1"]
+
+
+def test_one_bad_file_and_nothing_is_imported(run: Run, path: Path) -> None:
+    Path("bad.json").write_text("{}")
+
+    done = run("import", VLLM, "bad.json")
+
+    assert isinstance(done.exception, InferwatchError)
+    assert done.exception.exit_status == 2
+    assert not path.exists()
+
+
+def test_an_imported_session_can_be_exported(run: Run) -> None:
+    run("import", VLLM)
+
+    page = run("export", "last", "--format", "html", "-o", "-")
+    trace = run("export", "last", "--format", "perfetto", "-o", "-")
+
+    assert "imported from vllm bench serve" in page.stdout
+    assert "cumulative distribution" in page.stdout
+    events = json.loads(trace.stdout)["traceEvents"]
+    assert sum(event["name"] == "request" for event in events) == 6
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A truth server; its URL."""
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        host, port = json.loads(process.stdout.readline())
+        yield f"http://{host}:{port}"
+        process.kill()
+
+
+def test_what_load_writes_for_vllm_comes_back_with_the_same_latencies(
+    run: Run, server: str, path: Path
+) -> None:
+    load = run(
+        *("load", server, "--rate", "40", "--duration", "1", "--output-tokens", "6"),
+        *("--format", "vllm-bench", "--name", "ours", "--allow-load"),
+    )
+    Path("ours.json").write_text(load.stdout)
+
+    run("import", "ours.json", "--name", "imported")
+
+    assert latencies(path, "imported") == latencies(path, "ours")
+
+
+def latencies(path: Path, session: str) -> list[Any]:
+    """Send lag, TTFT, E2EL, gaps and counts of each request, in order of due time."""
+    with opened(path, session) as recording:
+        readings = list(recording.readings())
+    gaps = {r.external_id: r.gaps_ns for r in readings if isinstance(r, TokenTimes)}
+    records = [
+        each
+        for each in readings
+        if isinstance(each, RequestRecord) and each.phase != "warmup"
+    ]
+    assert len(records) > 20
+    return [
+        (
+            record.sent_ns - record.intended_ns,
+            record.first_token_ns - record.intended_ns,
+            record.last_token_ns - record.intended_ns,
+            gaps[record.external_id],
+            record.prompt_tokens,
+            record.output_tokens,
+        )
+        for record in sorted(records, key=lambda each: each.intended_ns)
+        if record.sent_ns and record.first_token_ns and record.last_token_ns
+    ]

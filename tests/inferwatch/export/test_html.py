@@ -1,0 +1,226 @@
+"""The page tells the session's own numbers, asks nobody, and trusts no text."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.readings import (
+    EngineInfo,
+    Note,
+    NoteKind,
+    Phase,
+    RequestRecord,
+    Tick,
+    TokenTimes,
+)
+from inferwatch.export.html.curves import Distribution
+from inferwatch.export.html.write import write_html
+from inferwatch.export.recording import opened
+from inferwatch.export.target import Target
+from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.summary import summarise
+from tests.inferwatch.export.conftest import Exported, Recorded
+
+EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+VOID = {"meta", "link", "br", "img"}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Page(HTMLParser):
+    """What a browser would make of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.words)
+
+
+@pytest.fixture
+def page_of(
+    keep_session: Callable[..., Recorded], tmp_path: Path
+) -> Callable[..., tuple[Path, str]]:
+    """``page_of(readings, name=...)``: the page's file and text."""
+
+    def make(readings: list[Any], **options: Any) -> tuple[Path, str]:
+        path, _ = keep_session(readings, **options)
+        out = tmp_path / "page.html"
+        with opened(path, "last") as recording:
+            write_html(recording, Target(path=out))
+        return out, out.read_text("utf-8")
+
+    return make
+
+
+@pytest.fixture
+def evil(traffic: Any) -> list[Any]:
+    """A session whose every text wants to be a script."""
+    engine = EngineInfo(
+        source=EVIL, t_ns=0, pid=1, model=EVIL, vllm_version=EVIL, executor=EVIL
+    )
+    note = Note(t_ns=1, kind=NoteKind.STAGE, text=EVIL)
+    plan = Note(t_ns=1, kind=NoteKind.STARTED, text="load plan " + EVIL)
+    return [*traffic.start(), engine, note, plan, *traffic.run(6)]
+
+
+def test_the_page_is_whole_and_asks_nobody_for_anything(exported: Exported) -> None:
+    page = Page(exported(write_html).decode())
+
+    assert page.open == []
+    assert page.tags["script"] == 0
+    assert page.tags["svg"] == 8
+    assert ("http-equiv", "Content-Security-Policy") in page.attributes
+    assert ("content", "width=device-width, initial-scale=1") in page.attributes
+    links = [v for n, v in page.attributes if n in {"src", "href", "srcset", "data"}]
+    assert links == ["data:,"]
+    assert "url(" not in page.text
+    assert "prefers-color-scheme: dark" in page.text
+
+
+def test_numbers_are_those_of_the_headless_summary(
+    exported: Exported, recorded: Recorded
+) -> None:
+    model = Model()
+    for reading in recorded[1]:
+        model.fold(reading)
+    now_ns = [r.t_ns for r in recorded[1] if isinstance(r, Tick)][-1]
+    snapshot = model.snapshot(now_ns, Window.SESSION, requests=False)
+    wanted = summarise(snapshot, "s1")
+
+    page = Page(exported(write_html).decode())
+
+    told = re.search(r"<pre>(.*)</pre>", exported(write_html).decode(), re.DOTALL)
+    assert told is not None
+    assert json.loads(Page(told[0]).text) == json.loads(json.dumps(wanted))
+    assert format_count(wanted["steps"]["count"]).strip() in page.words
+    for metric in ("ttft_s", "itl_s", "e2el_s"):
+        assert format_duration(wanted[metric]["p99"]).strip() in page.words
+
+
+def test_every_text_is_escaped(
+    page_of: Callable[..., tuple[Path, str]], evil: list[Any]
+) -> None:
+    _, text = page_of(evil, name=EVIL)
+
+    page = Page(text)
+    assert page.open == []
+    assert page.tags["script"] == page.tags["img"] == 0
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert page.text.count('alert("x")') >= 4
+
+
+def test_a_session_of_a_client_alone_gets_the_clients_charts(
+    page_of: Callable[..., tuple[Path, str]],
+) -> None:
+    ms = 1_000_000
+    readings: list[Any] = []
+    for i in range(20):
+        due_ns = i * 100 * ms
+        times = TokenTimes(
+            external_id=f"r{i}", first_ns=due_ns + 50 * ms, gaps_ns=[20 * ms] * 4
+        )
+        record = RequestRecord(
+            index=i,
+            external_id=f"r{i}",
+            phase=Phase.STEADY,
+            intended_ns=due_ns,
+            sent_ns=due_ns,
+            first_token_ns=due_ns + 50 * ms,
+            last_token_ns=due_ns + 130 * ms,
+            end_ns=due_ns + 131 * ms,
+            output_tokens=5,
+        )
+        readings += [times, record]
+
+    page = Page(page_of(readings)[1])
+
+    assert page.tags["svg"] == 4
+    assert "s, client" in page.words
+    assert "sent" in page.words
+    assert "50.0 ms" in page.words
+
+
+def test_a_session_without_anything_is_a_page_all_the_same(
+    page_of: Callable[..., tuple[Path, str]],
+) -> None:
+    page = Page(page_of([Note(t_ns=1, kind=NoteKind.LOST, text="never came")])[1])
+
+    assert page.open == []
+    assert page.tags["svg"] == 0
+    assert "never came" in page.words
+
+
+def test_a_distribution_is_true_to_a_hundredth() -> None:
+    distribution = Distribution()
+    for value_ns in range(1_000_000, 11_000_000, 10_000):
+        distribution.add(value_ns)
+
+    points = distribution.points()
+
+    assert points[0][1] == 0
+    assert points[-1][1] == 1
+    assert [share for _, share in points] == sorted(share for _, share in points)
+    for value_s, share in points[1:-1]:
+        true = (value_s * 1e9 - 1_000_000) / 10_000_000
+        assert share == pytest.approx(true, abs=0.012)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
+def test_a_real_browser_shows_it_without_a_complaint(
+    page_of: Callable[..., tuple[Path, str]], evil: list[Any], tmp_path: Path
+) -> None:
+    page, _ = page_of(evil, name=EVIL)
+
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+            *("--disable-background-networking", "--disable-sync"),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            *("--enable-logging=stderr", "--hide-scrollbars"),
+            *("--window-size=1500,1000", "--dump-dom", page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
+
+    dom = Page(done.stdout)
+    assert ":CONSOLE" not in done.stderr
+    assert dom.tags["script"] == 0
+    assert dom.tags["svg"] == 8
+    assert dom.tags["polyline"] + dom.tags["polygon"] > 15
+    assert "TTFT" in dom.text

@@ -1,0 +1,301 @@
+"""Results that the tools themselves wrote become sessions that say the same."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from collectors.readings import AnyReading, Note, Phase, RequestRecord, TokenTimes
+from inferwatch.errors import StorageError, UsageError
+from inferwatch.export.recording import opened
+from inferwatch.export.results.detect import read_results
+from inferwatch.export.results.keep import earlier, keep
+from inferwatch.loadgen.plan import Arrivals
+from inferwatch.metrics.load_plan import plan_of
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Window
+from inferwatch.storage.sessions import SessionState, find
+
+SAMPLES = Path(__file__).parent / "samples"
+VLLM, GUIDELLM = SAMPLES / "vllm_bench.json", SAMPLES / "guidellm.json"
+AIPERF = SAMPLES / "profile_export.jsonl"
+ALL = [VLLM, GUIDELLM, AIPERF]
+FAILED = [
+    SAMPLES / "vllm_bench_failed.json",
+    SAMPLES / "guidellm_failed.json",
+    SAMPLES / "aiperf_failed" / "profile_export.jsonl",
+]
+
+Imported = Callable[[Path], list[AnyReading]]
+
+
+def spoken(path: Path) -> str:
+    return path.parent.name if path.parent != SAMPLES else path.stem
+
+
+@pytest.fixture
+def imported(path: Path) -> Imported:
+    """``imported(file)``: the readings of the session that it became."""
+
+    def run(file: Path) -> list[AnyReading]:
+        ((session_id, _),) = keep(path, read_results(file))
+        with opened(path, session_id) as recording:
+            return list(recording.readings())
+
+    return run
+
+
+def records(readings: list[AnyReading]) -> list[RequestRecord]:
+    found = [each for each in readings if isinstance(each, RequestRecord)]
+    return sorted(found, key=lambda each: each.index)
+
+
+def seconds(end_ns: int | None, start_ns: int | None) -> float:
+    assert end_ns is not None
+    assert start_ns is not None
+    return (end_ns - start_ns) / 1e9
+
+
+def document(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_vllms_numbers_are_kept_to_the_nanosecond(imported: Imported) -> None:
+    readings, saved = imported(VLLM), document(VLLM)
+
+    found = records(readings)
+    ttfts = [seconds(r.first_token_ns, r.sent_ns) for r in found]
+    e2els = [seconds(r.last_token_ns, r.sent_ns) for r in found]
+    queued = [seconds(r.sent_ns, r.intended_ns) for r in found]
+    gaps = {t.external_id: t.gaps_ns for t in readings if isinstance(t, TokenTimes)}
+    assert ttfts == pytest.approx(saved["ttfts"], abs=1e-9)
+    assert e2els == pytest.approx(saved["latencies"], abs=1e-9)
+    assert queued == pytest.approx(saved["queue_times"], abs=1e-9)
+    for record, itl in zip(found, saved["itls"], strict=True):
+        assert gaps[record.external_id] == [round(each * 1e9) for each in itl]
+    assert [r.output_tokens for r in found] == saved["output_lens"]
+    assert [r.prompt_tokens for r in found] == saved["input_lens"]
+
+
+def test_guidellms_numbers_are_kept_and_gaps_stay_unknown(imported: Imported) -> None:
+    readings = imported(GUIDELLM)
+    saved = document(GUIDELLM)["benchmarks"][0]["requests"]["successful"]
+    saved.sort(key=lambda each: each["info"]["timings"]["targeted_start"])
+
+    found = records(readings)
+    assert not [each for each in readings if isinstance(each, TokenTimes)]
+    for record, each in zip(found, saved, strict=True):
+        ttft_s = seconds(record.first_token_ns, record.sent_ns)
+        tpot_s = seconds(record.last_token_ns, record.first_token_ns) / 15
+        assert ttft_s * 1e3 == pytest.approx(each["time_to_first_token_ms"], abs=1e-2)
+        assert tpot_s * 1e3 == pytest.approx(each["inter_token_latency_ms"], abs=1e-2)
+        assert record.output_tokens == 16
+        assert record.prompt_tokens == each["prompt_tokens"]
+        assert record.intended_ns < (record.sent_ns or 0)
+
+
+def test_aiperfs_numbers_are_kept_to_the_nanosecond(imported: Imported) -> None:
+    readings, saved = imported(AIPERF), lines(AIPERF)
+    by_id = {each["metadata"]["x_request_id"]: each["metrics"] for each in saved}
+    gaps = {t.external_id: t.gaps_ns for t in readings if isinstance(t, TokenTimes)}
+
+    found = records(readings)
+    assert len(found) == len(saved)
+    for record in found:
+        metrics = by_id[record.external_id.split("-", 2)[2]]
+        ttft_s = seconds(record.first_token_ns, record.sent_ns)
+        e2el_s = seconds(record.last_token_ns, record.sent_ns)
+        assert ttft_s * 1e3 == pytest.approx(metrics["time_to_first_token"]["value"])
+        assert e2el_s * 1e3 == pytest.approx(metrics["request_latency"]["value"])
+        told = metrics["inter_chunk_latency"]["value"]
+        assert gaps[record.external_id] == [round(each * 1e6) for each in told]
+
+
+@pytest.mark.parametrize("file", ALL, ids=spoken)
+def test_the_session_is_found_where_and_when_it_was(
+    imported: Imported, path: Path, file: Path
+) -> None:
+    imported(file)
+
+    row = find(path, file.stem)
+    assert row.state is SessionState.COMPLETE
+    assert row.model in {"ttft=0.05,itl=0.02", "tiny"}
+    assert 0.3 < row.duration_s < 2
+    assert row.ended_ns == row.started_ns + row.duration_ns
+    with opened(path, row.id) as recording:
+        assert str(file.resolve()) in str(recording.imported_from)
+        assert recording.start_monotonic_ns + row.started_ns != 0
+
+
+def test_the_wall_clock_is_the_files(imported: Imported, path: Path) -> None:
+    imported(AIPERF)
+
+    began_ns = min(e["metadata"]["credit_issued_ns"] for e in lines(AIPERF))
+    assert find(path, "last").started_ns == pytest.approx(began_ns, abs=1_000_000)
+
+
+@pytest.mark.parametrize("file", ALL, ids=spoken)
+def test_it_replays_like_a_session_of_our_own(imported: Imported, file: Path) -> None:
+    model = Model()
+    readings = imported(file)
+    for reading in readings:
+        model.fold(reading)
+
+    client = model.snapshot(2_000_000_000, Window.SESSION).client
+
+    assert client is not None
+    assert client.sent == client.succeeded == len(records(readings))
+    rows = {row.metric: row.quantiles for row in client.latencies}
+    due = [seconds(r.first_token_ns, r.intended_ns) for r in records(readings)]
+    assert rows["ttft_s"].mean == pytest.approx(mean(due), abs=1e-6)
+    assert rows["itl_s"].n == sum(
+        len(each.gaps_ns) for each in readings if isinstance(each, TokenTimes)
+    )
+
+
+@pytest.mark.parametrize("file", ALL, ids=spoken)
+def test_notes_say_what_the_tool_means_and_how_it_loaded(
+    imported: Imported, file: Path
+) -> None:
+    notes = [each for each in imported(file) if isinstance(each, Note)]
+
+    assert any(note.text.startswith("TTFT: ") for note in notes)
+    (plan,) = [told[0] for note in notes if (told := plan_of(note))]
+    assert plan.requests == len(records(imported(file)))
+    assert plan.warmup_s == 0
+    (result,) = read_results(file).results
+    assert result.shape is not None
+    assert result.shape.rate_per_s == 10
+    expected = Arrivals.CONSTANT if file == GUIDELLM else Arrivals.POISSON
+    assert result.shape.arrivals is expected
+
+
+@pytest.mark.parametrize("file", FAILED, ids=spoken)
+def test_failures_say_what_happened_and_what_came_before(
+    imported: Imported, file: Path
+) -> None:
+    found = records(imported(file))
+
+    assert found
+    for record in found:
+        assert record.failure == "error"
+        assert record.detail
+        assert len(record.detail) <= 300
+        assert record.end_ns is not None
+        assert record.output_tokens == (8 if file == FAILED[1] else None)
+    (result,) = read_results(file).results
+    if result.shape is not None:
+        assert result.shape.arrivals is Arrivals.CLOSED
+
+
+def test_warm_up_is_marked_and_without_a_summary_the_model_is_unknown(
+    imported: Imported,
+) -> None:
+    readings = imported(FAILED[2])
+
+    assert [r.phase for r in records(readings)].count(Phase.WARMUP) == 1
+    (result,) = read_results(FAILED[2]).results
+    assert result.model is None
+    assert result.shape is None
+    assert any("profile_export_aiperf.json is not" in text for text in result.remarks)
+
+
+def test_texts_of_prompts_and_answers_and_command_lines_are_left_behind(
+    imported: Imported, path: Path
+) -> None:
+    for file in ALL:
+        imported(file)
+
+    whole = path.read_bytes()
+    request = document(GUIDELLM)["benchmarks"][0]["requests"]["successful"][0]
+    prompt = json.loads(request["request_args"])["body"]["prompt"]
+    assert prompt.encode() not in whole
+    assert "\u00e9 \u00e9".encode() not in whole
+    assert b"--request-count" not in whole
+
+
+def test_the_summary_of_aiperf_leads_to_its_requests(imported: Imported) -> None:
+    by_summary = imported(SAMPLES / "profile_export_aiperf.json")
+
+    assert records(by_summary) == records(imported(AIPERF))
+
+
+def test_every_benchmark_of_a_report_becomes_a_session(
+    path: Path, tmp_path: Path
+) -> None:
+    report = document(GUIDELLM)
+    report["benchmarks"] *= 2
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(report))
+
+    kept = keep(path, read_results(file))
+
+    assert [find(path, session_id).name for session_id, _ in kept] == [
+        "sweep-1",
+        "sweep-2",
+    ]
+
+
+def test_the_same_file_is_known_again_wherever_it_lies(
+    path: Path, tmp_path: Path
+) -> None:
+    file = read_results(VLLM)
+    assert earlier(path, file.digest) == []
+
+    keep(path, file, "mine")
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(VLLM.read_bytes())
+
+    assert earlier(path, read_results(copy).digest) == ["s1"]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE sessions SET deleted_ns = 1")
+    assert earlier(path, file.digest) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("# a text", "expected a result of `vllm bench serve"),
+        ("", "expected a result of"),
+        ("[1, 2]", "expected a result of"),
+        ('{"model_id": "m", "completed": 3}', "--save-result --save-detailed"),
+        ('{"metadata": {"guidellm_version": "1"}, "benchmarks": []}', "no requests"),
+        ('{"aiperf_version": "0.13.0"}', "--export-level records"),
+        ('{"metadata": {}, "metrics": {}}', "line 1 is no request of aiperf"),
+    ],
+    ids=["text", "empty", "other JSON", "sums", "no requests", "summary", "no times"],
+)
+def test_what_is_expected_is_said(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "file.json"
+    file.write_text(text)
+
+    with pytest.raises(UsageError, match=why) as caught:
+        read_results(file)
+
+    assert str(file) in str(caught.value)
+
+
+def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    saved = document(VLLM)
+    saved["ttfts"].pop()
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps(saved))
+
+    with pytest.raises(UsageError, match="differ in length"):
+        read_results(file)
+
+
+def test_a_record_that_refuses_is_explained(path: Path) -> None:
+    path.write_text("this is no database, and long enough to be looked at" * 100)
+
+    with pytest.raises(StorageError, match=r"inferwatch\.db"):
+        keep(path, read_results(VLLM))
