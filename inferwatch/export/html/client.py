@@ -9,6 +9,7 @@ from inferwatch.export.html.curves import Distribution
 
 COLUMNS = 240
 FINEST_NS = NS_PER_S // 2
+MOST_WAITING = 4_096
 Column = tuple[float | None, ...]
 
 
@@ -38,8 +39,8 @@ class Client:
     of: dict[str, Distribution] = field(
         default_factory=lambda: defaultdict(Distribution)
     )
-    _times: dict[str, TokenTimes] = field(default_factory=dict)
-    """Whose record has not come."""
+    _waiting: dict[str, TokenTimes | Phase] = field(default_factory=dict)
+    """Token times whose record has not come, phases whose token times have not."""
 
     @property
     def bin_ns(self) -> int:
@@ -48,22 +49,36 @@ class Client:
 
     def record(self, record: RequestRecord) -> None:
         """A complete request."""
-        if record.phase is Phase.WARMUP:
-            self._times.pop(record.external_id, None)
-            return
+        if record.phase is not Phase.WARMUP:
+            self._latencies(record)
+        other = self._match(record.external_id, record.phase)
+        if isinstance(other, TokenTimes) and record.phase is not Phase.WARMUP:
+            self._gaps(other)
+
+    def times(self, times: TokenTimes) -> None:
+        """When its chunks came; the record comes before or after."""
+        phase = self._match(times.external_id, times)
+        if isinstance(phase, Phase) and phase is not Phase.WARMUP:
+            self._gaps(times)
+
+    def _match(
+        self, external_id: str, half: TokenTimes | Phase
+    ) -> TokenTimes | Phase | None:
+        """The other half, if it came; else this one waits, as long as there is room."""
+        other = self._waiting.pop(external_id, None)
+        if other is None:
+            self._waiting[external_id] = half
+            if len(self._waiting) > MOST_WAITING:
+                del self._waiting[next(iter(self._waiting))]
+        return other
+
+    def _latencies(self, record: RequestRecord) -> None:
         first_ns, last_ns = record.first_token_ns, record.last_token_ns
         if first_ns is not None:
             self._add("ttft_s", self.ttft, first_ns, first_ns - record.intended_ns)
         if last_ns is not None and record.failure is None:
             self.of["e2el_s"].add(last_ns - record.intended_ns)
             self.tokens[last_ns // self.bin_ns] += record.output_tokens or 0
-        times = self._times.pop(record.external_id, None)
-        if times is not None:
-            self._gaps(times)
-
-    def times(self, times: TokenTimes) -> None:
-        """When its chunks came; the generator tells this before the record."""
-        self._times[times.external_id] = times
 
     def columns(self) -> tuple[int, dict[str, Column]]:
         """How long a column is, and what stands in it; None is a gap."""

@@ -141,8 +141,9 @@ def test_every_text_is_escaped(
     assert page.text.count('alert("x")') >= 4
 
 
+@pytest.mark.parametrize("record_first", [True, False], ids=["before", "after"])
 def test_a_session_of_a_client_alone_gets_the_clients_charts(
-    page_of: Callable[..., tuple[Path, str]],
+    page_of: Callable[..., tuple[Path, str]], record_first: bool
 ) -> None:
     ms = 1_000_000
     readings: list[Any] = []
@@ -162,7 +163,7 @@ def test_a_session_of_a_client_alone_gets_the_clients_charts(
             end_ns=due_ns + 131 * ms,
             output_tokens=5,
         )
-        readings += [times, record]
+        readings += [record, times] if record_first else [times, record]
 
     page = Page(page_of(readings)[1])
 
@@ -170,6 +171,7 @@ def test_a_session_of_a_client_alone_gets_the_clients_charts(
     assert "s, client" in page.words
     assert "sent" in page.words
     assert "50.0 ms" in page.words
+    assert page.words.count("ITL") == 2  # a chart and a curve
 
 
 def test_a_session_without_anything_is_a_page_all_the_same(
