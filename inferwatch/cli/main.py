@@ -8,6 +8,7 @@ import click
 
 from inferwatch import __version__
 from inferwatch.cli.calibrate import calibrate
+from inferwatch.cli.compare import compare
 from inferwatch.cli.demo import demo
 from inferwatch.cli.export import export
 from inferwatch.cli.find import find_engines
@@ -38,6 +39,7 @@ def inferwatch(context: click.Context) -> None:
     Load a server, measure it:   inferwatch load http://localhost:8000 --rate 5
     What was recorded:           inferwatch sessions
     Look at it again:            inferwatch replay last
+    Did the change help?         inferwatch compare before after
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if context.invoked_subcommand is None:
         find_engines()
@@ -48,6 +50,7 @@ inferwatch.add_command(serve)
 inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
+inferwatch.add_command(compare)
 inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from inferwatch.compare.configuration import Setting, differing
-from inferwatch.compare.difference import ALPHA, Difference, Span
+from inferwatch.compare.difference import ALPHA, Difference, Drawn, Span
 from inferwatch.compare.fail_if import Condition, Outcome
 from inferwatch.compare.load_check import cautions, load_differences
 from inferwatch.compare.metrics import JUDGED, Judged
@@ -18,6 +18,8 @@ from inferwatch.compare.verdicts import (
     direction,
     holm,
 )
+
+TOO_SHORT = "is too short against its own ups and downs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +104,8 @@ class Comparison:
 
 def compare(sessions: Sequence[SessionNumbers], rules: Rules) -> Comparison:
     """Each session against the first."""
-    drawn = [
-        Draws.make(each.blocks, (rules.seed, place), rules.draws)
-        for place, each in enumerate(sessions)
-    ]
-    pairs = [
-        _Pairing(sessions[0], other, (drawn[0], draws), rules)
-        for other, draws in zip(sessions[1:], drawn[1:], strict=True)
-    ]
+    drawn = [_Drawing(place, each, rules) for place, each in enumerate(sessions)]
+    pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
     adjusted = iter(holm([p for pair in pairs for p in pair.p_values]))
     return Comparison(
         sessions=tuple(sessions),
@@ -122,21 +118,38 @@ def compare(sessions: Sequence[SessionNumbers], rules: Rules) -> Comparison:
     )
 
 
+class _Drawing:
+    """A session and its draws, made once for each number of blocks."""
+
+    def __init__(self, place: int, numbers: SessionNumbers, rules: Rules) -> None:
+        self.numbers = numbers
+        self._place, self._rules = place, rules
+        self._draws: dict[int, Draws] = {}
+        self._drawn: dict[str, Drawn] = {}
+
+    def drawn(self, metric: Judged) -> Drawn:
+        """The same for every session it is compared with."""
+        if metric.key not in self._drawn:
+            self._drawn[metric.key] = self.numbers.drawn(metric, self._of)
+        return self._drawn[metric.key]
+
+    def _of(self, blocks: int) -> Draws:
+        if blocks not in self._draws:
+            seed = (self._rules.seed, self._place, blocks)
+            self._draws[blocks] = Draws.make(blocks, seed, self._rules.draws)
+        return self._draws[blocks]
+
+
 class _Pairing:
     """Two sessions while they are judged: differences first, verdicts together."""
 
-    def __init__(
-        self,
-        a: SessionNumbers,
-        b: SessionNumbers,
-        draws: tuple[Draws, Draws],
-        rules: Rules,
-    ) -> None:
-        self._a, self._b, self._rules = a, b, rules
+    def __init__(self, first: _Drawing, other: _Drawing, rules: Rules) -> None:
+        a, b = self._a, self._b = first.numbers, other.numbers
+        self._rules = rules
         self._requests = min(a.load.requests, b.load.requests)
         known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
         self._found = {
-            each.key: Difference(a.drawn(each, draws[0]), b.drawn(each, draws[1]))
+            each.key: Difference(first.drawn(each), other.drawn(each))
             for each in known
             if self._why_not(each) is None
         }
@@ -168,11 +181,11 @@ class _Pairing:
             if not each.n_of(metric) or each.value_of(metric) is None:
                 return f"{each.name} has none"
         for each in (self._a, self._b):
-            if each.too_short > 1:
-                return f"{each.name} is too short against its own ups and downs"
             if each.n_of(metric) < metric.least_n:
                 has = f"{each.name} has {each.n_of(metric):,}"
                 return f"needs {metric.least_n:,} values, {has}"
+            if metric.needs_length and each.too_short(metric) > 1:
+                return f"{each.name} {TOO_SHORT}"
         return None
 
     def _result(self, metric: Judged, adjusted: float | None) -> Result:
@@ -205,22 +218,30 @@ class _Pairing:
         metric = result.metric
         if adjusted <= ALPHA and abs(found.difference) > metric.negligible:
             return replace(result, verdict=direction(metric, found.difference))
+        short = self._too_short(metric)
+        if short > 1:
+            more = _round_up(self._requests * (short - 1))
+            why = f"a session {TOO_SHORT}"
+            return replace(result, more_requests=more, why=why)
         coarse = coarseness(metric, found, self._rules.matters)
         if coarse > 1:
-            more = self._requests * (min(coarse, 1e4) ** 2 - 1)
-            why = f"a difference of {self._rules.matters:.0%} could have been missed"
-            return replace(result, more_requests=_round_up(more), why=why)
+            wanted = self._requests * (min(coarse, 1e4) ** 2 - 1)
+            missed = f"a difference of {self._rules.matters:.0%} could have been missed"
+            return replace(result, more_requests=_round_up(wanted), why=missed)
         by_chance = None
         if found.p_value <= ALPHA < adjusted:
             by_chance = "its own interval leaves zero out, but one in twenty does so"
         return replace(result, verdict=Verdict.SAME, why=by_chance)
+
+    def _too_short(self, metric: Judged) -> float:
+        return max(each.too_short(metric) for each in (self._a, self._b))
 
     def _more_for_percentile(self, metric: Judged) -> int | None:
         """Requests until there are enough values."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
             return None
-        times = max(metric.least_n / n, self._a.too_short, self._b.too_short)
+        times = max(metric.least_n / n, self._too_short(metric))
         return _round_up(self._requests * (times - 1))
 
     def _check(self, condition: Condition, alpha: float) -> Check:

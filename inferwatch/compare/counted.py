@@ -1,4 +1,4 @@
-"""Durations counted by block and by value: all that resampling needs of millions.
+"""Durations counted by time and by value: all that resampling needs of millions.
 
 A cell is a thousandth of its value wide (ten bits of a double's fraction, as in
 :mod:`inferwatch.metrics.quantiles`), so the memory is fixed whatever the session.
@@ -7,15 +7,15 @@ A cell is a thousandth of its value wide (ten bits of a double's fraction, as in
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collectors.clock import NS_PER_S
+from inferwatch.compare.rhythm import BINS, PIECES, Floats, memories
 from inferwatch.metrics.quantiles import CELL_SHIFT, Ints
-
-Floats = npt.NDArray[np.float64]
 
 BUFFERED = 500_000
 """Values that are gathered before they are counted at one go."""
+FEW = 20_000
+"""So many are counted as they are."""
 FIRST_CELL = int(np.float64(1.0).view(np.int64)) >> CELL_SHIFT
 LAST_CELL = int(np.float64(1e14).view(np.int64)) >> CELL_SHIFT
 """A day and more, in ns."""
@@ -27,73 +27,71 @@ class Counted:
     """One metric's values in one session."""
 
     counts: Ints
-    """Blocks by cells."""
+    """Pieces of the span by cells."""
     values_s: Floats
     """What a cell's values are taken for, ascending."""
     sums_s: Floats
-    """Exact, one a block."""
+    """Exact, one a bin."""
+    bins: Floats
+    """How many values, one a bin."""
 
     @property
     def n(self) -> int:
         """How many values."""
-        return int(self.counts.sum())
+        return int(self.bins.sum())
 
     @property
-    def per_block(self) -> Ints:
-        """How many, block by block."""
-        return np.asarray(self.counts.sum(axis=1), np.int64)
+    def memories(self) -> float:
+        """How many times its own memory the span is long."""
+        means = np.full(BINS, np.nan)
+        np.divide(self.sums_s, self.bins, out=means, where=self.bins > 0)
+        return memories(means)
 
-    def quantile_s(self, share: float) -> float | None:
-        """Nearest rank, as everywhere; None of nothing."""
+    def quantile_s(self, share: float) -> float:
+        """Nearest rank, as everywhere; there must be a value."""
         upto = np.cumsum(self.counts.sum(axis=0))
-        if not len(upto):
-            return None
         rank = max(int(np.ceil(share * upto[-1] - 1e-9)), 1)
         return float(self.values_s[np.searchsorted(upto, rank)])
-
-    @property
-    def mean_s(self) -> float | None:
-        """Exact; None of nothing."""
-        return float(self.sums_s.sum()) / self.n if self.n else None
 
 
 class Counter:
     """Counts values as they are read."""
 
-    def __init__(self, blocks: int) -> None:
-        self._counts = np.zeros(blocks * CELLS, np.int64)
-        self._sums_ns = np.zeros(blocks)
-        self._blocks = blocks
+    def __init__(self) -> None:
+        self._counts = np.zeros(PIECES * CELLS, np.int32)
+        self._sums_ns, self._bins = np.zeros(BINS), np.zeros(BINS)
         self._waiting: list[tuple[Ints, Ints]] = []
         self._buffered = 0
 
-    def add(self, block: Ints, values_ns: Ints) -> None:
-        """Values and the block each is in; a block out of range is left out."""
-        within = (block >= 0) & (block < self._blocks)
-        self._waiting.append((block[within], values_ns[within]))
-        self._buffered += len(block)
+    def add(self, place: Ints, values_ns: Ints) -> None:
+        """Values and the bin each is in; those out of range are left out."""
+        within = (place >= 0) & (place < BINS)
+        self._waiting.append((place[within], values_ns[within]))
+        self._buffered += len(place)
         if self._buffered > BUFFERED:
             self._count()
 
     def _count(self) -> None:
         if not self._waiting:
             return
-        block = np.concatenate([each for each, _ in self._waiting])
+        place = np.concatenate([each for each, _ in self._waiting])
         values = np.concatenate([each for _, each in self._waiting])
         self._waiting, self._buffered = [], 0
-        at = block * CELLS + cells_of(values)
-        self._counts += np.bincount(at, minlength=len(self._counts))
-        self._sums_ns += np.bincount(block, values, minlength=self._blocks)
+        at = place // (BINS // PIECES) * CELLS + cells_of(values)
+        np.add.at(self._counts, at, 1)
+        self._sums_ns += np.bincount(place, values, minlength=BINS)
+        self._bins += np.bincount(place, minlength=BINS)
 
     def counted(self) -> Counted:
         """Only the cells that hold something."""
         self._count()
-        counts = self._counts.reshape(self._blocks, CELLS)
+        counts = self._counts.reshape(PIECES, CELLS)
         held = np.flatnonzero(counts.any(axis=0))
         return Counted(
-            counts=counts[:, held],
+            counts=counts[:, held].astype(np.int64),
             values_s=middle_of(held) / NS_PER_S,
             sums_s=self._sums_ns / NS_PER_S,
+            bins=self._bins,
         )
 
 
@@ -110,20 +108,21 @@ def middle_of(cells: Ints) -> Floats:
     return np.where(middles < 1024, np.floor(middles), middles)
 
 
-def counted(block: Ints, values_ns: Ints, blocks: int) -> Counted:
-    """Of values that are there at once: exact, unless there are too many."""
-    within = (block >= 0) & (block < blocks)
-    block, values_ns = block[within], values_ns[within]
-    if len(values_ns) > BUFFERED // blocks:
-        counter = Counter(blocks)
-        counter.add(block, values_ns)
+def counted(place: Ints, values_ns: Ints) -> Counted:
+    """Of values that are there at once: exact, unless they are many."""
+    within = (place >= 0) & (place < BINS)
+    place, values_ns = place[within], values_ns[within]
+    if len(values_ns) > FEW:
+        counter = Counter()
+        counter.add(place, values_ns)
         return counter.counted()
     values, cells = np.unique(values_ns, return_inverse=True)
-    at = block * len(values) + cells
-    counts = np.bincount(at, minlength=blocks * len(values))
-    sums = np.bincount(block, values_ns, minlength=blocks)
+    at = place // (BINS // PIECES) * len(values) + cells
+    counts = np.bincount(at, minlength=PIECES * len(values))
+    sums_ns = np.bincount(place, values_ns, minlength=BINS).astype(np.float64)
     return Counted(
-        counts=counts.reshape(blocks, len(values)),
+        counts=counts.reshape(PIECES, len(values)),
         values_s=values / NS_PER_S,
-        sums_s=sums / NS_PER_S,
+        sums_s=sums_ns / NS_PER_S,
+        bins=np.bincount(place, minlength=BINS).astype(np.float64),
     )

@@ -8,19 +8,20 @@ The American Statistician 69). It follows the skew of a p99, which mean ± 2 s.e
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
-from inferwatch.compare.counted import Floats
+from inferwatch.compare.rhythm import Floats
 from inferwatch.compare.small_samples import (
-    NORMAL,
+    beyond_t,
     freedom_of,
-    normal_of_t,
-    t_of_normal,
+    t_beyond,
     widening,
 )
 
 ALPHA = 0.05
+NORMAL = NormalDist()
 FEWEST_BEYOND = 10
 """With fewer draws on the other side of zero their share is no probability."""
 
@@ -34,6 +35,8 @@ class Drawn:
     value: float
     draws: Floats
     blocks: int
+    left_over: float = 1.0
+    """By how much blocks that are too short understate the spread."""
 
 
 class Difference:
@@ -46,9 +49,11 @@ class Difference:
         self._differences = drawn_b - drawn_a
         self._ratios = _ratios(drawn_a, drawn_b, a.value, b.value)
         blocks = a.blocks, b.blocks
-        variances = _variances(drawn_a, drawn_b, logs=self._ratios is not None)
-        self._freedom = max(freedom_of(variances, blocks), 2.0)
+        self._logs = self._ratios is not None and bool((drawn_b > 0).all())
+        variances = _variances(drawn_a, drawn_b, logs=self._logs)
+        self._freedom = freedom_of(variances, blocks)
         self._widening = widening(variances, blocks)
+        self._widening *= max(a.left_over, b.left_over)
 
     @property
     def difference(self) -> float:
@@ -82,12 +87,11 @@ class Difference:
             deviate = abs(NORMAL.inv_cdf(below / draws))
         else:
             deviate = self._far_off()
-        t = deviate / self._widening
-        return 2 * NORMAL.cdf(-normal_of_t(t, self._freedom))
+        return beyond_t(deviate / self._widening, self._freedom)
 
     def _far_off(self) -> float:
         """How many standard errors, when draws do not reach zero."""
-        if self._ratios is not None:
+        if self._ratios is not None and self._logs:
             drawn, away = np.log(self._ratios), math.log(self.b / self.a)
         else:
             drawn, away = self._differences, self.difference
@@ -97,15 +101,14 @@ class Difference:
         return abs(away) / spread
 
     def _levels(self, alpha: float) -> Span:
-        t = t_of_normal(NORMAL.inv_cdf(1 - alpha / 2), self._freedom)
-        tail = NORMAL.cdf(-t * self._widening)
+        tail = NORMAL.cdf(-t_beyond(alpha, self._freedom) * self._widening)
         return tail, 1 - tail
 
 
 def _ratios(
     drawn_a: Floats, drawn_b: Floats, value_a: float, value_b: float
 ) -> Floats | None:
-    if min(value_a, value_b) <= 0 or (drawn_a <= 0).any() or (drawn_b <= 0).any():
+    if value_a <= 0 or value_b < 0 or (drawn_a <= 0).any():
         return None
     return np.asarray(drawn_b / drawn_a, np.float64)
 

@@ -1,4 +1,4 @@
-"""Requests that hold every limit at once, block by block."""
+"""Requests that hold every limit at once, bin by bin."""
 
 import sqlite3
 import zlib
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.counted import Floats
 from inferwatch.compare.latencies import CLIENT_DONE, PROPER, ClientRequests, Requests
+from inferwatch.compare.rhythm import BINS, Floats
 from inferwatch.compare.rows import UNKNOWN
 from inferwatch.compare.session_numbers import Sums
 from inferwatch.compare.span import Span
@@ -22,13 +22,13 @@ Objectives = Mapping[str, Slo]
 """By class of requests; those of all other requests under the empty name."""
 
 
-def server_goodput(requests: Requests, slo: Slo, span: Span, blocks: int) -> Sums:
+def server_goodput(requests: Requests, slo: Slo, span: Span) -> Sums:
     """As the front end saw each request; the longest gap is not known there."""
     columns = requests.columns
     ended_ns = np.where(columns[PROPER] == 1, columns["finished_ns"], UNKNOWN)
     times = columns["arrived_ns"], columns["first_token_ns"], ended_ns
     values = _latencies(*times, columns["output_tokens"])
-    return _sums(_holds(values, slo), ended_ns, span, blocks)
+    return _sums(_holds(values, slo), ended_ns, span)
 
 
 def client_goodput(
@@ -37,7 +37,6 @@ def client_goodput(
     client: ClientRequests,
     objectives: Objectives,
     span: Span,
-    blocks: int,
 ) -> Sums:
     """As the client saw each request, by the objectives of its class."""
     columns = client.columns
@@ -51,7 +50,7 @@ def client_goodput(
         others = np.isin(classes, [each for each in objectives if each], invert=True)
         these = classes == name if name else others
         good |= these & _holds(values, slo)
-    return _sums(good, last_ns, span, blocks)
+    return _sums(good, last_ns, span)
 
 
 def _latencies(
@@ -83,11 +82,11 @@ def _holds(values: Mapping[str, Floats], slo: Slo) -> Truths:
     return held
 
 
-def _sums(good: Truths, ended_ns: Ints, span: Span, blocks: int) -> Sums:
-    block = span.block_of(ended_ns, blocks)
-    inside = block >= 0
-    counts = np.bincount(block[inside & good], minlength=blocks)
-    seconds = np.full(blocks, span.length_s / blocks)
+def _sums(good: Truths, ended_ns: Ints, span: Span) -> Sums:
+    place = span.bin_of(ended_ns)
+    inside = place >= 0
+    counts = np.bincount(place[inside & good], minlength=BINS)
+    seconds = np.full(BINS, span.length_s / BINS)
     return Sums(above=counts.astype(float), below=seconds, n=int(inside.sum()))
 
 

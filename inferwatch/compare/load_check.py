@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers
+from inferwatch.compare.span import Cut
 
 LOAD_TOLERANCE = 0.05
 """Of means and rates; two seeds of one plan differ by less, if they are long enough."""
@@ -71,11 +72,8 @@ def _failed_share(load: LoadFacts) -> float:
 
 
 def _each(numbers: SessionNumbers) -> Iterator[str]:
-    if numbers.too_short > 1:
-        yield (
-            f"{numbers.name} is too short against its own ups and downs: "
-            f"record about {numbers.too_short:.1f} times as long."
-        )
+    if numbers.span.cut is Cut.UNSETTLED:
+        yield f"{numbers.name} never settles, so its means say little of the next run."
     if numbers.span.load_runs > 1:
         yield (
             f"{numbers.name} holds {numbers.span.load_runs} load runs, pooled here: "

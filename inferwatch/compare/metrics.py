@@ -39,6 +39,11 @@ class Judged:
         return STATISTICS.get(self.statistic or "")
 
     @property
+    def needs_length(self) -> bool:
+        """In a short span its interval is not to be trusted: a far tail's."""
+        return self.share is not None and self.share > 0.95
+
+    @property
     def least_n(self) -> int:
         """A percentile needs ten values beyond it (as everywhere), a mean twenty."""
         if self.share is None:

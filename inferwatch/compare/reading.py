@@ -1,4 +1,4 @@
-"""Reads a session into numbers by block of time; the whole never stands in memory."""
+"""Reads a session into numbers bin by bin; the whole never stands in memory."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
@@ -18,8 +18,8 @@ from inferwatch.compare.latencies import (
 )
 from inferwatch.compare.load_facts import load_facts
 from inferwatch.compare.metrics import STEP
-from inferwatch.compare.over_time import rhythm, throughput
-from inferwatch.compare.rhythm import blocks_for
+from inferwatch.compare.over_time import throughput
+from inferwatch.compare.rhythm import BINS
 from inferwatch.compare.session_numbers import SessionNumbers, Sums
 from inferwatch.compare.span import Choice, Span, load_times, span_of
 from inferwatch.compare.step_sums import StepSums
@@ -65,19 +65,16 @@ class _Reading:
         load = load_times(connection, session, self._seen_ns(settling))
         span = span_of(load, self._ask.choice, settling, name)
         tell(f"{name}: steps")
-        blocks, too_short = blocks_for(rhythm(connection, session, settling, span))
-        steps = StepSums(span, blocks)
+        steps = StepSums(span)
         steps.read(connection, session)
         tell(f"{name}: tokens")
         return SessionNumbers(
             row=self._row,
             span=span,
-            blocks=blocks,
-            too_short=too_short,
             load=load_facts(self._requests, self._client, span),
             configuration=configuration(connection, self._row),
-            counted={STEP: steps.durations, **self._latencies(span, blocks)},
-            sums={**steps.sums(), **self._sums(span, blocks)},
+            counted={STEP: steps.durations, **self._latencies(span)},
+            sums={**steps.sums(), **self._sums(span)},
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
         )
@@ -96,9 +93,9 @@ class _Reading:
         ).fetchone()
         return int(source.came_ns[0]), max(*ends, last_step or 0)
 
-    def _latencies(self, span: Span, blocks: int) -> dict[str, Counted]:
+    def _latencies(self, span: Span) -> dict[str, Counted]:
         tokens = Tokens(self._connection, self._session)
-        gaps = _pooled(tokens.gaps(), span, blocks)
+        gaps = _pooled(tokens.gaps(), span)
         chunks = client_gaps(self._connection, self._session)
         timed = {
             "ttft_s": self._requests.ttft(),
@@ -111,35 +108,35 @@ class _Reading:
         }
         return {
             "itl_s": gaps,
-            "client.itl_s": _pooled(chunks, span, blocks),
-            **_counted(timed, span, blocks),
+            "client.itl_s": _pooled(chunks, span),
+            **_counted(timed, span),
         }
 
-    def _sums(self, span: Span, blocks: int) -> dict[str, Sums]:
+    def _sums(self, span: Span) -> dict[str, Sums]:
         """Of the client, and what was good."""
         found: dict[str, Sums] = {}
         objectives = self._ask.objectives or {}
         if len(self._client):
-            found["client.output_tokens_per_s"] = self._client_tokens(span, blocks)
+            found["client.output_tokens_per_s"] = self._client_tokens(span)
         if len(self._client) and objectives:
             found["client.goodput_per_s"] = client_goodput(
-                self._connection, self._session, self._client, objectives, span, blocks
+                self._connection, self._session, self._client, objectives, span
             )
         if len(self._requests) and "" in objectives:
             found["goodput_per_s"] = server_goodput(
-                self._requests, objectives[""], span, blocks
+                self._requests, objectives[""], span
             )
         return found
 
-    def _client_tokens(self, span: Span, blocks: int) -> Sums:
+    def _client_tokens(self, span: Span) -> Sums:
         done = self._client.columns[CLIENT_DONE] == 1
-        block = span.block_of(self._client.last_ns[done], blocks)
-        inside = block >= 0
+        place = span.bin_of(self._client.last_ns[done])
+        inside = place >= 0
         tokens = np.maximum(self._client.columns["output_tokens"][done], 0)
-        came_out = np.bincount(block[inside], tokens[inside], minlength=blocks)
+        came_out = np.bincount(place[inside], tokens[inside], minlength=BINS)
         return Sums(
             above=came_out.astype(float),
-            below=np.full(blocks, span.length_s / blocks),
+            below=np.full(BINS, span.length_s / BINS),
             n=int(inside.sum()),
         )
 
@@ -159,15 +156,15 @@ def read_session(
     return _Reading(connection, row, ask).numbers(tell)
 
 
-def _counted(timed: Mapping[str, Timed], span: Span, blocks: int) -> dict[str, Counted]:
+def _counted(timed: Mapping[str, Timed], span: Span) -> dict[str, Counted]:
     return {
-        name: counted(span.block_of(each.at_ns, blocks), each.values_ns, blocks)
+        name: counted(span.bin_of(each.at_ns), each.values_ns)
         for name, each in timed.items()
     }
 
 
-def _pooled(parts: Iterable[Timed], span: Span, blocks: int) -> Counted:
-    counter = Counter(blocks)
+def _pooled(parts: Iterable[Timed], span: Span) -> Counted:
+    counter = Counter()
     for each in parts:
-        counter.add(span.block_of(each.at_ns, blocks), each.values_ns)
+        counter.add(span.bin_of(each.at_ns), each.values_ns)
     return counter.counted()

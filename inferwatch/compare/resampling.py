@@ -3,20 +3,20 @@
 Requests of one run share a queue and a batch, so they cannot be drawn one by one; what
 happened in a stretch of time stays together (Carlstein 1986, The use of subseries
 values; Künsch 1989, The jackknife and the bootstrap for general stationary
-observations; Lahiri 2003, Resampling Methods for Dependent Data). All metrics of a
-session are taken from the same draws.
+observations; Lahiri 2003, Resampling Methods for Dependent Data).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from inferwatch.compare.counted import Counted, Floats
+from inferwatch.compare.counted import Counted
+from inferwatch.compare.rhythm import Floats, merged
 
 DRAWS = 4000
 NEAR = 6.0
 """A quantile of a draw lies within so many standard errors of the session's."""
-FINEST = 400
+FINEST = 256
 """Values that are tried for the quantile of a draw."""
 
 
@@ -47,8 +47,8 @@ class Draws:
 
     def quantiles(self, values: Counted, share: float) -> Floats:
         """One for each draw, nearest rank."""
-        low, high = _near(values, share)
-        upto = np.cumsum(values.counts, axis=1)
+        upto = np.cumsum(merged(values.counts.astype(float), self.blocks), axis=1)
+        low, high = _near(upto, share)
         tried = np.unique(np.linspace(low, high, FINEST).round().astype(np.int64))
         ranks = np.ceil(share * (self.weights @ upto[:, -1]) - 1e-6)
         reached = self.weights @ upto[:, tried]
@@ -57,9 +57,8 @@ class Draws:
         return np.asarray(values.values_s[found], np.float64)
 
 
-def _near(values: Counted, share: float) -> tuple[int, int]:
+def _near(upto: Floats, share: float) -> tuple[int, int]:
     """The cells between which the quantiles of draws will lie."""
-    upto = np.cumsum(values.counts, axis=1, dtype=np.float64)
     whole = upto.sum(axis=0)
     n = whole[-1]
     cell = int(np.searchsorted(whole, share * n))

@@ -1,27 +1,42 @@
 """One session, ready to be compared: everything by block of time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from inferwatch.compare.configuration import Configuration
-from inferwatch.compare.counted import Counted, Floats
+from inferwatch.compare.counted import Counted
 from inferwatch.compare.difference import Drawn
 from inferwatch.compare.metrics import MEAN, Judged
 from inferwatch.compare.resampling import Draws
+from inferwatch.compare.rhythm import (
+    Floats,
+    blocks_for,
+    left_over,
+    memories,
+    merged,
+    too_short,
+)
 from inferwatch.compare.span import Span
 from inferwatch.storage.sessions import SessionRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """A rate or a mean: sums above and below the line, one a block."""
+    """A rate or a mean: sums above and below the line, one a bin."""
 
     above: Floats
     below: Floats
     n: int
     """How many requests or steps it stands on."""
+
+    @property
+    def memories(self) -> float:
+        """How many times its own memory the span is long."""
+        found = np.full(len(self.above), np.nan)
+        np.divide(self.above, self.below, out=found, where=self.below > 0)
+        return memories(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +67,6 @@ class SessionNumbers:
 
     row: SessionRow
     span: Span
-    blocks: int
-    too_short: float
-    """How many times as long the span should be against the memory of what happens in
-    it; up to 1 it is long enough."""
     load: LoadFacts
     configuration: Configuration
     counted: Mapping[str, Counted] = field(default_factory=dict)
@@ -84,19 +95,30 @@ class SessionNumbers:
         above, below = self._line(metric)
         return float(above.sum() / below.sum()) if below.sum() else None
 
-    def drawn(self, metric: Judged, draws: Draws) -> Drawn:
+    def too_short(self, metric: Judged) -> float:
+        """How many times as long the span should be; up to 1 it is long enough."""
+        return too_short(self._memories(metric), metric.share)
+
+    def drawn(self, metric: Judged, make_draws: Callable[[int], Draws]) -> Drawn:
         """The number as it was and as it might have been; it must be known."""
-        value = self.value_of(metric)
-        assert value is not None  # noqa: S101 - whoever asks has looked
+        long = self._memories(metric)
+        blocks = blocks_for(long)
+        draws = make_draws(blocks)
         if metric.share is not None:
             drawn = draws.quantiles(self.counted[metric.of], metric.share)
         else:
-            drawn = draws.ratios(*self._line(metric))
-        return Drawn(value, drawn, draws.blocks)
+            above, below = (merged(each, blocks) for each in self._line(metric))
+            drawn = draws.ratios(above, below)
+        value = self.value_of(metric)
+        return Drawn(value or 0.0, drawn, blocks, left_over(long, blocks))
+
+    def _memories(self, metric: Judged) -> float:
+        of_rate = metric.statistic is None
+        return (self.sums if of_rate else self.counted)[metric.of].memories
 
     def _line(self, metric: Judged) -> tuple[Floats, Floats]:
         if metric.statistic == MEAN:
             values = self.counted[metric.of]
-            return values.sums_s, values.per_block.astype(np.float64)
+            return values.sums_s, values.bins
         sums = self.sums[metric.of]
         return sums.above, sums.below

@@ -1,27 +1,45 @@
-"""How much wider an interval from few blocks must be than one from many.
+"""How much wider an interval from few blocks must be than one from many: Student's t.
 
-Student's t by its normal deviate: z = t (1 - 1/4v) / sqrt(1 + t^2/2v), off by less than
-a thousandth from ten degrees of freedom on (Abramowitz and Stegun, Handbook of
-Mathematical Functions, 26.7.8); it can be solved for t, so both ways are one line.
+Its distribution is a finite sum for whole degrees of freedom (Abramowitz and Stegun,
+Handbook of Mathematical Functions, 26.7.3 and 26.7.4); others are rounded down, which
+errs to the wide side. It is all that we would have scipy for.
 """
 
 import math
-from statistics import NormalDist
+from functools import lru_cache
 
-NORMAL = NormalDist()
-
-
-def t_of_normal(z: float, freedom: float) -> float:
-    """The t that is as unusual as z is in a normal."""
-    squared = (1 - 1 / (4 * freedom)) ** 2 - z * z / (2 * freedom)
-    return z / math.sqrt(squared) if squared > 0 else math.copysign(math.inf, z)
+FARTHEST = 1e6
+HALVINGS = 80
 
 
-def normal_of_t(t: float, freedom: float) -> float:
-    """The normal deviate that is as unusual as t."""
+def beyond_t(t: float, freedom: float) -> float:
+    """How often chance goes as far as t, on either side."""
+    whole = max(int(freedom), 1)
     if math.isinf(t):
-        return t
-    return t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom))
+        return 0.0
+    angle = math.atan(abs(t) / math.sqrt(whole))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term = sine * (cosine if whole % 2 else 1.0)
+    within = 0.0 if whole == 1 else term
+    for k in range(3 if whole % 2 else 2, whole - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        within += term
+    if whole % 2:
+        within = 2 / math.pi * (angle + within)
+    return max(1 - within, 0.0)
+
+
+@lru_cache(maxsize=4096)
+def t_beyond(share: float, freedom: float) -> float:
+    """The t that chance goes beyond so often, on either side."""
+    low, high = 0.0, FARTHEST
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if beyond_t(middle, freedom) > share:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def freedom_of(variances: tuple[float, float], blocks: tuple[int, int]) -> float:

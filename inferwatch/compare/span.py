@@ -9,6 +9,7 @@ import numpy as np
 from collectors.clock import NS_PER_S
 from collectors.readings import LoadKind
 from inferwatch.compare.latencies import Timed
+from inferwatch.compare.rhythm import BINS
 from inferwatch.compare.warmup import settled_ns
 from inferwatch.errors import UsageError
 from inferwatch.metrics.quantiles import Ints
@@ -60,12 +61,12 @@ class Span:
         """How much is compared."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
-    def block_of(self, at_ns: Ints, blocks: int) -> Ints:
-        """Which of equal blocks a moment lies in; -1 outside."""
+    def bin_of(self, at_ns: Ints) -> Ints:
+        """Which of equal bins a moment lies in; -1 outside."""
         length_ns = max(self.end_ns - self.start_ns, 1)
-        block = (at_ns - self.start_ns) * blocks // length_ns
+        place = (at_ns - self.start_ns) * BINS // length_ns
         inside = (at_ns >= self.start_ns) & (at_ns < self.end_ns)
-        return np.where(inside, block, -1)
+        return np.where(inside, place, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import sqlite3
 import numpy as np
 
 from inferwatch.compare.counted import Counted, Counter
+from inferwatch.compare.rhythm import BINS
 from inferwatch.compare.rows import UNKNOWN, stretches
 from inferwatch.compare.session_numbers import Sums
 from inferwatch.compare.span import Span
@@ -18,12 +19,11 @@ COLUMNS = (
 class StepSums:
     """Read a stretch at a time."""
 
-    def __init__(self, span: Span, blocks: int) -> None:
-        self._span, self._blocks = span, blocks
-        self._counter = Counter(blocks)
-        self._steps = np.zeros(blocks)
-        self._members = np.zeros(blocks)
-        self._tokens = np.zeros(blocks)
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._counter = Counter()
+        self._steps, self._members = np.zeros(BINS), np.zeros(BINS)
+        self._tokens = np.zeros(BINS)
         self._most_used: int | None = None
 
     def read(self, connection: sqlite3.Connection, session: int) -> None:
@@ -31,11 +31,11 @@ class StepSums:
         span = f"AND end_ns >= {self._span.start_ns} AND end_ns < {self._span.end_ns}"
         for rows in stretches(connection, "steps", COLUMNS, session, span):
             end_ns, duration_ns, members, tokens, used = rows.T
-            block = self._span.block_of(end_ns, self._blocks)
-            self._counter.add(block, duration_ns)
-            self._steps += np.bincount(block, minlength=self._blocks)
-            self._members += np.bincount(block, members, minlength=self._blocks)
-            self._tokens += np.bincount(block, tokens, minlength=self._blocks)
+            place = self._span.bin_of(end_ns)
+            self._counter.add(place, duration_ns)
+            self._steps += np.bincount(place, minlength=BINS)
+            self._members += np.bincount(place, members, minlength=BINS)
+            self._tokens += np.bincount(place, tokens, minlength=BINS)
             most = int(used.max())
             if most != UNKNOWN:
                 self._most_used = max(self._most_used or 0, most)
@@ -50,7 +50,7 @@ class StepSums:
         n = int(self._steps.sum())
         if not n:
             return {}
-        seconds = np.full(self._blocks, self._span.length_s / self._blocks)
+        seconds = np.full(BINS, self._span.length_s / BINS)
         return {
             "output_tokens_per_s": Sums(above=self._tokens, below=seconds, n=n),
             "batch_mean": Sums(above=self._members, below=self._steps, n=n),

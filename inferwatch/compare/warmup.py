@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from inferwatch.compare.counted import Floats
 from inferwatch.compare.latencies import Timed
+from inferwatch.compare.rhythm import Floats
 
 BATCH = 5
 FEWEST = 10 * BATCH

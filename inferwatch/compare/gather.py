@@ -1,0 +1,118 @@
+"""From what people type to sessions that have been read."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collectors.readings import Note, NoteKind
+from inferwatch.compare.comparison import Comparison, Rules, compare
+from inferwatch.compare.goodput import Objectives
+from inferwatch.compare.reading import Ask, Tell, read_session
+from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.span import Choice
+from inferwatch.errors import UsageError
+from inferwatch.metrics.load_plan import PLAN_NOTE, plan_of
+from inferwatch.metrics.slo import Slo
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.sessions import LAST, SessionRow, SessionState, find
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to compare, and how."""
+
+    database: Path
+    sessions: tuple[str, ...]
+    """Ids, names, ``last``, files, or ``FILE:SESSION``."""
+    choices: tuple[Choice, ...] = ()
+    """One a session; those that are missing are as they come."""
+    slo: Slo | None = None
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    path: Path
+    row: SessionRow
+
+
+def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
+    """Find, read and judge.
+
+    Raises:
+        UsageError: they cannot be compared.
+        StorageError: one is not there, or cannot be read.
+    """
+    found = [_find(each, wanted.database) for each in wanted.sessions]
+    _refuse(found)
+    plans = [_plan_objectives(each) for each in found]
+    objectives = {"": wanted.slo} if wanted.slo else _common(plans)
+    numbers = [
+        _read(each, Ask(choice=choice, objectives=objectives), tell)
+        for each, choice in zip(found, _choices(wanted), strict=True)
+    ]
+    tell("resampling")
+    return compare(numbers, wanted.rules)
+
+
+def _choices(wanted: Wanted) -> list[Choice]:
+    missing = len(wanted.sessions) - len(wanted.choices)
+    return [*wanted.choices, *[Choice()] * missing]
+
+
+def _find(wanted: str, database: Path) -> _Found:
+    """A session of the usual file, or of one that is named."""
+    path, _, session = wanted.rpartition(":")
+    if path and Path(path).is_file():
+        return _Found(Path(path), find(Path(path), session or LAST))
+    if Path(wanted).is_file():
+        return _Found(Path(wanted), find(Path(wanted), LAST))
+    return _Found(database, find(database, wanted))
+
+
+def _refuse(found: Sequence[_Found]) -> None:
+    """What cannot be compared, with what to do."""
+    if len(found) < 2:
+        raise UsageError("compare needs two sessions: inferwatch compare A B")
+    seen: set[tuple[Path, int]] = set()
+    for each in found:
+        name = each.row.name or each.row.id
+        key = each.path.resolve(), each.row.session
+        if key in seen:
+            raise UsageError(
+                f"{name} stands there twice: a session does not differ from itself"
+            )
+        seen.add(key)
+        if each.row.state is SessionState.RECORDING:
+            raise UsageError(
+                f"{name} is still being recorded: compare it once it has ended"
+            )
+
+
+def _read(found: _Found, ask: Ask, tell: Tell) -> SessionNumbers:
+    with closing(open_for_reading(found.path)) as connection:
+        return read_session(connection, found.row, ask, tell)
+
+
+def _plan_objectives(found: _Found) -> Objectives:
+    """Of the session's latest load plan."""
+    with closing(open_for_reading(found.path)) as connection:
+        text = _plan_note(connection, found.row.session)
+    told = plan_of(Note(t_ns=0, kind=NoteKind.STARTED, text=text)) if text else None
+    return told[0].objectives() if told else {}
+
+
+def _plan_note(connection: sqlite3.Connection, session: int) -> str | None:
+    row = connection.execute(
+        "SELECT text FROM notes WHERE session = ? AND text LIKE ? "
+        "ORDER BY ordinal DESC LIMIT 1",
+        (session, PLAN_NOTE + "%"),
+    ).fetchone()
+    return str(row[0]) if row else None
+
+
+def _common(plans: Sequence[Mapping[str, Slo]]) -> Objectives | None:
+    """What all of them wanted, if they wanted the same."""
+    return plans[0] if plans[0] and all(each == plans[0] for each in plans) else None
