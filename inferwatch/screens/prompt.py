@@ -41,7 +41,7 @@ class PromptScreen(ModalScreen[str | None]):
         """What is asked, a field, what can be typed or what is wrong with it."""
         with Vertical():
             yield Label(self._title, id="title")
-            yield Input(self._text, compact=True)
+            yield Input(self._text, compact=True, select_on_focus=False)
             yield Label(self._hint, id="hint", markup=False)
 
     def action_leave(self) -> None:
