@@ -71,7 +71,9 @@ class Client:
         self._began(sample.t_ns - sample.span_ns)
         run = self._run_of(sample.source)
         if run is not None:
-            self._sent.add(*run.sample(sample))
+            second = run.sample(sample)
+            if second is not None:
+                self._sent.add(*second)
 
     def record(self, record: RequestRecord) -> int:
         """A complete request; when it ended."""

@@ -111,10 +111,11 @@ class RunProgress:
         self._counts.take(record)
         self.latest.record(record)
 
-    def sample(self, sample: ClientSample) -> tuple[int, int, int]:
+    def sample(self, sample: ClientSample) -> tuple[int, int, int] | None:
         """A second of it: since when, until when, how many requests it sent.
 
-        Sent is what ended and what is in flight, less what was so a second ago.
+        Sent is what ended and what is in flight, less what was so a second ago. None
+        where some of that was the warm-up's.
         """
         since_ns, before = sample.t_ns - sample.span_ns, 0
         if self._told is not None:
@@ -125,7 +126,11 @@ class RunProgress:
         warming_up = self._moments.sending_ns is None and self._warms_up
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
         self._told = sample, tally, self._counts.flown
-        return since_ns, sample.t_ns, self._counts.flown + sample.in_flight - before
+        began_ns = self._moments.sending_ns
+        if began_ns is None or (since_ns < began_ns and self._warms_up):
+            return None
+        flown = self._counts.flown + sample.in_flight - before
+        return max(since_ns, began_ns), sample.t_ns, flown
 
     def view(self, now_ns: int) -> LoadRun:
         """As of now."""

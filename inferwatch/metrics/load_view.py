@@ -65,7 +65,7 @@ class ClientTimeline:
     asked_per_s: Column = ()
     """At the end of the bin."""
     sent_per_s: Column = ()
-    """Bursts and warm-up included; told each second."""
+    """Bursts included, the warm-up left out; told each second."""
     ttft_mean_s: Column = ()
     ttft_max_s: Column = ()
     itl_mean_s: Column = ()

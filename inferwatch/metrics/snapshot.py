@@ -240,7 +240,7 @@ class ClientView:
     asked_mean_per_s: float | None = None
     """Over the time of the window in which a rate was asked."""
     achieved_per_s: float | None = None
-    """Over the time of the window in which a load ran, warm-up and bursts included."""
+    """Over the time of the window in which a load was sent; bursts included."""
     slo: str | None = None
     judged: int = 0
     good: int = 0

@@ -142,10 +142,8 @@ class LoadForm(Vertical):
         """Into a field: the one at fault, else the first."""
         first = next((key for key in self.reading.faults if key), None)
         wanted = key or first
-        if wanted is None:
-            self.query_one(LoadChoice).focus()
-        else:
-            self.query_one(f"#field-{wanted}", Input).focus()
+        field = f"#field-{wanted}" if wanted else "#arrivals"
+        self._focus(self.query_one(field))
 
     def judge(self) -> None:
         """Read all of it; say beside each field what is wrong with it."""
@@ -198,7 +196,11 @@ class LoadForm(Vertical):
         stops = self._stops
         focused = self.app.focused
         index = stops.index(focused) + by if focused in stops else 0
-        stops[index % len(stops)].focus()
+        self._focus(stops[index % len(stops)])
+
+    def _focus(self, widget: Widget) -> None:
+        """At once: what is typed next is for it already."""
+        self.screen.set_focus(widget)
 
     def action_leave(self) -> None:
         """Letters are keys of the screen again."""

@@ -34,12 +34,21 @@ class LoadMarks(Panel):
             column = self._axis.column_at(t_ns)
             if column is None:
                 continue
-            start = MARGIN + column
-            text = said if start + cells_of(said) <= free else said[:1]
+            start, text = _place(MARGIN + column, said, free, newest=not taken)
             if start + cells_of(text) <= free:
                 taken.append((start, text, ink))
                 free = start - 1
         return (tuple(_laid(reversed(taken))),)
+
+
+def _place(at: int, said: str, free: int, *, newest: bool) -> tuple[int, str]:
+    """Words after the glyph; those of the newest before it, at the edge; else none."""
+    if at + cells_of(said) <= free:
+        return at, said
+    glyph, _, words = said.partition(" ")
+    if newest:
+        return at - cells_of(words) - 1, f"{words} {glyph}"
+    return at, glyph
 
 
 def _laid(marks_: Iterator[tuple[int, str, str]]) -> Iterator[Run]:

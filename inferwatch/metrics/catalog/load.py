@@ -54,7 +54,7 @@ CLIENT_NOW = metrics(
         NEITHER,
         (
             "Requests sent per second over the time of the window in which a load"
-            " ran, warm-up and bursts included."
+            " ran, bursts included."
         ),
         "(ended + in flight) of a second - of the second before",
     ),
@@ -181,7 +181,7 @@ CLIENT_TIMELINE = metrics(
         PER_S,
         NEITHER,
         (
-            "Requests sent per second in the bin, warm-up and bursts included; "
+            "Requests sent per second in the bin, bursts included, warm-up left out; "
             "told once a second."
         ),
         "(ended + in flight) of a second - of the second before",

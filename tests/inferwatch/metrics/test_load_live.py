@@ -1,0 +1,446 @@
+"""A load run while it goes on, as the Load screen shows it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from collectors.readings import (
+    AnyReading,
+    ClientSample,
+    LoadEvent,
+    LoadKind,
+    Note,
+    NoteKind,
+    Phase,
+    RequestRecord,
+    TokenTimes,
+)
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loading.load import PLAN_NOTE, public
+from inferwatch.metrics import load_plan
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import (
+    ClientView,
+    LoadRun,
+    RunState,
+    Snapshot,
+    Window,
+)
+
+See = Callable[..., Snapshot]
+S, MS = 1_000_000_000, 1_000_000
+RUN = "load-1"
+
+
+def noted(**fields: Any) -> Note:
+    """The plan in the record, as whoever starts a run writes it."""
+    facts = {"run_id": RUN, "model": "m", "rate_per_s": 10.0, "warmup_s": 0.0}
+    plan = LoadPlan(**{**facts, **fields})
+    return Note(t_ns=1, kind=NoteKind.STARTED, text=f"{PLAN_NOTE}{public(plan)}")
+
+
+def event(at_s: float, kind: LoadKind, source: str = RUN, **fields: Any) -> LoadEvent:
+    return LoadEvent(source=source, t_ns=int(at_s * S), kind=kind, **fields)
+
+
+def rate(at_s: float, rate_per_s: float) -> LoadEvent:
+    return event(at_s, LoadKind.RATE, rate_per_s=rate_per_s)
+
+
+def users(at_s: float, count: int) -> LoadEvent:
+    return event(at_s, LoadKind.RATE, text=f"closed loop, {count} users")
+
+
+def second(at_s: float, in_flight: int = 0, **fields: Any) -> ClientSample:
+    facts = {"span_ns": S, "transport": "raw", "in_flight": in_flight, "cpu_s": 0.1}
+    return ClientSample(source=RUN, t_ns=int(at_s * S), **{**facts, **fields})
+
+
+def request(index: int, due_s: float, **fields: Any) -> RequestRecord:
+    """Sent 1 ms late; five tokens, from 50 to 90 ms after it was due."""
+    due_ns = int(due_s * S)
+    facts = {
+        "phase": Phase.STEADY,
+        "sent_ns": due_ns + MS,
+        "first_token_ns": due_ns + 50 * MS,
+        "last_token_ns": due_ns + 90 * MS,
+        "end_ns": due_ns + 91 * MS,
+        "output_tokens": 5,
+    }
+    return RequestRecord(
+        source=RUN,
+        index=index,
+        external_id=f"{RUN}-{index}",
+        intended_ns=due_ns,
+        **{**facts, **fields},
+    )
+
+
+def chunks(of: RequestRecord, *gaps_ms: int) -> TokenTimes:
+    assert of.first_token_ns is not None
+    return TokenTimes(
+        source=RUN,
+        external_id=of.external_id,
+        first_ns=of.first_token_ns,
+        gaps_ns=[each * MS for each in gaps_ms or (10, 10, 10, 10)],
+    )
+
+
+def failed(index: int, due_s: float, kind: str, said: str) -> RequestRecord:
+    """The server said no."""
+    return request(
+        index,
+        due_s,
+        failure=kind,
+        detail=said,
+        first_token_ns=None,
+        last_token_ns=None,
+        output_tokens=None,
+    )
+
+
+def load(seconds: int, per_s: int = 10, first: int = 0) -> Iterator[AnyReading]:
+    """Requests evenly spaced; each second the generator says how it did."""
+    for at in range(seconds):
+        for number in range(per_s):
+            made = request(first + at * per_s + number, 1 + at + number / per_s)
+            yield made
+            yield chunks(made)
+        yield second(2 + at, reads=500, merged_reads=0, recv_lag_p99_ns=40_000)
+
+
+def begun(*readings: AnyReading, **plan: Any) -> list[AnyReading]:
+    return [noted(**plan), event(0.9, LoadKind.STARTED), rate(1, 10.0), *readings]
+
+
+def view_of(snapshot: Snapshot) -> ClientView:
+    assert snapshot.client is not None
+    return snapshot.client
+
+
+def run_of(snapshot: Snapshot) -> LoadRun:
+    run = view_of(snapshot).run
+    assert run is not None
+    return run
+
+
+def test_the_facts_of_a_plan_have_the_plans_own_defaults() -> None:
+    plan = LoadPlan(run_id="a", model="m")
+    facts = load_plan.PlanFacts(run_id="a")
+
+    for name in load_plan.PlanFacts.__struct_fields__:
+        assert getattr(facts, name) == getattr(plan, name), name
+    assert load_plan.PLAN_NOTE == PLAN_NOTE
+
+
+def test_what_was_sent_has_ended_or_is_in_flight(see: See) -> None:
+    lost = failed(90, 2.5, "http_5xx", "no")
+    aborted = request(91, 2.6, failure="aborted")
+
+    run = run_of(see(begun(*load(1), lost, aborted, second(3, 4)), 3_200))
+
+    assert (run.sent, run.in_flight, run.succeeded) == (16, 4, 10)
+    assert (run.failed, run.aborted) == (1, 1)
+
+
+def test_counts_hold_until_the_generator_speaks_again(see: See) -> None:
+    readings = begun(*load(1), second(3, 2), request(50, 2.9))
+
+    run = run_of(see(readings, 3_400))
+
+    assert (run.sent, run.in_flight, run.succeeded) == (12, 2, 10)
+
+
+def test_while_it_drains_what_lands_is_no_longer_in_flight(see: See) -> None:
+    readings = begun(second(2, 3), event(2.1, LoadKind.DRAINING), request(0, 1.9))
+
+    run = run_of(see(readings, 2_500))
+
+    assert run.state is RunState.DRAINING
+    assert (run.sent, run.in_flight, run.succeeded) == (3, 2, 1)
+
+
+def test_warm_up_is_counted_apart_and_its_flights_are_not_the_runs(see: See) -> None:
+    warm = request(0, 1, phase=Phase.WARMUP)
+    readings = begun(warm, second(2, 5), warmup_s=3.0)
+
+    run = run_of(see(readings, 2_500))
+
+    assert run.state is RunState.WARMING_UP
+    assert (run.sent, run.in_flight, run.warmup) == (0, 5, 1)
+    assert run.elapsed_s is None
+
+
+@pytest.mark.parametrize(
+    ("readings", "now_ms", "state"),
+    [
+        pytest.param([event(1, LoadKind.STARTED)], 1_500, "starting", id="started"),
+        pytest.param(begun(second(2)), 2_500, "sending", id="sending"),
+        pytest.param(
+            begun(event(4, LoadKind.WARMUP_ENDED), warmup_s=3.0),
+            4_500,
+            "sending",
+            id="warm",
+        ),
+        pytest.param(begun(second(2)), 9_000, "silent", id="not heard of"),
+        pytest.param(
+            begun(event(2, LoadKind.STOPPED)), 60_000, "ended", id="ended long ago"
+        ),
+    ],
+)
+def test_a_run_is_somewhere(
+    see: See, readings: list[AnyReading], now_ms: int, state: str
+) -> None:
+    assert run_of(see(readings, now_ms)).state == state
+
+
+@pytest.mark.parametrize(
+    ("plan", "share"),
+    [
+        pytest.param({"duration_s": 20.0}, 0.1, id="by time"),
+        pytest.param({"requests": 40}, 0.5, id="by number"),
+        pytest.param({"requests": 40, "duration_s": 4.0}, 0.5, id="by either"),
+        pytest.param({}, None, id="without an end"),
+    ],
+)
+def test_progress_is_of_the_plan(
+    see: See, plan: dict[str, Any], share: float | None
+) -> None:
+    run = run_of(see(begun(*load(2), **plan), 3_000))
+
+    assert run.share == (None if share is None else pytest.approx(share))
+
+
+def test_a_run_that_was_sent_is_done_and_a_stopped_one_is_not(see: See) -> None:
+    whole = [event(3, LoadKind.DRAINING), event(4, LoadKind.STOPPED)]
+    stopped = [event(3, LoadKind.STOPPED)]
+
+    done = run_of(see(begun(*whole, duration_s=20.0), 50_000))
+    cut = run_of(see(begun(*stopped, duration_s=20.0), 50_000))
+
+    assert done.share == 1.0
+    assert cut.share == pytest.approx(0.1)
+    assert cut.elapsed_s == pytest.approx(2)
+
+
+def test_failures_are_told_by_kind_with_what_the_first_said(see: See) -> None:
+    readings = begun(
+        failed(0, 1.1, "timeout", "after 120 s"),
+        failed(1, 1.2, "http_5xx", "500 first"),
+        failed(2, 1.3, "http_5xx", "500 second"),
+    )
+
+    found = run_of(see(readings, 2_000)).failures
+
+    assert [(each.kind, each.count, each.first) for each in found] == [
+        ("http_5xx", 2, "500 first"),
+        ("timeout", 1, "after 120 s"),
+    ]
+
+
+def test_a_change_of_the_rate_tells_what_was_before_and_when(see: See) -> None:
+    run = run_of(see(begun(rate(5, 11.0), second(6)), 6_000))
+
+    assert (run.before, run.rate_per_s, run.changed_ns) == (10.0, 11.0, 5 * S)
+
+
+def test_users_of_a_closed_loop_are_no_rate(see: See) -> None:
+    plan = noted(arrivals=Arrivals.CLOSED, rate_per_s=None, concurrency=8)
+    readings = [plan, event(0.9, LoadKind.STARTED), users(1, 8), users(5, 9), second(6)]
+
+    view = view_of(see(readings, 6_000))
+
+    assert view.run is not None
+    assert (view.run.users, view.run.before, view.run.rate_per_s) == (9, 8, None)
+    assert set(view.timeline.asked_per_s) == {None}
+
+
+def test_asked_and_sent_stand_on_the_bins_of_the_timeline(see: See) -> None:
+    snapshot = see(begun(*load(4), rate(5, 20.0), second(6, 20)), 6_400)
+
+    columns = view_of(snapshot).timeline
+    line = snapshot.timeline
+
+    def at(moment_s: float, name: str) -> float | None:
+        index = line.index_at(int(moment_s * S))
+        assert index is not None
+        column: tuple[float | None, ...] = getattr(columns, name)
+        assert len(column) == len(line.steps)
+        return column[index]
+
+    assert at(0.2, "asked_per_s") is None
+    assert at(2.2, "asked_per_s") == 10.0
+    assert at(5.2, "asked_per_s") == 20.0
+    assert at(2.2, "sent_per_s") == pytest.approx(10)
+    assert at(5.2, "sent_per_s") == pytest.approx(20)
+    assert at(6.2, "sent_per_s") is None
+
+
+@pytest.mark.parametrize("window", list(Window), ids=lambda each: each.label)
+def test_latencies_stand_where_they_were_measured(see: See, window: Window) -> None:
+    slow = request(99, 3.0, first_token_ns=3 * S + 400 * MS, last_token_ns=4 * S)
+    readings = begun(*load(2), slow, chunks(slow, 10, 200))
+
+    snapshot = see(readings, 6_000, window)
+
+    columns = view_of(snapshot).timeline
+    index = snapshot.timeline.index_at(3 * S + 400 * MS)
+    assert index is not None
+    assert columns.ttft_max_s[index] == pytest.approx(0.4)
+    gap = snapshot.timeline.index_at(3 * S + 610 * MS)
+    assert gap is not None
+    assert columns.itl_max_s[gap] == pytest.approx(0.2)
+    early = snapshot.timeline.index_at(S + 50 * MS)
+    assert early is not None
+    if early != index:
+        assert columns.ttft_mean_s[early] == pytest.approx(0.05)
+
+
+def test_a_session_without_an_engine_has_columns_from_the_loads_start(see: See) -> None:
+    snapshot = see(begun(*load(3)), 500_000, Window.SESSION)
+
+    line, columns = snapshot.timeline, view_of(snapshot).timeline
+    assert line.start_ns <= S
+    assert len(line.steps) <= 240
+    sent = [each for each in columns.sent_per_s if each is not None]
+    assert sum(sent) / len(sent) == pytest.approx(10)
+
+
+def test_the_achieved_rate_is_over_the_time_that_was_sent(see: See) -> None:
+    readings = begun(*load(4), event(5.0, LoadKind.STOPPED))
+
+    view = view_of(see(readings, 40_000))
+
+    assert view.achieved_per_s == pytest.approx(10)
+    assert view.asked_mean_per_s == 10.0
+
+
+def test_what_warmed_up_is_not_achieved(see: See) -> None:
+    warm = [request(n, 1 + n / 40, phase=Phase.WARMUP) for n in range(40)]
+    steady = [request(40 + n, 2 + n / 10) for n in range(20)]
+    readings = begun(
+        *warm,
+        second(2.0, 5),
+        event(2.0, LoadKind.WARMUP_ENDED),
+        *steady[:10],
+        second(3.0, 5),
+        *steady[10:],
+        second(4.0, 5),
+        warmup_s=1.0,
+    )
+
+    view = view_of(see(readings, 4_000))
+
+    assert view.achieved_per_s == pytest.approx(10.0)
+
+
+def test_a_new_run_begins_anew_and_late_words_of_the_old_are_not_its(see: See) -> None:
+    late = request(70, 4.0)
+    other = event(5, LoadKind.STARTED, source="load-2")
+
+    run = run_of(see([*begun(*load(2)), other, late], 6_000))
+
+    assert (run.run_id, run.sent, run.succeeded) == ("load-2", 0, 0)
+    assert run.plan is None
+
+
+def test_objectives_of_the_plan_judge_each_request(see: See) -> None:
+    slow = request(90, 3, first_token_ns=3 * S + 300 * MS, last_token_ns=4 * S)
+    jerky = request(91, 3.2)
+    readings = begun(
+        *load(1),
+        slow,
+        chunks(slow),
+        chunks(jerky, 10, 90),
+        jerky,
+        failed(92, 3.3, "refused", ""),
+        request(93, 3.4, failure="aborted", first_token_ns=None),
+        slo="ttft_s<0.2 itl_s<0.05",
+    )
+
+    view = view_of(see(readings, 6_000))
+
+    assert view.slo == "ttft_s<0.2 itl_s<0.05"
+    assert (view.judged, view.good) == (13, 10)
+
+
+def test_a_good_client_is_ok_and_tells_its_lags(see: See) -> None:
+    view = view_of(see(begun(*load(12)), 13_000))
+
+    assert (view.verdict, view.reasons) == ("OK", ())
+    assert view.send_lag_p99_s == pytest.approx(0.001)
+    assert view.recv_lag_p99_s == pytest.approx(40e-6)
+    assert view.cpu_share == pytest.approx(0.1)
+    assert view.merged_share == 0
+
+
+def test_a_busy_client_is_the_bottleneck_only_while_it_is_busy(see: See) -> None:
+    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+    calm = [second(24 + at) for at in range(10)]
+    requests = [request(500 + n, 14 + n / 10) for n in range(200)]
+
+    then = view_of(see(begun(*load(12), *requests[:100], *busy), 23_500))
+    now = view_of(see(begun(*load(12), *busy, *requests, *calm), 33_500))
+
+    assert then.verdict == "CLIENT-BOUND"
+    assert "95% of a core" in then.reasons[0]
+    assert now.verdict == "OK"
+
+
+def test_who_is_held_back_by_the_cap_is_not_late(see: See) -> None:
+    late = [request(n, 1 + n / 10, sent_ns=int((1.9 + n / 10) * S)) for n in range(100)]
+    seconds = [second(2 + at, in_flight=8) for at in range(10)]
+
+    view = view_of(see(begun(*late, *seconds, max_in_flight=8), 11_500))
+
+    assert view.verdict == "UNKNOWN"
+
+
+def test_nothing_is_told_before_there_is_a_load(see: See) -> None:
+    assert see([noted()], 1_000).client is None
+
+
+def test_a_plan_that_cannot_be_read_is_no_plan(see: See) -> None:
+    strange = Note(t_ns=1, kind=NoteKind.STARTED, text=f"{PLAN_NOTE}{{]")
+
+    run = run_of(see([strange, event(1, LoadKind.STARTED), rate(1, 5.0)], 2_000))
+
+    assert run.plan is None
+    assert run.state is RunState.SENDING
+
+
+def test_the_plan_is_told_as_it_was_noted(see: See) -> None:
+    run = run_of(see(begun(duration_s=7.0), 2_000))
+
+    assert run.plan is not None
+    assert msgspec.json.decode(run.plan, type=LoadPlan).duration_s == 7.0
+
+
+def readings_of_a_busy_load() -> Iterable[AnyReading]:
+    yield from begun(*load(20), slo="ttft_s<0.2")
+    yield rate(21, 30.0)
+    for at in range(20):
+        for number in range(30):
+            made = request(1_000 + at * 30 + number, 21 + at + number / 30)
+            yield from (chunks(made), made)
+        yield second(22 + at, 3)
+    yield event(42, LoadKind.DRAINING)
+    yield event(43, LoadKind.STOPPED)
+
+
+@pytest.mark.parametrize("window", list(Window), ids=lambda each: each.label)
+def test_looking_changes_nothing(window: Window) -> None:
+    seldom, often = Model(), Model()
+
+    for number, reading in enumerate(readings_of_a_busy_load()):
+        seldom.fold(reading)
+        often.fold(reading)
+        if number % 37 == 0:
+            often.snapshot(number * 10 * MS, Window.SESSION)
+            often.snapshot(number * 10 * MS, window)
+
+    now_ns = 44 * S
+    assert often.snapshot(now_ns, window) == seldom.snapshot(now_ns, window)
+    assert seldom.snapshot(now_ns, window, client=False).client is None
