@@ -3,6 +3,7 @@
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from inferwatch.sample import sample_file
+from inferwatch.storage.recorder import Recorder
 
 SOON_S = 20.0
 
@@ -19,6 +21,13 @@ def recorded(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample is the only session of this home."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(home.path / "cache"))
     shutil.copy(sample_file(), home.database)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + SOON_S
+    while not holds():
+        assert time.monotonic() < deadline_s, "not in time"
+        time.sleep(0.05)
 
 
 def clock_of(shown: Any) -> str:
@@ -36,15 +45,14 @@ def test_a_session_is_played_scrubbed_and_marked(
     shown.shows("‖ paused", SOON_S)
     shown.shows("tok/s", SOON_S)
     shown.shows("replay s1", SOON_S)
+    wait_until(lambda: re.search(r" (\d:\d\d) of \1 ", shown.read()) is not None)
     end = clock_of(shown)
 
     shown.press("[")
     shown.press("g")
     shown.shows("Go to a time", SOON_S)
     shown.press("50%\r")
-    shown.shows("0:3", SOON_S)  # of a minute
-    middle = clock_of(shown)
-    assert middle < end
+    wait_until(lambda: "" < clock_of(shown) < end)
 
     shown.press("b")
     shown.shows("Bookmark at", SOON_S)
@@ -63,17 +71,19 @@ def test_a_session_is_played_scrubbed_and_marked(
 
 @pytest.mark.usefixtures("recorded")
 def test_a_session_opened_from_the_list_leads_back(
-    terminal: Callable[..., Any],
+    terminal: Callable[..., Any], home: Any
 ) -> None:
-    shown = terminal("replay")
+    Recorder.open(home.database, name="empty").close()
+    shown = terminal("replay", "s1")
     shown.shows("q quit", SOON_S)
     shown.press("8")
-    shown.shows("kept 1", SOON_S)
-    shown.press("\r")
+    shown.shows("kept 2", SOON_S)
+    shown.press("\r")  # the newest
     shown.shows("q back", SOON_S)
+    shown.shows("replay s2", SOON_S)
 
     shown.press("q")
-    shown.shows("kept 1", SOON_S)  # where we came from
+    shown.shows("kept 2", SOON_S)  # where we came from
     shown.shows("q quit", SOON_S)
     shown.press("q")
 
