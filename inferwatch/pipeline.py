@@ -7,7 +7,10 @@ from collectors.collector import Collector
 from collectors.readings import AnyReading, Tick
 from inferwatch.feed import RecordState
 from inferwatch.metrics.model import Model
+from inferwatch.metrics.pace import Pace
+from inferwatch.metrics.receipts import Receipts
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.recorder import Recorder
 
 Listener = Callable[[AnyReading], None]
@@ -40,6 +43,8 @@ class Pipeline:
         self._model = model
         self._recorder = recorder
         self._ordinal = 0
+        self._receipts = Receipts()
+        self._pace = Pace()
 
     def take(self, readings: Sequence[AnyReading]) -> None:
         """Record and fold readings in session time."""
@@ -48,6 +53,10 @@ class Pipeline:
             if self._recorder is not None:
                 self._recorder.put(self._ordinal, reading)
             self._model.fold(reading)
+            t_ns = self._receipts.take(reading)
+            if self._recorder is not None and self._pace.due(reading, t_ns):
+                saved = self._model.saved()
+                self._recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
 
     async def pump(self, collector: Collector) -> None:
         """Take everything a collector reports, until it ends or fails."""

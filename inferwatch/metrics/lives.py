@@ -91,6 +91,10 @@ class Lives:
             self._end(request, RequestState.FAILED, note.t_ns)
         self._requests.restart(note.source)
 
+    def release(self) -> None:
+        """Handle no more events."""
+        self._on_event = {}
+
     # Front end.
 
     def _arrived(self, request: Request, event: RequestEvent) -> None:

@@ -80,6 +80,11 @@ class Model(Pieces):
         model.restore(state, parts, blocks_of, owed_of)
         return model
 
+    def release(self) -> None:
+        """Free its memory; it folds no more."""
+        super().release()
+        self._fold = {}
+
     def snapshot(
         self,
         now_ns: int,

@@ -116,6 +116,13 @@ class Pieces:
         self._gpu = saved.gpu
         self._last_token_ns, self._began_ns = saved.last_token_ns, saved.began_ns
 
+    def release(self) -> None:
+        """Nobody needs it any more: free its memory now, not when cycles are sought."""
+        pieces: dict[str, Samples | Tallies] = {**self._samples(), **self._tallies()}
+        for each in pieces.values():
+            each.rows.release()
+        self._lives.release()
+
     def _samples(self) -> dict[str, Samples]:
         """All there are, by names that stay."""
         return {

@@ -69,9 +69,6 @@ class SealedBlock:
 class SavedRows(msgspec.Struct, array_like=True, frozen=True):
     """All but the blocks."""
 
-    open: bytes
-    settled: int
-    """Of the open rows, those that were handed on."""
     sealed: int
     """Blocks so far; the latest ones are kept."""
     kept: int
@@ -106,6 +103,10 @@ class RecentRows:
         if len(self._open) >= self._open_until:
             self._seal()
 
+    def release(self) -> None:
+        """Hand nothing on any more; whoever counted it need not wait for us to go."""
+        self._settle = _forget
+
     def later_than(self, t_ns: int) -> Ints:
         """The rows after a moment, one array a column."""
         whole, part = self._cut(t_ns)
@@ -127,31 +128,21 @@ class RecentRows:
         self._settled_rows += fresh.shape[1]
 
     def saved(self) -> SavedRows:
-        """To be restored together with the blocks."""
-        return SavedRows(
-            open=self._open.tobytes(),
-            settled=self._settled_rows,
-            sealed=self._sealed,
-            kept=len(self._blocks),
-        )
+        """To be restored together with the blocks; seals the open rows."""
+        if self._open:
+            self._seal()
+        return SavedRows(sealed=self._sealed, kept=len(self._blocks))
 
     @property
     def blocks(self) -> tuple[int, tuple[Block, ...]]:
         """How many were sealed so far, and those that a window may still reach."""
         return self._sealed, tuple(self._blocks)
 
-    @property
-    def settled(self) -> Ints:
-        """Open rows that were handed on."""
-        return self._open_columns()[:, : self._settled_rows]
-
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
         """Be as it was."""
-        if len(blocks) != saved.kept or len(saved.open) % (8 * self._width):
+        if len(blocks) != saved.kept:
             raise msgspec.ValidationError("these are not the rows that were saved")
         self._blocks = deque(blocks)
-        self._open = array("q", saved.open)
-        self._settled_rows = saved.settled
         self._sealed = saved.sealed
 
     def _cut(self, t_ns: int) -> tuple[list[Block], Ints]:
@@ -183,6 +174,10 @@ class RecentRows:
         oldest_ns = self._blocks[-1].last_ns - KEPT_NS
         while self._blocks[0].last_ns <= oldest_ns:
             self._blocks.popleft()
+
+
+def _forget(_: Ints) -> None:
+    """Of rows that nobody asks for."""
 
 
 def _maxima(columns: Ints) -> Ints:

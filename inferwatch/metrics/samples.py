@@ -52,9 +52,6 @@ class Samples:
         """Be as it was; what was counted up to the last sealed block is owed."""
         self._rows.restore(saved, blocks)
         self._table.owe(owed)
-        settled = self._rows.settled
-        if settled.size:
-            self._table.add(settled[1], settled[2])
 
     def _count(self, columns: Ints) -> None:
         _, values, weights = columns

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
+from inferwatch.storage.checkpoints import Checkpoints, Row
 from inferwatch.storage.ledger import Reader
 from inferwatch.storage.place import START, Place
 
@@ -43,6 +44,16 @@ class Target:
     def is_behind(self, frame: Frame) -> bool:
         """One cannot get there by going on."""
         return frame.t_ns is not None and self.excludes(frame.place.ordinal, frame.t_ns)
+
+
+def restored(checkpoints: Checkpoints, row: Row) -> Frame:
+    """As of a checkpoint.
+
+    Raises:
+        REFUSALS: it is none of ours.
+    """
+    model, place = checkpoints.restore(row)
+    return Frame(model, place, Receipts(row[1]))
 
 
 class Overtaken(Exception):  # noqa: N818 - nothing went wrong

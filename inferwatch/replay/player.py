@@ -8,6 +8,7 @@ from typing import Self
 from embedded_engine.logs import tail
 from inferwatch.feed import FeedState, LoadDesk, RecordState
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.replay.builder import Builder
 from inferwatch.replay.overview import Overview
 from inferwatch.replay.reel import Reel
 from inferwatch.replay.tape import Tape
@@ -30,10 +31,16 @@ class Player:
     load_desk: LoadDesk | None = None
 
     def __init__(
-        self, reel: Reel, overview: Overview, clock: WallClock, log_path: Path | None
+        self,
+        reel: Reel,
+        overview: Overview,
+        builder: Builder,
+        clock: WallClock,
+        log_path: Path | None,
     ) -> None:
         self._reel = reel
         self._overview = overview
+        self._builder = builder
         self._clock = clock
         self._log_path = log_path
         self.playback = Tape(reel, overview)
@@ -50,8 +57,9 @@ class Player:
             clock = WallClock(connection, session)
             log = connection.execute(LOG_PATH, (session.session,)).fetchone()
         log_path = Path(log[0]) if log else None
-        reel = Reel(path, session)
-        return cls(reel, Overview(path, session), clock, log_path)
+        builder = Builder(path, session)
+        reel = Reel(path, session, builder.path)
+        return cls(reel, Overview(path, session), builder, clock, log_path)
 
     @property
     def record(self) -> RecordState:
@@ -64,6 +72,11 @@ class Player:
             unrecorded=session.unrecorded,
             message=self._reel.damage,
         )
+
+    @property
+    def covered_ns(self) -> int:
+        """Up to here any moment can be had at once; the rest is being worked on."""
+        return min(self._builder.covered_ns, self._reel.end_ns)
 
     def now_ns(self) -> int:
         """The moment that is shown."""
@@ -95,6 +108,7 @@ class Player:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.playback.run())
                 tasks.create_task(self._overview.run())
+                tasks.create_task(self._builder.run())
         finally:
             self.close()
 
@@ -103,6 +117,7 @@ class Player:
         self.playback.pause()
         self.playback.give_up()
         self._reel.close()
+        self._builder.close()
 
     async def restart(self) -> None:
         """There is nothing to start."""

@@ -16,6 +16,8 @@ import msgspec
 from inferwatch.errors import StorageError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.frame import Frame, Overtaken, Target, go_on
+from inferwatch.replay.jumps import Jumps
+from inferwatch.storage.checkpoints import REFUSALS
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.faults import explain
 from inferwatch.storage.session_state import SessionState
@@ -31,14 +33,16 @@ STEP_UP_TO = (
 )
 UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError, StopIteration)
 """What reading a damaged file may end in."""
+MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
+"""What the picture of a Model may end in that was restored from strange bytes."""
 Asked = tuple[Window, bool, bool]
 
 
 class Reel:
     """The frame that is shown, and the ways to another one."""
 
-    def __init__(self, path: Path, session: SessionRow) -> None:
-        """Open the file.
+    def __init__(self, path: Path, session: SessionRow, checkpoints: Path) -> None:
+        """Open the file; where checkpoints are or will be, the way is shorter.
 
         Raises:
             StorageError: it cannot be read.
@@ -50,11 +54,13 @@ class Reel:
         self.path = path
         self._connection = open_for_reading(path)
         self._frame = Frame()
+        self._jumps = Jumps(checkpoints)
         self._winding = Lock()
-        self._arrived = True
+        self.arrived = True
         """The frame is that of the position; not so when overtaken on the way."""
-        self._pictures: dict[Asked, Snapshot] = {}
-        self.picture(Window.MINUTE, requests=True, client=False)
+        self._asked: Asked = (Window.MINUTE, True, False)
+        self._pictures = {self._asked: self._take(self._asked)}
+        """As of the position; when not arrived, as of the one before."""
 
     @property
     def goes_on(self) -> bool:
@@ -74,15 +80,18 @@ class Reel:
     def close(self) -> None:
         """Let go of the file, when whoever winds has ended."""
         with self._winding:
+            self._jumps.close()
             self._connection.close()
 
     def picture(self, window: Window, *, requests: bool, client: bool) -> Snapshot:
         """As of the position; while winding, the last that was like it."""
-        asked = (window, requests, client)
-        if self._winding.acquire(blocking=False):
+        self._asked = asked = (window, requests, client)
+        if asked not in self._pictures and self._winding.acquire(blocking=False):
             try:
-                if self._arrived:
+                if self.arrived:
                     self._pictures[asked] = self._take(asked)
+            except MISTRUSTED:
+                self._mistrust()
             finally:
                 self._winding.release()
         alike = max(self._pictures, key=lambda each: _likeness(each, asked))
@@ -102,10 +111,7 @@ class Reel:
         """Go to a moment; False when overtaken."""
         t_ns = min(max(t_ns, 0), self.end_ns)
         with self._winding:
-            if not self._go(Target(t_ns=t_ns), overtaken):
-                return False
-            self.position_ns = t_ns
-        return True
+            return self._go(Target(t_ns=t_ns), overtaken)
 
     def step(self, count: int, overtaken: Callable[[], bool]) -> bool:
         """Go on by engine steps; where there are no more, stay."""
@@ -113,10 +119,7 @@ class Reel:
             ordinal = self._ordinal_of(count)
             if ordinal is None:
                 return True
-            if not self._go(Target(ordinal=ordinal), overtaken):
-                return False
-            self.position_ns = max(self._frame.t_ns or 0, 0)
-        return True
+            return self._go(Target(ordinal=ordinal), overtaken)
 
     def _ordinal_of(self, count: int) -> int | None:
         """Of the step that is so many on."""
@@ -133,9 +136,8 @@ class Reel:
         return None if row is None else int(row[0])
 
     def _go(self, target: Target, overtaken: Callable[[], bool]) -> bool:
-        if target.is_behind(self._frame):
-            self._frame = Frame()
-        self._arrived = False
+        self._leave_for(self._jumps.towards(target, self._frame))
+        self.arrived = False
         try:
             go_on(
                 self._frame,
@@ -149,8 +151,35 @@ class Reel:
             return False
         except UNREADABLE as error:
             self.damage = explain(error, self.path)
-        self._arrived = True
+        try:
+            self._arrive(target)
+        except MISTRUSTED:
+            self._mistrust()
+            return self._go(target, overtaken)
         return True
+
+    def _arrive(self, target: Target) -> None:
+        """Take the picture that is asked for here, not in the thread that draws."""
+        before_ns, asked = self.position_ns, self._asked
+        t_ns = self._frame.t_ns if target.t_ns is None else target.t_ns
+        self.position_ns = max(t_ns or 0, 0)
+        try:
+            self._pictures = {asked: self._take(asked)}
+        except MISTRUSTED:
+            self.position_ns = before_ns
+            raise
+        self.arrived = True
+
+    def _mistrust(self) -> None:
+        """A checkpoint was none of ours, as shows only now: begin again without."""
+        self._jumps.refuse()
+        self._leave_for(Frame())
+        self.arrived = False
+
+    def _leave_for(self, frame: Frame) -> None:
+        if frame is not self._frame:
+            self._frame.model.release()
+            self._frame = frame
 
 
 def _likeness(picture: Asked, asked: Asked) -> tuple[Any, ...]:

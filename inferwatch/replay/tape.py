@@ -131,6 +131,8 @@ class Tape:
             now_s = monotonic()
             if self.playing and not self.seeking:
                 await self._advance(now_s - before_s)
+            elif not self._reel.arrived and not self.seeking:
+                await self.seek(self.position_ns)
             before_s = now_s
 
     async def _advance(self, elapsed_s: float) -> None:

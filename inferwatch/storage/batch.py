@@ -3,6 +3,8 @@
 import sqlite3
 from collections import defaultdict
 
+from inferwatch.storage.checkpoints import Checkpoint
+
 Key = tuple[int, int, int]
 """Session, ordinal, source: how the rows of most tables begin."""
 Row = tuple[object, ...]
@@ -25,6 +27,8 @@ class Batch:
         self.steps = 0
         self.requests = 0
         self.model: str | None = None
+        self.checkpoints: list[tuple[Checkpoint, tuple[int, ...]]] = []
+        """With the requests that were open then; see :class:`Place`."""
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def add(self, statement: str, row: Row) -> None:

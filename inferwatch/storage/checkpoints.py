@@ -97,7 +97,7 @@ class Checkpoints:
             self._connection.execute(INSERT, row)
         self._known = set(parts)
 
-    def place_before(
+    def row_before(
         self, *, t_ns: int | None = None, ordinal: int | None = None
     ) -> Row | None:
         """The last checkpoint up to a moment or a reading."""

@@ -2,10 +2,13 @@
 
 from collections import deque
 
+from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.table import Numbered
 
 CAPACITY = 50_000
 """Readings: about four minutes of a busy engine."""
+
+Put = Numbered | tuple[int, Checkpoint]
 
 
 class Inbox:
@@ -15,7 +18,7 @@ class Inbox:
         self.refused = 0
         """Readings that found no room, or came after the end."""
         self._capacity = capacity
-        self._waiting: deque[Numbered] = deque()
+        self._waiting: deque[Put] = deque()
 
     def put(self, numbered: Numbered) -> None:
         """Let it wait, or count it as refused; returns at once either way."""
@@ -24,7 +27,12 @@ class Inbox:
         else:
             self.refused += 1
 
-    def take(self, limit: int) -> list[Numbered]:
+    def put_if_room(self, numbered: tuple[int, Checkpoint]) -> None:
+        """What nobody misses when there is none."""
+        if len(self._waiting) < self._capacity:
+            self._waiting.append(numbered)
+
+    def take(self, limit: int) -> list[Put]:
         """The oldest ones."""
         count = min(limit, len(self._waiting))
         return [self._waiting.popleft() for _ in range(count)]
@@ -32,7 +40,9 @@ class Inbox:
     def shut(self) -> None:
         """Nothing will be taken any more: what waits and what comes is refused."""
         self._capacity = 0
-        self.refused += len(self._waiting)
+        self.refused += sum(
+            not isinstance(each, Checkpoint) for _, each in self._waiting
+        )
         self._waiting.clear()
 
     def __len__(self) -> int:

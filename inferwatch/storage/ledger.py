@@ -24,7 +24,9 @@ from collectors.readings import (
     Totals,
 )
 from inferwatch.storage.batch import Batch
+from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.host_samples import HostSampleTable
+from inferwatch.storage.inbox import Put
 from inferwatch.storage.other_readings import OtherTable
 from inferwatch.storage.place import START, Place
 from inferwatch.storage.requests import RequestTable
@@ -66,11 +68,15 @@ class Ledger:
         self._sources: dict[str, int] = {}
         other = OtherTable()
         self._tables = tables(other)
+        self._requests: RequestTable = self._tables[RequestEvent]  # type: ignore[assignment]  # see tables()
 
-    def batch(self, readings: Iterable[Numbered]) -> Batch:
+    def batch(self, readings: Iterable[Put]) -> Batch:
         """The rows of these readings."""
         batch = Batch()
         for ordinal, reading in readings:
+            if isinstance(reading, Checkpoint):
+                batch.checkpoints.append((reading, self._requests.open_requests()))
+                continue
             key = (self._session, ordinal, self._source(batch, reading.source))
             self._tables[type(reading)].add(batch, key, reading)
             batch.readings += 1

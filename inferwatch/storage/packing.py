@@ -12,12 +12,8 @@ TIMED = 3
 
 
 def pack(columns: Ints) -> bytes:
-    """Differences, their bytes sorted by significance, compressed."""
-    steps = np.diff(columns, axis=1, prepend=0)
-    if len(columns) == TIMED:
-        steps[1] = columns[1] - steps[0]
-    wide = steps.astype("<i8").view(np.uint8).reshape(len(columns), -1, 8)
-    return zlib.compress(wide.transpose(0, 2, 1).tobytes(), LEVEL)
+    """Compressed."""
+    return zlib.compress(_shuffled(columns), LEVEL)
 
 
 def unpack(packed: bytes, width: int) -> Ints:
@@ -26,7 +22,20 @@ def unpack(packed: bytes, width: int) -> Ints:
     Raises:
         ValueError, zlib.error: these are others.
     """
-    wide = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(width, 8, -1)
+    return _unshuffled(zlib.decompress(packed), width)
+
+
+def _shuffled(columns: Ints) -> bytes:
+    """Differences from row to row, their bytes sorted by significance."""
+    steps = np.diff(columns, axis=1, prepend=0)
+    if len(columns) == TIMED:
+        steps[1] = columns[1] - steps[0]
+    wide = np.ascontiguousarray(steps, "<i8").view(np.uint8)
+    return wide.reshape(len(columns), -1, 8).transpose(0, 2, 1).tobytes()
+
+
+def _unshuffled(held: bytes, width: int) -> Ints:
+    wide = np.frombuffer(held, np.uint8).reshape(width, 8, -1)
     steps = np.ascontiguousarray(wide.transpose(0, 2, 1)).view("<i8")[:, :, 0]
     columns: Ints = np.cumsum(steps, axis=1)
     if width == TIMED:

@@ -18,10 +18,10 @@ from inferwatch.storage.connections import (
     closed_on_failure,
     open_for_writing,
 )
+from inferwatch.storage.inbox import Put
 from inferwatch.storage.ledger import Ledger
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.sessions import mark_interrupted
-from inferwatch.storage.table import Numbered
 from inferwatch.storage.transaction import transaction
 
 BEGIN = insert_sql(
@@ -75,7 +75,14 @@ class RecordedSession:
             number = connection.execute(BEGIN, _first_row(about)).lastrowid
         return cls(connection, int(number or 0), about.clock)
 
-    def batch(self, readings: Iterable[Numbered]) -> Batch:
+    @property
+    def started_ns(self) -> int:
+        """Unix time, as the record says."""
+        query = "SELECT started_ns FROM sessions WHERE session = ?"
+        (started_ns,) = self._connection.execute(query, (self.number,)).fetchone()
+        return int(started_ns)
+
+    def batch(self, readings: Iterable[Put]) -> Batch:
         """Their rows."""
         return self._ledger.batch(readings)
 

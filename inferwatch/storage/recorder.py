@@ -7,6 +7,7 @@ from typing import Self
 
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading
+from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.inbox import CAPACITY, Inbox
 from inferwatch.storage.location import free_floor_bytes
 from inferwatch.storage.recorded_session import About
@@ -84,6 +85,11 @@ class Recorder:
     def put(self, ordinal: int, reading: AnyReading) -> None:
         """Record a reading; never blocks, never raises."""
         self._inbox.put((ordinal, reading))
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Keep a Model that took in exactly what was put so far, if there is room."""
+        if self._writer.unrecorded == 0:
+            self._inbox.put_if_room((checkpoint.ordinal, checkpoint))
 
     def close(self, reason: str | None = None) -> None:
         """Write what waits and end the session; takes a moment, safe to call twice."""

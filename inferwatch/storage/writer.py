@@ -10,6 +10,7 @@ from threading import Event
 
 from inferwatch.errors import StorageError
 from inferwatch.storage.batch import Batch
+from inferwatch.storage.checkpoint_keeper import Keeper
 from inferwatch.storage.faults import explain, too_little_room
 from inferwatch.storage.inbox import Inbox
 from inferwatch.storage.recorded_session import About, RecordedSession
@@ -40,6 +41,7 @@ class Writer:
         self._free_floor_bytes = free_floor_bytes
         self._batch: Batch | None = None
         self._lost = 0
+        self._keeper = Keeper(path)
 
     @property
     def unrecorded(self) -> int:
@@ -84,7 +86,10 @@ class Writer:
             lost = self.session.write(self._batch, self.unrecorded)
             self.written += self._batch.readings - lost
             self._lost += lost
-            self._batch = None
+            kept, self._batch = self._batch.checkpoints, None
+            if kept and self.unrecorded == 0:
+                session = self.session
+                self._keeper.keep(session.number, session.started_ns, kept)
 
     def _check_file(self) -> None:
         if not self._path.exists():
@@ -97,5 +102,6 @@ class Writer:
         self._lost += self._batch.readings if self._batch else 0
         self._batch = None
         self._inbox.shut()
+        self._keeper.close()
         if self.session is not None:
             self.session.end(self.unrecorded, self.reason)

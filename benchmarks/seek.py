@@ -1,0 +1,290 @@
+"""What seeking in a long session costs: how soon a moment's picture is there.
+
+A synthetic engine at 200 steps/s and a batch of about 25 (5,000 tokens/s) runs for ten
+minutes; copies of these, moved in time, make an hour (the default), or a day with
+``--hours 24``: 17 million steps. Then checkpoints are made, as the recorder makes them
+meanwhile, and random moments are sought: with checkpoints, and by reading from the
+start, the peer. The pictures of both are compared. The machine's other work counts, so
+medians are what to look at.
+"""
+
+import argparse
+import asyncio
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
+
+from psutil import Process
+
+from collectors.clock import NS_PER_S
+from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
+from inferwatch.metrics.snapshot import Window
+from inferwatch.replay.builder import Builder
+from inferwatch.replay.player import Player
+from inferwatch.storage.connections import close_after_writing, open_for_writing
+from inferwatch.storage.ledger import Ledger
+from inferwatch.storage.sessions import find
+from inferwatch.storage.steps import pack, unpack
+from inferwatch.storage.transaction import transaction
+
+ENGINE = "engine-1"
+STEPS_PER_S = 200
+PERIOD_S = 600
+BATCH_S = 0.2
+SEEKS, PEER_SEEKS = 60, 2
+BEGIN = (
+    "INSERT INTO sessions (name, command, state, started_ns, start_monotonic_ns, "
+    "inferwatch_version, boot_id, pid, duration_ns, readings, steps) "
+    "VALUES ('synthetic', 'benchmark', 'complete', 1790000000000000000, 0, '', '', 1, "
+    "?, 0, ?)"
+)
+
+
+class Engine:
+    """Decodes 22 to 28 requests at a time; one that ends makes room for the next."""
+
+    def __init__(self) -> None:
+        self._random = Random(1)
+        self._left: dict[int, int] = {}
+        self._requests = 0
+        self._now_ns = 0
+
+    def run(self, steps: int) -> Iterator[AnyReading]:
+        """Readings in order of receipt; all requests end with the last step."""
+        wanted = 25
+        for number in range(steps):
+            if number % 400 == 0:
+                wanted = self._random.randint(22, 28)
+            new = self._arrivals(wanted)
+            for member in new:
+                yield from self._come(member)
+            step = self._step(number, new)
+            yield step
+            yield from self._after(new, last=number == steps - 1)
+
+    def _arrivals(self, wanted: int) -> list[int]:
+        if len(self._left) >= wanted or self._random.random() > 0.5:
+            return []
+        self._requests += 1
+        return [self._requests]
+
+    def _step(self, number: int, new: list[int]) -> Step:
+        start_ns = self._now_ns
+        self._now_ns += int(self._random.gauss(NS_PER_S / STEPS_PER_S, 4e5))
+        decoding = list(self._left)
+        prefill = [self._random.randint(50, 500) for _ in new]
+        used = sum(20 + left // 16 for left in self._left.values())
+        return Step(
+            source=ENGINE,
+            index=number,
+            start_ns=start_ns,
+            end_ns=self._now_ns,
+            duration_ns=self._now_ns - start_ns,
+            prefill_requests=len(new),
+            decode_requests=len(decoding),
+            prefill_tokens=sum(prefill),
+            decode_tokens=len(decoding),
+            running=len(decoding) + len(new),
+            waiting=self._random.randint(0, 1),
+            kv_used_blocks=used,
+            kv_cached_blocks=800 - used // 2,
+            kv_free_blocks=2000 - used,
+            prefix_queries=sum(prefill),
+            prefix_hits=sum(prefill) // 4,
+            members=decoding + new,
+            scheduled=[1] * len(decoding) + prefill,
+            produced=[1] * (len(decoding) + len(new)),
+        )
+
+    def _after(self, new: list[int], *, last: bool) -> Iterator[AnyReading]:
+        for member in new:
+            self._left[member] = self._random.randint(100, 300)
+            yield self._event(member, EventKind.FIRST_TOKEN)
+        for member in list(self._left):
+            self._left[member] -= 1
+            if last or not self._left[member]:
+                del self._left[member]
+                ended = {"output_tokens": 200, "reason": "length"}
+                yield self._event(member, EventKind.FINISHED, **ended)
+                yield self._event(
+                    member, EventKind.FINISHED, ordinal=member, preemptions=0, **ended
+                )
+
+    def _come(self, member: int) -> Iterator[AnyReading]:
+        external_id = f"cmpl-{Random(member).getrandbits(128):032x}"
+        prompt = {"prompt_tokens": 300, "max_tokens": 200}
+        yield self._event(
+            member,
+            EventKind.ARRIVED,
+            external_id=external_id,
+            tokenised_ns=self._now_ns + 1000,
+            temperature=0.7,
+            **prompt,
+        )
+        yield self._event(member, EventKind.ADDED, ordinal=member, **prompt)
+        yield self._event(member, EventKind.SCHEDULED, ordinal=member, cached_tokens=64)
+
+    def _event(self, member: int, kind: EventKind, **fields: object) -> RequestEvent:
+        vantage = Vantage.ENGINE if "ordinal" in fields else Vantage.FRONTEND
+        return RequestEvent(
+            source=ENGINE,
+            t_ns=self._now_ns + self._random.randint(0, 200_000),
+            kind=kind,
+            vantage=vantage,
+            request_id=f"cmpl-{Random(member).getrandbits(128):032x}-0-{member:08x}",
+            **fields,  # type: ignore[arg-type]  # by name
+        )
+
+
+def record(path: Path, hours: float) -> None:
+    """Write the session as a recorder would have."""
+    periods = round(hours * 3600 / PERIOD_S)
+    readings = list(enumerate(Engine().run(PERIOD_S * STEPS_PER_S), 1))
+    steps = [each for _, each in readings if isinstance(each, Step)]
+    period_ns = steps[-1].end_ns + NS_PER_S // STEPS_PER_S
+    tokens = sum(step.output_tokens for step in steps)
+    connection = open_for_writing(path)
+    connection.execute(BEGIN, (period_ns * periods, len(steps) * periods))
+    ledger, per_batch = Ledger(1), round(len(readings) * BATCH_S / PERIOD_S)
+    with transaction(connection):
+        for at in range(0, len(readings), per_batch):
+            ledger.batch(readings[at : at + per_batch]).insert(connection)
+    for period in range(1, periods):
+        with transaction(connection):
+            copy(connection, period, len(readings), period_ns)
+        show(f"recorded {period + 1}/{periods}")
+    close_after_writing(connection)
+    print(
+        f"session      {hours:g} h, {len(steps) * periods:,} steps, "
+        f"{tokens * periods / 1e6:,.0f} M tokens: {path.stat().st_size / 1e6:,.0f} MB"
+    )
+
+
+def copy(connection: sqlite3.Connection, period: int, count: int, ns: int) -> None:
+    """The first period once more, later."""
+    move, later = period * count, period * ns
+    for table in ("steps", "requests"):
+        columns = [
+            each[1]
+            for each in connection.execute(f"PRAGMA table_info({table})").fetchall()
+        ]
+        values = [moved(name, period, move, later) for name in columns]
+        connection.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) "  # noqa: S608  our own names
+            f"SELECT {', '.join(values)} FROM {table} "
+            f"WHERE session = 1 AND ordinal <= {count}"
+        )
+    query = "SELECT ordinal, steps, members FROM step_members WHERE ordinal <= ?"
+    connection.executemany(
+        "INSERT INTO step_members VALUES (1, ?, ?, ?)",
+        [
+            (ordinal + move, steps, moved_members(blob, move))
+            for ordinal, steps, blob in connection.execute(query, (count,)).fetchall()
+        ],
+    )
+
+
+def moved(name: str, period: int, ordinals: int, ns: int) -> str:
+    """A column of the copy, as SQL."""
+    if name.endswith("ordinal"):
+        return f"{name} + {ordinals}"
+    if name in {"duration_ns", "overlap_ns"} or not name.endswith("_ns"):
+        return f"{name} || '-{period}'" if name == "request_id" else name
+    return f"{name} + {ns}"
+
+
+def moved_members(blob: bytes, ordinals: int) -> bytes:
+    """The same members in later steps."""
+    fields = unpack(blob)
+    steps = [
+        (
+            ordinal + ordinals,
+            Step(index=0, start_ns=0, end_ns=0, duration_ns=0, **lists),
+        )
+        for ordinal, lists in fields.items()
+    ]
+    return pack(steps)
+
+
+def build(path: Path) -> None:
+    """Make the checkpoints."""
+    builder = Builder(path, find(path, "s1"))
+    began_s = perf_counter()
+    builder.build()
+    elapsed_s = perf_counter() - began_s
+    hours = find(path, "s1").duration_s / 3600
+    if builder.covered_ns < find(path, "s1").duration_ns:
+        sys.exit("the checkpoints were not made")
+    size = builder.path.stat().st_size
+    with closing(sqlite3.connect(builder.path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM checkpoints").fetchone()
+        tables = connection.execute(
+            "SELECT name, sum(pgsize) / 1e6 FROM dbstat GROUP BY name ORDER BY 2 DESC"
+        ).fetchall()
+    print(
+        f"checkpoints  {count:,}, {size / 1e6:,.1f} MB ({size / 1e6 / hours:,.1f} MB/h); "
+        f"made after the event in {elapsed_s:,.0f} s ({elapsed_s / hours:,.0f} s/h)"
+    )
+    print("             " + ", ".join(f"{name} {mb:.1f}" for name, mb in tables[:5]))
+
+
+async def seek(path: Path, seeks: int, seed: int, windows: list[Window]) -> list[float]:
+    """Seconds to each picture."""
+    began_s = perf_counter()
+    player = Player.open(path, "s1")
+    player.snapshot(Window.MINUTE)
+    opened_s = perf_counter() - began_s
+    random, took = Random(seed), []
+    end_ns = player.playback.span_ns[1]
+    for _ in range(seeks):
+        player.snapshot(random.choice(windows))
+        began_s = perf_counter()
+        await player.playback.seek(random.randint(0, end_ns))
+        player.snapshot(player.snapshot(windows[0]).window)
+        took.append(perf_counter() - began_s)
+    player.close()
+    print(f"             opened in {opened_s * 1000:.0f} ms; ", end="")
+    return took
+
+
+def told(name: str, took: list[float]) -> float:
+    """One line."""
+    ordered = sorted(took)
+    p95 = ordered[int(0.95 * (len(ordered) - 1))]
+    print(f"{name}: median {median(took) * 1000:,.0f} ms, p95 {p95 * 1000:,.0f} ms")
+    return median(took)
+
+
+def show(text: str) -> None:
+    """Progress."""
+    if sys.stderr.isatty():
+        print(f"\r{text}", end="\r", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--keep", type=Path, help="a folder to make it in, or reuse")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = options.keep or Path(name)
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{options.hours:g}h.db"
+        if not path.exists():
+            record(path, options.hours)
+        build(path)
+        rss = Process().memory_info().rss
+        for windows in ([Window.MINUTE], [Window.FIVE_MINUTES], [Window.SESSION]):
+            took = asyncio.run(seek(path, SEEKS, 1, windows))
+            told(f"seek, {windows[0].label:8}", took)
+        print(f"memory       {(Process().memory_info().rss) / 1e6:.0f} MB ({rss / 1e6:.0f} before)")
+
+
+if __name__ == "__main__":
+    main()

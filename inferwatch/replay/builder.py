@@ -1,0 +1,99 @@
+"""Makes the checkpoints that a session lacks, in the background."""
+
+import asyncio
+import os
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import sleep
+
+from inferwatch.errors import StorageError
+from inferwatch.metrics.pace import Pace
+from inferwatch.replay.frame import Frame, restored
+from inferwatch.storage.checkpoint_file import checkpoint_path
+from inferwatch.storage.checkpoints import REFUSALS, Checkpoint, Checkpoints
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.ledger import Reader
+from inferwatch.storage.session_state import SessionState
+from inferwatch.storage.sessions import SessionRow
+
+SLICE = 128
+"""Readings between two moments of rest: the screens come first."""
+REST_S = 0.001
+
+
+class Builder:
+    """Folds a session from its last checkpoint on, as fast as the screens allow.
+
+    Of a session that goes on the recorder makes them; it begins at the first reading.
+    """
+
+    def __init__(self, database: Path, session: SessionRow) -> None:
+        self.covered_ns = 0
+        """Up to here any moment can be had at once."""
+        self._database = database
+        self._session = session
+        self._given_up = False
+        self._elsewhere: TemporaryDirectory[str] | None = None
+        self.path = checkpoint_path(database, session.session, session.started_ns)
+        if not self.path.exists() and not os.access(database.parent, os.W_OK):
+            self._elsewhere = TemporaryDirectory(prefix="inferwatch-replay-")
+            self.path = Path(self._elsewhere.name) / self.path.name
+
+    async def run(self) -> None:
+        """Until all are there; until cancelled, then those made so far stay."""
+        try:
+            await asyncio.to_thread(self.build)
+        finally:
+            self._given_up = True
+
+    def build(self) -> None:
+        """What a damaged record does not hold, or a full disk does not take, is not."""
+        try:
+            with closing(Checkpoints.open(self.path, to_write=True)) as checkpoints:
+                if not self._made_by_recorder(checkpoints):
+                    self._build(checkpoints)
+        except (OSError, StorageError, *REFUSALS):
+            return
+
+    def close(self) -> None:
+        """Leave nothing where nobody would look for it."""
+        self._given_up = True
+        if self._elsewhere is not None:
+            self._elsewhere.cleanup()
+
+    def _made_by_recorder(self, checkpoints: Checkpoints) -> bool:
+        last = checkpoints.last
+        self.covered_ns = last[1] if last else 0
+        goes_on = self._session.state is SessionState.RECORDING
+        return goes_on and last is not None
+
+    def _build(self, checkpoints: Checkpoints) -> None:
+        frame = _last_frame(checkpoints)
+        with closing(open_for_reading(self._database)) as connection:
+            connection.execute("BEGIN")
+            reader = Reader(connection, self._session.session, frame.place)
+            self._fold(frame, reader, checkpoints)
+
+    def _fold(self, frame: Frame, reader: Reader, checkpoints: Checkpoints) -> None:
+        pace, t_ns = Pace(), frame.t_ns or 0
+        for number, (ordinal, reading) in enumerate(reader):
+            t_ns = frame.receipts.take(reading)
+            frame.model.fold(reading)
+            if pace.due(reading, t_ns):
+                checkpoint = Checkpoint(ordinal, t_ns, frame.model.saved())
+                checkpoints.keep(checkpoint, reader.place(ordinal).open_requests)
+                self.covered_ns = t_ns
+            if number % SLICE == 0:
+                if self._given_up:
+                    return
+                sleep(REST_S)
+        self.covered_ns = max(t_ns, self._session.duration_ns)
+
+
+def _last_frame(checkpoints: Checkpoints) -> Frame:
+    """Of the last checkpoint, else of the beginning."""
+    if checkpoints.last is None:
+        return Frame()
+    row = checkpoints.row_before(ordinal=checkpoints.last[0])
+    return Frame() if row is None else restored(checkpoints, row)

@@ -1,0 +1,45 @@
+"""Keeps checkpoints while a session is recorded; when it cannot, it lets it be."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from inferwatch.storage.checkpoint_file import checkpoint_path
+from inferwatch.storage.checkpoints import Checkpoint, Checkpoints
+
+Kept = tuple[Checkpoint, tuple[int, ...]]
+"""A checkpoint and the requests that were open then."""
+
+
+class Keeper:
+    """Opens the file with the first checkpoint; after a failure keeps no more.
+
+    Nothing is lost by that: a replay makes those that are missing.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._checkpoints: Checkpoints | None = None
+        self._given_up = False
+
+    def keep(self, session: int, started_ns: int, kept: Sequence[Kept]) -> None:
+        """Write them; the readings up to there have been committed."""
+        if self._given_up:
+            return
+        try:
+            if self._checkpoints is None:
+                path = checkpoint_path(self._database, session, started_ns)
+                self._checkpoints = Checkpoints.open(path, to_write=True)
+            for checkpoint, open_requests in kept:
+                self._checkpoints.keep(checkpoint, open_requests)
+        except (OSError, sqlite3.Error, ValueError):
+            self.close()
+
+    def close(self) -> None:
+        """No more."""
+        self._given_up = True
+        if self._checkpoints is not None:
+            with suppress(sqlite3.Error):
+                self._checkpoints.close()
+            self._checkpoints = None
