@@ -60,7 +60,7 @@ def export(
     to_s: float | None,
     **given: Any,  # noqa: ANN401 - click's
 ) -> None:
-    """Write SESSION, by its id, name, the beginning of either, or `last`.
+    """Write SESSION: its id or name, the beginning of either, `last`, or a file.
 
     \b
     Every step of the latest session, for a spreadsheet:

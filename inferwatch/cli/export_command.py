@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from collectors.clock import NS_PER_S
+from inferwatch.cli.replay_command import where
 from inferwatch.cli.rows_progress import RowsProgress
 from inferwatch.errors import UsageError
 from inferwatch.export.csv_tables import write_csv
@@ -18,7 +19,6 @@ from inferwatch.export.perfetto.write import write_perfetto
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.tables import Span, What, tables
 from inferwatch.export.target import Target
-from inferwatch.storage.location import default_database
 
 SUFFIXES = {
     "csv": ".zip",
@@ -52,9 +52,9 @@ def run_export(options: ExportOptions) -> None:
     """
     if options.kind == "html" and options.span_s != (None, None):
         raise UsageError("html tells a whole session: leave --from and --to away")
-    database = options.database or default_database()
+    database, session = where(options.session, options.database)
     progress = RowsProgress()
-    with closing(progress), opened(database, options.session, progress) as recording:
+    with closing(progress), opened(database, session, progress) as recording:
         target = Target(path=_path(options, recording), force=options.force)
         try:
             _write(options, recording, target)

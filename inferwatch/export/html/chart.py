@@ -1,13 +1,15 @@
 """Charts as inline SVG: shapes stretch with the page, text does not."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
 WIDTH, HEIGHT = 1000, 160
 TICKS = 4
+SHORT_S = 10
+"""A shorter axis tells tenths of seconds."""
 HEADROOM = 1.02
 """So that a line along the top is seen whole."""
 ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
@@ -84,7 +86,10 @@ class TimeChart:
 
     def _times(self) -> list[str]:
         span_s = len(self.series[0].values) * self.column_s
-        return [clock(self.start_s + span_s * i / TICKS) for i in range(TICKS + 1)]
+        moments = [self.start_s + span_s * i / TICKS for i in range(TICKS + 1)]
+        if span_s < SHORT_S:
+            return [f"{moment_s:.1f} s" for moment_s in moments]
+        return [clock(moment_s) for moment_s in moments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +112,9 @@ def cdf(title: str, curves: Sequence[Curve], say: Say) -> str:
 
     shapes = []
     for curve in curves:
-        xy = " ".join(f"{at(v):.1f},{HEIGHT * (1 - s):.1f}" for v, s in curve.points)
-        shapes.append(
-            f'<polyline class="line" style="stroke:var(--{curve.ink})" points="{xy}"/>'
-        )
+        points = " ".join(_stairs(curve.points, at))
+        style = f"stroke:var(--{curve.ink})"
+        shapes.append(f'<polyline class="line" style="{style}" points="{points}"/>')
     labels = [say(10 ** (low + (high - low) * i / TICKS)) for i in range(TICKS + 1)]
     return figure(
         title=title,
@@ -120,6 +124,18 @@ def cdf(title: str, curves: Sequence[Curve], say: Say) -> str:
         y_labels=["100%", "50%", "0%"],
         x_labels=labels,
     )
+
+
+def _stairs(
+    points: Sequence[tuple[float, float]], at: Callable[[float], float]
+) -> Iterator[str]:
+    """A share stands until the next value, then leaps."""
+    before = 0.0
+    for value, share in points:
+        x = at(value)
+        yield f"{x:.1f},{HEIGHT * (1 - before):.1f}"
+        yield f"{x:.1f},{HEIGHT * (1 - share):.1f}"
+        before = share
 
 
 def figure(

@@ -8,7 +8,7 @@ from collectors.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.export.html.curves import Distribution
 
 COLUMNS = 240
-FINEST_NS = NS_PER_S // 2
+FINEST_NS = NS_PER_S // 10
 MOST_WAITING = 4_096
 Column = tuple[float | None, ...]
 

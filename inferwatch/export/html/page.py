@@ -151,7 +151,7 @@ def _notes(gathered: Gathered) -> Iterable[str]:
     if not told:
         return
     yield '<h2>Notes</h2><table class="facts">'
-    for t_ns, kind, text in sorted(told):
+    for t_ns, kind, text in sorted(told, key=lambda each: each[0]):
         words = escape(text)
         if text.startswith(PLAN):
             words = f"<details><summary>load plan</summary>{words}</details>"
