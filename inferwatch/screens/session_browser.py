@@ -22,17 +22,17 @@ BROWSER_KEYS: Sequence[Key] = (
     ("↑ ↓", "another session"),
     ("enter", "replay it; or click it twice"),
     ("m", "mark it, to compare; or click its left edge"),
-    ("c", "compare those marked, the first is what the others are held against"),
-    ("/", "only those whose name, model, tags or state have these words"),
-    ("s S", "sort by the next column, the other way round; or click a title"),
+    ("c", "compare those marked with the first of them"),
+    ("/", "words in name, model, tags or state"),
+    ("s S", "by the next column, the other way round; or click a title"),
     ("R", "rename it"),
     ("T", "tag it; `keep` protects it from pruning"),
     ("d", "delete it, or those marked: into the bin"),
     ("u", "undo the last deletion; in the bin: restore"),
     ("e", "those that are kept, or those in the bin"),
-    ("~ c", "p99 of fewer than 1 000 requests; seen by the client, not the server"),
-    ("tok/s", "output tokens a second, from the first arrival to the last finish"),
-    ("size", "an estimate: sessions share the pages of one file"),
+    ("~ c", "fewer than 1 000 requests; seen by the client"),
+    ("tok/s", "output tokens a second, first arrival to last finish"),
+    ("size", "an estimate: sessions share one file"),
 )
 
 

@@ -37,7 +37,7 @@ class SessionList:
             return
         self.rows = list_sessions(self.path, bin_too=True)
         damage = damage_of(self.path)
-        self.damage = damage.sentence if damage else None
+        self.damage = f"the file is damaged: {damage.losses}" if damage else None
 
     def measure(self) -> None:
         """Takes time: how much each takes, if that can have changed.

@@ -33,7 +33,7 @@ class SessionsScreen(SessionScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Tabs, then all sessions of the file that is recorded into."""
-        yield TabLine(TABS, self.NAME)
+        yield TabLine(TABS, self.NAME, windows=False)
         yield SessionBrowser(self._database)
 
     def on_resize(self) -> None:

@@ -34,8 +34,10 @@ class StartScreen(Screen[None]):
     """
     AUTO_FOCUS = "SessionTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("D", "demo", "demo", tooltip="A small real vLLM engine under load"),
-        Binding("x", "sample", "sample", tooltip="A session that comes with us"),
+        Binding("D", "demo", "demo", show=False, tooltip="Start a small real engine"),
+        Binding(
+            "x", "sample", "sample", show=False, tooltip="A session that comes with us"
+        ),
         Binding(
             "question_mark", "help", "help", key_display="?", tooltip="What the keys do"
         ),

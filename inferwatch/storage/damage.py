@@ -48,10 +48,15 @@ class Damage:
     @property
     def sentence(self) -> str:
         """Fit to show."""
+        return f"{self.path} is damaged: {self.losses}. Shown is what could be read"
+
+    @property
+    def losses(self) -> str:
+        """The same without the file's name."""
         if not self.sessions:
-            return f"{self.path} is damaged: no session in it could be read"
+            return "no session in it could be read"
         whole = sum(session.readings for session in self.sessions)
-        told = f"{self.path} is damaged: {self.lost:,} of {whole:,} readings are lost"
+        told = f"{self.lost:,} of {whole:,} readings are lost"
         hurt = [each for each in self.sessions if each.lost]
         if hurt:
             some = ", ".join(f"{e.id} {e.lost:,} of {e.readings:,}" for e in hurt[:5])
@@ -59,7 +64,7 @@ class Damage:
         bare = sum(session.membersless for session in self.sessions)
         if bare:
             told += f"; {bare:,} steps do not say who was in them"
-        return f"{told}. Shown is what could be read"
+        return told
 
     @property
     def facts(self) -> dict[str, object]:

@@ -73,12 +73,12 @@ def _ttft(each: ListedSession) -> Run:
     """``~``: too few for a p99; ``c``: seen by the client."""
     summary = each.summary
     if summary is None:
-        return cells("… ", 11, "faint", right=True)
+        return cells("…  ", 12, "faint", right=True)
     known = summary.ttft_p99_s is not None
     weak = "~" if known and summary.n < ENOUGH_FOR_P99 else ""
-    seen = "c" if known and summary.vantage is Vantage.CLIENT else " "
+    seen = " c" if known and summary.vantage is Vantage.CLIENT else "  "
     text = f"{weak}{format_duration(summary.ttft_p99_s).strip()}{seen}"
-    return cells(text, 11, "" if known and not weak else "muted", right=True)
+    return cells(text, 12, "" if known and not weak else "muted", right=True)
 
 
 def _tokens(each: ListedSession) -> Run:
@@ -97,7 +97,7 @@ CELLS: Sequence[Cell] = (
     Cell("began", " began", 13, 0, _began_short),
     Cell("watched", "watched", 8, 0, _watched),
     Cell("requests", "requests", 9, 0, _requests),
-    Cell("ttft", "p99 TTFT ", 11, 0, _ttft),
+    Cell("ttft", "p99 TTFT  ", 12, 0, _ttft),
     Cell("tokens", "tok/s", 8, 0, _tokens),
     Cell("size", "size", 9, 0, _size),
     Cell("state", "  state", 15, 104, _state),

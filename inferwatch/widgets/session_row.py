@@ -8,7 +8,7 @@ from inferwatch.widgets.session_cells import CELLS, WIDE_BEGAN, Cell, state_of
 from inferwatch.widgets.session_order import ListedSession, SessionOrder
 
 MARK_WIDTH, ID_WIDTH = 4, 6
-NAME_WIDTH, MODEL_WIDTH, TAGS_WIDTH = 16, 16, 14
+NAME_WIDTH, MODEL_WIDTH, TAGS_WIDTH = 16, 15, 14
 """At least; the model and the tags are left out where there is less."""
 
 

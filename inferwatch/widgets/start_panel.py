@@ -7,13 +7,13 @@ from inferwatch.renderables.runs import Line, Run, cells, fit, ruled, spread
 from inferwatch.widgets.panel import Panel
 
 CHOICES = (
-    ("D", "demo", "start a small real vLLM engine under load; no GPU, no download"),
-    ("x", "sample", "look at a recorded session that comes with inferwatch"),
+    ("D", "demo", "start a small real vLLM engine; no GPU needed"),
+    ("x", "sample", "look at a session that comes with inferwatch"),
 )
 """Key, action, what it does."""
 COMMANDS = (
     ("inferwatch serve MODEL", "start a vLLM engine and watch it"),
-    ("inferwatch load URL --rate 5", "drive a server that runs already, measure it"),
+    ("inferwatch load URL --rate 5", "drive a server that runs, and measure it"),
 )
 """What wants more than a key."""
 

@@ -10,8 +10,12 @@ from inferwatch.widgets.panel import Panel
 class TabLine(Panel):
     """The screens on the left, the windows on the right: all, or the one shown."""
 
-    def __init__(self, tabs: Sequence[tuple[str, str, str]], here: str) -> None:
+    def __init__(
+        self, tabs: Sequence[tuple[str, str, str]], here: str, *, windows: bool = True
+    ) -> None:
         super().__init__()
+        self._windows = windows
+        """False where everything is of whole sessions."""
         self._tabs = tabs
         """Key, name, title."""
         self._here = here
@@ -26,6 +30,8 @@ class TabLine(Panel):
         """The row."""
         del height
         tabs = [run for tab in self._tabs for run in self._tab(*tab)]
+        if not self._windows:
+            return (spread(tabs, (), width),)
         key = Run(" w ", "accent", "screen.window")
         chips = [run for window in Window for run in self._chip(window)]
         every = (key, Run("window ", "muted", "screen.window"), *chips)

@@ -1,0 +1,127 @@
+"""Which sessions go when the record is to be smaller."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferwatch.storage.retention import DAY_S, Limits, choose
+from inferwatch.storage.sessions import SessionRow, SessionState
+from inferwatch.storage.sizes import SizedBy, Sizes
+
+DAY_NS = 86_400 * 10**9
+NOW_NS = 20_000 * DAY_NS
+
+
+def row(number: int, age_days: float, **fields: object) -> SessionRow:
+    plain = SessionRow(
+        session=number,
+        id=f"s{number}",
+        name=None,
+        command="demo",
+        model=None,
+        state=SessionState.COMPLETE,
+        reason=None,
+        started_ns=NOW_NS - int(age_days * DAY_NS),
+        ended_ns=None,
+        duration_ns=10**9,
+        readings=1,
+        steps=1,
+        requests=1,
+        unrecorded=0,
+        inferwatch_version="0.1.0",
+        tags="",
+        deleted_ns=None,
+        imported_from=None,
+    )
+    return replace(plain, **fields)  # type: ignore[arg-type]  # tests know the fields
+
+
+def sized(*sizes: int) -> Sizes:
+    of = dict(enumerate(sizes, 1))
+    return Sizes(by=SizedBy.TABLES, used_bytes=sum(sizes), free_bytes=0, of=of)
+
+
+def ids(going: object) -> list[str]:
+    return [each.row.id for each in going]  # type: ignore[attr-defined]  # chosen ones
+
+
+def test_what_is_over_age_goes_oldest_first() -> None:
+    rows = [row(3, 1), row(2, 8), row(1, 9)]
+
+    going = choose(rows, sized(1, 1, 1), Limits(older_than_s=7 * DAY_S), NOW_NS)
+
+    assert ids(going) == ["s1", "s2"]
+    assert {each.why for each in going} == {"age"}
+
+
+def test_a_long_session_is_as_old_as_its_end() -> None:
+    long = row(1, 9, duration_ns=3 * DAY_NS)
+
+    assert not choose([long], sized(1), Limits(older_than_s=7 * DAY_S), NOW_NS)
+
+
+def test_the_oldest_go_until_the_rest_is_small_enough() -> None:
+    rows = [row(1, 4), row(2, 3), row(3, 2), row(4, 1)]
+
+    going = choose(rows, sized(40, 30, 20, 10), Limits(max_bytes=35), NOW_NS)
+
+    assert ids(going) == ["s1", "s2"]
+
+
+def test_the_bin_goes_first() -> None:
+    rows = [row(1, 4), row(2, 1, deleted_ns=NOW_NS)]
+
+    going = choose(rows, sized(10, 10), Limits(max_bytes=10), NOW_NS)
+
+    assert ids(going) == ["s2"]
+
+
+def test_what_is_recorded_or_tagged_keep_stays_whatever_the_limits() -> None:
+    rows = [
+        row(1, 99, state=SessionState.RECORDING),
+        row(2, 99, tags="h200 keep"),
+        row(3, 99, tags="keeper"),
+    ]
+
+    limits = Limits(older_than_s=1, max_bytes=0)
+
+    assert ids(choose(rows, sized(1, 1, 1), limits, NOW_NS)) == ["s3"]
+
+
+@given(
+    sessions=st.lists(
+        st.tuples(
+            st.floats(0, 60), st.integers(0, 1000), st.sampled_from(["", "keep", "x"])
+        ),
+        max_size=20,
+    ),
+    age_days=st.none() | st.floats(0.1, 60),
+    max_bytes=st.none() | st.integers(0, 8000),
+)
+def test_afterwards_the_limits_hold_and_no_more_went_than_had_to(
+    sessions: list[tuple[float, int, str]],
+    age_days: float | None,
+    max_bytes: int | None,
+) -> None:
+    rows = [row(n, age, tags=tags) for n, (age, _, tags) in enumerate(sessions, 1)]
+    sizes = sized(*(size for _, size, _ in sessions))
+    age_s = None if age_days is None else age_days * DAY_S
+
+    going = choose(rows, sizes, Limits(older_than_s=age_s, max_bytes=max_bytes), NOW_NS)
+
+    gone = {each.row.session for each in going}
+    stays = [each for each in rows if each.session not in gone and each.tags != "keep"]
+    left = sizes.used_bytes - sum(sizes.of[number] for number in gone)
+    if age_s is not None:
+        end = [each.started_ns + each.duration_ns for each in stays]
+        assert all((NOW_NS - each) / 1e9 <= age_s for each in end)
+    if max_bytes is not None:
+        assert left <= max_bytes or not stays
+        for_size = [each for each in going if each.why == "size"]
+        if for_size:
+            newest = max(for_size, key=lambda each: each.row.started_ns)
+            assert left + newest.size_bytes > max_bytes
+    else:
+        assert all(each.why == "age" for each in going)
+    assert not any(each.row.tags == "keep" for each in going)
