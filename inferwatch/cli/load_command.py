@@ -13,7 +13,6 @@ from collectors.discover import probe_at
 from embedded_engine.launch import served_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
-    class_slos,
     complete,
     headers_of,
     plan_fields,
@@ -26,6 +25,7 @@ from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.calibration import stored
 from inferwatch.loadgen.formats import request_lines, vllm_bench
+from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_file import shape
 from inferwatch.loadgen.target import Target, traffic
@@ -34,7 +34,6 @@ from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.metrics.load_summary import Summary, summarise_load
 from inferwatch.metrics.load_text import load_text
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.slo import Slo, parse_slo
 from inferwatch.metrics.summary import summarise
 from inferwatch.pipeline import Pipeline
 
@@ -49,12 +48,11 @@ def run_load(options: LoadOptions) -> int:
         InferwatchError: the server never answered, or the user asked for what
             cannot be.
     """
-    slo = parse_slo(options.slo) if options.slo else None
-    refuse_odd_searches(options)
     fields = plan_fields(options)
+    refuse_odd_searches(options, fields)
     target = _target(options, fields)
     plan = asyncio.run(_plan(fields, target, options))
-    return asyncio.run(_load(options, target, plan, slo))
+    return asyncio.run(_load(options, target, plan))
 
 
 def _target(options: LoadOptions, fields: Mapping[str, Any]) -> Target:
@@ -99,9 +97,7 @@ async def _refuse_traffic(target: Target) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _load(
-    options: LoadOptions, target: Target, plan: LoadPlan, slo: Slo | None
-) -> int:
+async def _load(options: LoadOptions, target: Target, plan: LoadPlan) -> int:
     clock = SessionClock()
     recorder = open_recorder(
         "load",
@@ -114,25 +110,24 @@ async def _load(
     session = LoadSession(clock, pipeline, target, probe_at(target.url, target.uds))
     with interrupts() as stop:
         if options.searches:
-            points = Points(session, plan, slo, stop)
+            points = Points(session, plan, stop)
             async with session.opened():
-                found = await run_points(options, points, slo)
+                found = await run_points(options, points)
             return print_points(options, session, plan, points, found)
-        return await _one(options, session, plan, slo, stop)
+        return await _one(options, session, plan, stop)
 
 
 async def _one(
     options: LoadOptions,
     session: LoadSession,
     plan: LoadPlan,
-    slo: Slo | None,
     stop: asyncio.Event,
 ) -> int:
     async with session.opened():
         with shown_progress(session, plan):
             run = await session.follow(plan, stop)
         snapshot = session.snapshot()
-    result = load_result(run.book, slo, class_slos(plan))
+    result = load_result(run.book, *objectives(plan))
     found = _summary(session, run, result)
     found["stopped"] = "interrupted" if stop.is_set() else None
     found["server"] = _server(summarise(snapshot, None))

@@ -10,11 +10,11 @@ from typing import Any
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.class_text import read_class
 from inferwatch.loadgen.dataset import DatasetError, read_dataset
+from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
 from inferwatch.loadgen.rate_text import read_rates
 from inferwatch.loading.recorded_trace import trace_like
-from inferwatch.metrics.slo import Slo, parse_slo
 from inferwatch.storage.location import default_database
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
@@ -90,6 +90,8 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     read = {name: _read(name, value) for name, value in given.items()}
     defaults = _search_defaults(options)
     flags = _arrivals(read)
+    if options.slo:
+        flags["slo"] = options.slo
     if flags.keys() & HOW:
         fields = _without_arrivals(fields)
     fields = {"warmup_s": 0.0, **defaults, **fields, **flags}
@@ -140,26 +142,18 @@ def complete(fields: Mapping[str, Any]) -> LoadPlan:
     if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace"}:
         raise UsageError(HOW_MUCH)
     plan = make_plan(fields)
-    class_slos(plan)
+    objectives(plan)
     return plan
 
 
-def class_slos(plan: LoadPlan) -> dict[str, Slo]:
-    """What each class of a mix should hold, where it says so.
-
-    Raises:
-        UsageError: one makes no sense.
-    """
-    return {each.name: parse_slo(each.slo) for each in plan.classes if each.slo}
-
-
-def refuse_odd_searches(options: LoadOptions) -> None:
+def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None:
     """Options that do not go together.
 
     Raises:
         UsageError: these do not.
     """
-    if options.find_rate and not options.slo:
+    limits = [fields, *fields.get("classes", ())]
+    if options.find_rate and not any(each.get("slo") for each in limits):
         raise UsageError("--find-rate needs --slo: what must hold at that rate")
     timed = [flag for name, flag in TIMED.items() if options.fields.get(name)]
     if options.searches and timed:

@@ -8,16 +8,17 @@ from typing import Any
 import click
 import msgspec
 
+from inferwatch.cli.load_curve import Curve
 from inferwatch.cli.load_options import LoadOptions, sweep_points
 from inferwatch.cli.load_progress import shown_progress
 from inferwatch.errors import SourceError
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.loadgen.find_rate import Search
+from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load_points import PointRun, at_rate, recorded_runs, searched
 from inferwatch.loading.load_session import LoadSession, new_run_id, public
 from inferwatch.metrics.load_result import load_result
-from inferwatch.metrics.slo import Slo
 from inferwatch.storage.location import default_database
 
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
@@ -30,24 +31,23 @@ class Points:
         self,
         session: LoadSession,
         plan: LoadPlan,
-        slo: Slo | None,
         stop: asyncio.Event,
     ) -> None:
         self.runs: list[PointRun] = []
         self._session = session
         self._plan = plan
-        self._slo = slo
+        self._objectives = objectives(plan)
         self._stop = stop
+        self._curve = Curve()
 
-    async def find(self, options: LoadOptions, slo: Slo) -> Search:
+    async def find(self, options: LoadOptions) -> Search:
         """Until the search has ended, or is stopped."""
         search = Search(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
             path = options.database or default_database()
-            self.runs = await recorded_runs(path, options.resume, self._plan, slo)
-            for earlier in self.runs:
+            for earlier in await recorded_runs(path, options.resume, self._plan):
                 search.add(earlier.point())
-                _tell(earlier)
+                self._add(earlier)
         while (rate := search.next_rate()) is not None and not self._stop.is_set():
             runs = (each.runs for each in search.points if each.rate_per_s == rate)
             plan = at_rate(self._plan, new_run_id(), rate, next(runs, 0))
@@ -67,22 +67,24 @@ class Points:
         """None when it was stopped before its end: half a run is no point."""
         with shown_progress(self._session, plan):
             run = await self._session.follow(plan, self._stop)
-        result = load_result(run.book, self._slo)
+        result = load_result(run.book, *self._objectives)
         if result.unanswered:
             raise SourceError("the server never answered")
         if self._stop.is_set():
             return None
-        self.runs.append(PointRun(plan=plan, result=result))
-        _tell(self.runs[-1])
-        return self.runs[-1]
+        return self._add(PointRun(plan=plan, result=result))
+
+    def _add(self, run: PointRun) -> PointRun:
+        """Tell as soon as it is known."""
+        self.runs.append(run)
+        self._curve.tell(_line(run), self.runs)
+        return run
 
 
-async def run_points(
-    options: LoadOptions, points: Points, slo: Slo | None
-) -> dict[str, Any] | None:
+async def run_points(options: LoadOptions, points: Points) -> dict[str, Any] | None:
     """What was searched; None for a sweep, whose points are all there is."""
-    if options.find_rate and slo is not None:
-        return searched(await points.find(options, slo), options.share)
+    if options.find_rate:
+        return searched(await points.find(options), options.share)
     await points.sweep(*sweep_points(options.sweep or ""))
     return None
 
@@ -102,7 +104,7 @@ def print_points(
             "session_id": record.session_id if record else None,
             "target": {**_where(session), "model": plan.model},
             "plan": json.loads(public(plan)),
-            "slo": options.slo,
+            "slo": plan.slo,
             "find_rate": found,
             "points": [run.as_json() for run in points.runs],
         }
@@ -119,11 +121,6 @@ def _where(session: LoadSession) -> dict[str, Any]:
     return {"url": session.target.url, "uds": session.target.uds}
 
 
-def _tell(run: PointRun) -> None:
-    """One line as soon as a point is known."""
-    click.echo(_line(run), err=True)
-
-
 def _table(runs: Sequence[PointRun]) -> str:
     lines = ["load".ljust(18) + "".join(head.rjust(10) for head in HEADS)]
     ordered = sorted(runs, key=lambda r: (r.plan.rate_per_s or 0, r.plan.concurrency))
@@ -131,7 +128,7 @@ def _table(runs: Sequence[PointRun]) -> str:
 
 
 def _line(run: PointRun) -> str:
-    result, goodput = run.result, run.result.goodput
+    result, goodput = run.result, run.result.worst
     ttft = result.latencies["ttft_s"].quantiles
     tokens = result.output_tokens / result.span_s if result.span_s else None
     load = f"{run.plan.rate_per_s:.4g}/s" if run.plan.rate_per_s else ""

@@ -10,10 +10,10 @@ import msgspec
 from collectors.readings import AnyReading, LoadKind, Note
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.find_rate import Point, Search
+from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load_session import PLAN_NOTE, LoadRun, new_book
 from inferwatch.metrics.load_result import LoadResult, load_result
-from inferwatch.metrics.slo import Slo
 from inferwatch.storage.replay import Replay
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -30,8 +30,8 @@ class PointRun:
     resumed: bool = False
 
     def point(self) -> Point:
-        """As the search counts it."""
-        goodput, rate = self.result.goodput, self.plan.rate_per_s
+        """As the search counts it: every class must hold its own objectives."""
+        goodput, rate = self.result.worst, self.plan.rate_per_s
         return Point(
             rate_per_s=rate or 0.0,
             n=goodput.n if goodput else 0,
@@ -98,9 +98,7 @@ def searched(search: Search, share: float) -> dict[str, Any]:
     }
 
 
-async def recorded_runs(
-    path: Path, session: str, like: LoadPlan, slo: Slo
-) -> list[PointRun]:
+async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointRun]:
     """The runs of an earlier session that were followed to their end.
 
     Raises:
@@ -117,8 +115,11 @@ async def recorded_runs(
         _refuse_others(run.plan, like)
     if not found:
         raise UsageError(f"--resume: session {session} holds no whole run")
+    slo, classes = objectives(like)
     return [
-        PointRun(plan=run.plan, result=load_result(run.book, slo), resumed=True)
+        PointRun(
+            plan=run.plan, result=load_result(run.book, slo, classes), resumed=True
+        )
         for run in found
     ]
 

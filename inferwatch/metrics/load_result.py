@@ -64,6 +64,13 @@ class LoadResult:
         """Of all kinds, our own aborts left out."""
         return sum(each.count for each in self.failures.values())
 
+    @property
+    def worst(self) -> Goodput | None:
+        """Of all requests together and of each class with objectives of its own."""
+        parts = [self.goodput, *(self.classes[n].goodput for n in self._held_alone)]
+        judged = [each for each in parts if each is not None and each.share is not None]
+        return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
+
     def missed(self, share: float) -> list[str]:
         """What was not held: by all requests together, and by each class's own."""
         parts = {"all": self.goodput}

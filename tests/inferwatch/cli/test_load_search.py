@@ -1,0 +1,140 @@
+"""Searches as people run them: watched, interrupted, killed, gone on with."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pexpect
+import pytest
+
+from inferwatch.cli.load_curve import draw
+from inferwatch.loading.load_points import PointRun
+from inferwatch.storage.sessions import SessionState, list_sessions
+
+COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
+Load = Callable[..., CompletedProcess[str]]
+Found = Callable[..., dict[str, Any]]
+SEARCH = (
+    *("--find-rate", "--rate", "18", "--arrival", "constant", "--duration", "1"),
+    *("--slo", "ttft_s<150ms", "--share", "0.8"),
+    *("--model", "ttft=0.05,itl=0.001,slots=2", "--output-tokens", "2"),
+)
+
+
+def runs_of(server: str) -> set[str]:
+    """Every run that the server was asked by."""
+    told = httpx.get(f"{server}/log", trust_env=False).json()
+    return {each["request_id"].rpartition("-")[0] for each in told}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_search_that_was_cut_off_goes_on_where_it_was(
+    tmp_path: Path,
+    server: str,
+    environment: dict[str, str],
+    found: Found,
+    number: signal.Signals,
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, server, *SEARCH],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for _ in range(2):
+            process.stderr.readline()
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    (row,) = list_sessions(tmp_path / "sessions.db")
+    killed = number is signal.SIGKILL
+    wanted = SessionState.INTERRUPTED if killed else SessionState.COMPLETE
+    assert row.state is wanted
+    before = runs_of(server)
+
+    summary = found(*SEARCH, "--resume", row.id)
+
+    points = summary["points"]
+    assert [point["rate_per_s"] for point in points[:2]] == [18, 36]
+    assert [point["resumed"] for point in points[:2]] == [True, True]
+    assert sum(point["resumed"] for point in points) == 2
+    new = {point["run_id"] for point in points if not point["resumed"]}
+    assert runs_of(server) - before == new
+    assert summary["find_rate"]["ended"]
+
+
+def test_on_a_terminal_the_curve_is_drawn_as_it_goes(
+    server: str, environment: dict[str, str]
+) -> None:
+    sweep = ("--sweep", "rate=10,20", "--duration", "0.5", "--output-tokens", "2")
+    command, *arguments = [*COMMAND, server, *sweep, "--no-record"]
+
+    with pexpect.spawn(
+        command,
+        arguments,
+        env={**environment, "TERM": "xterm"},
+        dimensions=(40, 90),
+        encoding="utf-8",
+        timeout=30,
+    ) as terminal:
+        terminal.expect("TTFT p99, ms")
+        terminal.expect("requests/s asked")
+        terminal.expect(pexpect.EOF)
+
+
+def point(rate: float, good_per_s: float, p99_s: float | None) -> PointRun:
+    """As much of a run as a curve shows."""
+    quantiles = SimpleNamespace(p99=p99_s)
+    result = SimpleNamespace(
+        goodput=SimpleNamespace(good_per_s=good_per_s),
+        latencies={"ttft_s": SimpleNamespace(quantiles=quantiles)},
+    )
+    plan = SimpleNamespace(rate_per_s=rate, concurrency=1)
+    run: Any = SimpleNamespace(plan=plan, result=result)
+    found: PointRun = run
+    return found
+
+
+CURVE = [point(4, 4, 0.2), point(1, 1, 0.1), point(2, 2, 0.1), point(8, 3, 3.1)]
+
+
+def test_a_curve_shows_what_comes_of_a_rate() -> None:
+    rows = draw(CURVE, 60)
+
+    assert len(rows) == 12
+    assert max(map(len, rows)) <= 60
+    assert "\x1b" not in "".join(rows)
+    text = "\n".join(rows)
+    assert "good requests/s (left)" in text
+    assert "TTFT p99, ms (right)" in text
+    assert rows[-1].strip() == "requests/s asked"
+    tops = {mark: next(n for n in count() if mark in rows[n][8:50]) for mark in "ox"}
+    assert tops["o"] <= tops["x"]
+
+
+@pytest.mark.parametrize("columns", [20, 49])
+def test_where_there_is_no_room_there_is_no_curve(columns: int) -> None:
+    assert draw(CURVE, columns) == []
+
+
+def test_one_point_is_no_curve() -> None:
+    assert draw(CURVE[:1], 80) == []
+
+
+def test_a_plan_file_may_hold_the_objectives(tmp_path: Path, load: Load) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('rate_per_s = 20\nduration_s = 0.5\nslo = "ttft_s<1ms"\n')
+
+    done = load("--plan", str(path), "--json", "--no-record")
+
+    assert json.loads(done.stdout)["slo"]["share"] == 0
+    assert done.returncode == 1
