@@ -63,8 +63,8 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(
             f"{path} was written by inferwatch {written_by} (schema {version}), this "
-            f"is {__version__} (schema {SCHEMA_VERSION}): upgrade inferwatch, or "
-            "choose another file with --db"
+            f"is {__version__} (schema {SCHEMA_VERSION}): upgrade to inferwatch "
+            f"{written_by} or newer, or choose another file with --db"
         )
     return int(version)
 

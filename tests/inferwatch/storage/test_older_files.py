@@ -1,13 +1,28 @@
-"""Files of older versions open, and nothing in them is lost."""
+"""Files of older versions open, and nothing in them is lost.
 
+``files`` holds what the inferwatch of each schema version recorded of real vLLM.
+"""
+
+import gzip
+import shutil
 import sqlite3
+import stat
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pytest
 from sqlite_utils import Database
 
-from collectors.readings import Phase, RequestRecord, TokenTimes
+from collectors.readings import Phase, RequestRecord, Step, TokenTimes
 from inferwatch import __version__
+from inferwatch.errors import NewerSchemaError
+from inferwatch.storage.connections import (
+    close_after_writing,
+    open_for_reading,
+    open_for_writing,
+)
 from inferwatch.storage.ledger import recorded
 from inferwatch.storage.migrations import (
     APPLICATION_ID,
@@ -16,6 +31,12 @@ from inferwatch.storage.migrations import (
     migrations,
     schema_version,
 )
+from inferwatch.storage.sessions import find, list_sessions
+from inferwatch.storage.sizes import sizes_in
+from inferwatch.storage.summaries import summarise
+
+FILES = Path(__file__).parent / "files"
+RECORDED = sorted(FILES.glob("schema_*.db.gz"))
 
 
 def version_1(connection: sqlite3.Connection) -> None:
@@ -58,3 +79,69 @@ def test_a_file_of_version_1_gets_what_is_new_and_keeps_what_it_has() -> None:
         ),
         TokenTimes(source="load", external_id="load-7", first_ns=6, gaps_ns=[]),
     ]
+
+
+@pytest.fixture(params=RECORDED, ids=lambda each: each.name.split(".")[0])
+def older(request: pytest.FixtureRequest, path: Path) -> Path:
+    """A file as it was recorded then."""
+    with gzip.open(request.param) as packed, path.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    return path
+
+
+def version_of(path: Path) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return schema_version(connection, path)
+
+
+def test_a_file_of_each_released_version_is_kept_here() -> None:
+    assert len(RECORDED) >= SCHEMA_VERSION - 1
+
+
+def test_a_recorded_file_is_listed_and_replays_whole(
+    older: Path, read_back: Callable[..., list[Any]]
+) -> None:
+    [row] = list_sessions(older)
+    readings = read_back(older)
+    steps = [reading for _, reading in readings if isinstance(reading, Step)]
+
+    assert row.model == "tiny-llama"
+    assert len(readings) == row.readings > 800
+    assert len(steps) == row.steps
+    assert all(len(step.members) == len(step.produced) for step in steps)
+    assert sizes_in(older).of[1] > 100_000
+    assert (summarise(older, 1).ttft_p99_s or 0) > 0.01
+    assert version_of(older) == SCHEMA_VERSION  # it was ours to migrate
+
+
+@pytest.mark.parametrize("whose", ["read-only", "somebody else's"])
+def test_a_file_that_is_not_ours_is_read_and_left_as_it_is(
+    older: Path, read_back: Callable[..., list[Any]], monkeypatch: Any, whose: str
+) -> None:
+    version, before = version_of(older), older.read_bytes()
+    if whose == "read-only":
+        older.chmod(stat.S_IRUSR)
+    else:
+        monkeypatch.setattr("os.geteuid", lambda: older.stat().st_uid + 1)
+
+    readings = read_back(older)
+
+    assert len(readings) == find(older, "last").readings
+    assert version_of(older) == version
+    assert older.read_bytes() == before
+    assert [each.name for each in older.parent.iterdir()] == [older.name]
+
+
+def test_a_newer_file_is_refused_with_the_version_that_can_read_it(
+    path: Path,
+) -> None:
+    close_after_writing(open_for_writing(path))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO schema_versions VALUES (99, '7.8.9')")
+    before = path.read_bytes()
+
+    with pytest.raises(
+        NewerSchemaError, match=r"upgrade to inferwatch 7\.8\.9 or newer"
+    ):
+        open_for_reading(path)
+    assert path.read_bytes() == before

@@ -1,0 +1,237 @@
+"""What can be read of a damaged file is read, and what is lost is counted."""
+
+import gzip
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collectors.readings import AnyReading
+from inferwatch.errors import StorageError
+from inferwatch.storage import recovery
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.recovery import damage_of, recover_into
+from inferwatch.storage.sessions import find, list_sessions
+
+FILES = Path(__file__).parent / "files"
+PAGE = 4096
+Numbered = tuple[int, AnyReading]
+ReadBack = Callable[[Path, str], list[Numbered]]
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    """A record of real vLLM under load."""
+    return gzip.decompress((FILES / "schema_3.db.gz").read_bytes())
+
+
+@pytest.fixture
+def original(whole: bytes, tmp_path: Path, read_back: ReadBack) -> list[Numbered]:
+    """What it holds."""
+    path = tmp_path / "original.db"
+    path.write_bytes(whole)
+    return read_back(path, "last")
+
+
+def bare(numbered: Numbered) -> Numbered:
+    """A step without its members: those may be lost alone."""
+    ordinal, reading = numbered
+    lists: dict[str, list[int]] = {
+        name: []
+        for name in ("members", "scheduled", "produced", "preempted")
+        if hasattr(reading, name)
+    }
+    return ordinal, type(reading)(
+        **{name: getattr(reading, name) for name in reading.__struct_fields__} | lists
+    )
+
+
+def noise(data: bytes, pages: list[int], seed: int = 1) -> bytes:
+    """The same with other bytes on these pages, counted from 1."""
+    chance, torn = random.Random(seed), bytearray(data)
+    for page in pages:
+        torn[(page - 1) * PAGE : page * PAGE] = chance.randbytes(PAGE)
+    return bytes(torn)
+
+
+@pytest.mark.parametrize("percent", [30, 60, 90])
+def test_of_a_file_cut_off_its_beginning_is_read(
+    whole: bytes,
+    original: list[Numbered],
+    path: Path,
+    read_back: ReadBack,
+    percent: int,
+) -> None:
+    path.write_bytes(whole[: len(whole) * percent // 100])
+
+    left = read_back(path, "last")
+    damage = damage_of(path)
+
+    assert damage is not None
+    assert damage.lost == len(original) - len(left) > 0
+    assert {*map(repr, map(bare, left))} <= {*map(repr, map(bare, original))}
+    assert len(left) > len(original) * (percent - 60) // 100
+    assert f"{damage.lost:,} of {len(original):,} readings are lost" in damage.sentence
+    assert find(path, "last").unrecorded == damage.lost
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    pages=st.lists(st.integers(1, 56), min_size=1, max_size=3, unique=True),
+    seed=st.integers(0, 99),
+)
+def test_around_torn_pages_everything_else_is_read(
+    whole: bytes,
+    original: list[Numbered],
+    path: Path,
+    read_back: ReadBack,
+    pages: list[int],
+    seed: int,
+) -> None:
+    path.write_bytes(noise(whole, pages, seed))
+
+    rows = list_sessions(path)
+    damage = damage_of(path)
+    left = [numbered for row in rows for numbered in read_back(path, row.id)]
+
+    assert damage is not None
+    assert {*map(repr, map(bare, left))} <= {*map(repr, map(bare, original))}
+    if rows and rows[0].command == "demo":  # its own row is there
+        assert damage.lost == len(original) - len(left)
+
+
+def test_a_torn_page_costs_no_more_than_stood_on_it(
+    whole: bytes, original: list[Numbered], path: Path, read_back: ReadBack
+) -> None:
+    """A leaf of steps: some dozen rows; those before and after it are there."""
+    intact = path.with_name("intact.db")
+    intact.write_bytes(whole)
+    with closing(sqlite3.connect(intact)) as connection:
+        [page, *_] = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'steps' AND pagetype = 'leaf' "
+            "ORDER BY path LIMIT 1 OFFSET 3"
+        ).fetchone()
+    path.write_bytes(noise(whole, [page]))
+
+    left = [ordinal for ordinal, _ in read_back(path, "last")]
+
+    lost = sorted({ordinal for ordinal, _ in original} - set(left))
+    assert 0 < len(lost) < 120
+    assert min(left) < lost[0] < lost[-1] < max(left)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda data: b"\0" * 100 + data[100:], id="header of zeros"),
+        pytest.param(lambda data: b"garbage!" * 12 + data[96:], id="header of garbage"),
+        pytest.param(lambda data: noise(data, [1]), id="first page"),
+        pytest.param(lambda data: noise(data, [30, 31, 32, 33, 34]), id="schema"),
+        pytest.param(lambda data: noise(data, [2]), id="pointer map"),
+    ],
+)
+def test_what_only_says_where_things_lie_can_be_done_without(
+    whole: bytes,
+    original: list[Numbered],
+    path: Path,
+    read_back: ReadBack,
+    spoil: Callable[[bytes], bytes],
+) -> None:
+    path.write_bytes(spoil(whole))
+
+    assert read_back(path, "last") == original
+
+
+def test_the_damaged_file_itself_is_left_as_it_is(whole: bytes, path: Path) -> None:
+    torn = noise(whole, [40, 41])
+    path.write_bytes(torn)
+
+    list_sessions(path)
+
+    assert path.read_bytes() == torn
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_sound_file_has_no_damage(whole: bytes, path: Path) -> None:
+    path.write_bytes(whole)
+
+    assert damage_of(path) is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"dear diary, " * 900, bytes(9000), b"SQLite format 3\0" + bytes(9000)]
+)
+def test_what_was_never_ours_is_not_guessed_at(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+    with pytest.raises(StorageError, match="no record of inferwatch"):
+        list_sessions(path)
+    assert path.read_bytes() == data
+
+
+def test_steps_whose_members_are_lost_are_kept_without(
+    whole: bytes, original: list[Numbered], path: Path, read_back: ReadBack
+) -> None:
+    path.write_bytes(noise(whole, [10]))  # the root of step_members
+
+    left = read_back(path, "last")
+    damage = damage_of(path)
+
+    assert list(map(bare, left)) == list(map(bare, original))
+    assert damage is not None
+    assert damage.sessions[0].membersless == find(path, "last").steps
+
+
+def test_what_is_saved_is_a_record_like_any_other(
+    whole: bytes, path: Path, read_back: ReadBack
+) -> None:
+    path.write_bytes(noise(whole, [50]))
+    into = path.with_name("rescued.db")
+
+    damage = recover_into(path, into)
+
+    assert read_back(into, "last") == read_back(path, "last")
+    assert damage_of(into) is None
+    assert damage.facts["readings_lost"] == find(into, "last").unrecorded
+    with pytest.raises(StorageError, match="exists: choose another file"):
+        recover_into(path, into)
+
+
+def test_a_large_damaged_file_is_salvaged_only_when_asked(
+    whole: bytes, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(noise(whole, [1]))
+    monkeypatch.setattr(recovery, "SALVAGED_UP_TO_BYTES", 1000)
+
+    with pytest.raises(StorageError, match=r"inferwatch sessions recover NEW\.db"):
+        list_sessions(path)
+
+
+def test_a_crash_is_no_damage(
+    record: Callable[..., Any], traffic: Any, path: Path, read_back: ReadBack
+) -> None:
+    """The log beside the file belongs to it: it is read, nothing is salvaged."""
+    recorder = record()
+    for ordinal, reading in enumerate([*traffic.start(), *traffic.run(1)], 1):
+        recorder.put(ordinal, reading)
+    crashed = path.with_name("crashed.db")
+    with closing(sqlite3.connect(path)) as holds_the_log:
+        holds_the_log.execute("SELECT * FROM sessions").fetchall()
+        recorder.close()
+        crashed.write_bytes(path.read_bytes())
+        log = path.with_name(path.name + "-wal")
+        crashed.with_name(crashed.name + "-wal").write_bytes(log.read_bytes())
+
+    assert damage_of(crashed) is None
+    assert len(read_back(crashed, "last")) == ordinal
+    open_for_reading(crashed).close()
