@@ -42,7 +42,7 @@ def choose(
     What is being recorded, or tagged ``keep``, stays.
     """
     may_go = [row for row in rows if _may_go(row)]
-    may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns))
+    may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
     going = {
         row.session: Going(row=row, size_bytes=sizes.of.get(row.session, 0), why=why)
         for row in may_go
@@ -56,7 +56,7 @@ def choose(
             size_bytes = sizes.of.get(row.session, 0)
             left -= size_bytes
             going[row.session] = Going(row=row, size_bytes=size_bytes, why="size")
-    return sorted(going.values(), key=lambda each: each.row.started_ns)
+    return sorted(going.values(), key=lambda each: each.row.session)
 
 
 def _may_go(row: SessionRow) -> bool:

@@ -1,0 +1,232 @@
+"""``inferwatch sessions``: says what it did and how to undo it, never a traceback."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from inferwatch.cli.main import inferwatch
+from inferwatch.errors import InferwatchError, StorageError, UsageError
+from inferwatch.storage.columns import insert_sql
+from inferwatch.storage.connections import close_after_writing, open_for_writing
+from inferwatch.storage.sessions import list_sessions
+
+RECORDED = Path(__file__).parent.parent / "storage" / "files" / "schema_3.db.gz"
+COMMANDS = (
+    "rename",
+    "tag",
+    "untag",
+    "delete",
+    "restore",
+    "prune",
+    "vacuum",
+    "recover",
+)
+
+
+def sessions(path: Path, *arguments: str) -> Result:
+    """The command; what it raises for the program's last line is raised here too."""
+    result = CliRunner().invoke(inferwatch, ["sessions", "--db", str(path), *arguments])
+    if isinstance(result.exception, InferwatchError):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """s1 is real; s2 and s3 are empty, and younger."""
+    path = tmp_path / "record.db"
+    path.write_bytes(gzip.decompress(RECORDED.read_bytes()))
+    connection = open_for_writing(path)
+    for name in ("second", "third"):
+        row: dict[str, Any] = {
+            "name": name,
+            "command": "serve",
+            "state": "complete",
+            "started_ns": 1_900_000_000 * 10**9,
+            "start_monotonic_ns": 1,
+            "inferwatch_version": "0.1.0",
+            "boot_id": "b",
+            "pid": 1,
+        }
+        connection.execute(insert_sql("sessions", list(row)), list(row.values()))
+    close_after_writing(connection)
+    return path
+
+
+def ids(path: Path, **options: Any) -> list[str]:
+    return [row.id for row in list_sessions(path, **options)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches(command: str) -> None:
+    result = CliRunner().invoke(inferwatch, ["sessions", command, "--help"])
+
+    assert result.exit_code == 0
+    assert "--json" in result.output
+
+
+def test_without_a_command_it_lists_as_ever(record: Path) -> None:
+    text = sessions(record).output
+    listed = json.loads(sessions(record, "--json").output)
+
+    assert [line.split()[0] for line in text.splitlines()] == ["id", "s3", "s2", "s1"]
+    assert [each["id"] for each in listed] == ["s3", "s2", "s1"]
+    assert listed[2]["model"] == "tiny-llama"
+    assert listed[2]["size_bytes_estimate"] > 50_000
+
+
+def test_nothing_recorded_says_how_to_begin(tmp_path: Path) -> None:
+    result = sessions(tmp_path / "none.db")
+
+    assert result.exit_code == 0
+    assert "inferwatch demo" in result.output
+
+
+def test_a_name_is_given_and_taken_back_as_it_says(record: Path) -> None:
+    said = sessions(record, "rename", "s1", "before the fix").output
+    undo = said.partition("Undo: inferwatch sessions ")[2].strip()
+
+    assert said.startswith("s1 is now called before the fix.")
+    assert undo == "rename s1 'schema 3'"
+    told = json.loads(sessions(record, "rename", "before", "x", "--json").output)
+    assert told["name_before"] == "before the fix"
+    assert told["name"] == "x"
+
+
+def test_tags_come_and_go(record: Path) -> None:
+    added = json.loads(sessions(record, "--json", "tag", "s1", "keep", "h200").output)
+    again = json.loads(sessions(record, "--json", "tag", "s1", "keep", "new").output)
+    gone = json.loads(sessions(record, "--json", "untag", "s1", "keep").output)
+
+    assert added["tags"] == ["keep", "h200"]
+    assert again["tags"] == ["keep", "h200", "new"]
+    assert again["undo"] == "inferwatch sessions untag s1 new"  # keep was there before
+    assert gone["tags"] == ["h200", "new"]
+    assert "h200 new" in sessions(record).output
+
+
+def test_what_is_deleted_is_restored_as_it_says(record: Path) -> None:
+    said = sessions(record, "delete", "second", "s1").output
+
+    assert "Undo: inferwatch sessions restore s2 s1" in said
+    assert ids(record) == ["s3"]
+    assert "in the bin" in sessions(record, "--bin").output
+    sessions(record, "restore", "s2", "s1")
+    assert ids(record) == ["s3", "s2", "s1"]
+
+
+def test_restoring_what_is_not_in_the_bin_is_said(record: Path) -> None:
+    with pytest.raises(StorageError, match="not in the bin"):
+        sessions(record, "restore", "s1")
+
+
+def test_pruning_dry_says_what_would_go_and_keeps_it(record: Path) -> None:
+    before = record.read_bytes()
+
+    text = sessions(record, "prune", "--older-than", "1m", "--dry-run").output
+    facts = json.loads(
+        sessions(record, "prune", "--max-size", "1kB", "--dry-run", "--json").output
+    )
+
+    assert "s1" in text
+    assert "To go: 1 session. Frees about" in text
+    assert "Nothing was deleted." in text
+    assert facts["sessions"] == ["s1", "s2", "s3"]
+    assert facts["frees_bytes_estimate"] > 50_000
+    assert record.read_bytes() == before
+
+
+def test_pruning_deletes_for_good_and_frees_the_disk(record: Path) -> None:
+    size_bytes = record.stat().st_size
+
+    result = sessions(record, "prune", "--older-than", "1m", "--yes", "--json")
+
+    facts = json.loads(result.output)
+    assert ids(record, bin_too=True) == ["s3", "s2"]
+    assert facts["sessions"] == ["s1"]
+    assert record.stat().st_size == size_bytes - facts["freed_bytes"] < size_bytes
+
+
+def test_pruning_asks_and_without_anybody_to_ask_refuses(record: Path) -> None:
+    result = sessions(record, "prune", "--older-than", "1m")
+
+    assert result.exit_code == 2
+    assert "add --yes, or --dry-run" in result.output
+    assert len(ids(record)) == 3
+
+
+def test_what_is_tagged_keep_is_not_pruned(record: Path) -> None:
+    sessions(record, "tag", "s1", "keep")
+
+    sessions(record, "prune", "--older-than", "1m", "--max-size", "1", "--yes")
+
+    assert ids(record) == ["s1"]
+
+
+def test_vacuum_empties_the_bin_only(record: Path) -> None:
+    sessions(record, "delete", "s1")
+
+    facts = json.loads(sessions(record, "vacuum", "--yes", "--json").output)
+
+    assert facts["sessions"] == ["s1"]
+    assert facts["freed_bytes"] > 0
+    assert ids(record, bin_too=True) == ["s3", "s2"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--older-than", "soon"),
+        ("--older-than", "30"),
+        ("--max-size", "5XB"),
+        ("--max-size", "-1"),
+    ],
+)
+def test_an_amount_that_is_none_is_a_usage_error(
+    record: Path, arguments: tuple[str, ...]
+) -> None:
+    result = sessions(record, "prune", *arguments)
+
+    assert result.exit_code == 2
+    assert "try" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (("rename", "s9", "x"), StorageError, "No session 's9'"),
+        (("rename", "s1", "last"), UsageError, "taken for an id"),
+        (("tag", "s1", "a,b"), UsageError, "cannot be a tag"),
+        (("delete", "s1", "nope"), StorageError, "No session 'nope'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_done(
+    record: Path, arguments: tuple[str, ...], error: type[Exception], match: str
+) -> None:
+    before = record.read_bytes()
+
+    with pytest.raises(error, match=match):
+        sessions(record, *arguments)
+
+    assert record.read_bytes() == before
+
+
+def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(record: Path) -> None:
+    data = bytearray(record.read_bytes())
+    data[44 * 4096 : 46 * 4096] = bytes(range(256)) * 32
+    record.write_bytes(data)
+
+    listed = sessions(record, "--json")
+    rescued = record.with_name("rescued.db")
+    recovered = sessions(record, "recover", str(rescued), "--json")
+
+    assert [each["id"] for each in json.loads(listed.stdout)] == ["s3", "s2", "s1"]
+    assert "readings are lost (s1" in listed.stderr
+    lost = json.loads(recovered.stdout)["readings_lost"]
+    assert lost > 0
+    assert f"{lost:,} of " in listed.stderr
+    assert sessions(rescued).stderr == ""
