@@ -2,10 +2,9 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
-
-from inferwatch.errors import UsageError
 
 SECONDS = click.FloatRange(min=0)
 
@@ -52,18 +51,9 @@ SECONDS = click.FloatRange(min=0)
 )
 def compare(
     sessions: tuple[str, ...],
-    warmup: str,
-    a_from: float | None,
-    a_to: float | None,
-    b_from: float | None,
-    b_to: float | None,
-    slo: str | None,
-    conditions: tuple[str, ...],
-    matters: float,
-    seed: int,
     text: bool,
     as_json: bool,
-    database: Path | None,
+    **given: Any,  # noqa: ANN401 - click's
 ) -> int:
     """Compare recorded sessions, each with A: ids, names, `last`, files, FILE:SESSION.
 
@@ -86,44 +76,10 @@ def compare(
 
     Seconds of the windows count from the moment a session's load began.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.compare_run import print_comparison, show_comparison
-    from inferwatch.compare.comparison import Rules
-    from inferwatch.compare.fail_if import parse_condition
-    from inferwatch.compare.gather import Wanted
-    from inferwatch.compare.span import Choice
-    from inferwatch.metrics.slo import parse_slo
-    from inferwatch.storage.location import default_database
+    from inferwatch.cli.compare_run import print_comparison, show_comparison, wanted_of
 
-    warmup_s = _seconds(warmup)
-    a = Choice(warmup_s=warmup_s, from_s=a_from, to_s=a_to)
-    b = Choice(warmup_s=warmup_s, from_s=b_from, to_s=b_to)
-    wanted = Wanted(
-        database=database or default_database(),
-        sessions=sessions,
-        choices=(a, *[b] * (len(sessions) - 1)),
-        slo=parse_slo(slo) if slo else None,
-        rules=Rules(
-            matters=matters / 100,
-            seed=seed,
-            conditions=tuple(parse_condition(each) for each in conditions),
-        ),
-    )
+    wanted = wanted_of(sessions, **given)
     seen = sys.stdin.isatty() and sys.stdout.isatty()
-    if seen and not (text or as_json or conditions):
+    if seen and not (text or as_json or wanted.rules.conditions):
         return show_comparison(wanted)
     return print_comparison(wanted, as_json=as_json)
-
-
-def _seconds(warmup: str) -> float | None:
-    """None: detect it."""
-    if warmup == "auto":
-        return None
-    if warmup == "none":
-        return 0.0
-    try:
-        seconds = float(warmup)
-    except ValueError:
-        seconds = -1.0
-    if not seconds >= 0:
-        raise UsageError(f"--warmup {warmup!r}: give seconds, auto or none")
-    return seconds

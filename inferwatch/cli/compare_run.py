@@ -1,17 +1,60 @@
 """Prints a comparison, or shows it."""
 
 import json
+import math
 import os
 import sys
+from pathlib import Path
 
 import click
 
 from inferwatch.compare.as_json import as_json as comparison_json
+from inferwatch.compare.comparison import Rules
+from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.gather import Wanted, run_comparison
+from inferwatch.compare.span import Choice
 from inferwatch.compare.text import comparison_text, plain
 from inferwatch.compare.verdicts import Verdict
+from inferwatch.errors import UsageError
+from inferwatch.metrics.slo import parse_slo
+from inferwatch.storage.location import default_database
 
 COLOURS = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.OPEN: "yellow"}
+
+
+def wanted_of(
+    sessions: tuple[str, ...],
+    *,
+    database: Path | None,
+    warmup: str,
+    a_from: float | None,
+    a_to: float | None,
+    b_from: float | None,
+    b_to: float | None,
+    slo: str | None,
+    conditions: tuple[str, ...],
+    matters: float,
+    seed: int,
+) -> Wanted:
+    """What the options ask for.
+
+    Raises:
+        UsageError: one of them makes no sense.
+    """
+    warmup_s = _seconds(warmup)
+    a = Choice(warmup_s=warmup_s, from_s=a_from, to_s=a_to)
+    b = Choice(warmup_s=warmup_s, from_s=b_from, to_s=b_to)
+    return Wanted(
+        database=database or default_database(),
+        sessions=sessions,
+        choices=(a, *[b] * (len(sessions) - 1)),
+        slo=parse_slo(slo) if slo else None,
+        rules=Rules(
+            matters=matters / 100,
+            seed=seed,
+            conditions=tuple(parse_condition(each) for each in conditions),
+        ),
+    )
 
 
 def print_comparison(wanted: Wanted, *, as_json: bool) -> int:
@@ -32,10 +75,17 @@ def print_comparison(wanted: Wanted, *, as_json: bool) -> int:
 
 
 def show_comparison(wanted: Wanted) -> int:
-    """On the screen; what it says is not a check, so the status is 0."""
-    from inferwatch.compare_app import comparison_app
+    """On the screen; what it says is not a check, so the status is 0.
 
-    comparison_app(wanted).run()
+    Raises:
+        UsageError, StorageError: there was nothing to see.
+    """
+    from inferwatch.compare_app import CompareApp
+
+    app = CompareApp(wanted)
+    app.run()
+    if app.failure is not None:
+        raise app.failure
     return 0
 
 
@@ -56,3 +106,18 @@ def _coloured() -> bool:
 
 def _paint(text: str, verdict: Verdict) -> str:
     return click.style(text, fg=COLOURS.get(verdict))
+
+
+def _seconds(warmup: str) -> float | None:
+    """None: detect it."""
+    if warmup == "auto":
+        return None
+    if warmup == "none":
+        return 0.0
+    try:
+        seconds = float(warmup)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"--warmup {warmup!r}: give seconds, auto or none")
+    return seconds

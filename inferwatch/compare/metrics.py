@@ -8,9 +8,10 @@ from inferwatch.metrics.catalog import CATALOG, Better, Unit
 
 STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 MEAN = "mean"
-LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
 CLIENT = ("client.ttft_s", "client.tpot_s", "client.itl_s", "client.e2el_s")
 STEP = "steps.duration_s"
+FRONTEND = ("ttft_s", "e2el_s")
+ENGINE = ("queue_s", "tpot_s", "itl_s", STEP)
 NEGLIGIBLE_S = 100e-6
 """Nobody waits for a tenth of a millisecond."""
 
@@ -94,10 +95,10 @@ RATES = (
 _BY_KEY = {each.key: each for each in RATES}
 
 JUDGED: tuple[Judged, ...] = (
-    *(each for source in LATENCIES for each in _of_distribution(source)),
-    _BY_KEY["output_tokens_per_s"],
+    *(each for source in FRONTEND for each in _of_distribution(source)),
     _BY_KEY["goodput_per_s"],
-    *_of_distribution(STEP),
+    *(each for source in ENGINE for each in _of_distribution(source)),
+    _BY_KEY["output_tokens_per_s"],
     _BY_KEY["batch_mean"],
     *(each for source in CLIENT for each in _of_distribution(source)),
     _BY_KEY["client.output_tokens_per_s"],

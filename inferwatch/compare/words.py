@@ -90,9 +90,10 @@ def sentence(pair: Pair) -> str:
 
 
 def _named(found: Sequence[Result]) -> str:
-    """The clearest of them."""
-    clearest = sorted(found, key=lambda each: each.adjusted_p or 0.0)
-    said = [f"{_whose(each)} {change_text(each.ratio)}" for each in clearest]
+    """The first of each kind."""
+    kinds = {each.metric.of: each for each in reversed(found)}
+    first = [each for each in found if kinds[each.metric.of] is each]
+    said = [f"{_whose(each)} {change_text(each.ratio)}" for each in first]
     more = [] if len(said) <= MOST_NAMED else ["…"]
     return ", ".join([*said[:MOST_NAMED], *more])
 
@@ -156,8 +157,10 @@ def method_text(comparison: Comparison) -> str:
 
 def peak_text(pair: Pair) -> str | None:
     """The KV peaks, where both are known."""
-    peaks = [each.kv_peak for each in (pair.a, pair.b)]
-    if None in peaks:
+    both = (pair.a, pair.b)
+    if any(each.kv_peak is None for each in both):
         return None
-    before, after = (format_share(each).strip() for each in peaks)
-    return f"KV peak {before}, {after} of all blocks ({A_PEAK})."
+    before, after = (
+        f"{each.name} {format_share(each.kv_peak).strip()}" for each in both
+    )
+    return f"KV peak: {before}, {after} of all blocks ({A_PEAK})."
