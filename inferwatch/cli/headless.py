@@ -11,7 +11,7 @@ import click
 
 from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
-from inferwatch.loading.load import PLAN_NOTE
+from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.metrics.summary import summarise, summary_text
 from inferwatch.watching.watch import Watch

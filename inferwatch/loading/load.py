@@ -14,10 +14,8 @@ from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 from inferwatch.loading.intake import Intake
+from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.pipeline import Heard, Listener, Pipeline
-
-PLAN_NOTE = "load plan "
-"""A note that begins so holds the plan of the run that follows."""
 
 
 def new_run_id() -> str:

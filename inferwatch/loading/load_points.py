@@ -12,7 +12,8 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.find_rate import Point, Search
 from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loading.load_session import PLAN_NOTE, LoadRun, new_book
+from inferwatch.loading.load_session import LoadRun, new_book
+from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.storage.replay import Replay
 

@@ -23,14 +23,14 @@ from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target import Target
 from inferwatch.loading.intake import Intake
-from inferwatch.loading.load import PLAN_NOTE, Load, begin_load, new_run_id, public
+from inferwatch.loading.load import Load, begin_load, new_run_id, public
 from inferwatch.metrics.check_parts import CrossCheck
 from inferwatch.metrics.cross_check import ServerBook, cross_check
 from inferwatch.metrics.load_book import LoadBook
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Heard, Pipeline
 
-__all__ = ["PLAN_NOTE", "LoadRun", "LoadSession", "new_book", "new_run_id", "public"]
+__all__ = ["LoadRun", "LoadSession", "new_book", "new_run_id", "public"]
 
 PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5

@@ -66,8 +66,9 @@ class Lives:
         self._again.set()
 
     async def stop_engine(self) -> None:
-        """End it for good."""
+        """End it for good, and its load before."""
         if self.engine is not None:
+            await self._guest.engine_down()
             self.state = FeedState.ENDED
             self._note(NoteKind.STOPPED, "engine stopped on request")
             await self.engine.stop()

@@ -18,8 +18,9 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loading.load import PLAN_NOTE, public
+from inferwatch.loading.load import public
 from inferwatch.metrics import load_plan
+from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import (
     ClientView,

@@ -24,7 +24,7 @@ from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import FeedState
 from inferwatch.loadgen.lengths import fixed
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loading.load import PLAN_NOTE
+from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.snapshot import Window
 
 Watching = Callable[..., Any]
@@ -318,3 +318,19 @@ async def test_leaving_the_watch_ends_its_load(
 
     assert not generators()
     assert not run.source.engines[-1].stopped
+
+
+async def test_an_engine_is_stopped_after_its_load(
+    truth_url: str, watching: Watching, until: Until
+) -> None:
+    async with watching(truth_url, served=True) as run:
+        await until(run.watch.live.is_set)
+        await run.desk.start(plan_for())
+        await until(lambda: sent(run) > 5)
+
+        await run.watch.stop_engine()
+
+        assert run.source.engines[-1].stopped
+        assert not run.desk.running
+        assert run.desk.unavailable
+        assert not generators()
