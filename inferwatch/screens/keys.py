@@ -73,6 +73,7 @@ PLAYBACK_BINDINGS: list[BindingType] = [
 ]
 DRAWER_BINDINGS: list[BindingType] = [
     Binding("l", "log", "log", tooltip="The engine's log"),
+    Binding("l", "log_too", "log", show=False),
     Binding(
         "question_mark",
         "help",

@@ -42,6 +42,7 @@ class PlaybackScreen(SessionScreen):
             "play": playback is not None and not playback.playing,
             "go_live": playback is not None and playback.goes_on and elsewhere,
             "go_to_end": playback is not None and not playback.goes_on,
+            "log": not elsewhere,
             "now": not elsewhere and self.view.cursor_ns is not None,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can

@@ -35,14 +35,8 @@ class RequestsScreen(WatchScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "sort", tooltip="Sort by the next column"),
         Binding("S", "reverse", "reverse", show=False),
-        Binding("e", "scope", "scope", tooltip="All, live or ended requests"),
-        Binding(
-            "slash",
-            "filter",
-            "filter",
-            key_display="/",
-            tooltip="By state, id or reason",
-        ),
+        Binding("e", "scope", "scope", show=False, tooltip="All, live or ended ones"),
+        Binding("slash", "filter", "filter", show=False),
         Binding("escape", "close", "close", show=False),
         Binding("left", "move(-1)", "earlier", show=False),
     ]

@@ -81,6 +81,10 @@ class SessionScreen(Screen[None]):
         self.mount(drawer)
         drawer.show(self.feed.log_tail(LOG_LINES))
 
+    def action_log_too(self) -> None:
+        """The same, where the footer has no room to say so."""
+        self.action_log()
+
     def action_help(self) -> None:
         """Open or close the explanations of this screen."""
         if self.query(HelpDrawer):

@@ -40,14 +40,15 @@ class FilterLine(Panel):
             )
             for scope in Scope
         ]
+        scopes.insert(0, Run("e ", "accent", "screen.scope"))
         words = self._order.text or "no filter"
         ink = "accent" if self._order.text else "muted"
-        filter_ = Run(f"   / {words}", ink, "ask")
+        filter_ = (Run("   / ", "accent", "ask"), Run(words, ink, "ask"))
         counts = f"{_count(self._listed)} of {_count(self._known)} requests"
         if self._evicted:
             counts += f", {_count(self._evicted)} older ones let go"
         return (
-            spread((Run(" "), *scopes, filter_), (Run(f"{counts} ", "muted"),), width),
+            spread((Run(" "), *scopes, *filter_), (Run(f"{counts} ", "muted"),), width),
         )
 
     def action_ask(self) -> None:
