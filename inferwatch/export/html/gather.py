@@ -11,7 +11,6 @@ from collectors.readings import (
     RequestEvent,
     RequestRecord,
     Step,
-    Tick,
     TokenTimes,
     Totals,
 )
@@ -38,20 +37,17 @@ class Gathered:
 
 
 def gather(recording: Recording) -> Gathered:
-    """Fold all readings; the moment of the snapshot is the last one recorded."""
+    """Fold all readings; as of the session's end, as a replay shows it."""
     model, distributions = Model(), Distributions()
     lives = Lives(Requests(), distributions, Outcomes())
     client = Client(max(recording.session.duration_ns, NS_PER_S))
     heard = _listeners(lives, client)
-    now_ns = None
     for reading in recording.readings():
         model.fold(reading)
         if hear := heard.get(type(reading)):
             hear(reading)
-        elif isinstance(reading, Tick):
-            now_ns = reading.t_ns
     number = recording.session.session
-    now_ns = recording.session.duration_ns if now_ns is None else now_ns
+    now_ns = recording.session.duration_ns
     return Gathered(
         snapshot=model.snapshot(now_ns, Window.SESSION, requests=False, client=True),
         server=distributions.of,

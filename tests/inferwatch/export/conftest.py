@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
 from collectors.readings import AnyReading
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.target import Target
@@ -18,8 +19,11 @@ Exported = Callable[[Callable[[Recording, Target], None]], bytes]
 
 
 def keep_readings(path: Path, readings: list[AnyReading], **options: Any) -> Recorded:
-    """Record them; where, and what."""
-    recorder = Recorder.open(path, floor_bytes=0, capacity=1 << 20, **options)
+    """Record them, as of half a minute ago; where, and what."""
+    clock = SessionClock(monotonic_ns() - 30 * NS_PER_S)
+    recorder = Recorder.open(
+        path, floor_bytes=0, capacity=1 << 20, clock=clock, **options
+    )
     for ordinal, reading in enumerate(readings, 1):
         recorder.put(ordinal, reading)
     recorder.close()

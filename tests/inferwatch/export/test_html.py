@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from collectors.readings import (
     EngineInfo,
@@ -18,17 +19,14 @@ from collectors.readings import (
     NoteKind,
     Phase,
     RequestRecord,
-    Tick,
     TokenTimes,
 )
+from inferwatch.cli.main import inferwatch
 from inferwatch.export.html.curves import Distribution
 from inferwatch.export.html.write import write_html
 from inferwatch.export.recording import opened
 from inferwatch.export.target import Target
 from inferwatch.formatting import format_count, format_duration
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.metrics.summary import summarise
 from tests.inferwatch.export.conftest import Exported, Recorded
 
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -112,21 +110,18 @@ def test_the_page_is_whole_and_asks_nobody_for_anything(exported: Exported) -> N
 def test_numbers_are_those_of_the_headless_summary(
     exported: Exported, recorded: Recorded
 ) -> None:
-    model = Model()
-    for reading in recorded[1]:
-        model.fold(reading)
-    now_ns = [r.t_ns for r in recorded[1] if isinstance(r, Tick)][-1]
-    snapshot = model.snapshot(now_ns, Window.SESSION, requests=False)
-    wanted = summarise(snapshot, "s1")
+    words = ["replay", "before", "--headless", "--json", "--db", str(recorded[0])]
+    wanted = json.loads(CliRunner().invoke(inferwatch, words).stdout)
 
-    page = Page(exported(write_html).decode())
+    text = exported(write_html).decode()
 
-    told = re.search(r"<pre>(.*)</pre>", exported(write_html).decode(), re.DOTALL)
+    told = re.search(r"<pre>(.*)</pre>", text, re.DOTALL)
     assert told is not None
-    assert json.loads(Page(told[0]).text) == json.loads(json.dumps(wanted))
-    assert format_count(wanted["steps"]["count"]).strip() in page.words
+    assert json.loads(Page(told[0]).text) == wanted
+    words = Page(text).words
+    assert format_count(wanted["steps"]["count"]).strip() in words
     for metric in ("ttft_s", "itl_s", "e2el_s"):
-        assert format_duration(wanted[metric]["p99"]).strip() in page.words
+        assert format_duration(wanted[metric]["p99"]).strip() in words
 
 
 def test_every_text_is_escaped(
