@@ -1,47 +1,31 @@
 """Drive it: a plan, a run, and keys that change the run while it goes on."""
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan import Arrivals
 from inferwatch.messages import LookAgain
 from inferwatch.metrics.snapshot import LoadRun, Snapshot
-from inferwatch.renderables.axis import TimeAxis, shared_axis
-from inferwatch.screens import explains, load_charts
-from inferwatch.screens.chart_screen import ChartScreen
-from inferwatch.screens.charts import span_of
+from inferwatch.screens import explains
 from inferwatch.screens.load_host import HostScreen
 from inferwatch.screens.load_steps import Asked, after, wish_of
-from inferwatch.widgets.latency_table import LatencyTable
-from inferwatch.widgets.load_failures import LoadFailures
+from inferwatch.screens.load_view import LoadView
 from inferwatch.widgets.load_form import LoadForm
-from inferwatch.widgets.load_marks import LoadMarks
-from inferwatch.widgets.load_sketch import LoadSketch
-from inferwatch.widgets.load_status import LoadStatus
-from inferwatch.widgets.time_chart import MARGIN
 
-BOTH_FROM = 116
-"""Columns; with fewer, the form and the run come one at a time."""
 STALE_NS = 5_000_000_000
 """A wish that the generator did not follow by then is no longer told."""
 
 
-class LoadScreen(ChartScreen):
+class LoadScreen(LoadView):
     """The form where load can be started; the run live, or as it was recorded."""
 
     NAME = "load"
     QUESTION = "How does it do under a load that I choose?"
     EXPLAINS = explains.LOAD
-    NEEDS_CLIENT = True
-    PLANS = (load_charts.RATE, load_charts.TTFT, load_charts.ITL)
-    MOST_TELLING = 0
     KEYS = (
         ("e", "edit the plan; esc leaves the form, tab goes on in it"),
         ("s", "start the load, or stop it"),
@@ -66,107 +50,29 @@ class LoadScreen(ChartScreen):
         ),
         Binding("e,enter", "edit", "edit plan", key_display="e", tooltip="Edit it"),
     ]
-    AUTO_FOCUS = ""
-    """A field would swallow the keys of who only came to look."""
-    DEFAULT_CSS = """
-    LoadScreen {
-        #sides { height: 1fr; }
-        #live { width: 1fr; }
-        LoadForm { width: 54; margin-right: 1; }
-        LatencyTable { height: 5; margin-top: 1; }
-        LoadFailures { height: 4; }
-        &.-short LatencyTable { display: none; }
-        &.-short LoadFailures { height: 2; }
-        &.-short .go { height: 1; }
-        &.-alone LoadForm { width: 1fr; margin: 0; }
-    }
-    """
 
-    _editing = False
-    """Where there is room for one of both: the form."""
     _asked: Asked | None = None
     _doing = ""
-    _shown: Snapshot | None = None
     _could: tuple[object, ...] = ()
 
-    @property
-    def desk(self) -> LoadDesk | None:
-        """None in a replay: what was is all there is."""
-        return self.feed.load_desk
-
-    def compose_panels(self) -> Iterable[Widget]:
-        """The form on the left, the run on the right."""
-        with Horizontal(id="sides"):
-            if self.desk is not None:
-                yield LoadForm(self.desk.plan, load_charts.RATE)
-            with Vertical(id="live"):
-                yield LoadStatus()
-                yield LatencyTable()
-                yield from self.compose_charts()
-                yield LoadMarks()
-                yield LoadFailures()
-
     def show_panels(self, shown: Snapshot) -> None:
-        """The run as of now."""
-        self._shown = shown
-        client, run = shown.client, self._run
-        self._forget_wish(run, shown.now_ns)
-        self.query_one(LoadStatus).show(shown, self._wish)
-        self.query_one(LoadFailures).show(run.failures if run else ())
-        self.query_one(LatencyTable).show(
-            client.latencies if client else (), shown.window
-        )
-        axis = self.axis(shown)
-        self.query_one(LoadMarks).show(axis, client.events if client else ())
-        self._show_form()
+        """The run as of now, and what can be done about it."""
+        client = shown.client
+        self._forget_wish(client.run if client else None, shown.now_ns)
+        super().show_panels(shown)
         self._show_what_can_be_done()
-
-    def axis(self, shown: Snapshot) -> TimeAxis:
-        """The one time axis, as wide as the part that is live."""
-        line, width = shown.timeline, self.query_one("#live").size.width
-        return shared_axis(
-            line.start_ns,
-            line.bin_ns,
-            len(line.steps),
-            span_of(line, shown.window.value),
-            max((width or self.size.width) - MARGIN - 1, 1),
-        )
-
-    # Which part is in sight.
-
-    def fit_height(self) -> None:
-        """Form and run side by side where both can be read."""
-        super().fit_height()
-        for index, chart in enumerate(self.query("#live TimeChart")):
-            chart.display = self._here in {index, len(self.PLANS)}
-        for sketch in self.query(LoadSketch):
-            sketch.display = True  # no chart of the session: always there
-        alone = self.size.width < BOTH_FROM
-        self.set_class(alone, "-alone")
-        forms = self.query(LoadForm)
-        for form in forms:
-            form.display = not alone or self._editing or self._run is None
-        live = not (alone and any(form.display for form in forms))
-        self.query_one("#live").display = live
 
     def action_edit(self) -> None:
         """Into the form."""
-        self._editing = True
+        self.editing = True
         self.fit_height()
         self.query_one(LoadForm).enter()
 
     @on(LoadForm.Left)
     def _leave(self) -> None:
-        self._editing = False
+        self.editing = False
         self.fit_height()
         self.post_message(LookAgain())
-
-    def _show_form(self) -> None:
-        desk = self.desk
-        if desk is not None:
-            blocked = "" if desk.running else desk.unavailable or ""
-            for form in self.query(LoadForm):
-                form.show(running=desk.running, blocked=blocked)
 
     # What can be done.
 
@@ -213,7 +119,7 @@ class LoadScreen(ChartScreen):
             self.notify(desk.unavailable, severity="warning")
             return False
         if form.reading.plan is None:
-            self._editing = True
+            self.editing = True
             self.fit_height()
             form.enter()
             return False
@@ -227,7 +133,7 @@ class LoadScreen(ChartScreen):
         """Start or stop; what takes a moment is told meanwhile."""
         plan = self.query_one(LoadForm).reading.plan
         self._asked, self._doing = None, doing
-        self._editing = False
+        self.editing = False
         self.set_focus(None)
         self.post_message(LookAgain())
         try:
@@ -260,14 +166,9 @@ class LoadScreen(ChartScreen):
         self.post_message(LookAgain())
 
     @property
-    def _run(self) -> LoadRun | None:
-        client = self._shown.client if self._shown else None
-        return client.run if client else None
-
-    @property
     def _asked_now(self) -> Asked | None:
         """What is wished for, else what the plan says, else what was measured."""
-        desk, run = self.desk, self._run
+        desk, run = self.desk, self.run_shown
         if self._asked is not None or desk is None or not desk.running:
             return self._asked
         plan = desk.plan
@@ -281,7 +182,8 @@ class LoadScreen(ChartScreen):
         return None if rate is None else Asked(value=rate)
 
     @property
-    def _wish(self) -> str:
+    def wish(self) -> str:
+        """What goes on, else what was asked for."""
         return self._doing or (wish_of(self._asked) if self._asked else "")
 
     def _forget_wish(self, run: LoadRun | None, now_ns: int) -> None:
