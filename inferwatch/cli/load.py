@@ -4,12 +4,16 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.load_flags import load_flags
+from inferwatch.cli.load_flags import SECTIONS
+from inferwatch.cli.sections import options_of, sectioned
 
 
-@click.command(short_help="Drive a server from a load plan; true latencies.")
+@click.command(
+    cls=sectioned(SECTIONS),
+    short_help="Drive a server from a load plan; true latencies.",
+)
 @click.argument("url", required=False)
-@load_flags
+@options_of(SECTIONS)
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Load the server at URL, any that speaks OpenAI's API, and measure it.
 
@@ -23,6 +27,15 @@ def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     32 users at once, prompts and answers of exact length:
       inferwatch load localhost:8000 --concurrency 32 \\
           --prompt-tokens 512 --output-tokens 128 --requests 500
+    As others were asked, or as in a session that was recorded:
+      inferwatch load localhost:8000 --trace azure.csv --speed 2 --duration 60
+      inferwatch load localhost:8000 --like last
+    Rare huge prompts among chats, each class held to its own objectives:
+      inferwatch load localhost:8000 --rate 8 \\
+          --class 'name=chat share=98 prompt=500 output=100 slo="ttft_s<0.5"' \\
+          --class 'name=huge share=2 prompt=32000 output=100 slo="ttft_s<5"'
+    Conversations of four turns, 5 s of thinking between:
+      inferwatch load localhost:8000 --rate 2 --turns 4 --think 5
     Is this rate still good enough? Exit status 1 when not:
       inferwatch load localhost:8000 --rate 8 --slo 'ttft_s<0.5 tpot_s<50ms'
     Which rate is the highest that is good enough?

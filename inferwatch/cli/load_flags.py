@@ -1,189 +1,10 @@
-"""The flags of ``inferwatch load``; those of the plan bear its fields' names."""
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+"""The flags of ``inferwatch load``, by what they are about."""
 
 import click
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
-_COUNT = click.IntRange(min=1)
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from inferwatch.cli.load_plan_flags import FILE, HOW, WHAT, WHEN
 
-_PLAN = [
-    click.option("--model", help="Default: the first that the server lists."),
-    click.option(
-        "--endpoint",
-        type=click.Choice(["completions", "chat"]),
-        help="Which of the two to ask.  [default: completions]",
-    ),
-    click.option(
-        "--rate",
-        "rate_per_s",
-        type=_POSITIVE,
-        metavar="R",
-        help="Requests per second, sent when due: an open loop.",
-    ),
-    click.option(
-        "--arrival",
-        "arrivals",
-        type=click.Choice(["poisson", "constant", "gamma"]),
-        help="How the due times are spaced.  [default: poisson]",
-    ),
-    click.option(
-        "--burstiness",
-        type=_POSITIVE,
-        help="Of gamma arrivals: 1 is Poisson, 0.25 comes in clumps.",
-    ),
-    click.option(
-        "--rates",
-        metavar="BY-TIME",
-        help="Instead of --rate: '0:5 30:20' (seconds:rate, straight lines between), "
-        "ramp:FROM,TO,SECONDS, steps:SECONDS,RATE,RATE,... or "
-        "onoff:RATE,SECONDS,PAUSE.",
-    ),
-    click.option(
-        "--trace",
-        "trace_file",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Send when and as long as others did: Mooncake JSONL, Azure or BurstGPT "
-        "CSV.",
-    ),
-    click.option(
-        "--trace-format",
-        type=click.Choice(["mooncake", "azure", "burstgpt"]),
-        help="Of --trace.  [default: told by its first line]",
-    ),
-    click.option(
-        "--like",
-        metavar="SESSION",
-        help="Send when and as long as in a recorded session: id, name or 'last'.",
-    ),
-    click.option(
-        "--speed",
-        type=click.FloatRange(0.1, 10),
-        metavar="X",
-        help="Of --trace or --like: at 2 it takes half its time.  [default: 1]",
-    ),
-    click.option(
-        "--max-in-flight",
-        type=_COUNT,
-        help="What is due beyond waits, leaves late, and counts.  [default: 512]",
-    ),
-    click.option(
-        "--concurrency",
-        type=_COUNT,
-        metavar="N",
-        help="N users who ask again when answered: a closed loop; hides queueing.",
-    ),
-    click.option(
-        "--think",
-        "think_s",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-        help="What each user waits before asking again.",
-    ),
-    click.option(
-        "--duration",
-        "duration_s",
-        type=_POSITIVE,
-        metavar="SECONDS",
-        help="Of sending.  [default: 30; with --requests, --trace or --like: to the "
-        "end]",
-    ),
-    click.option("--requests", type=_COUNT, metavar="N", help="Stop after N."),
-    click.option(
-        "--warmup",
-        "warmup_s",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-        help="Send so long before anything counts.  [default: 0]",
-    ),
-    click.option(
-        "--prompt-tokens",
-        metavar="N|LOW-HIGH",
-        help="Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
-    ),
-    click.option(
-        "--output-tokens",
-        metavar="N|LOW-HIGH",
-        help="Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
-    ),
-    click.option(
-        "--shared-prefix",
-        "shared_prefixes",
-        metavar="GROUPSxTOKENS",
-        help="Each prompt begins as one of so many do, as 4x512: for prefix caches.",
-    ),
-    click.option(
-        "--dataset",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Prompts of a file, never recorded: JSON lines with prompt or messages, "
-        "or ShareGPT. Answers are as long as there, unless --output-tokens.",
-    ),
-    click.option(
-        "--turns",
-        metavar="N|LOW-HIGH",
-        help="Conversations: each turn repeats all that was said, real answers "
-        "included, --think after the answer. --requests counts conversations.",
-    ),
-    click.option(
-        "--turn-tokens",
-        metavar="N|LOW-HIGH",
-        help="What a later turn adds.  [default: as --prompt-tokens]",
-    ),
-    click.option(
-        "--class",
-        "classes",
-        multiple=True,
-        metavar="'KEY=VALUE ...'",
-        help="A kind of request in a mix, again for each: 'name=chat share=0.98 "
-        'prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
-    ),
-    click.option(
-        "--body",
-        "extra_body",
-        metavar="JSON",
-        help="Into each request, as '{\"top_p\": 0.9}'.",
-    ),
-    click.option("--temperature", type=click.FloatRange(min=0), help="[default: 0]"),
-    click.option(
-        "--ignore-eos/--heed-eos",
-        default=None,
-        help="Answers have their full length, or end where the model ends them.  "
-        "[default: ignore]",
-    ),
-    click.option("--seed", type=int, help="Same seed, same load.  [default: 0]"),
-    click.option(
-        "--timeout",
-        "request_timeout_s",
-        type=_POSITIVE,
-        metavar="SECONDS",
-        help="For a whole request.  [default: 120]",
-    ),
-    click.option(
-        "--transport",
-        type=click.Choice(["auto", "raw", "httpx"]),
-        help="raw: plain HTTP/1.1, least lag.  [default: raw where it applies]",
-    ),
-    click.option("--http2", is_flag=True, default=None, help="Needs the package h2."),
-    click.option(
-        "--insecure",
-        "verify_tls",
-        flag_value=False,
-        default=None,
-        help="Accept any certificate.",
-    ),
-]
-
-_COMMAND = [
-    click.option("--plan", type=_FILE, help="TOML file; flags win over it."),
-    click.option("--uds", type=_FILE, help="The server's Unix socket."),
-    click.option(
-        "--header", multiple=True, metavar="'NAME: VALUE'", help="With each request."
-    ),
+HOLDS = [
     click.option(
         "--slo",
         metavar="LIMITS",
@@ -196,6 +17,11 @@ _COMMAND = [
         default=0.95,
         show_default=True,
         help="Of requests that must be good.",
+    ),
+    click.option(
+        "--strict-client",
+        is_flag=True,
+        help="Exit status 1 when the client was the bottleneck.",
     ),
     click.option(
         "--find-rate",
@@ -211,15 +37,15 @@ _COMMAND = [
     click.option(
         "--resume", metavar="SESSION", help="Go on with an earlier --find-rate."
     ),
+]
+
+RESULT = [
     click.option(
-        "--strict-client",
+        "--json",
+        "as_json",
         is_flag=True,
-        help="Exit status 1 when the client was the bottleneck.",
+        help="Print the summary as one JSON object.",
     ),
-    click.option(
-        "--allow-load", is_flag=True, help="Even if the server works for others."
-    ),
-    click.option("--save-requests", type=_FILE, help="Each request as a line of JSON."),
     click.option(
         "--format",
         "output_format",
@@ -227,25 +53,21 @@ _COMMAND = [
         default="inferwatch",
         help="vllm-bench: the JSON that `vllm bench serve` saves.",
     ),
-    click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        help="Print the summary as one JSON object.",
-    ),
+    click.option("--save-requests", type=FILE, help="Each request as a line of JSON."),
     click.option("--name", metavar="TEXT", help="Name the recorded session."),
     click.option(
         "--db",
         "database",
-        type=_FILE,
+        type=FILE,
         help="Record into this SQLite file.  [env: INFERWATCH_DB]",
     ),
     click.option("--no-record", is_flag=True, help="Record nothing."),
 ]
 
-
-def load_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare them all."""
-    for option in reversed([*_PLAN, *_COMMAND]):
-        command = option(command)
-    return command
+SECTIONS = {
+    "When to send": WHEN,
+    "What to ask": WHAT,
+    "How to reach the server": HOW,
+    "What must hold": HOLDS,
+    "Result and record": RESULT,
+}
