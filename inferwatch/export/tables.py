@@ -114,8 +114,10 @@ def _table(recording: Recording, name: str, span: Span) -> Table:
     info = recording.connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
     columns = tuple(
         column
-        for _, column, *_ in info
-        if not column.endswith(INTERNAL) and (column != "session" or name == "sessions")
+        for _, column, kind, *_ in info
+        if not column.endswith(INTERNAL)
+        and (column != "session" or name == "sessions")
+        and kind != "BLOB"
     )
     keys = [
         column for _, column, _, _, _, key, _ in info if key and column != "session"

@@ -2,11 +2,13 @@
 
 import csv
 import io
+import sqlite3
 import tempfile
 import tracemalloc
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +283,22 @@ def test_a_session_that_is_recorded_on_is_exported_as_of_now(
 
     steps = len(of(Step, readings))
     assert len(out.read_text().splitlines()) == steps
+
+
+def test_tables_of_a_later_schema_are_exported_too_but_for_blobs(
+    recorded: Recorded, tmp_path: Path, rows: Callable[[bytes], Rows]
+) -> None:
+    columns = (
+        "session INTEGER, ordinal INTEGER PRIMARY KEY, hbm_bytes INTEGER, raw BLOB"
+    )
+    with closing(sqlite3.connect(recorded[0])) as connection, connection:
+        connection.execute(f"CREATE TABLE gpu_later ({columns})")
+        connection.execute("INSERT INTO gpu_later VALUES (1, 2, 3, x'00')")
+
+    with opened(recorded[0], "last") as recording:
+        chosen = tables(recording, What.GPU)
+        write_jsonl(chosen, Target(path=tmp_path / "gpu.jsonl"))
+
+    found = rows((tmp_path / "gpu.jsonl").read_bytes())
+    assert found["gpu_later"] == [{"ordinal": 2, "hbm_bytes": 3}]
+    assert {"gpus", "host_samples", "host_processes"} < found.keys()
