@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from collectors.clock import NS_PER_S
-from inferwatch.export.html.chart import Curve, Series, TimeChart, Value, cdf
+from inferwatch.export.html.chart import Curve, Say, Series, TimeChart, Value, cdf
 from inferwatch.export.html.client import Client
 from inferwatch.export.html.curves import Distribution
 from inferwatch.export.html.gather import Gathered
@@ -45,61 +45,46 @@ def _curves(of: Mapping[str, Distribution]) -> list[Curve]:
 
 
 def _engine(line: Timeline) -> list[TimeChart]:
-    axis = {"start_s": line.start_ns / NS_PER_S, "column_s": line.bin_ns / NS_PER_S}
-    blocks = [
-        ("used", "kv", line.kv_used_blocks),
-        ("idle, cached", "cached", line.kv_cached_blocks),
-    ]
+    start_s, column_s = line.start_ns / NS_PER_S, line.bin_ns / NS_PER_S
     return [
         TimeChart(
-            title="Throughput",
-            unit="tokens/s, engine",
-            series=[
-                _line("prefill", "prefill", _rate(line, line.prefill_tokens)),
-                _line("output", "output", _rate(line, line.output_tokens)),
-            ],
-            say=format_rate,
-            **axis,
-        ),
-        TimeChart(
-            title="TTFT",
-            unit="s, API server",
-            series=_mean_and_worst(line.ttft_mean_s, line.ttft_max_s),
-            say=format_duration,
-            **axis,
-        ),
-        TimeChart(
-            title="ITL",
-            unit="s, engine",
-            series=_mean_and_worst(line.itl_mean_s, line.itl_max_s),
-            say=format_duration,
-            **axis,
-        ),
-        TimeChart(
-            title="Batch and queue",
-            unit="requests per step",
-            series=[
-                _area("decode", "decode", line.batch_decode),
-                _area("prefill", "prefill", line.batch_prefill),
-                _line("waiting", "waiting", line.waiting_max, dashed=True),
-            ],
-            say=format_rate,
-            **axis,
-        ),
-        TimeChart(
-            title="KV cache",
-            unit="blocks, at the last step of a column",
-            series=[_area(name, ink, values) for name, ink, values in blocks],
-            say=format_count,
-            **axis,
-        ),
-        TimeChart(
-            title="Step time",
-            unit="s, engine",
-            series=_mean_and_worst(line.step_mean_s, line.step_max_s),
-            say=format_duration,
-            **axis,
-        ),
+            title=title,
+            unit=unit,
+            series=series,
+            say=say,
+            start_s=start_s,
+            column_s=column_s,
+        )
+        for title, unit, say, series in _engine_rows(line)
+    ]
+
+
+def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[Series]]]:
+    """Title, unit, how a value is said, and what is drawn."""
+    tokens = [
+        _line("prefill", "prefill", _rate(line, line.prefill_tokens)),
+        _line("output", "output", _rate(line, line.output_tokens)),
+    ]
+    ttft = _mean_and_worst(line.ttft_mean_s, line.ttft_max_s)
+    itl = _mean_and_worst(line.itl_mean_s, line.itl_max_s)
+    step = _mean_and_worst(line.step_mean_s, line.step_max_s)
+    batch = [
+        _area("decode", "decode", line.batch_decode),
+        _area("prefill", "prefill", line.batch_prefill),
+        _line("waiting", "waiting", line.waiting_max, dashed=True),
+    ]
+    blocks = [
+        _area("used", "kv", line.kv_used_blocks),
+        _area("idle, cached", "cached", line.kv_cached_blocks),
+    ]
+    at_the_end = "blocks, at the last step of a column"
+    return [
+        ("Throughput", "tokens/s, engine", format_rate, tokens),
+        ("TTFT", "s, API server", format_duration, ttft),
+        ("ITL", "s, engine", format_duration, itl),
+        ("Batch and queue", "requests per step", format_rate, batch),
+        ("KV cache", at_the_end, format_count, blocks),
+        ("Step time", "s, engine", format_duration, step),
     ]
 
 
