@@ -12,6 +12,8 @@ from textual.app import App
 
 from inferwatch.app import InferwatchApp
 from inferwatch.cli.replaying import Opening, place
+from inferwatch.compare.gather import Wanted
+from inferwatch.compare_app import CompareApp
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
 from inferwatch.metrics.snapshot import Window
@@ -87,6 +89,7 @@ class Stage:
             going = asyncio.create_task(place(player, t_ns, opening))
             await self.show(player, database, window=opening.window)
             going.cancel()
+            await asyncio.gather(going, return_exceptions=True)
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):
@@ -98,6 +101,17 @@ class Stage:
             return await app.run_async()
         finally:
             self._app = before
+
+    async def _compare(self, wanted: Wanted) -> None:
+        """Sessions side by side.
+
+        Raises:
+            InferwatchError: there is nothing to see.
+        """
+        app = CompareApp(wanted)
+        await self._run(app)
+        if app.failure is not None:
+            raise app.failure
 
     async def _go(self, app: App[Onward | None], onward: Onward) -> str | None:
         """Go there and come back; why that could not be, if so."""
@@ -123,8 +137,8 @@ class Stage:
                 from inferwatch.cli.stage_watch import watch_demo
 
                 await watch_demo(self)
-            case CompareSessions():
-                pass
+            case CompareSessions(database=database, sessions=sessions):
+                await self._compare(Wanted(database=database, sessions=sessions))
 
 
 def on_stage(stage: Stage, showing: Coroutine[Any, Any, int | None]) -> int:

@@ -111,13 +111,14 @@ class WatchScreen(MomentScreen):
     def _show_moment(self, shown: Snapshot) -> None:
         cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
         clock = self.feed.wall_text(shown.now_ns if cursor_ns is None else cursor_ns)
-        when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None)
+        here = "here" if self.has_class("-elsewhere") else "now"
+        when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None, here=here)
         self.query_one(ReadoutLine).show(when, shown.timeline, index)
         for chart in self.query(TimeChart):
             chart.head(shown, index)
             chart.mark(cursor_ns)
         for line in self.query(TimeAxisLine):
-            line.show(self.axis(shown), cursor_ns, clock)
+            line.show(self.axis(shown), cursor_ns, clock, here)
 
     def _show_loss(self, now: Snapshot) -> None:
         lost = [note for note in now.notes if note.kind is NoteKind.LOST]
@@ -129,9 +130,11 @@ class WatchScreen(MomentScreen):
         banner.show(lost[-1].text, at, can_restart=self.feed.can_restart)
 
 
-def _when(cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool) -> Line:
+def _when(
+    cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool, here: str
+) -> Line:
     if cursor_ns is None:
-        return (Run(" now ", "strong"), Run(clock, "muted"))
+        return (Run(f" {here} ", "strong"), Run(clock, "muted"))
     ago = (now_ns - cursor_ns) / NS_PER_S
     back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
     line = (Run(f" ▲ {clock}", "accent"), Run(back, "muted"))

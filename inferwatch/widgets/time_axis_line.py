@@ -11,15 +11,18 @@ NS_PER_S = 1_000_000_000
 
 
 class TimeAxisLine(Panel):
-    """Seconds before now, and where the time cursor stands."""
+    """Seconds before the moment shown, and where the time cursor stands."""
 
     _axis: TimeAxis | None = None
     _marked: int | None = None
     _label = ""
+    _end = "now"
 
-    def show(self, axis: TimeAxis, marked_ns: int | None, label: str) -> None:
-        """Take the axis and the cursor with its wall time."""
-        self._axis, self._label = axis, label
+    def show(
+        self, axis: TimeAxis, marked_ns: int | None, label: str, end: str = "now"
+    ) -> None:
+        """Take the axis, the cursor with its wall time, and what its end is called."""
+        self._axis, self._label, self._end = axis, label, end
         self._marked = None if marked_ns is None else axis.column_at(marked_ns)
         self.redraw()
 
@@ -32,7 +35,7 @@ class TimeAxisLine(Panel):
         text = list(" " * width)
         span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
         for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-            label = _ago(span_s * (1 - part))
+            label = _ago(span_s * (1 - part)) or self._end
             at = MARGIN + round(part * (self._axis.columns - 1))
             start = max(min(at - len(label) // 2, width - len(label)), 0)
             span = range(start - 1, start + len(label) + 1)
@@ -56,7 +59,7 @@ class TimeAxisLine(Panel):
 
 def _ago(seconds: float) -> str:
     if seconds < 0.5:
-        return "now"
+        return ""
     if seconds < 120:
         return f"−{seconds:.3g} s"
     return f"−{seconds / 60:.3g} min"
