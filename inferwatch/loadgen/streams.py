@@ -79,8 +79,8 @@ class Paced(Stream):
         self._at = self._before = 0
 
     def retime(self) -> None:
-        """The pace has changed."""
-        self._offsets = self._offsets_of(self._block)
+        """The pace has changed; what has left does not matter any more."""
+        self._offsets[self._at :] = self._offsets_of(self._block[self._at :])
         front = list(self._front)
         moved = self._offsets_of(np.array([due.arrival for due in front], np.float64))
         pairs = zip(front, moved, strict=True)

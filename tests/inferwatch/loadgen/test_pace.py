@@ -1,6 +1,8 @@
 """Times at a rate that is changed on the way."""
 
 from itertools import islice
+from statistics import median
+from time import process_time
 
 import msgspec
 import numpy as np
@@ -176,3 +178,15 @@ def test_a_change_leaves_the_warm_up_alone_and_begins_with_the_rest() -> None:
     steady = [due.offset_ns for due in again if due.phase is Phase.STEADY]
     assert steady[0] == S + 10 * MS
     assert len(steady) == 99
+
+
+def test_a_change_costs_no_more_after_many_than_after_few() -> None:
+    schedule = Schedule(PLAN, Prompts(PLAN), flat(20))
+    costs_s = []
+    for number in range(900):
+        sent, *unsent = taken(schedule, 20)
+        began_s = process_time()
+        schedule.change(sent.offset_ns, 20.0 + number % 5, unsent)
+        costs_s.append(process_time() - began_s)
+
+    assert median(costs_s[-100:]) < 4 * median(costs_s[:100])
