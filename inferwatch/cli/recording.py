@@ -4,6 +4,7 @@ from pathlib import Path
 
 from collectors.clock import SessionClock
 from inferwatch.storage.location import default_database
+from inferwatch.storage.pruning import prune_beside, set_limits
 from inferwatch.storage.recorder import Recorder
 
 
@@ -19,8 +20,12 @@ def open_recorder(
 
     Raises:
         StorageError: the record cannot be opened.
+        UsageError: a setting means nothing.
     """
     if not record:
         return None
-    path = database or default_database()
-    return Recorder.open(path, clock=clock, name=name, command=command)
+    path, limits = database or default_database(), set_limits()
+    recorder = Recorder.open(path, clock=clock, name=name, command=command)
+    if limits is not None:
+        prune_beside(path, limits)
+    return recorder

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferwatch.cli.amounts import Age, Size
+from inferwatch.cli.amounts import age, size
 from inferwatch.cli.record_options import json_option, record_of, record_option, tell
 from inferwatch.formatting import format_bytes
 
 if TYPE_CHECKING:
-    from inferwatch.storage.retention import Going, Limits
+    from inferwatch.storage.retention import Going
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
 dry_option = click.option(
@@ -22,8 +22,18 @@ dry_option = click.option(
 
 
 @click.command()
-@click.option("--older-than", type=Age(), help="Sessions that ended before: 36h, 30d.")
-@click.option("--max-size", type=Size(), help="The oldest beyond this: 500MB, 5GB.")
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    callback=age,
+    help="Sessions that ended before: 36h, 30d, 4w.",
+)
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    callback=size,
+    help="The oldest beyond this: 500MB, 5GB.",
+)
 @dry_option
 @yes_option
 @record_option
@@ -40,16 +50,17 @@ def prune(
 
     Without limits: what is older than 7 days, then the oldest beyond 5 GB. A session
     that is being recorded stays, and so does one tagged `keep`. Nothing is pruned by
-    itself: put this command into cron (with --yes) if that is what you want.
+    itself unless INFERWATCH_RETENTION (as 30d,5GB) asks for it when a recording starts.
 
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.storage.pruning import to_go
     from inferwatch.storage.retention import DEFAULT, Limits
 
     limits = Limits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
-    going = _going(path, DEFAULT if limits == Limits() else limits)
+    going = to_go(path, DEFAULT if limits == Limits() else limits)
     _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -95,16 +106,6 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     )
 
 
-def _going(path: Path, limits: "Limits") -> "Sequence[Going]":
-    from collectors.clock import anchor
-    from inferwatch.storage.retention import choose
-    from inferwatch.storage.sessions import list_sessions
-    from inferwatch.storage.sizes import sizes_in
-
-    rows = list_sessions(path, bin_too=True)
-    return choose(rows, sizes_in(path), limits, anchor().wall_ns)
-
-
 def _free(
     path: Path, going: "Sequence[Going]", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
@@ -139,8 +140,8 @@ def _show(going: "Sequence[Going]", frees_bytes: int) -> None:
     for each in going:
         row = each.row
         what = row.name or row.model or row.command
-        size = f"~{_size(each.size_bytes)}"
-        click.echo(f"{row.id:>6}  {size:>9}  {each.why:5} {what}")
+        taken = f"~{_size(each.size_bytes)}"
+        click.echo(f"{row.id:>6}  {taken:>9}  {each.why:5} {what}")
     freed = f"Frees about {_size(frees_bytes)}"
     click.echo(f"To go: {_sessions(len(going))}. {freed}.")
 

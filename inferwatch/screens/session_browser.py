@@ -147,7 +147,7 @@ class SessionBrowser(SessionLister):
         ids = ", ".join(f"s{number}" for number in numbers)
         self._change(lambda path: housekeeping.restore(path, numbers), f"{ids} is back")
 
-    @work
+    @work(group="change")
     async def _change(self, change: Callable[[Path], object], done: str) -> None:
         """In a thread: who records may hold the file for a moment."""
         try:

@@ -1,5 +1,6 @@
 """Which sessions go when the record is to be smaller: arithmetic, it deletes none."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from inferwatch.storage.sessions import SessionRow
 from inferwatch.storage.sizes import Sizes
 
 DAY_S = 86_400.0
+AGES_S = {"m": 60.0, "h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
+SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,43 @@ class Going:
     why: str
 
 
+def age_s(text: str) -> float | None:
+    """``36h``, ``30d``, ``4w`` in seconds; None when it is no age.
+
+    >>> age_s("30d")
+    2592000.0
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip().lower())
+    return float(found[1]) * AGES_S[found[2]] if found else None
+
+
+def size_bytes(text: str) -> int | None:
+    """``500MB``, ``5GB`` in bytes, decimal; None when it is no size.
+
+    >>> size_bytes("5GB")
+    5000000000
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", text.strip().upper())
+    unit = SIZES.get(found[2]) if found else None
+    return int(float(found[1]) * unit) if found and unit else None
+
+
+def limits_of(setting: str) -> Limits | None:
+    """``30d``, ``5GB`` or ``30d,5GB``; None when it means nothing.
+
+    >>> limits_of("30d,5GB")
+    Limits(older_than_s=2592000.0, max_bytes=5000000000)
+    """
+    ages = [age_s(part) for part in setting.split(",")]
+    sizes = [size_bytes(part) for part in setting.split(",")]
+    if any(age is None and size is None for age, size in zip(ages, sizes, strict=True)):
+        return None
+    return Limits(
+        older_than_s=next((age for age in ages if age is not None), None),
+        max_bytes=next((size for size in sizes if size is not None), None),
+    )
+
+
 def choose(
     rows: Iterable[SessionRow], sizes: Sizes, limits: Limits, now_ns: int
 ) -> list[Going]:
@@ -53,9 +93,9 @@ def choose(
         if limits.max_bytes is None or left <= limits.max_bytes:
             break
         if row.session not in going:
-            size_bytes = sizes.of.get(row.session, 0)
-            left -= size_bytes
-            going[row.session] = Going(row=row, size_bytes=size_bytes, why="size")
+            taken = sizes.of.get(row.session, 0)
+            left -= taken
+            going[row.session] = Going(row=row, size_bytes=taken, why="size")
     return sorted(going.values(), key=lambda each: each.row.session)
 
 
@@ -68,5 +108,4 @@ def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
     if limits.older_than_s is None:
         return None
     ended_ns = row.started_ns + row.duration_ns
-    age_s = (now_ns - ended_ns) / NS_PER_S
-    return "age" if age_s > limits.older_than_s else None
+    return "age" if (now_ns - ended_ns) / NS_PER_S > limits.older_than_s else None

@@ -1,12 +1,20 @@
 """Which sessions go when the record is to be smaller."""
 
+import doctest
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferwatch.errors import UsageError
+from inferwatch.storage import housekeeping, retention
+from inferwatch.storage.pruning import prune_beside, set_limits
+from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.retention import DAY_S, Limits, choose
-from inferwatch.storage.sessions import SessionRow, SessionState
+from inferwatch.storage.sessions import SessionRow, SessionState, list_sessions
 from inferwatch.storage.sizes import SizedBy, Sizes
 
 DAY_NS = 86_400 * 10**9
@@ -125,3 +133,44 @@ def test_afterwards_the_limits_hold_and_no_more_went_than_had_to(
     else:
         assert all(each.why == "age" for each in going)
     assert not any(each.row.tags == "keep" for each in going)
+
+
+def test_amounts_are_read_as_the_examples_say() -> None:
+    outcome = doctest.testmod(retention)
+
+    assert outcome.attempted == 3
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("setting", ["soon", "5GB;30d", "1XB", "-1d", "30d,x"])
+def test_a_setting_that_means_nothing_is_refused(
+    setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RETENTION", setting)
+
+    with pytest.raises(UsageError, match="try 30d,5GB"):
+        set_limits()
+
+
+def test_without_a_setting_nothing_is_pruned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("INFERWATCH_RETENTION", raising=False)
+
+    assert set_limits() is None
+
+
+def test_a_setting_prunes_beside_the_recording(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    for name in ("old", "kept"):
+        record(name=name).close()
+    housekeeping.retag(path, 2, lambda _: ["keep"])
+    recorder = record(name="live")
+
+    prune_beside(path, Limits(max_bytes=0)).join()
+
+    assert [each.name for each in list_sessions(path, bin_too=True)] == ["live", "kept"]
+    assert recorder.health.ok
+    recorder.close()
+    assert list_sessions(path)[0].state is SessionState.COMPLETE
