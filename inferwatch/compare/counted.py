@@ -14,7 +14,7 @@ from inferwatch.metrics.quantiles import CELL_SHIFT, Ints
 
 BUFFERED = 500_000
 """Values that are gathered before they are counted at one go."""
-FEW = 20_000
+FEW = 5_000
 """So many are counted as they are."""
 FIRST_CELL = int(np.float64(1.0).view(np.int64)) >> CELL_SHIFT
 LAST_CELL = int(np.float64(1e14).view(np.int64)) >> CELL_SHIFT
