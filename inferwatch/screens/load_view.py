@@ -32,10 +32,10 @@ class LoadView(ChartScreen):
     AUTO_FOCUS = ""
     """A field would swallow the keys of who only came to look."""
     DEFAULT_CSS = """
-    LoadScreen {
+    LoadView {
         #sides { height: 1fr; }
         #live { width: 1fr; }
-        LoadForm { width: 54; margin-right: 1; }
+        LoadForm { width: 54; margin-right: 2; }
         LatencyTable { height: 5; margin-top: 1; }
         LoadFailures { height: 4; }
         &.-short LatencyTable { display: none; }

@@ -195,7 +195,7 @@ FIELDS = (
     Field(
         key="rate",
         label="rate",
-        hint="/s or ramp:5,50,60",
+        hint="/s or ramp:1,9,60",
         parse=_rate,
         text=_rate_text,
         only=OPEN,
