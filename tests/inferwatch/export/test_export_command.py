@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,6 +18,7 @@ from inferwatch.export.recording import opened
 from tests.inferwatch.export.conftest import SAMPLES, Recorded
 
 VLLM = SAMPLES / "vllm_bench.json"
+SECRET = "sk-nobody-may-keep-this"
 Run = Callable[..., Result]
 
 
@@ -183,6 +185,28 @@ def test_what_load_writes_for_vllm_comes_back_with_the_same_latencies(
     run("import", "ours.json", "--name", "imported")
 
     assert latencies(path, "imported") == latencies(path, "ours")
+
+
+def test_keys_and_headers_and_prompts_are_in_no_export(
+    run: Run, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    load = ("load", server, "--rate", "20", "--duration", "0.5", "--allow-load")
+    run(*load, "--header", f"X-Team: {SECRET}", "--endpoint", "chat")
+
+    pages = [
+        run("export", "last", "--format", kind, "-o", "-").stdout
+        for kind in ("jsonl", "perfetto", "html")
+    ]
+
+    log = httpx.get(f"{server}/log", trust_env=False).json()
+    assert SECRET in str(log[-1]["headers"])
+    said = log[-1]["prompt"][0]["content"]
+    assert len(said) > 20
+    for page in pages:
+        assert "load plan" in page
+        assert SECRET not in page
+        assert said not in page
 
 
 def latencies(path: Path, session: str) -> list[Any]:
