@@ -53,7 +53,7 @@ def _line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
 
 def _done(plan: LoadPlan, view: ClientView, elapsed_s: float) -> float | None:
     if plan.trace or plan.requests is not None:
-        asked = len(plan.trace) or plan.requests or 1
+        asked = len(plan.trace) or (plan.requests or 1) * plan.turns.mean
         return (view.succeeded + view.failed) / asked
     if plan.duration_s is not None:
         return elapsed_s / (plan.warmup_s + plan.duration_s)

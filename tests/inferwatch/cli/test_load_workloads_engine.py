@@ -133,6 +133,25 @@ async def test_what_answers_tell_is_what_the_probe_saw(load: Load) -> None:
     assert 0.5 < prefills[0] / prefills[1] < 2
 
 
+async def test_a_count_in_each_chunk_says_what_the_first_one_brought(
+    load: Load, tmp_path: Path
+) -> None:
+    path = tmp_path / "requests.jsonl"
+    counting = {"include_usage": True, "continuous_usage_stats": True}
+    body = json.dumps({"stream_options": counting})
+
+    found = await load(
+        *("--rate", "5", "--requests", "5", "--body", body),
+        *("--seed", "8", "--save-requests", str(path)),
+    )
+
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == found["requests"]["sent"] == 5
+    for line in lines:
+        chunks = 1 + len(line["chunk_gaps_s"])
+        assert 1 <= line["first_chunk_tokens"] <= line["output_tokens"] - chunks + 1
+
+
 async def test_rare_huge_prompts_stand_beside_the_chats_they_hold_up(
     load: Load,
 ) -> None:
