@@ -66,5 +66,5 @@ RATE = ChartPlan(
     stacked=False,
     series=(_SENT, _ASKED),
 )
-TTFT = _latency("TTFT", "client, from the due time", "ttft")
+TTFT = _latency("TTFT", "client, from due time", "ttft")
 ITL = _latency("ITL", "client, between chunks", "itl")

@@ -118,14 +118,6 @@ class LoadForm(Vertical):
         self._offer()
         self.judge()
 
-    def take(self, plan: LoadPlan) -> None:
-        """Another plan to begin with; what was typed gives way."""
-        self._base = plan
-        self._offer()
-        for row in self.query(LoadField):
-            row.query_one(Input).value = row.field.text(plan)
-        self.judge()
-
     def show(self, *, running: bool, blocked: str) -> None:
         """What the button would do, and why nothing can be done."""
         button = self.query_one("#start", Button)

@@ -192,7 +192,7 @@ def _verdict(client: ClientView, width: int) -> Line:
 def _reasons_or_slo(client: ClientView, window: str) -> Line:
     """A client that is the bottleneck makes all else void."""
     if client.reasons:
-        return (Run("these are the client's numbers: ", "bad"), Run(client.reasons[0]))
+        return (Run("because ", "bad"), Run(client.reasons[0]))
     if client.slo is None:
         return ()
     share = client.good / client.judged if client.judged else None

@@ -19,7 +19,6 @@ from collectors.readings import (
 )
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loading.load import public
-from inferwatch.metrics import load_plan
 from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import (
@@ -129,11 +128,10 @@ def run_of(snapshot: Snapshot) -> LoadRun:
 
 def test_the_facts_of_a_plan_have_the_plans_own_defaults() -> None:
     plan = LoadPlan(run_id="a", model="m")
-    facts = load_plan.PlanFacts(run_id="a")
+    facts = PlanFacts(run_id="a")
 
-    for name in load_plan.PlanFacts.__struct_fields__:
+    for name in PlanFacts.__struct_fields__:
         assert getattr(facts, name) == getattr(plan, name), name
-    assert load_plan.PLAN_NOTE == PLAN_NOTE
 
 
 def test_what_was_sent_has_ended_or_is_in_flight(see: See) -> None:
