@@ -18,7 +18,7 @@ OTHERS = {
     ("collections", "OrderedDict"),
     ("builtins", "set"),
     ("builtins", "frozenset"),
-    ("msgspec._core", "rebuild"),
+    ("msgspec._utils", "rebuild"),
 }
 
 

@@ -1,0 +1,336 @@
+"""Checkpoints make seeking fast and change nothing that is seen."""
+
+import os
+import pickle
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from collectors.readings import AnyReading, Step
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.saved import SavedState
+from inferwatch.metrics.sealing import UnsealError, seal, unseal
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.pipeline import Pipeline
+from inferwatch.replay.builder import Builder
+from inferwatch.replay.player import Player
+from inferwatch.storage.checkpoint_file import (
+    checkpoint_folder,
+    checkpoint_path,
+    forget_checkpoints,
+    make_room,
+)
+from inferwatch.storage.checkpoints import Checkpoints
+from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.sessions import find
+
+S = 1_000_000_000
+LONG_S = 90
+AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
+
+
+@pytest.fixture
+def long_readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
+    """An engine with a queue, for long enough to need some checkpoints."""
+    traffic = traffic_of(slots=6)
+    return [*traffic.start(), *traffic.run(LONG_S)]
+
+
+@pytest.fixture
+def long_record(
+    record: Callable[..., Recorder],
+    long_readings: list[AnyReading],
+    stopped_clock: Any,
+    path: Path,
+) -> Path:
+    """Recorded without checkpoints."""
+    recorder = record(clock=stopped_clock((LONG_S + 1) * S))
+    for numbered in enumerate(long_readings, 1):
+        recorder.put(*numbered)
+    recorder.close()
+    return path
+
+
+@pytest.fixture
+def built(long_record: Path) -> Path:
+    """With checkpoints, made afterwards."""
+    builder = Builder(long_record, find(long_record, "last"))
+    builder.build()
+    assert builder.covered_ns == (LONG_S + 1) * S
+    return long_record
+
+
+@pytest.fixture
+def player(built: Path) -> Iterator[Player]:
+    player = Player.open(built, "last")
+    yield player
+    player.close()
+
+
+def file_of(path: Path) -> Path:
+    session = find(path, "last")
+    return checkpoint_path(path, session.session, session.started_ns)
+
+
+def checkpoints_of(path: Path) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(file_of(path))) as connection:
+        query = "SELECT ordinal, t_ns FROM checkpoints ORDER BY ordinal"
+        return connection.execute(query).fetchall()
+
+
+def tamper(path: Path, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(file_of(path))) as connection:
+        assert connection.execute(statement, values).rowcount > 0
+        connection.commit()
+
+
+async def test_random_moments_are_shown_as_by_playing_to_them(
+    player: Player, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    random = Random(7)
+
+    for _ in range(15):
+        t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
+        await player.playback.seek(t_ns)
+
+        assert player.snapshot(window) == as_of(long_readings, t_ns, window), t_ns
+
+    assert player._reel._jumps._checkpoints is not None  # they were not refused
+
+
+async def test_steps_across_a_checkpoint_are_shown_as_by_playing(
+    player: Player, built: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    _, t_ns = checkpoints_of(built)[1]
+    ends_ns = [each.end_ns for each in long_readings if isinstance(each, Step)]
+    await player.playback.seek(t_ns + 20_000_000)
+
+    for count in (-1, -8, 3, -2, 12):
+        await player.playback.step(count)
+
+        at_ns = player.now_ns()
+        assert at_ns in ends_ns
+        for window in Window:
+            assert player.snapshot(window) == as_of(long_readings, at_ns, window)
+
+
+async def test_a_restored_model_goes_on_to_the_end_as_one_that_was_never_saved(
+    player: Player, built: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    (_, t_ns), end_ns = checkpoints_of(built)[0], (LONG_S + 1) * S
+    file_of(built).rename(file_of(built).with_suffix(".away"))  # no further jump
+    player._reel._jumps._opened()
+    await player.playback.seek(t_ns)
+    player._reel._jumps.refuse()
+
+    await player.playback.seek(end_ns)
+
+    for window in Window:
+        assert player.snapshot(window) == as_of(long_readings, end_ns, window)
+
+
+async def test_checkpoints_are_made_while_recording(
+    record: Callable[..., Recorder],
+    path: Path,
+    long_readings: list[AnyReading],
+    stopped_clock: Any,
+    as_of: AsOf,
+) -> None:
+    recorder = record(clock=stopped_clock((LONG_S + 1) * S))
+    pipeline = Pipeline(Model(), recorder)
+    for at in range(0, len(long_readings), 50):
+        pipeline.take(long_readings[at : at + 50])
+        pipeline.snapshot(at * 10**6, Window.SESSION)  # settles rows, changes nothing
+    pipeline.close()
+
+    made = checkpoints_of(path)
+    player = Player.open(path, "last")
+    random = Random(2)
+    try:
+        assert len(made) >= 3
+        for _ in range(12):
+            t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
+            await player.playback.seek(t_ns)
+            assert player.snapshot(window) == as_of(long_readings, t_ns, window)
+        assert player._reel._jumps._checkpoints is not None  # they were not refused
+    finally:
+        player.close()
+
+
+async def test_no_checkpoint_tells_of_readings_that_are_not_in_the_record(
+    record: Callable[..., Recorder], path: Path, long_readings: list[AnyReading]
+) -> None:
+    pipeline = Pipeline(Model(), record(capacity=10))
+    pipeline.take(long_readings)
+    pipeline.close()
+
+    assert not file_of(path).exists()
+
+
+def test_checkpoints_begun_are_finished(long_record: Path) -> None:
+    stopped = Builder(long_record, find(long_record, "last"))
+    stopped._given_up = True
+    stopped.build()
+    assert stopped.covered_ns == 0
+
+    again = Builder(long_record, find(long_record, "last"))
+    again.build()
+    once = checkpoints_of(long_record)
+    tamper(long_record, "DELETE FROM checkpoints WHERE ordinal > ?", once[0][0])
+    Builder(long_record, find(long_record, "last")).build()
+
+    assert len(once) >= 3
+    assert checkpoints_of(long_record) == once
+
+
+class Malice:
+    """Would do harm if it were ever made."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # noqa: D105 - it says enough
+        return (Path.touch, (Path("/tmp/inferwatch-was-here"),))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [pickle.dumps(Malice()), pickle.dumps(print), b"", b"\x80\x05nonsense"],
+    ids=["a call", "a function", "nothing", "nonsense"],
+)
+def test_strange_bytes_are_not_unsealed(content: bytes) -> None:
+    with pytest.raises(UnsealError):
+        unseal(content)
+    assert not Path("/tmp/inferwatch-was-here").exists()
+
+
+def test_what_was_sealed_comes_back(make_step: Callable[..., Step]) -> None:
+    content = {"steps": [make_step(10, {1: 1})], "window": Window.MINUTE, "no": None}
+
+    assert unseal(seal(content)) == content
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE checkpoints SET state = x'00'",
+        "UPDATE checkpoints SET parts = x'9101'",
+        "UPDATE parts SET content = x'789c030000000001'",
+        "UPDATE blocks SET columns = x'00'",
+        "UPDATE blocks SET sums = x'00'",
+        "DELETE FROM blocks",
+        "DELETE FROM rows",
+        "DROP TABLE checkpoints",
+    ],
+)
+@pytest.mark.parametrize("window", [Window.FIVE_MINUTES, Window.SESSION])
+async def test_a_file_that_is_not_ours_is_refused_and_done_without(
+    statement: str,
+    window: Window,
+    built: Path,
+    long_readings: list[AnyReading],
+    as_of: AsOf,
+) -> None:
+    with closing(sqlite3.connect(file_of(built))) as connection:
+        connection.execute(statement)
+        connection.commit()
+    player = Player.open(built, "last")
+    t_ns = 80 * S
+
+    try:
+        player.snapshot(window)
+        await player.playback.seek(t_ns)
+        shown = player.snapshot(window)
+    finally:
+        player.close()
+
+    assert shown == as_of(long_readings, t_ns, window)
+
+
+async def test_a_malicious_state_is_refused(
+    built: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    with closing(sqlite3.connect(file_of(built))) as connection:
+        rows = connection.execute("SELECT ordinal, state FROM checkpoints").fetchall()
+        for ordinal, packed in rows:
+            state = msgspec.msgpack.decode(zlib.decompress(packed), type=SavedState)
+            state.client = pickle.dumps(Malice())
+            bad = zlib.compress(msgspec.msgpack.encode(state))
+            connection.execute(
+                "UPDATE checkpoints SET state = ? WHERE ordinal = ?", (bad, ordinal)
+            )
+        connection.commit()
+    player = Player.open(built, "last")
+
+    try:
+        await player.playback.seek(85 * S)
+        shown = player.snapshot(Window.MINUTE)
+        refused = player._reel._jumps._refused
+    finally:
+        player.close()
+
+    assert shown == as_of(long_readings, 85 * S, Window.MINUTE)
+    assert refused
+    assert not Path("/tmp/inferwatch-was-here").exists()
+
+
+async def test_a_record_beside_which_nothing_can_be_written_is_sought_in(
+    long_record: Path,
+    long_readings: list[AnyReading],
+    as_of: AsOf,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    player = Player.open(long_record, "last")
+
+    try:
+        player._builder.build()
+        await player.playback.seek(70 * S)
+        shown = player.snapshot(Window.MINUTE)
+        elsewhere = player._builder.path
+        assert elsewhere.exists()
+    finally:
+        player.close()
+
+    assert shown == as_of(long_readings, 70 * S, Window.MINUTE)
+    assert not elsewhere.exists()
+    assert not checkpoint_folder(long_record).exists()
+
+
+def test_the_oldest_files_go_when_they_take_too_much(tmp_path: Path) -> None:
+    for age in range(3):
+        file = tmp_path / f"s{age}.db"
+        file.write_bytes(b"x" * 100)
+        os.utime(file, (1_000 - age, 1_000 - age))
+
+    make_room(tmp_path, most_bytes=150)
+
+    assert [each.name for each in tmp_path.iterdir()] == ["s0.db"]
+
+
+def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None:
+    forget_checkpoints(built, 7)
+    assert file_of(built).exists()
+
+    forget_checkpoints(built, 1)
+    assert not file_of(built).exists()
+
+
+def test_a_checkpoint_of_another_arithmetic_is_not_known(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferwatch.storage.checkpoint_file._arithmetic", lambda: "x")
+
+    assert not file_of(built).exists()
+
+
+def test_checkpoints_can_be_read_while_they_are_written(built: Path) -> None:
+    with (
+        closing(Checkpoints.open(file_of(built), to_write=True)) as writing,
+        closing(Checkpoints.open(file_of(built), to_write=False)) as reading,
+    ):
+        assert writing.last == reading.last is not None
