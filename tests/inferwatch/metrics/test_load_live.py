@@ -19,7 +19,7 @@ from collectors.readings import (
 )
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loading.load import public
-from inferwatch.metrics.load_plan import PLAN_NOTE
+from inferwatch.metrics.load_plan import PLAN_NOTE, PlanFacts
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import (
     ClientView,
