@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.damage import say_damage
 from inferwatch.compare.as_json import as_json as comparison_json
 from inferwatch.compare.comparison import Rules
 from inferwatch.compare.fail_if import parse_condition
@@ -67,6 +68,7 @@ def print_comparison(wanted: Wanted, *, as_json: bool) -> int:
         found = run_comparison(wanted, _tell)
     finally:
         _clear()
+    say_damage(wanted.database)
     if as_json:
         click.echo(json.dumps(comparison_json(found)))
     else:

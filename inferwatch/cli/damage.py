@@ -9,6 +9,6 @@ def say_damage(path: Path) -> None:
     """Nothing of a sound file."""
     from inferwatch.storage.recovery import damage_of
 
-    damage = damage_of(path)
+    damage = damage_of(path) if path.exists() else None
     if damage is not None:
         click.echo(f"inferwatch: {damage.sentence}", err=True)

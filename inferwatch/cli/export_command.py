@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from collectors.clock import NS_PER_S
+from inferwatch.cli.damage import say_damage
 from inferwatch.cli.replay_command import where
 from inferwatch.cli.rows_progress import RowsProgress
 from inferwatch.errors import UsageError
@@ -61,6 +62,7 @@ def run_export(options: ExportOptions) -> None:
         except BrokenPipeError:  # whoever read us, such as head, has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
+    say_damage(database)
     if not target.is_stdout:
         click.echo(f"{target.path}", err=True)
 
