@@ -82,6 +82,8 @@ class Target:
                 answer = await client.get("/v1/models")
             except (httpx.HTTPError, OSError) as error:
                 why = str(error) or type(error).__name__
+                if "CERTIFICATE_VERIFY_FAILED" in why:
+                    why += "; --insecure accepts any certificate"
                 raise SourceError(f"nothing answers at {self.name}: {why}") from error
         if answer.status_code in REFUSED:
             raise UsageError(

@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import AnyReading, LoadEvent, LoadKind, RequestRecord
+from collectors.readings import (
+    AnyReading,
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+)
 from inferwatch.loadgen.conversations import continued
 from inferwatch.loadgen.lengths import Range, fixed
 from inferwatch.loadgen.plan import Api, Arrivals, LoadPlan, PromptForm
@@ -179,8 +185,31 @@ async def test_no_turn_is_due_after_the_end(truth_url: str, run_plan: RunPlan) -
     )
     begin_ns = sent[0].intended_ns - 100 * MS
     assert sent[-1].intended_ns < begin_ns + 1_000 * MS
-    assert draining.t_ns >= begin_ns + 990 * MS
+    assert draining.t_ns >= begin_ns + 900 * MS
     assert max(each.turn or 0 for each in sent) > 5
+
+
+async def test_a_later_turn_belongs_to_the_phase_it_is_due_in(
+    truth_url: str, run_plan: RunPlan
+) -> None:
+    plan = plan_for(
+        truth_url,
+        "talkwarm",
+        arrivals=Arrivals.CONSTANT,
+        rate_per_s=5.0,
+        requests=None,
+        warmup_s=0.5,
+        duration_s=0.5,
+        turns=fixed(30),
+    )
+
+    sent = talks(await run_plan(plan))
+
+    turned = [each.phase for each in sent].index(Phase.STEADY)
+    assert {each.phase for each in sent[turned:]} == {Phase.STEADY}
+    assert (sent[turned].turn or 0) > 1
+    begin_ns = sent[0].intended_ns - 200 * MS
+    assert 500 * MS <= sent[turned].intended_ns - begin_ns < 600 * MS
 
 
 async def test_a_failed_turn_ends_its_conversation(
