@@ -53,8 +53,7 @@ class CountTable:
         self._cell = cell
         self._sum = 0
         self._max = 0
-        # Zeros cost no memory until touched, and latencies touch few pages.
-        self._dense = np.zeros(DENSE_CELLS, np.int64)
+        self._dense: Ints = np.zeros(0, np.int64)
         self._blocks = np.zeros(DENSE_CELLS // BLOCK, np.int64)
         self._tail: Ints = np.zeros(0, np.int64)
         self._tail_counts: Ints = np.zeros(0, np.int64)
@@ -76,8 +75,7 @@ class CountTable:
         self._sum += counts.total
         self._max = max(self._max, counts.maximum)
         small = int(np.searchsorted(counts.cells, DENSE_CELLS))
-        self._dense[counts.cells[:small]] += counts.counts[:small]
-        np.add.at(self._blocks, counts.cells[:small] // BLOCK, counts.counts[:small])
+        self._add_small(counts.cells[:small], counts.counts[:small])
         if small < len(counts.cells):
             self._add_tail(counts.cells[small:], counts.counts[small:])
 
@@ -88,8 +86,7 @@ class CountTable:
         self._max = max(self._max, int(values.max(initial=0)))
         cells = np.maximum(values // self._cell, 0)
         small = cells < DENSE_CELLS
-        np.add.at(self._dense, cells[small], weights[small])
-        np.add.at(self._blocks, cells[small] // BLOCK, weights[small])
+        self._add_small(cells[small], weights[small])
         if not small.all():
             self._add_tail(cells[~small], weights[~small])
 
@@ -115,6 +112,17 @@ class CountTable:
         inside = np.cumsum(self._dense[start : start + BLOCK])
         left = rank - (int(before[block - 1]) if block else 0)
         return start + int(np.searchsorted(inside, left))
+
+    def _add_small(self, cells: Ints, weights: Ints) -> None:
+        """The table is as large as it has to be, but doubles when it grows."""
+        needed = int(cells.max(initial=-1)) // BLOCK * BLOCK + BLOCK
+        if needed > len(self._dense):
+            size = min(max(needed, 2 * len(self._dense)), DENSE_CELLS)
+            grown = np.zeros(size, np.int64)
+            grown[: len(self._dense)] = self._dense
+            self._dense = grown
+        np.add.at(self._dense, cells, weights)
+        np.add.at(self._blocks, cells // BLOCK, weights)
 
     def _add_tail(self, cells: Ints, weights: Ints) -> None:
         self._tail = np.concatenate((self._tail, cells))

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Self
 
+import msgspec
+
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestEvent
 from inferwatch.metrics.saved import SavedRequest
@@ -84,10 +86,7 @@ class Request:
     @classmethod
     def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
         """As it was saved."""
-        request = cls(source=saved.source, seen_ns=saved.seen_ns)
-        for name in SAVED_FIELDS:
-            setattr(request, name, getattr(saved, name))
-        return request
+        return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
         """Take over what an event says about the request itself."""
