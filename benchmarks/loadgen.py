@@ -2,9 +2,12 @@
 
 The truth server stands on one core, the client on the other; truth is what the server
 really sent, on a clock that both share. Peers run alternating in the same run: vLLM's
-own ``bench serve`` where the engine is installed. Ratios count, not absolute values.
+own ``bench serve`` where the engine is installed; guidellm and aiperf, each from a
+virtual environment of its own, where their commands are given. Ratios count, not
+absolute values.
 
-Run it with ``python benchmarks/loadgen.py [--rounds N] [--only CASE] [--no-peers]``.
+    python benchmarks/loadgen.py [--rounds N] [--only CASE] [--no-peers]
+        [--guidellm VENV/bin/guidellm] [--aiperf VENV/bin/aiperf]
 """
 
 import argparse
@@ -12,12 +15,14 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -31,6 +36,8 @@ from numpy.typing import NDArray
 from collectors.clock import SessionClock
 from collectors.load_stream import LoadStream
 from collectors.readings import AnyReading, ClientSample, RequestRecord, TokenTimes
+from inferwatch.export.results.detect import read_results
+from inferwatch.export.results.found import Call
 from inferwatch.loadgen.lengths import fixed
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 
@@ -39,6 +46,7 @@ PROMPT_TOKENS = 32
 CPU_POLL_S = 0.05
 WAVES = 3
 DEADLINE_S = 300
+OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 Ns = NDArray[np.int64]
 
@@ -260,6 +268,84 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
     )
 
 
+async def guidellm(
+    command: Path, case: Case, url: str, directory: Path
+) -> tuple[Told, CpuWatch]:
+    """``guidellm run`` in a virtual environment of its own."""
+    result = directory / "guidellm.json"
+    result.unlink(missing_ok=True)
+    backend = {
+        "kind": "openai_http",
+        "target": url,
+        "model": case.model,
+        "request_format": "/v1/completions",
+    }
+    profile = (
+        f"kind=concurrent,streams={case.concurrency}"
+        if case.concurrency
+        else f"kind=poisson,rate={case.rate_per_s:g}"
+    )
+    tokens = f"prompt_tokens={PROMPT_TOKENS},output_tokens={case.output_tokens}"
+    model = tokenizer(directory / "model")
+    cpu = await watched(
+        *(str(command), "run", "--backend", json.dumps(backend), "--profile", profile),
+        *("--constraint", f"kind=max_requests,count={case.requests}"),
+        *("--tokenizer", f"kind=huggingface_auto,model={model}"),
+        *("--data", f"kind=synthetic_text,{tokens}"),
+        *("--output", f"kind=json,path={result}", "--disable-progress"),
+    )
+    return from_result(result), cpu
+
+
+async def aiperf(
+    command: Path, case: Case, url: str, directory: Path
+) -> tuple[Told, CpuWatch]:
+    """``aiperf profile`` in a virtual environment of its own."""
+    folder, model = directory / "aiperf", tokenizer(directory / "model")
+    shutil.rmtree(folder, ignore_errors=True)
+    load = (
+        ("--concurrency", str(case.concurrency))
+        if case.concurrency
+        else ("--request-rate", f"{case.rate_per_s:g}")
+    )
+    cpu = await watched(
+        *(str(command), "profile", "-m", "truth", "--url", url, "--streaming"),
+        *("--extra-inputs", json.dumps({"model": case.model, "ignore_eos": True})),
+        *("--endpoint-type", "completions", "--use-server-token-count"),
+        *("--tokenizer", f"model/{Path(model).name}", "--ui", "none"),
+        *("--isl", str(PROMPT_TOKENS), "--osl", str(case.output_tokens), *load),
+        *("--request-count", str(case.requests), "--artifact-dir", str(folder)),
+        cwd=directory,  # it takes an absolute path for the name of a repository,
+        offline=False,  # and looks for any name in a cache when offline
+    )
+    return from_result(folder / "profile_export.jsonl"), cpu
+
+
+def from_result(path: Path) -> Told:
+    """Of what a tool saved; where it keeps no gaps, the mean of each request."""
+    (run,) = read_results(path).results
+    answered = [each for each in run.calls if each.first_ns and not each.failure]
+    failed = len(run.calls) - len(answered)
+    kept = all(each.gaps_ns is not None for each in answered)
+    gaps = [np.array(mean_gap(each)) for each in answered]
+    if kept:
+        gaps = [np.array(each.gaps_ns, np.int64) for each in answered]
+    return Told(
+        ttft_ns=np.array([(each.first_ns or 0) - each.sent_ns for each in answered]),
+        due_ns=np.array([(each.first_ns or 0) - each.due_ns for each in answered]),
+        itl_ns=np.concatenate(gaps).astype(np.int64),
+        said=f"failed {failed}; ITL: {'every gap' if kept else 'a mean a request'}",
+    )
+
+
+def mean_gap(call: Call) -> Sequence[int]:
+    """From the first token to the last."""
+    gaps = (call.output_tokens or 0) - 1
+    if gaps < 1 or call.last_ns is None or call.first_ns is None:
+        return ()
+    return ((call.last_ns - call.first_ns) // gaps,)
+
+
 def tokenizer(directory: Path) -> str:
     """The tiny model's, made on the spot."""
     command = [sys.executable, "-m", "embedded_engine.tiny_model", str(directory)]
@@ -267,7 +353,9 @@ def tokenizer(directory: Path) -> str:
     return made.stdout.strip()
 
 
-async def watched(*command: str) -> CpuWatch:
+async def watched(
+    *command: str, cwd: Path | None = None, offline: bool = True
+) -> CpuWatch:
     """Run a client on its core to its end."""
     process = await asyncio.create_subprocess_exec(
         "taskset",
@@ -275,7 +363,8 @@ async def watched(*command: str) -> CpuWatch:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+        cwd=cwd,
+        env=os.environ | OFFLINE if offline else None,
     )
     cpu = CpuWatch(process.pid)
     watching = asyncio.create_task(cpu.run())
@@ -292,7 +381,7 @@ async def watched(*command: str) -> CpuWatch:
 
 # The comparison.
 
-CLIENTS = {"inferwatch": inferwatch, "vllm bench": vllm}
+Client = Callable[[Case, str, Path], Awaitable[tuple[Told, CpuWatch]]]
 
 
 def errors_ms(told: Told, truth: Truth) -> dict[str, float]:
@@ -310,9 +399,9 @@ def _p99_ms(values: Ns) -> float:
     return float(np.percentile(values, 99)) / 1e6
 
 
-async def measure(name: str, case: Case, directory: Path) -> dict[str, Any]:
+async def measure(client: Client, case: Case, directory: Path) -> dict[str, Any]:
     with truth_server() as url:
-        told, cpu = await CLIENTS[name](case, url, directory)
+        told, cpu = await client(case, url, directory)
         truth = truth_of(url)
     begin_ns = int(truth.arrived_ns[0])
     end_ns = begin_ns + int(truth.tokens / truth.tokens_per_s * 1e9)
@@ -342,13 +431,13 @@ COLUMNS = {
 }
 
 
-async def compare(case: Case, names: list[str], rounds: int) -> None:
+async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
     """Alternating, then the medians."""
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in clients}
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(rounds):
-            for name in names:
-                runs[name].append(await measure(name, case, Path(directory)))
+            for name, client in clients.items():
+                runs[name].append(await measure(client, case, Path(directory)))
     print(f"\n{case.name} ({case.model}, {case.output_tokens} tokens); errors in ms")
     print(" " * 12 + "".join(f"{column:>14}" for column in COLUMNS))
     for name, each in runs.items():
@@ -358,19 +447,33 @@ async def compare(case: Case, names: list[str], rounds: int) -> None:
         print(f"{'':12}  {each[-1]['said']}")
 
 
+def clients(arguments: argparse.Namespace) -> dict[str, Client]:
+    """Ours, and the peers that are there."""
+    found: dict[str, Client] = {"inferwatch": inferwatch}
+    if arguments.no_peers:
+        return found
+    if importlib.util.find_spec("vllm"):
+        found["vllm bench"] = vllm
+    if arguments.guidellm:
+        found["guidellm"] = partial(guidellm, arguments.guidellm)
+    if arguments.aiperf:
+        found["aiperf"] = partial(aiperf, arguments.aiperf)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="cases whose name has this in it")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--guidellm", type=Path, help="its command")
+    parser.add_argument("--aiperf", type=Path, help="its command")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {SERVER_CORE})  # what we do ourselves is not the client's
-    names = ["inferwatch"]
-    if importlib.util.find_spec("vllm") and not arguments.no_peers:
-        names.append("vllm bench")
+    found = clients(arguments)
     for case in CASES:
         if not arguments.only or arguments.only in case.name:
-            asyncio.run(compare(case, names, arguments.rounds))
+            asyncio.run(compare(case, found, arguments.rounds))
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ class Script:
             "prompt_tokens": len(self._answer.prompt),
             "completion_tokens": self._answer.max_tokens,
         }
-        yield from self._event(json.dumps({"choices": [], "usage": usage}).encode())
+        yield from self._event(_told(chat=self._answer.chat, choices=[], usage=usage))
 
     def _done(self) -> Iterator[Beat]:
         if not self._variant.startswith("no_done"):
@@ -229,11 +229,17 @@ def _flood(tokens: int, *, last: bool, chat: bool) -> bytes:
 def _choice(text: str, finish: str | None, *, chat: bool) -> bytes:
     said = {"delta": {"content": text}} if chat else {"text": text}
     choice = {"index": 0, **said, "finish_reason": finish}
-    return json.dumps({"choices": [choice]}).encode()
+    return _told(chat=chat, choices=[choice])
 
 
 @lru_cache
 def _role() -> bytes:
     delta = {"role": "assistant", "content": ""}
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    return json.dumps({"choices": [choice]}).encode()
+    return _told(chat=True, choices=[choice])
+
+
+def _told(*, chat: bool, **said: object) -> bytes:
+    """Some clients go by the name of the object."""
+    name = "chat.completion.chunk" if chat else "text_completion"
+    return json.dumps({"object": name, **said}).encode()
