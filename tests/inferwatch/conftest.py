@@ -346,6 +346,12 @@ class Traffic:
             last_token_ns=end_ns,
             end_ns=end_ns + 1,
             output_tokens=count,
+            turn=member % 3 + 1,
+            first_content_ns=first_ns + 1,
+            first_chunk_tokens=1,
+            server_queue_ns=2 * MS,
+            server_prefill_ns=3 * MS,
+            server_decode_ns=end_ns - first_ns,
             source=LOAD,
         )
 
