@@ -1,6 +1,5 @@
 """Makes the checkpoints that a session lacks, in the background."""
 
-import asyncio
 import os
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ from time import sleep
 from inferwatch.errors import StorageError
 from inferwatch.metrics.pace import Pace
 from inferwatch.replay.frame import Frame, restored
+from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.checkpoint_file import checkpoint_path
 from inferwatch.storage.checkpoints import REFUSALS, Checkpoint, Checkpoints
 from inferwatch.storage.connections import open_for_reading
@@ -42,10 +42,10 @@ class Builder:
 
     async def run(self) -> None:
         """Until all are there; until cancelled, then those made so far stay."""
-        try:
-            await asyncio.to_thread(self.build)
-        finally:
-            self._given_up = True
+        await until_done(self.build, self._give_up)
+
+    def _give_up(self) -> None:
+        self._given_up = True
 
     def build(self) -> None:
         """What a damaged record does not hold, or a full disk does not take, is not."""

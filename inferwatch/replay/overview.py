@@ -10,6 +10,7 @@ from inferwatch.feed import Mark
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.replay.marks import in_order, quick_marks, slow_marks
 from inferwatch.replay.shape import shape
+from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.sessions import SessionRow, find
@@ -39,14 +40,14 @@ class Overview:
 
     async def run(self) -> None:
         """Find out, again and again while the session goes on; until cancelled."""
-        try:
-            while True:
-                await asyncio.to_thread(self.look)
-                if self._session.state is not SessionState.RECORDING:
-                    return
-                await asyncio.sleep(AGAIN_S)
-        finally:
-            self._given_up = True
+        while True:
+            await until_done(self.look, self._give_up)
+            if self._session.state is not SessionState.RECORDING:
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    def _give_up(self) -> None:
+        self._given_up = True
 
     def look(self) -> None:
         """Ask the record; what a damaged one does not say is not shown."""
