@@ -32,7 +32,7 @@ from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find
 
 S = 1_000_000_000
-LONG_S = 90
+LONG_S = 45
 AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
 
 
@@ -96,7 +96,7 @@ async def test_random_moments_are_shown_as_by_playing_to_them(
 ) -> None:
     random = Random(7)
 
-    for _ in range(15):
+    for _ in range(8):
         t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
         await player.playback.seek(t_ns)
 
@@ -112,13 +112,13 @@ async def test_steps_across_a_checkpoint_are_shown_as_by_playing(
     ends_ns = [each.end_ns for each in long_readings if isinstance(each, Step)]
     await player.playback.seek(t_ns + 20_000_000)
 
-    for count in (-1, -8, 3, -2, 12):
+    for count in (-1, -8, 12):
         await player.playback.step(count)
 
         at_ns = player.now_ns()
         assert at_ns in ends_ns
-        for window in Window:
-            assert player.snapshot(window) == as_of(long_readings, at_ns, window)
+        shown = player.snapshot(Window.MINUTE)
+        assert shown == as_of(long_readings, at_ns, Window.MINUTE)
 
 
 async def test_a_restored_model_goes_on_to_the_end_as_one_that_was_never_saved(
@@ -155,7 +155,7 @@ async def test_checkpoints_are_made_while_recording(
     random = Random(2)
     try:
         assert len(made) >= 3
-        for _ in range(12):
+        for _ in range(5):
             t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
             await player.playback.seek(t_ns)
             assert player.snapshot(window) == as_of(long_readings, t_ns, window)
@@ -227,10 +227,8 @@ def test_what_was_sealed_comes_back(make_step: Callable[..., Step]) -> None:
         "DROP TABLE checkpoints",
     ],
 )
-@pytest.mark.parametrize("window", [Window.FIVE_MINUTES, Window.SESSION])
 async def test_a_file_that_is_not_ours_is_refused_and_done_without(
     statement: str,
-    window: Window,
     built: Path,
     long_readings: list[AnyReading],
     as_of: AsOf,
@@ -239,7 +237,7 @@ async def test_a_file_that_is_not_ours_is_refused_and_done_without(
         connection.execute(statement)
         connection.commit()
     player = Player.open(built, "last")
-    t_ns = 80 * S
+    t_ns, window = 40 * S, Window.SESSION
 
     try:
         player.snapshot(window)
@@ -267,13 +265,13 @@ async def test_a_malicious_state_is_refused(
     player = Player.open(built, "last")
 
     try:
-        await player.playback.seek(85 * S)
+        await player.playback.seek(40 * S)
         shown = player.snapshot(Window.MINUTE)
         refused = player._reel._jumps._refused
     finally:
         player.close()
 
-    assert shown == as_of(long_readings, 85 * S, Window.MINUTE)
+    assert shown == as_of(long_readings, 40 * S, Window.MINUTE)
     assert refused
     assert not Path("/tmp/inferwatch-was-here").exists()
 
@@ -289,14 +287,14 @@ async def test_a_record_beside_which_nothing_can_be_written_is_sought_in(
 
     try:
         player._builder.build()
-        await player.playback.seek(70 * S)
+        await player.playback.seek(30 * S)
         shown = player.snapshot(Window.MINUTE)
         elsewhere = player._builder.path
         assert elsewhere.exists()
     finally:
         player.close()
 
-    assert shown == as_of(long_readings, 70 * S, Window.MINUTE)
+    assert shown == as_of(long_readings, 30 * S, Window.MINUTE)
     assert not elsewhere.exists()
     assert not checkpoint_folder(long_record).exists()
 
