@@ -17,7 +17,7 @@ from inferwatch.metrics.slo import Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Requests per second: wanted, drawn, and sent."""
+    """Requests per second: wanted, drawn, and sent; of conversations, their first."""
 
     asked: float | None = None
     """On average; None in a closed loop."""
@@ -147,7 +147,8 @@ def _verdict(
 
 
 def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
-    left = [each for each in records if each.sent_ns is not None]
+    begun = [each for each in records if each.turn in {None, 1}]
+    left = [each for each in begun if each.sent_ns is not None]
     return Rate(
         asked=book.asked_per_s,
         asked_range=book.asked_range,

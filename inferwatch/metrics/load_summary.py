@@ -36,6 +36,7 @@ def summarise_load(result: LoadResult) -> Summary:
             "scheduled": result.rate.scheduled,
             "achieved": result.rate.achieved,
             "held_back": result.rate.held_back,
+            "of": "conversations" if result.turns else "requests",
         },
         "tokens": _tokens(result),
         **latencies,

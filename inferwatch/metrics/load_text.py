@@ -72,6 +72,7 @@ def _rates(summary: Summary) -> str:
         low, high = map(_rate, rate["asked_range"])
         asked += f" ({low} to {high} by time)"
     held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
+    held += ", of conversations" if rate["of"] == "conversations" else ""
     drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
     return f"{asked}, this seed draws {drawn}/s, sent {sent}/s{held}"
 

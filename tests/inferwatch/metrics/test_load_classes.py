@@ -96,6 +96,16 @@ def test_turns_stand_in_their_order() -> None:
     assert list(turns) == ["1", "2", "3"]
 
 
+def test_of_conversations_only_the_first_turns_have_a_rate() -> None:
+    turns = [request(n, turn=1 + n % 2) for n in range(10)]
+
+    summary = summarise_load(load_result(book(*turns)))
+
+    assert summary["rate"]["achieved"] == pytest.approx(50)
+    assert summary["rate"]["of"] == "conversations"
+    assert "of conversations" in load_text(summary)
+
+
 def test_people_read_a_line_for_each() -> None:
     lines = load_text(summarise_load(judged(huge="ttft_s<0.1"))).splitlines()
 
