@@ -53,9 +53,10 @@ class Track:
     ) -> float | None:
         left_ns = self.start_ns + column * self.span_ns // self.columns - start_ns
         right_ns = left_ns + max(self.span_ns // self.columns, 1)
-        low = max(left_ns // bin_ns, 0)
+        low = left_ns // bin_ns
         high = max(-(-right_ns // bin_ns), low + 1)
-        known = [value for value in values[low:high] if value is not None]
+        seen = values[max(low, 0) : max(high, 0)]
+        known = [value for value in seen if value is not None]
         return how(known) if known else None
 
 
