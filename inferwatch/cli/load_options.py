@@ -33,6 +33,8 @@ HOW = {
 }
 """Fields that say when to send, each with its flag."""
 TIMED = {name: HOW[name] for name in ("rates", "trace_file", "like")}
+ENDS = {"duration_s", "requests", "trace", "trace_file", "like"}
+"""Fields that say how long, each in its way."""
 FLAGS = {"extra_body": "--body", "shared_prefixes": "--shared-prefix"}
 """Of fields that do not bear their flag's name."""
 HOW_MUCH = """say how much to send:
@@ -97,7 +99,7 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     fields = {"warmup_s": 0.0, **defaults, **fields, **flags}
     if "concurrency" in fields and not fields.keys() & {"rate_per_s", "rates"}:
         fields.setdefault("arrivals", "closed")
-    if not fields.keys() & {"duration_s", "requests", "trace_file", "like"}:
+    if not fields.keys() & ENDS:
         fields["duration_s"] = DEFAULT_S
     _refuse_dataset(fields)
     return _with_session(with_trace(fields), options)

@@ -126,7 +126,7 @@ def _span(rates: RateSeries) -> str:
 
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - TOML
     if name == "classes" and isinstance(value, list):
-        return [{key: _plain(key, of) for key, of in each.items()} for each in value]
+        return [_class(each) for each in value]
     if name == "rates" and isinstance(value, str):
         return read_rates(value)
     if name not in LENGTHS:
@@ -136,6 +136,12 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - TOML
     if isinstance(value, list) and len(value) == 2:
         return _uniform(*value)
     return value
+
+
+def _class(given: Any) -> Any:  # noqa: ANN401 - TOML
+    if not isinstance(given, dict):
+        return given  # what it should be, the plan says
+    return {key: _plain(key, of) for key, of in given.items()}
 
 
 def _uniform(low: int, high: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.lengths import LogNormal, Range
 from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, shape
+from inferwatch.loadgen.rates import ramp
 
 NEEDED = {"run_id": "r", "model": "m", "warmup_s": 0.0}
 
@@ -57,6 +58,14 @@ def test_a_file_that_cannot_be_read_is_said(
     [
         ({"ratee": 3}, r"no 'ratee'; it may have: .*rate_per_s"),
         ({"rate_per_s": "fast"}, "rate_per_s"),
+        ({"rate_per_s": 1, "classes": ["chat"]}, r"\$.classes\[0\]"),
+        ({"rates": "ramp:1"}, "the load plan: cannot read 'ramp:1'"),
+        ({"rates": "ramp:1,2,3", "rate_per_s": 1}, "not both"),
+        ({"trace_file": "/nowhere"}, "the trace: /nowhere: No such file"),
+        ({"rate_per_s": 1, "trace_format": "azure"}, "trace_format is of a trace_file"),
+        ({"rate_per_s": 1, "speed": 2}, "speed is the pace of a trace"),
+        ({"rate_per_s": 1, "dataset": "a", "prompt_form": "ids"}, "not token ids"),
+        ({"rate_per_s": 1, "turns": [3, 2]}, "not a range"),
         ({"rate_per_s": -1}, "rate_per_s must be above 0"),
         ({"prompt_tokens": [5, 2], "rate_per_s": 1}, "not a range: 5 to 2"),
     ],
@@ -84,3 +93,29 @@ def test_a_closed_loop_says_so() -> None:
     plan = make_plan({**NEEDED, "arrivals": "closed", "concurrency": 8})
 
     assert shape(plan) == "closed loop of 8"
+
+
+def test_rates_conversations_and_files_stand_in_a_plan(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(
+        'rates = "ramp:5,50,60"\nturns = [2, 4]\nturn_tokens = 20\n'
+        'dataset = "prompts.jsonl"\nendpoint = "chat"\n'
+    )
+
+    plan = make_plan({**NEEDED, **read_plan(tmp_path / "plan.toml")})
+
+    assert plan.rates == ramp(5, 50, 60)
+    assert (plan.turns, plan.turn_tokens) == (Range(2, 4), Range(20, 20))
+    assert plan.dataset == str(tmp_path / "prompts.jsonl")
+    assert shape(plan) == "poisson, 5 to 50/s by time, conversations"
+
+
+def test_a_trace_stands_beside_its_plan(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "Timestamp,Request tokens,Response tokens\n5,7,8\n9,7,8\n"
+    )
+    (tmp_path / "plan.toml").write_text('trace_file = "a.csv"\nspeed = 2\n')
+
+    plan = make_plan({**NEEDED, **read_plan(tmp_path / "plan.toml")})
+
+    assert [row.offset_s for row in plan.trace] == [0, 4]
+    assert shape(plan) == "trace a.csv, 2 requests at 2× speed"
