@@ -1,0 +1,67 @@
+"""Each reading is there at a moment of its own, in order of receipt."""
+
+from collections.abc import Callable
+
+from collectors.readings import (
+    AnyReading,
+    EventKind,
+    Phase,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    Tick,
+    TokenTimes,
+)
+from inferwatch.metrics.pace import LONGEST_NS, Pace
+from inferwatch.metrics.receipts import Receipts
+
+
+def test_a_reading_is_there_when_it_happened() -> None:
+    receipts = Receipts()
+
+    assert [receipts.take(Tick(t_ns=t)) for t in (5, 9)] == [5, 9]
+
+
+def test_what_comes_late_is_there_after_what_came_before_it(
+    make_step: Callable[..., Step], make_event: Callable[..., RequestEvent]
+) -> None:
+    receipts = Receipts()
+    step = make_step(10, {1: 1})
+    readings: list[AnyReading] = [
+        step,
+        make_event(8, EventKind.ARRIVED),
+        step,
+        make_step(11, {1: 1}),
+    ]
+
+    moments = [receipts.take(each) for each in readings]
+
+    assert moments == [step.end_ns, step.end_ns + 1, step.end_ns + 2, 11_000_000]
+
+
+def test_what_tells_of_a_while_is_there_at_its_end() -> None:
+    times = TokenTimes(external_id="a", first_ns=5, gaps_ns=[1, 2])
+    record = RequestRecord(
+        index=1, external_id="a", phase=Phase.STEADY, intended_ns=1, end_ns=9
+    )
+
+    assert Receipts().take(times) == 8
+    assert Receipts().take(record) == 9
+
+
+def test_asking_what_would_be_next_takes_nothing() -> None:
+    receipts = Receipts(latest_ns=7)
+
+    assert receipts.after(Tick(t_ns=3)) == receipts.after(Tick(t_ns=3)) == 8
+
+
+def test_a_checkpoint_is_due_after_some_effort_or_some_time(
+    make_step: Callable[..., Step],
+) -> None:
+    pace, step = Pace(most_effort=20), make_step(10, dict.fromkeys(range(12), 1))
+
+    by_effort = [pace.due(step, 0) for _ in range(8)]
+
+    assert by_effort == [False, False, False, True] * 2
+    assert not pace.due(Tick(t_ns=1), 1)
+    assert pace.due(Tick(t_ns=1), LONGEST_NS)

@@ -1,0 +1,178 @@
+"""The marks and the shape of a session are found in its record."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.readings import (
+    AnyReading,
+    LoadEvent,
+    LoadKind,
+    Note,
+    NoteKind,
+    Phase,
+    RequestRecord,
+    Step,
+)
+from inferwatch.feed import Mark, MarkKind
+from inferwatch.replay.bookmarks import keep_bookmark
+from inferwatch.replay.marks import MOST_MARKS, in_order
+from inferwatch.replay.overview import Overview
+from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.sessions import find
+
+S = 1_000_000_000
+Put = Callable[[list[AnyReading]], Overview]
+
+
+@pytest.fixture
+def looked(record: Callable[..., Recorder], path: Path, stopped_clock: Any) -> Put:
+    """Records readings and looks at them."""
+
+    def look(readings: list[AnyReading]) -> Overview:
+        recorder = record(clock=stopped_clock(600 * S))
+        for numbered in enumerate(readings, 1):
+            recorder.put(*numbered)
+        recorder.close()
+        overview = Overview(path, find(path, "last"))
+        overview.look()
+        return overview
+
+    return look
+
+
+def marked(overview: Overview) -> list[tuple[float, MarkKind]]:
+    return [(mark.t_ns / S, mark.kind) for mark in overview.marks]
+
+
+def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
+    overview = looked(
+        [
+            LoadEvent(t_ns=2 * S, kind=LoadKind.STARTED, rate_per_s=3, text="demo"),
+            LoadEvent(t_ns=4 * S, kind=LoadKind.WARMUP_ENDED),
+            LoadEvent(t_ns=5 * S, kind=LoadKind.RATE, rate_per_s=6),
+            Note(t_ns=8 * S, kind=NoteKind.LOST, text="killed"),
+            Note(t_ns=9 * S, kind=NoteKind.STAGE, text="weights loaded"),
+            Note(t_ns=10 * S, kind=NoteKind.RESTARTED, text="engine restarted"),
+            LoadEvent(t_ns=7 * S, kind=LoadKind.STOPPED),
+        ]
+    )
+
+    assert marked(overview) == [
+        (2, MarkKind.LOAD),
+        (5, MarkKind.LOAD),
+        (7, MarkKind.LOAD),
+        (8, MarkKind.LOST),
+        (10, MarkKind.LOST),
+    ]
+    assert overview.marks[0].text == "load started at 3/s: demo"
+
+
+def test_preemptions_are_marked_where_they_begin_after_a_while_without(
+    looked: Put, make_step: Callable[..., Step]
+) -> None:
+    moments_s = (1, 2, 5, 11, 11.5, 30)
+    steps = [make_step(t_s * 1000, {1: 1}, preempted=[1]) for t_s in moments_s]
+
+    overview = looked([*steps])
+
+    kinds = [t_s for t_s, kind in marked(overview) if kind is MarkKind.PREEMPTION]
+    assert kinds == [1, 11, 30]
+
+
+def test_a_stall_is_marked_where_work_waited_and_no_step_ended(
+    looked: Put, make_step: Callable[..., Step]
+) -> None:
+    overview = looked(
+        [
+            make_step(1_000, {1: 1}),
+            make_step(5_000, {1: 1}),  # nobody waited
+            make_step(6_000, {1: 1}, waiting=3),
+            make_step(8_500, {1: 1}),
+        ]
+    )
+
+    assert overview.marks == (
+        Mark(t_ns=6 * S, kind=MarkKind.STALL, text="no step for 2.5 s, 3 waiting"),
+    )
+
+
+def client(intended_s: float, ttft_s: float, failure: str | None = None) -> Any:
+    return RequestRecord(
+        source="load-1",
+        index=round(intended_s * 10),
+        external_id=f"r{intended_s}",
+        phase=Phase.STEADY,
+        intended_ns=round(intended_s * S),
+        first_token_ns=round((intended_s + ttft_s) * S),
+        last_token_ns=round((intended_s + ttft_s) * S),
+        failure=failure,
+    )
+
+
+def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
+    looked: Put,
+) -> None:
+    plan = 'load plan {"run_id":"load-1","slo":"ttft_s<0.5"}'
+    minutes = [0.1, 0.9, 0.9, 0.1, 0.1, 0.9]
+    requests = [
+        client(60 * minute + second, ttft_s)
+        for minute, ttft_s in enumerate(minutes)
+        for second in (1, 2, 3)
+    ]
+
+    overview = looked([Note(t_ns=0, kind=NoteKind.STARTED, text=plan), *requests])
+
+    assert marked(overview) == [(60, MarkKind.SLO), (300, MarkKind.SLO)]
+    assert overview.marks[0].text == "SLO missed by 3 of 3 requests: ttft_s<0.5"
+
+
+@pytest.mark.parametrize("plan", ["{", '{"slo":"nonsense<1"}', '{"slo":7}'])
+def test_a_plan_that_cannot_be_read_marks_nothing(looked: Put, plan: str) -> None:
+    note = Note(t_ns=0, kind=NoteKind.STARTED, text=f"load plan {plan}")
+
+    assert looked([note, client(1, 9)]).marks == ()
+
+
+def test_too_many_marks_are_thinned_but_no_bookmark_goes() -> None:
+    many = [Mark(t_ns=t, kind=MarkKind.STALL, text="") for t in range(3 * MOST_MARKS)]
+    bookmark = Mark(t_ns=77, kind=MarkKind.BOOKMARK, text="here")
+
+    kept = in_order([*many, bookmark])
+
+    assert len(kept) == MOST_MARKS
+    assert bookmark in kept
+    assert list(kept) == sorted(kept, key=lambda mark: mark.t_ns)
+
+
+def test_a_bookmark_of_another_session_is_not_shown(looked: Put, path: Path) -> None:
+    looked([])
+    keep_bookmark(path, find(path, "s1"), 5, "of the first")
+
+    assert looked([]).marks == ()
+
+
+def test_the_shape_has_what_came_out_and_how_long_it_took(
+    looked: Put, make_step: Callable[..., Step]
+) -> None:
+    overview = looked(
+        [
+            make_step(100, {1: 1}),
+            make_step(3_000, {1: 1, 2: 1}, duration_ms=40),
+            make_step(4_000, {1: 1}, waiting=2),
+        ]
+    )
+
+    shape = overview.shape
+    assert shape is not None
+    assert shape.start_ns == 0
+    assert len(shape.steps) <= 240
+    assert shape.bin_ns * len(shape.steps) > 600 * S
+    first, second = 0, 3 * S // shape.bin_ns
+    assert sum(shape.steps) == 3
+    assert sum(filter(None, shape.output_tokens)) == 4
+    assert shape.output_tokens[first + 100] is None
+    assert shape.step_max_s[second] == pytest.approx(0.04)
+    assert max(filter(None, shape.waiting_max)) == 2
