@@ -83,7 +83,7 @@ class OpenRun:
         setting.report(
             LoadKind.WARMUP_ENDED,
             f"measured {tokens_per_s:.0f} output tokens/s",
-            rate_per_s=tokens_per_s / plan.output_tokens.mean,
+            rate_per_s=tokens_per_s / plan.expected_tokens,
         )
         return flat(plan.request_rate(tokens_per_s))
 

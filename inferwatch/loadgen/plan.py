@@ -52,8 +52,15 @@ class LoadPlan(
     def request_rate(self, output_tokens_per_s: float) -> float:
         """Requests per second that ask for ``rate_fraction`` of a token rate.
 
-        A request is expected to bring ``output_tokens.mean`` tokens, in each of its
-        turns, so this many per second are expected to bring that fraction of them.
+        A request is expected to bring ``expected_tokens``, so this many requests per
+        second are expected to bring that fraction of the tokens.
         """
-        tokens = self.output_tokens.mean * self.turns.mean
-        return self.rate_fraction * output_tokens_per_s / tokens
+        return self.rate_fraction * output_tokens_per_s / self.expected_tokens
+
+    @property
+    def expected_tokens(self) -> float:
+        """Of the answer to a request, on average; of all answers of a conversation."""
+        shares = sum(each.share for each in self.classes)
+        brought = sum(each.share * each.output_tokens.mean for each in self.classes)
+        answer = brought / shares if shares else self.output_tokens.mean
+        return answer * self.turns.mean

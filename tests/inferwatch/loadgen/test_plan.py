@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from inferwatch.loadgen.demo_load import demo_plan
-from inferwatch.loadgen.lengths import Range
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.lengths import Range, fixed
+from inferwatch.loadgen.plan import LoadPlan, RequestClass
 
 
 def test_a_plan_survives_json() -> None:
@@ -38,6 +38,17 @@ def test_the_rate_is_a_fraction_of_the_measured_tokens_per_second() -> None:
     plan = LoadPlan(run_id="run", model="m", output_tokens=Range(50, 150))
 
     assert plan.request_rate(1_000) * 100 == pytest.approx(600)
+
+
+def test_a_mix_and_a_conversation_bring_what_their_parts_bring() -> None:
+    a, b = (
+        RequestClass(name=name, share=share, prompt_tokens=fixed(5), output_tokens=out)
+        for name, share, out in (("a", 3, fixed(100)), ("b", 1, fixed(500)))
+    )
+
+    plan = LoadPlan(run_id="run", model="m", classes=(a, b), turns=Range(1, 3))
+
+    assert plan.expected_tokens == 2 * 200
 
 
 def test_the_demo_asks_for_one_and_a_half_times_the_kv_cache() -> None:
