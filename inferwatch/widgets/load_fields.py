@@ -131,12 +131,12 @@ def _number(
         try:
             value = int(text) if whole else float(text)
         except ValueError:
-            kind = "whole number" if whole else "number"
-            raise ValueError(f"not a {kind}") from None
+            why = "must be whole" if whole else "not a number"
+            raise ValueError(why) from None
         if not math.isfinite(value):
             raise ValueError("not a number")
         if value < 0 or (value == 0 and not zero):
-            raise ValueError("cannot be below 0" if zero else "must be above 0")
+            raise ValueError("no less than 0" if zero else "must be above 0")
         return {name: value}
 
     return parse

@@ -92,7 +92,7 @@ def _progress(run: LoadRun, width: int) -> Line:
 
 
 def _how_far(run: LoadRun) -> Line:
-    elapsed = "–" if run.elapsed_s is None else age_text(run.elapsed_s)
+    elapsed = "–" if run.elapsed_s is None else age_text(round(run.elapsed_s))
     parts: list[Line] = []
     if run.duration_s is not None:
         parts.append((Run(f"{elapsed} of {age_text(run.duration_s)}"),))

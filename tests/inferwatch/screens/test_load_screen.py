@@ -307,12 +307,12 @@ async def test_the_form_says_the_plan_of_the_desk(bench: Bench) -> None:
         ("rate", "nan", "not a number"),
         ("rate", "ramp:5", "cannot read 'ramp:5'"),
         ("duration", "-3", "must be above 0"),
-        ("requests", "1.5", "not a whole number"),
+        ("requests", "1.5", "must be whole"),
         ("prompt", "9-3", "not a range: 9 to 3"),
         ("output", "many", "not N, LOW-HIGH"),
-        ("seed", "", "not a whole number"),
+        ("seed", "", "must be whole"),
         ("in_flight", "0", "must be above 0"),
-        ("warmup", "-1", "cannot be below 0"),
+        ("warmup", "-1", "no less than 0"),
         ("slo", "ttft<1", "no metric 'ttft'"),
     ],
 )
@@ -333,7 +333,7 @@ async def test_a_field_says_beside_it_what_is_wrong_as_it_is_typed(
         screen = await bench.go(pilot)
         for field, text, said in (
             ("rate", "20x", "✖ not a number"),
-            ("seed", "1.5", "✖ not a whole number"),
+            ("seed", "1.5", "✖ must be whole"),
             ("slo", "ttft<1", "✖ no metric"),
         ):
             await bench.type_in(pilot, field, text)
