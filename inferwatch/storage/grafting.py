@@ -30,9 +30,7 @@ COLUMNS = (
 
 def has_whole_schema(copy: Path) -> bool:
     """It can be read, and every column of its version is in it."""
-    version = _version(copy)
-    if version is None:
-        return False
+    version = _version(copy) or 1  # as long as it has the first tables, it will do
     wanted = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
     return wanted is not None and wanted <= (_columns(copy) or set())
 

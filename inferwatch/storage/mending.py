@@ -8,6 +8,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ NAME_SOURCES = (
     "INSERT OR IGNORE INTO sources (session, source, name) "
     "SELECT DISTINCT session, source, 'unknown-' || source"
 )
+NOBODY: dict[str, Any] = {name: [] for name in LISTS}
 EVENTS = ("arrived", "first_token", "finished", "added", "scheduled", "engine_finished")
 
 
@@ -92,9 +94,10 @@ def _mend_session(
     id_: str,
     readings: int,
 ) -> SessionDamage:
+    _drop_members(connection, number)
     bare = list(_without_members(connection, number))
     for run in bare:
-        row = (number, run[0], len(run), _bare(run))
+        row = (number, run[0], len(run), _pack(dict.fromkeys(run, NOBODY)))
         connection.execute(INSERT_MEMBERS, row)
     lost = max(readings - _readings(connection, tables, number), 0)
     if lost:
@@ -122,6 +125,28 @@ def _readings(connection: sqlite3.Connection, tables: list[str], number: int) ->
     )
 
 
+def _drop_members(connection: sqlite3.Connection, number: int) -> None:
+    """Of steps that are lost themselves."""
+    steps = {
+        ordinal
+        for (ordinal,) in connection.execute(
+            "SELECT ordinal FROM steps WHERE session = ?", (number,)
+        )
+    }
+    for ordinal, blob in connection.execute(
+        "SELECT ordinal, members FROM step_members WHERE session = ?", (number,)
+    ).fetchall():
+        held = unpack(blob)
+        left = {each: lists for each, lists in held.items() if each in steps}
+        if len(left) < len(held):
+            connection.execute(
+                "UPDATE step_members SET steps = ?, members = ? "
+                "WHERE session = ? AND ordinal = ?",
+                (len(left), _pack(left), number, ordinal),
+            )
+    connection.execute("DELETE FROM step_members WHERE steps = 0")
+
+
 def _without_members(
     connection: sqlite3.Connection, number: int
 ) -> Iterator[list[int]]:
@@ -144,9 +169,9 @@ def _without_members(
         yield run
 
 
-def _bare(run: list[int]) -> bytes:
-    """As the members of these steps are kept, with nobody in them."""
-    differences = [after - before for before, after in pairwise([0, *run])]
-    held: dict[str, object] = {"ordinals": differences}
-    held |= {name: [[] for _ in run] for name in LISTS}
-    return zlib.compress(msgspec.json.encode(held))
+def _pack(held: dict[int, dict[str, Any]]) -> bytes:
+    """As the members of steps are kept."""
+    differences = [after - before for before, after in pairwise([0, *held])]
+    packed: dict[str, object] = {"ordinals": differences}
+    packed |= {name: [lists[name] for lists in held.values()] for name in LISTS}
+    return zlib.compress(msgspec.json.encode(packed))
