@@ -101,7 +101,7 @@ class Difference:
         return abs(away) / spread
 
     def _levels(self, alpha: float) -> Span:
-        tail = NORMAL.cdf(-t_beyond(alpha, self._freedom) * self._widening)
+        tail = NORMAL.cdf(-t_beyond(alpha, int(self._freedom)) * self._widening)
         return tail, 1 - tail
 
 

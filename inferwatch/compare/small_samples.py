@@ -9,7 +9,7 @@ import math
 from functools import lru_cache
 
 FARTHEST = 1e6
-HALVINGS = 80
+HALVINGS = 60
 
 
 def beyond_t(t: float, freedom: float) -> float:

@@ -1,0 +1,116 @@
+"""The parts of the statistics, each against a textbook or a plain calculation."""
+
+import numpy as np
+import pytest
+
+from inferwatch.compare.counted import Counter, counted
+from inferwatch.compare.difference import Difference, Drawn
+from inferwatch.compare.resampling import Draws
+from inferwatch.compare.rhythm import BINS, PIECES, blocks_for, memories, merged
+from inferwatch.compare.small_samples import beyond_t, t_beyond
+from inferwatch.compare.verdicts import holm
+from inferwatch.compare.warmup import mser5
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (10, 2.228), (19, 2.093), (38, 2.024)],
+)
+def test_student_t_is_that_of_the_tables(freedom: int, t: float) -> None:
+    assert t_beyond(0.05, freedom) == pytest.approx(t, abs=6e-4)
+    assert beyond_t(t, freedom) == pytest.approx(0.05, abs=1e-4)
+
+
+def test_holm_is_that_of_the_textbook() -> None:
+    adjusted = holm([0.01, 0.04, 0.03, 0.005])
+
+    assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+def test_a_quantile_is_an_observation_at_the_nearest_rank() -> None:
+    values_ns = np.arange(1, 1001) * 1_000_000
+    place = np.arange(1000) * BINS // 1000
+
+    found = counted(place, values_ns)
+
+    assert found.quantile_s(0.99) == pytest.approx(0.990)
+    assert found.quantile_s(0.5) == pytest.approx(0.500)
+    assert found.n == 1000
+
+
+def test_many_values_are_counted_to_a_thousandth() -> None:
+    values_ns = np.rint(RANDOM.lognormal(16, 1, 50_000)).astype(np.int64)
+    place = RANDOM.integers(-1, BINS + 1, 50_000)
+    counter = Counter()
+
+    counter.add(place, values_ns)
+
+    found, inside = counter.counted(), values_ns[(place >= 0) & (place < BINS)]
+    assert found.n == len(inside)
+    assert found.sums_s.sum() == pytest.approx(inside.sum() / 1e9)
+    for share in (0.5, 0.9, 0.99):
+        exact = np.quantile(inside, share, method="inverted_cdf") / 1e9
+        assert found.quantile_s(share) == pytest.approx(exact, rel=1e-3)
+
+
+def test_quantiles_of_draws_are_those_of_the_blocks_that_were_drawn() -> None:
+    place = np.repeat(np.arange(BINS), 20)
+    values_ns = np.rint(RANDOM.lognormal(16, 1, len(place))).astype(np.int64)
+    draws = Draws.make(6, (1,), 50)
+
+    found = draws.quantiles(counted(place, values_ns), 0.9)
+
+    blocks = np.split(values_ns, 6)
+    for weights, quantile in zip(draws.weights.astype(int), found, strict=True):
+        pairs = zip(blocks, weights, strict=True)
+        drawn = np.concatenate([np.repeat(block, times) for block, times in pairs])
+        exact = np.quantile(drawn, 0.9, method="inverted_cdf") / 1e9
+        assert quantile == pytest.approx(exact, rel=0.02)
+
+
+def test_pieces_go_together_as_blocks_in_order() -> None:
+    blocks = merged(np.arange(PIECES, dtype=float), 6)
+
+    assert blocks.tolist() == [sum(range(n, n + 10)) for n in range(0, 60, 10)]
+
+
+def test_a_series_remembers_as_long_as_it_was_made_to() -> None:
+    independent = RANDOM.standard_normal(BINS)
+    slow = np.cumsum(RANDOM.standard_normal(BINS))
+
+    assert memories(independent) > 100
+    assert memories(slow) < 20
+    assert blocks_for(memories(independent)) > blocks_for(memories(slow)) == 6
+
+
+def test_a_transient_is_cut_and_steady_values_are_not() -> None:
+    steady = RANDOM.standard_normal(1000)
+    transient = steady + 4 * np.exp(np.linspace(0, -12.5, 1000))
+
+    assert (mser5(steady) or 0) <= 10
+    assert 10 <= (mser5(transient) or 0) <= 60
+    assert mser5(np.linspace(0, 1, 1000)) is None
+
+
+def test_few_blocks_make_a_wider_interval_than_many() -> None:
+    def width(blocks: int) -> float:
+        drawn = 1 + 0.01 * RANDOM.standard_normal(4000)
+        one = Drawn(1.0, drawn, blocks)
+        low, high = Difference(one, Drawn(1.0, drawn[::-1], blocks)).span()
+        return high - low
+
+    assert width(6) > 1.1 * width(20)
+
+
+def test_a_session_with_nothing_on_either_side_does_not_differ() -> None:
+    nothing = Drawn(0.0, np.zeros(100), 20)
+
+    found = Difference(nothing, nothing)
+
+    assert found.ratio is None
+    assert found.ratio_span() is None
+    assert found.span() == (0.0, 0.0)
+    assert found.p_value == 1.0

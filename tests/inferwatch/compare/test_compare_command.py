@@ -1,0 +1,167 @@
+"""``inferwatch compare`` as people type it."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from inferwatch.storage.recorder import Recorder
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def compared(sessions: Path, run_command: Run) -> Run:
+    """``compared(*arguments)`` in the file of the sessions."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        return run_command("--db", sessions, *arguments)
+
+    return run
+
+
+def test_the_same_engine_twice_is_not_called_better_or_worse(compared: Run) -> None:
+    status, text, _ = compared("before", "after")
+
+    assert status == 0
+    assert "after against before: no difference shown" in text
+    assert "worse" not in text.replace("+N req", "")
+
+
+def test_a_slower_engine_is_called_worse_and_its_settings_are_named(
+    compared: Run,
+) -> None:
+    _, text, _ = compared("before", "slow")
+
+    assert "slow against before: worse in" in text
+    assert "engine max_num_seqs: 16, 8" in text
+    assert "seen by" not in text
+    assert "TPOT (engine)" in text
+    assert "TTFT (client)" in text
+
+
+def test_lines_fit_into_eighty_columns(compared: Run) -> None:
+    _, text, _ = compared("before", "after", "slow", "--fail-if", "ttft_p50_s > +5%")
+
+    assert [line for line in text.splitlines() if len(line) > 82] == []
+
+
+def test_different_loads_are_said_before_anything_else(
+    compared: Run, sessions: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.db"
+    path.write_bytes(sessions.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE requests SET prompt_tokens = prompt_tokens * 2 WHERE session = 2"
+        )
+
+    _, text, _ = compared("before", f"{path}:after")
+
+    first = " ".join(text.splitlines()[:2])
+    assert first.startswith("! after and before did not get the same load:")
+    assert re.search(r"prompt tokens differ by (9[5-9]|10[0-5])%", first)
+
+
+def test_json_holds_values_intervals_and_verdicts(compared: Run) -> None:
+    _, text, _ = compared("before", "slow", "--json")
+
+    found = json.loads(text)
+    ttft = found["pairs"][0]["metrics"]["tpot_mean_s"]
+    low, high = ttft["ratio_ci95"]
+    assert ttft["verdict"] == "worse"
+    assert 1 < low < ttft["b"] / ttft["a"] < high
+    assert ttft["vantage"] == "engine"
+    assert found["configuration_differences"]["engine max_num_seqs"] == ["16", "8"]
+    assert found["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("tpot_mean_s > +5%", 1),
+        ("tpot_mean_s > +900%", 0),
+        ("tpot_mean_s < -5%", 0),
+        ("goodput_per_s < -5%", 0),
+    ],
+)
+def test_the_exit_status_is_1_only_when_a_condition_surely_holds(
+    compared: Run, condition: str, status: int
+) -> None:
+    ended, text, _ = compared("before", "slow", "--fail-if", condition)
+
+    assert ended == status
+    assert repr(condition) in text
+
+
+def test_a_warm_up_can_be_given_and_left_in(compared: Run) -> None:
+    _, given, _ = compared("before", "after", "--warmup", "12")
+    _, none, _ = compared("before", "after", "--warmup", "none")
+
+    assert "before (s1): 12.0 to 90.0 s after its load began" in given
+    assert "warm-up cut given" in given
+    assert "before (s1): 0.0 to 90.0 s after its load began" in none
+
+
+def test_windows_can_be_chosen_for_each(compared: Run) -> None:
+    window = ("--a-from", "10", "--a-to", "40", "--b-from", "50", "--b-to", "80")
+
+    _, text, _ = compared("before", "after", *window)
+
+    assert "before (s1): 10.0 to 40.0 s" in text
+    assert "after (s2): 50.0 to 80.0 s" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("before",), "needs two sessions"),
+        (("before", "before"), "stands there twice"),
+        (("before", "s1"), "stands there twice"),
+        (("before", "nosuch"), "No session 'nosuch'"),
+        (("before", "empty"), "holds no request"),
+        (("before", "after", "--warmup", "soon"), "give seconds, auto or none"),
+        (("before", "after", "--warmup", "nan"), "give seconds, auto or none"),
+        (("before", "after", "--a-from", "500"), "Nothing is left of before"),
+        (("before", "after", "--fail-if", "ttft > 5"), "client.goodput_per_s"),
+        (("before", "after", "--slo", "nonsense"), "--slo"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_says_why(
+    compared: Run, arguments: tuple[str, ...], why: str
+) -> None:
+    status, _, errors = compared(*arguments)
+
+    assert status == 2
+    assert why in errors
+
+
+def test_a_session_that_is_being_recorded_is_refused(
+    run_command: Run, sessions: Path, tmp_path: Path
+) -> None:
+    recorder = Recorder.open(tmp_path / "live.db", name="live", floor_bytes=0)
+    try:
+        status, _, errors = run_command("--db", sessions, "before", recorder.path)
+    finally:
+        recorder.close()
+
+    assert status == 2
+    assert "live is still being recorded" in errors
+
+
+def test_goodput_is_compared_by_the_objectives_given(compared: Run) -> None:
+    _, text, _ = compared("before", "slow", "--slo", "e2el_s<0.4")
+
+    assert "goodput (frontend)" in text
+    assert "goodput (client)" in text
+
+
+def test_energy_and_cost_are_not_made_up(compared: Run) -> None:
+    _, text, _ = compared("before", "after")
+
+    assert "GPU energy and cost: nothing recorded them" in text

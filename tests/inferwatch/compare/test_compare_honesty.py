@@ -1,0 +1,86 @@
+"""What a comparison promises, over fixed seeds; the benchmark asks 1,000 times.
+
+The numbers of seeds are small, so the bounds leave room for their chance.
+"""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from inferwatch.compare.verdicts import Verdict
+
+SEEDS = 12
+
+
+@pytest.mark.parametrize(
+    ("requests", "memory"), [(2_000, 1), (2_000, 9), (4_000, 39)], ids=str
+)
+def test_intervals_cover_the_truth_and_alarms_are_rare(
+    honesty: ModuleType, requests: int, memory: int
+) -> None:
+    pairs = [honesty.two(seed, requests, memory, draws=1_000) for seed in range(SEEDS)]
+
+    covered = [hit for pair in pairs for hit in honesty.covers(pair).values()]
+    assert 0.90 <= np.mean(covered) <= 0.995
+    assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 1
+
+
+def test_blocks_of_a_single_request_would_not_cover(honesty: ModuleType) -> None:
+    """The simulation is hard enough: a naive interval misses far too often."""
+    missed = 0
+    for seed in range(SEEDS):
+        random = np.random.default_rng([7, seed])
+        a, b = (
+            np.log(honesty.Simulated(random, 2_000, 39).values_s["ttft_s"])
+            for _ in range(2)
+        )
+        error = np.sqrt(a.var() / len(a) + b.var() / len(b))
+        missed += abs(a.mean() - b.mean()) > 1.96 * error
+
+    assert missed > SEEDS / 2
+
+
+def test_halves_of_a_stationary_session_show_no_difference(
+    honesty: ModuleType,
+) -> None:
+    pairs = [honesty.halves(seed, 80_000, 9, draws=1_000) for seed in range(3)]
+
+    assert sum(honesty.shown(pair, Verdict.SAME) for pair in pairs) == 3
+
+
+def test_a_shift_of_ten_percent_is_found(honesty: ModuleType) -> None:
+    shifted = {"ttft_s": 1.10}
+
+    pairs = [honesty.two(seed, 100_000, 9, shifted, draws=1_000) for seed in range(3)]
+
+    assert all(honesty.shown(pair, Verdict.WORSE, honesty.TTFT) for pair in pairs)
+
+
+def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) -> None:
+    pairs = [honesty.two(seed, 60, 3, draws=1_000) for seed in range(SEEDS)]
+
+    assert sum(honesty.shown(pair, Verdict.OPEN) for pair in pairs) >= SEEDS - 1
+    results = [each for pair in pairs for each in pair.of(Verdict.OPEN)]
+    assert all(each.more_requests for each in results)
+
+
+def test_the_number_of_requests_it_asks_for_is_about_enough(
+    honesty: ModuleType,
+) -> None:
+    few = honesty.two(1, 3_000, 3, draws=1_000)
+    (mean,) = [each for each in few.results if each.metric.key == "ttft_mean_s"]
+
+    enough = honesty.two(1, 60_000, 3, draws=1_000)
+
+    (then,) = [each for each in enough.results if each.metric.key == "ttft_mean_s"]
+    assert mean.verdict in {Verdict.OPEN, Verdict.SAME}
+    assert then.verdict is Verdict.SAME
+
+
+def test_the_same_seed_gives_the_same_comparison(honesty: ModuleType) -> None:
+    one, again = (honesty.two(5, 1_000, 3, draws=500) for _ in range(2))
+
+    assert [each.ratio_span for each in one.results] == [
+        each.ratio_span for each in again.results
+    ]

@@ -1,0 +1,136 @@
+"""What is read for a comparison is what the screens show of the same session."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferwatch.compare.reading import Ask, read_session
+from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.span import Choice, Cut
+from inferwatch.errors import UsageError
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.slo import parse_slo
+from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
+from inferwatch.sample import sample_file
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.ledger import recorded
+from inferwatch.storage.sessions import find
+
+EVERYTHING = Choice(from_s=-1e4, to_s=1e4)
+
+
+@pytest.fixture(scope="module")
+def sample() -> Path:
+    """Recorded from real vLLM."""
+    return sample_file()
+
+
+def read(path: Path, name: str = "last", **ask: object) -> SessionNumbers:
+    with closing(open_for_reading(path)) as connection:
+        return read_session(connection, find(path, name), Ask(**ask))  # type: ignore[arg-type]
+
+
+def screen(path: Path) -> Snapshot:
+    """The whole session as its screens show it at its end."""
+    model, session = Model(), find(path, "last")
+    with closing(open_for_reading(path)) as connection:
+        connection.execute("BEGIN")
+        for _, reading in recorded(connection, session.session):
+            model.fold(reading)
+    return model.snapshot(session.duration_ns + 1, Window.SESSION)
+
+
+def test_latencies_of_real_vllm_are_those_of_the_screens(sample: Path) -> None:
+    shown = screen(sample)
+
+    numbers = read(sample, choice=EVERYTHING)
+
+    rows: dict[str, Quantiles] = {
+        each.metric: each.quantiles for each in shown.latencies
+    }
+    assert shown.client is not None
+    rows |= {f"client.{each.metric}": each.quantiles for each in shown.client.latencies}
+    for name in ("ttft_s", "e2el_s", "queue_s", "tpot_s", "itl_s", "client.ttft_s"):
+        found = numbers.counted[name]
+        assert found.n == rows[name].n > 100, name
+        mean_s = found.sums_s.sum() / found.n
+        assert mean_s == pytest.approx(rows[name].mean, rel=1e-4), name
+        for share, quantile in ((0.5, rows[name].p50), (0.99, rows[name].p99)):
+            assert found.quantile_s(share) == pytest.approx(
+                quantile, rel=2e-3, abs=1e-6
+            ), name
+
+
+def test_steps_and_tokens_are_those_of_the_table(sample: Path) -> None:
+    numbers = read(sample, choice=EVERYTHING)
+
+    with closing(sqlite3.connect(sample)) as connection:
+        steps, tokens, members = connection.execute(
+            "SELECT count(*), sum(output_tokens), "
+            "sum(prefill_requests + decode_requests) FROM steps "
+            "WHERE session = (SELECT max(session) FROM sessions)"
+        ).fetchone()
+    assert numbers.counted["steps.duration_s"].n == steps
+    assert numbers.sums["output_tokens_per_s"].above.sum() == tokens
+    assert numbers.sums["batch_mean"].above.sum() == members
+
+
+def test_a_window_leaves_out_what_ended_outside(sessions: Path) -> None:
+    whole = read(sessions, "before", choice=Choice(warmup_s=0.0))
+    first = read(sessions, "before", choice=Choice(from_s=0.0, to_s=45.0))
+    second = read(sessions, "before", choice=Choice(from_s=45.0))
+
+    for name, counted in whole.counted.items():
+        assert first.counted[name].n + second.counted[name].n == counted.n, name
+    assert first.span.cut is Cut.NONE
+    assert second.span.cut is Cut.GIVEN
+
+
+def test_time_counts_from_the_beginning_of_the_load(sessions: Path) -> None:
+    numbers = read(sessions, "before", choice=Choice(warmup_s=0.0))
+
+    assert numbers.span.origin_ns == 2_000_000_000
+    assert numbers.span.to_s == pytest.approx(90.0)
+
+
+def test_goodput_counts_requests_that_hold_every_limit(sessions: Path) -> None:
+    slo = parse_slo("ttft_s<40ms e2el_s<0.5")
+
+    numbers = read(sessions, "slow", choice=Choice(warmup_s=0.0), objectives={"": slo})
+
+    with closing(sqlite3.connect(sessions)) as connection:
+        (good,) = connection.execute(
+            "SELECT count(*) FROM requests WHERE session = 3 AND ttft_s < 0.04 "
+            "AND e2el_s < 0.5"
+        ).fetchone()
+        (client_good,) = connection.execute(
+            "SELECT count(*) FROM client_requests WHERE session = 3 AND ttft_s < 0.04 "
+            "AND e2el_s < 0.5 AND failure IS NULL"
+        ).fetchone()
+    assert 10 < good < numbers.sums["goodput_per_s"].n
+    assert numbers.sums["goodput_per_s"].above.sum() == pytest.approx(good, abs=1)
+    found = numbers.sums["client.goodput_per_s"].above.sum()
+    assert found == pytest.approx(client_good, abs=1)
+
+
+def test_throughput_over_time_holds_all_tokens(sessions: Path) -> None:
+    numbers = read(sessions, "after", choice=Choice(warmup_s=0.0))
+
+    line = numbers.throughput
+    assert line is not None
+    assert np.sum(line.per_s) * line.bin_s == pytest.approx(
+        numbers.sums["output_tokens_per_s"].above.sum()
+    )
+
+
+def test_a_session_without_requests_is_refused(sessions: Path) -> None:
+    with pytest.raises(UsageError, match="holds no request"):
+        read(sessions, "empty")
+
+
+def test_a_window_beyond_the_session_is_refused(sessions: Path) -> None:
+    with pytest.raises(UsageError, match=r"its load lasted 3\.0 s"):
+        read(sessions, "short", choice=Choice(from_s=50.0))

@@ -1,0 +1,263 @@
+"""The comparison on the screen: every key, and what it looks like."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from inferwatch.compare.gather import Wanted
+from inferwatch.compare_app import CompareApp, compare_app
+from inferwatch.metrics.slo import parse_slo
+from inferwatch.onward import Onward
+from inferwatch.screens.compare import CompareScreen
+from inferwatch.widgets.compare_chart import CompareChart
+from inferwatch.widgets.compare_detail import CompareDetail
+from inferwatch.widgets.compare_head import CompareHead
+from inferwatch.widgets.compare_setup import CompareSetup
+from inferwatch.widgets.compare_table import CompareTable
+from inferwatch.widgets.help_drawer import HelpDrawer
+
+Piloted = Pilot[Onward | None]
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+
+
+def app_of(path: Path, *names: str) -> CompareApp:
+    slo = parse_slo("ttft_s<40ms e2el_s<0.5")
+    return CompareApp(Wanted(database=path, sessions=names, slo=slo))
+
+
+async def ready(pilot: Pilot[Any]) -> None:
+    """The comparison is there and drawn."""
+    await pilot.app.workers.wait_for_complete()
+    for _ in range(3):
+        await pilot.pause()
+
+
+def text_of(app: App[Any], widget: type[Widget]) -> str:
+    panel = app.screen.query_one(widget)
+    lines = [panel.render_line(y).text for y in range(panel.size.height)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+async def test_the_verdict_comes_first(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+
+        head = text_of(app, CompareHead).splitlines()
+        assert "slow against before" in head[0]
+        assert "▼ slow against before: worse in" in head[1]
+        assert "TPOT" in text_of(app, CompareTable)
+
+
+async def test_up_and_down_choose_a_metric_and_draw_its_interval(
+    sessions: Path,
+) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        first = text_of(app, CompareDetail)
+        await pilot.press("down")
+        second = text_of(app, CompareDetail)
+        await pilot.press("up")
+        again = text_of(app, CompareDetail)
+        await pilot.press("end")
+        last = text_of(app, CompareDetail)
+        await pilot.press("pageup", "pagedown", "home")
+
+        assert "ttft_p50_s" in first
+        assert "●" in first
+        assert "ttft_p90_s" in second
+        assert again == first
+        assert "client.goodput_per_s" in last
+        assert text_of(app, CompareDetail) == first
+
+
+async def test_a_click_chooses_a_metric(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.click(CompareTable, offset=(5, 5))
+
+        assert "ttft_mean_s" in text_of(app, CompareDetail)
+
+
+async def test_tab_goes_through_metrics_charts_and_set_up(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        seen = []
+        for _ in range(4):
+            panels = (CompareTable, CompareChart, CompareSetup)
+            regions = (app.screen.query(panel).first().region for panel in panels)
+            seen.append([bool(region.area) for region in regions])
+            await pilot.press("tab")
+        await pilot.press("shift+tab", "shift+tab")
+
+        table, charts, setup = (
+            [True, False, False],
+            [False, True, False],
+            [
+                False,
+                False,
+                True,
+            ],
+        )
+        assert seen == [table, charts, setup, table]
+        assert "engine max_num_seqs" in text_of(app, CompareSetup)
+
+
+async def test_wide_screens_have_the_charts_beside_the_table(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        charts = app.screen.query(CompareChart)
+
+        assert all(chart.region.area for chart in charts)
+        assert app.screen.query_one(CompareTable).region.area
+        assert "TTFT CDF" in text_of(app, CompareChart)
+
+
+async def test_arrows_go_through_the_pairs(sessions: Path) -> None:
+    app = app_of(sessions, "before", "after", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        first = text_of(app, CompareHead)
+        await pilot.press("right")
+        second = text_of(app, CompareHead)
+        await pilot.press("left")
+
+        assert "after against before:" in first
+        assert "slow against before:" in second
+        assert text_of(app, CompareHead) == first
+
+
+async def test_w_compares_again_without_a_warm_up_cut(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("w")
+        await ready(pilot)
+        await pilot.press("tab", "tab")
+
+        assert "before (s1): 0.0 to 90.0 s" in text_of(app, CompareSetup)
+        await pilot.press("w")
+        await ready(pilot)
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+        assert all(each.warmup_s is None for each in screen.wanted.choices)
+
+
+async def test_help_opens_closes_and_explains(sessions: Path) -> None:
+    app = app_of(sessions, "before", "after")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("question_mark")
+        assert app.screen.query(HelpDrawer)
+        await pilot.press("question_mark")
+        assert not app.screen.query(HelpDrawer)
+
+
+@pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
+async def test_leaving_leads_nowhere_else(sessions: Path, key: str) -> None:
+    app = compare_app(sessions, ("before", "after"))
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await pilot.press(key)
+
+    assert app.return_value is None
+    assert not app.is_running
+    assert app.failure is None
+
+
+async def test_leaving_while_it_is_computed_does_no_harm(sessions: Path) -> None:
+    app = compare_app(sessions, ("before", "after"))
+
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("q")
+
+    assert not app.is_running
+
+
+async def test_what_cannot_be_compared_is_said_on_the_screen(sessions: Path) -> None:
+    app = compare_app(sessions, ("before", "empty"))
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+
+        assert "empty holds no request" in text_of(app, CompareHead)
+    assert app.failure is not None
+
+
+async def test_t_changes_the_colours(sessions: Path) -> None:
+    app = compare_app(sessions, ("before", "after"))
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        before = app.theme
+        await pilot.press("t")
+
+        assert app.theme != before
+
+
+def test_every_visible_key_has_a_tooltip() -> None:
+    bindings = [*CompareScreen.BINDINGS, *CompareTable.BINDINGS, *CompareApp.BINDINGS]
+
+    assert [each for each in bindings if each.show and not each.tooltip] == []  # type: ignore[union-attr]
+
+
+def looking(*keys: str) -> Callable[[Piloted], Awaitable[None]]:
+    async def act(pilot: Piloted) -> None:
+        await ready(pilot)
+        await pilot.press(*keys)
+        await ready(pilot)
+
+    return act
+
+
+VIEWS = {
+    "metrics": (("before", "slow"), (), (SMALL, USUAL, LARGE)),
+    "charts": (("before", "slow"), ("tab",), (SMALL, USUAL)),
+    "setup": (("before", "slow"), ("tab", "tab"), (SMALL, USUAL)),
+    "same": (("before", "after"), ("down", "down", "down"), (USUAL,)),
+    "three": (("before", "after", "slow"), ("right",), (LARGE,)),
+    "failed": (("before", "empty"), (), (SMALL,)),
+    "light": (("before", "slow"), ("t",), (USUAL,)),
+}
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
+)
+@pytest.mark.parametrize(
+    ("names", "keys", "size"),
+    [
+        pytest.param(names, keys, size, id=f"{view}-{size[0]}x{size[1]}")
+        for view, (names, keys, sizes) in VIEWS.items()
+        for size in sizes
+    ],
+)
+def test_picture(
+    snap_compare: Callable[..., bool],
+    sessions: Path,
+    names: tuple[str, ...],
+    keys: tuple[str, ...],
+    size: tuple[int, int],
+) -> None:
+    app = app_of(sessions, *names)
+
+    assert snap_compare(app, terminal_size=size, run_before=looking(*keys))
