@@ -77,7 +77,8 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
 def forget_checkpoints(database: Path, session: int) -> None:
     """The session is deleted."""
     for path in checkpoint_folder(database).glob(f"s{session}-*"):
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # then it goes when there is too much of it
+            path.unlink()
 
 
 def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from inferwatch.storage.checkpoint_file import forget_checkpoints
 from inferwatch.storage.housekeeping import changing, not_recorded
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.session_tables import session_tables
@@ -53,6 +54,7 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
         left = _waiting(connection, going=True)
         tables = session_tables(connection)
         for done, number in enumerate(left):
+            forget_checkpoints(path, number)
             for place, table in enumerate((*tables, "sessions")):
                 gone += sum(_slices(connection, table, number))
                 told((done + (place + 1) / (len(tables) + 1)) / len(left))

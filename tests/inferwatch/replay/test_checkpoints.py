@@ -28,6 +28,7 @@ from inferwatch.storage.checkpoint_file import (
     make_room,
 )
 from inferwatch.storage.checkpoints import Checkpoints
+from inferwatch.storage.erasing import erase
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find
 
@@ -332,3 +333,9 @@ def test_checkpoints_can_be_read_while_they_are_written(built: Path) -> None:
         closing(Checkpoints.open(file_of(built), to_write=False)) as reading,
     ):
         assert writing.last == reading.last is not None
+
+
+def test_deleting_a_session_for_good_takes_its_checkpoints_along(built: Path) -> None:
+    erase(built, [1])
+
+    assert list(checkpoint_folder(built).iterdir()) == []
