@@ -22,7 +22,7 @@ from inferwatch.storage.salvage import Salvage
 from inferwatch.storage.session_tables import session_tables
 from inferwatch.storage.transaction import transaction
 
-CHECKED_UP_TO_BYTES = 64_000_000
+CHECKED_UP_TO_BYTES = 32_000_000
 """Larger files are not looked through whenever they are opened."""
 SALVAGED_UP_TO_BYTES = 500_000_000
 """Larger ones are salvaged only when that is asked for: it takes minutes."""
