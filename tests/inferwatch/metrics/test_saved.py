@@ -1,0 +1,142 @@
+"""A Model that was saved and restored is the one it was, in all it will ever show."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from collectors.readings import (
+    AnyReading,
+    ClientSample,
+    LoadEvent,
+    LoadKind,
+    Note,
+    NoteKind,
+    Tick,
+)
+from inferwatch.metrics.count_table import Counts, CountTable, Owed, counts_of
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.pieces import cell_of
+from inferwatch.metrics.recent import Block, SavedRows
+from inferwatch.metrics.saved import SavedModel
+from inferwatch.metrics.snapshot import Window
+
+S = 1_000_000_000
+PLAN = '{"run_id":"load-1","slo":"ttft_s<0.02","duration_s":9}'
+
+
+class Keeps:
+    """Keeps sealed blocks, as a file of checkpoints does."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, list[Block]] = {}
+
+    def keep(self, saved: SavedModel) -> None:
+        for name, (sealed, blocks) in saved.blocks.items():
+            held = self._blocks.setdefault(name, [])
+            held.extend(blocks[len(blocks) - (sealed - len(held)) :])
+
+    def blocks_of(self, name: str, rows: SavedRows) -> list[Block]:
+        return self._blocks[name][rows.sealed - rows.kept : rows.sealed]
+
+    def owed_of(self, name: str, rows: SavedRows) -> Owed:
+        def owed() -> list[Counts]:
+            blocks = self._blocks[name][: rows.sealed]
+            cell = cell_of(name) or 1
+            return [counts_of(b.columns[1], b.columns[2], cell) for b in blocks]
+
+        return owed
+
+    def restored(self, saved: SavedModel) -> Model:
+        return Model.restored(saved.state, saved.parts, self.blocks_of, self.owed_of)
+
+
+def eventful(traffic: Any) -> Iterator[AnyReading]:
+    """A load run, losses of readings and of the engine, and another life."""
+    yield from traffic.start()
+    yield Note(t_ns=5, kind=NoteKind.STARTED, text=f"load plan {PLAN}")
+    yield LoadEvent(t_ns=6, kind=LoadKind.RATE, rate_per_s=4, source="load-1")
+    for second in range(8):
+        yield from traffic.run(1)
+        yield ClientSample(
+            t_ns=(second + 1) * S,
+            span_ns=S,
+            transport="raw",
+            sends=4,
+            reads=9,
+            tokens=9,
+            in_flight=2,
+            source="load-1",
+        )
+        if second == 3:
+            yield Note(t_ns=4 * S, kind=NoteKind.DROPPED, text="7 lost", count=7)
+        if second == 5:
+            yield Note(t_ns=6 * S, kind=NoteKind.LOST, text="gone", source="engine-1")
+            yield from traffic.start()
+    yield Tick(t_ns=9 * S)
+
+
+@pytest.mark.parametrize("slots", [2, 12], ids=["queueing", "roomy"])
+def test_a_restored_model_goes_on_as_if_nothing_had_been(
+    traffic_of: Callable[..., Any], slots: int
+) -> None:
+    readings = list(eventful(traffic_of(slots=slots)))
+    model, keeps = Model(), Keeps()
+    at = 0
+    for cut in [*range(97, len(readings), 331), len(readings)]:
+        for reading in readings[at:cut]:
+            model.fold(reading)
+        at = cut
+        saved = model.saved()
+        keeps.keep(saved)
+        again = keeps.restored(saved)
+        for window in Window:
+            now_ns = 9 * S
+            assert again.snapshot(now_ns, window) == model.snapshot(now_ns, window)
+        model = again  # whatever was not saved is now missing for good
+
+    plain = Model()
+    for reading in readings:
+        plain.fold(reading)
+    for window in Window:
+        assert model.snapshot(9 * S, window) == plain.snapshot(9 * S, window)
+    client = plain.snapshot(9 * S, Window.SESSION).client
+    assert client is not None
+    assert client.run is not None
+
+
+def test_what_has_not_changed_is_saved_as_equal_parts(traffic: Any) -> None:
+    model = Model()
+    for reading in [*traffic.start(), *traffic.run(60)]:
+        model.fold(reading)
+    before = model.saved()
+    for reading in traffic.run(1):
+        model.fold(reading)
+
+    after = model.saved()
+
+    shared = set(before.parts) & set(after.parts)
+    assert len(shared) > 0.6 * len(after.parts)
+
+
+def test_a_model_with_blocks_of_another_is_refused(traffic: Any) -> None:
+    model = Model()
+    for reading in [*traffic.start(), *traffic.run(5)]:
+        model.fold(reading)
+    saved = model.saved()
+
+    with pytest.raises(msgspec.ValidationError):
+        Model.restored(saved.state, saved.parts, lambda *_: [], lambda *_: list)
+
+
+def test_counts_made_elsewhere_are_as_if_made_here() -> None:
+    values = np.array([3, 5_000, 5_500, 2_000_000_000, 7], np.int64)
+    weights = np.array([1, 2, 3, 4, 5], np.int64)
+    here, elsewhere = CountTable(1_000), CountTable(1_000)
+    here.add(values, weights)
+
+    elsewhere.owe(lambda: [counts_of(values, weights, 1_000)])
+
+    assert elsewhere.quantiles(1) == here.quantiles(1)
