@@ -56,10 +56,10 @@ def reply(*events: bytes) -> Reply:
     return told
 
 
-WORDS = (b'{"choices":[{"text":"Hel"}]}', b'{"choices":[{"text":"lo"}]}')
+WORDS = (b'{"choices":[{"text":"Good"}]}', b'{"choices":[{"text":"bye"}]}')
 IDS = (
-    b'{"choices":[{"text":"Hel","token_ids":[7]}]}',
-    b'{"choices":[{"text":"lo","token_ids":[8,9]}]}',
+    b'{"choices":[{"text":"Good","token_ids":[7]}]}',
+    b'{"choices":[{"text":"bye","token_ids":[8,9]}]}',
     b'{"choices":[{"text":"","finish_reason":"length"}]}',
 )
 FIRST = Prompt(
@@ -94,7 +94,7 @@ def test_ids_with_a_gap_are_not_taken() -> None:
 def test_text_goes_on_with_the_text_of_the_answer() -> None:
     second = continued(FIRST._replace(text="Say"), reply(*WORDS), chats=False)
 
-    assert second.text == "SayHello more"
+    assert second.text == "SayGoodbye more"
     assert second.tokens is None  # nobody has counted them
 
 
