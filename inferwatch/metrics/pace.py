@@ -3,8 +3,8 @@
 from collectors.clock import NS_PER_S
 from collectors.readings import AnyReading, Step
 
-MOST_EFFORT = 16_000
-"""Between two checkpoints: about 60 ms of reading and folding."""
+MOST_EFFORT = 10_000
+"""Between two checkpoints: about 40 ms of reading and folding."""
 STEP_EFFORT = 4
 """In readings of other kinds; and one more for so many members:"""
 MEMBERS_AN_EFFORT = 6
