@@ -18,6 +18,7 @@ from inferwatch.storage.connections import (
     open_for_writing,
 )
 from inferwatch.storage.faults import explain
+from inferwatch.storage.recovery import damage_of
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.sessions import LAST, SessionRow, rows_of
 from inferwatch.storage.transaction import transaction
@@ -40,6 +41,11 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
     """
     if not path.exists():
         raise StorageError(f"Nothing is recorded in {path} yet: try `inferwatch demo`")
+    if damage_of(path) is not None:
+        raise StorageError(
+            f"{path} is damaged and left as it is: `inferwatch sessions recover NEW.db "
+            f"--db {path}` saves what can be read"
+        )
     connection = open_for_writing(path)
     try:
         connection.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")

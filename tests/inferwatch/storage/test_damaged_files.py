@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
-from inferwatch.storage import recovery
+from inferwatch.storage import housekeeping, recovery
 from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.erasing import erase, vacuum
 from inferwatch.storage.recovery import damage_of, recover_into
 from inferwatch.storage.sessions import find, list_sessions
 from inferwatch.storage.steps import unpack
@@ -174,6 +175,27 @@ def test_the_damaged_file_itself_is_left_as_it_is(whole: bytes, path: Path) -> N
 
     assert path.read_bytes() == torn
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda path: housekeeping.rename(path, 1, "x"), id="rename"),
+        pytest.param(lambda path: housekeeping.put_away(path, [1]), id="delete"),
+        pytest.param(lambda path: erase(path, [1]), id="erase"),
+        pytest.param(vacuum, id="vacuum"),
+    ],
+)
+def test_a_damaged_file_is_not_changed(
+    whole: bytes, path: Path, change: Callable[[Path], object]
+) -> None:
+    torn = noise(whole, [40])
+    path.write_bytes(torn)
+
+    with pytest.raises(StorageError, match=r"inferwatch sessions recover NEW\.db"):
+        change(path)
+
+    assert path.read_bytes() == torn
 
 
 def test_a_source_whose_name_is_lost_is_unknown(
