@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 def state_of(each: ListedSession) -> tuple[str, str, str]:
     """Glyph, word, ink."""
     if each.row.deleted_ns is not None:
-        return "⌫", "in the bin", "muted"
+        return "∅", "in the bin", "muted"
     return STATES[each.row.state]
 
 
