@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 
 from inferwatch.errors import StorageError
 from inferwatch.feed import Mark
@@ -17,6 +18,8 @@ from inferwatch.storage.sessions import SessionRow, find
 
 AGAIN_S = 10.0
 """Between two looks at a session that goes on."""
+REST = 20
+"""Times as long as looking took, at least: long sessions are looked at less often."""
 INSTRUCTIONS = 50_000
 """Of SQLite's machine, between two looks at whether anybody still waits."""
 
@@ -41,10 +44,11 @@ class Overview:
     async def run(self) -> None:
         """Find out, again and again while the session goes on; until cancelled."""
         while True:
+            began_s = monotonic()
             await until_done(self.look, self._give_up)
             if self._session.state is not SessionState.RECORDING:
                 return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(max(AGAIN_S, REST * (monotonic() - began_s)))
 
     def _give_up(self) -> None:
         self._given_up = True
