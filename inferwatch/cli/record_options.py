@@ -1,7 +1,7 @@
 """The options and the manners of all commands that keep the record in order."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ def chosen(
     return list({row.session: row for row in found}.values())
 
 
-def tell(text: str, facts: dict[str, object], *, as_json: bool) -> None:
+def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
     """What was done: as a sentence, or for machines."""
     click.echo(json.dumps(facts) if as_json else text)
 
