@@ -35,7 +35,7 @@ class TimeAxisLine(Panel):
         text = list(" " * width)
         span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
         for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-            label = _ago(span_s * (1 - part)) or self._end
+            label = self._end if part == 1.0 else _ago(span_s * (1 - part))
             at = MARGIN + round(part * (self._axis.columns - 1))
             start = max(min(at - len(label) // 2, width - len(label)), 0)
             span = range(start - 1, start + len(label) + 1)
