@@ -1,5 +1,6 @@
 """Checkpoints make seeking fast and change nothing that is seen."""
 
+import asyncio
 import os
 import pickle
 import sqlite3
@@ -248,6 +249,25 @@ async def test_a_file_that_is_not_ours_is_refused_and_done_without(
         player.close()
 
     assert shown == as_of(long_readings, t_ns, window)
+
+
+async def test_strange_blocks_that_show_only_when_drawn_are_done_without(
+    built: Path, long_readings: list[AnyReading], as_of: AsOf, run: Any
+) -> None:
+    tamper(built, "UPDATE blocks SET columns = x'00'")
+    player = Player.open(built, "last")
+    seen: list[Snapshot] = []
+
+    async def look() -> None:
+        await player.playback.seek(40 * S)
+        async with asyncio.timeout(60):
+            while not seen or seen[-1].window is not Window.SESSION:
+                seen.append(player.snapshot(Window.SESSION))
+                await asyncio.sleep(0.05)
+
+    await run(player, look())
+
+    assert seen[-1] == as_of(long_readings, 40 * S, Window.SESSION)
 
 
 async def test_a_malicious_state_is_refused(
