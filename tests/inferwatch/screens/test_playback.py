@@ -554,3 +554,19 @@ async def test_every_key_has_a_tooltip_or_a_neighbour_that_has(
 
         for key in app.screen.query(FooterKey):
             assert key.tooltip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (20, 5)])
+async def test_the_time_line_is_no_wider_than_the_terminal(
+    replayed_feed: Any, settle: Any, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        for key in ("1", "2", "g", "escape"):
+            await pilot.press(key)
+            await settle(pilot)
+        line = app.screen.query_one("TimeLine")
+
+        rows = [line.render_line(y) for y in range(line.size.height)]
+        assert {row.cell_length for row in rows} <= {line.size.width}
