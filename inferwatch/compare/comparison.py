@@ -17,8 +17,11 @@ from inferwatch.compare.verdicts import (
     coarseness,
     direction,
     holm,
+    uncertainty,
 )
 
+MOST_TIMES = 100
+"""Beyond that an estimate of how much longer it takes is no estimate."""
 TOO_SHORT = "is too short against its own ups and downs"
 
 
@@ -219,15 +222,14 @@ class _Pairing:
         if adjusted <= ALPHA and abs(found.difference) > metric.negligible:
             return replace(result, verdict=direction(metric, found.difference))
         short = self._too_short(metric)
-        if short > 1:
-            more = _round_up(self._requests * (short - 1))
-            why = f"a session {TOO_SHORT}"
-            return replace(result, more_requests=more, why=why)
         coarse = coarseness(metric, found, self._rules.matters)
-        if coarse > 1:
-            wanted = self._requests * (min(coarse, 1e4) ** 2 - 1)
-            missed = f"a difference of {self._rules.matters:.0%} could have been missed"
-            return replace(result, more_requests=_round_up(wanted), why=missed)
+        if max(short, coarse) > 1:
+            why = f"a difference of {self._rules.matters:.0%} could have been missed"
+            if short > 1:
+                why = f"a session {TOO_SHORT}"
+            times = min(coarse, max(uncertainty(found), 1.1))
+            more = self._more(max(short, times**2))
+            return replace(result, more_requests=more, why=why)
         by_chance = None
         if found.p_value <= ALPHA < adjusted:
             by_chance = "its own interval leaves zero out, but one in twenty does so"
@@ -241,7 +243,12 @@ class _Pairing:
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
             return None
-        times = max(metric.least_n / n, self._too_short(metric))
+        return self._more(max(metric.least_n / n, self._too_short(metric)))
+
+    def _more(self, times: float) -> int | None:
+        """Requests until there are so many times as many; None: out of reach."""
+        if times > MOST_TIMES:
+            return None
         return _round_up(self._requests * (times - 1))
 
     def _check(self, condition: Condition, alpha: float) -> Check:

@@ -90,15 +90,21 @@ class Difference:
         return beyond_t(deviate / self._widening, self._freedom)
 
     def _far_off(self) -> float:
-        """How many standard errors, when draws do not reach zero."""
+        """How many standard errors, when draws do not reach zero.
+
+        By the spread on the side of zero: a p99 is skewed, and the other tail says
+        nothing of whether there is a difference.
+        """
         if self._ratios is not None and self._logs:
             drawn, away = np.log(self._ratios), math.log(self.b / self.a)
         else:
             drawn, away = self._differences, self.difference
-        spread = float(drawn.std())
-        if spread == 0:
+        tail = FEWEST_BEYOND / len(drawn)
+        edge = float(np.quantile(drawn, tail if away > 0 else 1 - tail))
+        reach = abs(away - edge)
+        if reach == 0:
             return math.inf if away else 0.0
-        return abs(away) / spread
+        return abs(away) / reach * NORMAL.inv_cdf(1 - tail)
 
     def _levels(self, alpha: float) -> Span:
         tail = NORMAL.cdf(-t_beyond(alpha, int(self._freedom)) * self._widening)

@@ -1,6 +1,7 @@
 """Did the sessions get the same load? Said before anything else."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers
 from inferwatch.compare.span import Cut
@@ -25,7 +26,8 @@ def load_differences(a: SessionNumbers, b: SessionNumbers) -> list[str]:
 
 def cautions(a: SessionNumbers, b: SessionNumbers) -> list[str]:
     """What else makes a comparison doubtful; whole sentences."""
-    return [*_lengths(a, b), *_failures(a, b), *_each(a), *_each(b)]
+    parts = (_tools(a, b), _lengths(a, b), _failures(a, b), _each(a), _each(b))
+    return list(dict.fromkeys(chain.from_iterable(parts)))
 
 
 def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
@@ -48,6 +50,21 @@ def _kinds(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
         before, after = a.configuration.get(name), b.configuration.get(name)
         if before and after and before != after:
             yield f"{what} differ ({before}, {after})"
+
+
+def _tools(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
+    """Load generators do not all mean the same by a TTFT."""
+    before, after = (_tool(each) for each in (a, b))
+    if before != after:
+        yield (
+            f"{a.name} was measured by {before}, {b.name} by {after}: they may not "
+            "mean the same by TTFT and ITL; see the notes of the sessions."
+        )
+
+
+def _tool(numbers: SessionNumbers) -> str:
+    """What an import names first, else we."""
+    return (numbers.row.imported_from or "inferwatch").split(" ", 1)[0]
 
 
 def _lengths(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:

@@ -68,14 +68,20 @@ def _of_distribution(source: str) -> Iterator[Judged]:
         )
 
 
-def _rate(key: str, name: str, unit: Unit, vantage: Vantage) -> Judged:
+def _rate(
+    key: str,
+    name: str,
+    unit: Unit,
+    vantage: Vantage,
+    better: Better = Better.HIGHER,
+) -> Judged:
     return Judged(
         key=key,
         of=key,
         statistic=None,
         name=name,
         unit=unit,
-        better=Better.HIGHER,
+        better=better,
         vantage=vantage,
     )
 
@@ -83,7 +89,8 @@ def _rate(key: str, name: str, unit: Unit, vantage: Vantage) -> Judged:
 RATES = (
     _rate("output_tokens_per_s", "tokens/s", Unit.TOKENS_PER_SECOND, Vantage.ENGINE),
     _rate("goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.FRONTEND),
-    _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE),
+    # A slower engine has a fuller batch at the same load: neither good nor bad.
+    _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE, Better.NEITHER),
     _rate(
         "client.output_tokens_per_s",
         "tokens/s",

@@ -14,6 +14,8 @@ from inferwatch.compare.difference import Difference
 from inferwatch.compare.metrics import Judged
 from inferwatch.metrics.catalog import Better
 
+SHARED = 2.0
+"""About so much farther out is the 5% that many metrics share."""
 MATTERS = 0.10
 """A relative difference that should have been found, had it been there."""
 
@@ -23,6 +25,8 @@ class Verdict(StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
+    DIFFERS = "differs"
+    """Shown, and neither good nor bad by itself."""
     SAME = "no difference shown"
     OPEN = "cannot tell"
 
@@ -39,6 +43,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def direction(metric: Judged, difference: float) -> Verdict:
     """Which way is good, the catalog says."""
+    if metric.better is Better.NEITHER:
+        return Verdict.DIFFERS
     higher = difference > 0
     return (
         Verdict.BETTER if higher == (metric.better is Better.HIGHER) else Verdict.WORSE
@@ -57,3 +63,11 @@ def coarseness(metric: Judged, found: Difference, matters: float) -> float:
     if ratio_span is not None:
         spans.append((ratio_span[1] - ratio_span[0]) / 2 / matters)
     return min(spans)
+
+
+def uncertainty(found: Difference) -> float:
+    """The interval toward zero, widened to be shown among others, by the distance."""
+    low, high = found.span()
+    toward = found.difference - low if found.difference > 0 else high - found.difference
+    away = abs(found.difference)
+    return SHARED * toward / away if away else float("inf")

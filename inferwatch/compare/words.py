@@ -19,6 +19,7 @@ from inferwatch.metrics.catalog import Unit
 GLYPHS = {
     Verdict.BETTER: "▲",
     Verdict.WORSE: "▼",
+    Verdict.DIFFERS: "≠",
     Verdict.SAME: "=",
     Verdict.OPEN: "?",
 }
@@ -75,7 +76,11 @@ def sentence(pair: Pair) -> str:
     names = f"{pair.b.name} against {pair.a.name}"
     parts = [
         f"{kind} in {len(found)} of {len(pair.results)} ({_named(found)})"
-        for kind, found in (("worse", worse), ("better", better))
+        for kind, found in (
+            ("worse", worse),
+            ("better", better),
+            ("different", pair.of(Verdict.DIFFERS)),
+        )
         if found
     ]
     if not parts and not still_open:

@@ -70,11 +70,13 @@ def _verdict(result: Result) -> Line:
 
 def _basis(result: Result) -> Line:
     counts = (format_count(n).strip() for n in (result.n_a, result.n_b))
-    way = "lower" if result.metric.better is Better.LOWER else "higher"
+    way = f"{result.metric.better} is better"
+    if result.metric.better is Better.NEITHER:
+        way = "neither way is better by itself"
     said = [
         (Run(f"n {' and '.join(counts)}", "muted"),),
         (Run(f"seen by {result.metric.vantage}", "muted"),),
-        (Run(f"{way} is better", "muted"),),
+        (Run(way, "muted"),),
     ]
     if result.adjusted_p is not None:
         alone = f"p {result.p_value:.2g}" if result.p_value is not None else ""

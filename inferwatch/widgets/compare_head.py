@@ -49,7 +49,7 @@ class CompareHead(Panel):
         """As many rows as it takes, as long as the figures keep most of the screen."""
         if self._comparison is not None and self.size.width:
             needed = 1 + len(self._body(self.size.width - 2))
-            most = max(self.screen.size.height // 6, 3)
+            most = max(self.screen.size.height // 4, 3)
             self.styles.height = min(needed, most)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:

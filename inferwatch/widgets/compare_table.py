@@ -26,6 +26,7 @@ from inferwatch.widgets.panel import Panel
 INKS = {
     Verdict.BETTER: "good bold",
     Verdict.WORSE: "bad bold",
+    Verdict.DIFFERS: "accent",
     Verdict.SAME: "muted",
     Verdict.OPEN: "warn",
 }
