@@ -88,6 +88,11 @@ class CompareScreen(Screen[None]):
         self._found: Comparison | None = None
         self._result: Result | None = None
 
+    @property
+    def comparing(self) -> bool:
+        """There is nothing to see yet."""
+        return self._found is None and self.failure is None
+
     def compose(self) -> ComposeResult:
         """Verdict, then figures, charts and set-up."""
         yield CompareHead()
@@ -136,6 +141,7 @@ class CompareScreen(Screen[None]):
 
     def _fail(self, error: InferwatchError) -> None:
         self.failure = error
+        self.refresh_bindings()
         if self.is_mounted:
             self.query_one(CompareHead).fail(str(error))
 
@@ -172,9 +178,9 @@ class CompareScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what cannot be done now."""
         del parameters
-        if action == "pair":
-            return self._found is not None and len(self._found.pairs) > 1
-        return not (action == "warmup" and self._found is None)
+        if self._found is None:
+            return action in {"help", "leave"}
+        return action != "pair" or len(self._found.pairs) > 1
 
     def action_pane(self, by: int) -> None:
         """Another part; the charts are no stop where they always stand."""

@@ -33,7 +33,11 @@ def app_of(path: Path, *names: str) -> CompareApp:
 
 async def ready(pilot: Pilot[Any]) -> None:
     """The comparison is there and drawn."""
-    await pilot.app.workers.wait_for_complete()
+    screen = pilot.app.screen
+    assert isinstance(screen, CompareScreen)
+    while screen.comparing:
+        await pilot.pause()
+        await pilot.app.workers.wait_for_complete()
     for _ in range(3):
         await pilot.pause()
 
