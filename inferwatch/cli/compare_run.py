@@ -12,7 +12,7 @@ from inferwatch.cli.damage import say_damage
 from inferwatch.compare.as_json import as_json as comparison_json
 from inferwatch.compare.comparison import Rules
 from inferwatch.compare.fail_if import parse_condition
-from inferwatch.compare.gather import Wanted, run_comparison
+from inferwatch.compare.gather import Wanted, find_all, run_comparison
 from inferwatch.compare.span import Choice
 from inferwatch.compare.text import comparison_text, plain
 from inferwatch.compare.verdicts import Verdict
@@ -84,6 +84,7 @@ def show_comparison(wanted: Wanted) -> int:
     """
     from inferwatch.compare_app import CompareApp
 
+    find_all(wanted)
     app = CompareApp(wanted)
     app.run()
     if app.failure is not None:

@@ -33,7 +33,9 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
+    """A session and the file it is in."""
+
     path: Path
     row: SessionRow
 
@@ -45,8 +47,7 @@ def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
         UsageError: they cannot be compared.
         StorageError: one is not there, or cannot be read.
     """
-    found = [_find(each, wanted.database) for each in wanted.sessions]
-    _refuse(found)
+    found = find_all(wanted)
     plans = [_plan_objectives(each) for each in found]
     objectives = {"": wanted.slo} if wanted.slo else _common(plans)
     numbers = [
@@ -57,22 +58,34 @@ def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
     return compare(numbers, wanted.rules)
 
 
+def find_all(wanted: Wanted) -> list[Found]:
+    """The sessions, none of them read yet.
+
+    Raises:
+        UsageError: they cannot be compared.
+        StorageError: one is not there.
+    """
+    found = [_find(each, wanted.database) for each in wanted.sessions]
+    _refuse(found)
+    return found
+
+
 def _choices(wanted: Wanted) -> list[Choice]:
     missing = len(wanted.sessions) - len(wanted.choices)
     return [*wanted.choices, *[Choice()] * missing]
 
 
-def _find(wanted: str, database: Path) -> _Found:
+def _find(wanted: str, database: Path) -> Found:
     """A session of the usual file, or of one that is named."""
     path, _, session = wanted.rpartition(":")
     if path and Path(path).is_file():
-        return _Found(Path(path), find(Path(path), session or LAST))
+        return Found(Path(path), find(Path(path), session or LAST))
     if Path(wanted).is_file():
-        return _Found(Path(wanted), find(Path(wanted), LAST))
-    return _Found(database, find(database, wanted))
+        return Found(Path(wanted), find(Path(wanted), LAST))
+    return Found(database, find(database, wanted))
 
 
-def _refuse(found: Sequence[_Found]) -> None:
+def _refuse(found: Sequence[Found]) -> None:
     """What cannot be compared, with what to do."""
     if len(found) < 2:
         raise UsageError("compare needs two sessions: inferwatch compare A B")
@@ -91,12 +104,12 @@ def _refuse(found: Sequence[_Found]) -> None:
             )
 
 
-def _read(found: _Found, ask: Ask, tell: Tell) -> SessionNumbers:
+def _read(found: Found, ask: Ask, tell: Tell) -> SessionNumbers:
     with closing(open_for_reading(found.path)) as connection:
         return read_session(connection, found.row, ask, tell)
 
 
-def _plan_objectives(found: _Found) -> Objectives:
+def _plan_objectives(found: Found) -> Objectives:
     """Of the session's latest load plan."""
     with closing(open_for_reading(found.path)) as connection:
         text = _plan_note(connection, found.row.session)

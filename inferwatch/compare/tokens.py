@@ -7,8 +7,8 @@ request's first and latest token, so the memory does not grow with the tokens.
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain, islice
 
 import msgspec
 import numpy as np
@@ -18,6 +18,10 @@ from inferwatch.compare.rows import UNKNOWN, whole
 from inferwatch.metrics.quantiles import Ints
 
 FIRST_ROOM = 1024
+LIVES = 1 << 20
+"""More than one engine can have."""
+BLOBS = 64
+"""That are worked on together."""
 
 
 class Lives:
@@ -29,13 +33,16 @@ class Lives:
             int(source): np.sort(rows["ordinal"][rows["source"] == source])
             for source in np.unique(rows["source"])
         }
-        self._numbers: dict[tuple[int, int], int] = {}
 
-    def of(self, source: int, ordinal: int) -> int:
+    def of(self, sources: Ints, ordinals: Ints) -> Ints:
         """A number for each life."""
-        began = self._began.get(source)
-        life = 0 if began is None else int(np.searchsorted(began, ordinal, "right"))
-        return self._numbers.setdefault((source, max(life, 1)), len(self._numbers))
+        found = sources * LIVES
+        for source, began in self._began.items():
+            these = sources == source
+            # What was heard before its engine's own words belongs to its first life.
+            lives = np.searchsorted(began, ordinals[these], "right")
+            found[these] += np.maximum(lives - 1, 0)
+        return found
 
 
 class _Life:
@@ -83,24 +90,20 @@ class Tokens:
         self._lives: dict[int, _Life] = {}
 
     def gaps(self) -> Iterator[Timed]:
-        """One gap a step and request, as vLLM counts, blob after blob."""
+        """One gap a step and request, as vLLM counts, some blobs at a time."""
         blobs = self._connection.execute(
-            "SELECT members, steps FROM step_members WHERE session = ? "
-            "ORDER BY ordinal",
+            "SELECT members FROM step_members WHERE session = ? ORDER BY ordinal",
             (self._session,),
         )
-        for blob, _ in blobs:
-            held = msgspec.json.decode(zlib.decompress(blob))
-            ordinals = list(accumulate(held["ordinals"]))
-            yield from self._take(ordinals, held)
+        while some := [_Held.of(blob) for (blob,) in islice(blobs, BLOBS)]:
+            yield from self._take(some)
 
-    def _take(self, ordinals: Sequence[int], held: dict[str, Any]) -> Iterator[Timed]:
-        rows = self._steps(min(ordinals), max(ordinals))
-        sizes = [len(each) for each in held["members"]]
-        members = _flat(held["members"])
-        produced = _flat(held["produced"])
-        ends_ns = np.array([rows[ordinal][1] for ordinal in ordinals], np.int64)
-        lives = np.array([rows[ordinal][0] for ordinal in ordinals], np.int64)
+    def _take(self, some: Sequence["_Held"]) -> Iterator[Timed]:
+        ordinals = np.concatenate([each.ordinals for each in some])
+        sizes = np.concatenate([each.sizes for each in some])
+        members = np.concatenate([each.members for each in some])
+        produced = np.concatenate([each.produced for each in some])
+        ends_ns, lives = self._steps(ordinals)
         end_ns, life = np.repeat(ends_ns, sizes), np.repeat(lives, sizes)
         came_out = produced > 0
         for number in np.unique(life[came_out]):
@@ -108,16 +111,14 @@ class Tokens:
             kept = self._lives.setdefault(int(number), _Life())
             yield kept.take(members[these], end_ns[these], produced[these])
 
-    def _steps(self, low: int, high: int) -> dict[int, tuple[int, int]]:
-        rows = self._connection.execute(
-            "SELECT ordinal, source, end_ns FROM steps "
-            "WHERE session = ? AND ordinal BETWEEN ? AND ?",
-            (self._session, low, high),
-        )
-        return {
-            ordinal: (self._engines.of(source, ordinal), end_ns)
-            for ordinal, source, end_ns in rows
-        }
+    def _steps(self, ordinals: Ints) -> tuple[Ints, Ints]:
+        """When each of these steps ended, and in which life."""
+        span = f"AND ordinal BETWEEN {ordinals.min()} AND {ordinals.max()}"
+        columns = ("ordinal", "source", "end_ns")
+        rows = whole(self._connection, "steps", columns, self._session, span)
+        place = np.searchsorted(rows["ordinal"], ordinals)
+        sources = rows["source"][place]
+        return rows["end_ns"][place], self._engines.of(sources, ordinals)
 
     def tpot(self, requests: Requests) -> Timed:
         """Of requests that ended properly in the engine; once all gaps were read."""
@@ -141,13 +142,38 @@ class Tokens:
         return per_token(first_ns, last_ns, life.tokens[members], ended_ns)
 
     def _by_life(self, columns: dict[str, Ints]) -> Iterator[tuple[int, Ints]]:
-        pairs = zip(
-            columns["source"].tolist(), columns["ordinal"].tolist(), strict=True
-        )
-        numbers = np.array([self._engines.of(*pair) for pair in pairs], np.int64)
+        numbers = self._engines.of(columns["source"], columns["ordinal"])
         numbers[columns["member"] < 0] = -1
         for number in self._lives:
             yield number, np.flatnonzero(numbers == number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """One blob: the steps, and the members of all of them in a row."""
+
+    ordinals: Ints
+    sizes: Ints
+    members: Ints
+    produced: Ints
+
+    @classmethod
+    def of(cls, blob: bytes) -> "_Held":
+        held = msgspec.json.decode(zlib.decompress(blob), type=_Lists)
+        return cls(
+            np.cumsum(np.array(held.ordinals, np.int64)),
+            np.array([len(each) for each in held.members], np.int64),
+            _flat(held.members),
+            _flat(held.produced),
+        )
+
+
+class _Lists(msgspec.Struct, gc=False):
+    """What is needed of a blob; the rest is skipped."""
+
+    ordinals: list[int]
+    members: list[list[int]]
+    produced: list[list[int]]
 
 
 _NONE = np.zeros(0, np.int64)

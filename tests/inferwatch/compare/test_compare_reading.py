@@ -1,7 +1,9 @@
 """What is read for a comparison is what the screens show of the same session."""
 
+import lzma
 import sqlite3
 from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from inferwatch.errors import UsageError
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.slo import parse_slo
 from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
-from inferwatch.sample import sample_file
+from inferwatch.sample import PACKED
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.ledger import recorded
 from inferwatch.storage.sessions import find
@@ -23,9 +25,12 @@ EVERYTHING = Choice(from_s=-1e4, to_s=1e4)
 
 
 @pytest.fixture(scope="module")
-def sample() -> Path:
-    """Recorded from real vLLM."""
-    return sample_file()
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recorded from real vLLM; a copy that nobody else has marked."""
+    path = tmp_path_factory.mktemp("sample") / "sample.db"
+    packed = files("inferwatch.sample").joinpath(PACKED).read_bytes()
+    path.write_bytes(lzma.decompress(packed))
+    return path
 
 
 def read(path: Path, name: str = "last", **ask: object) -> SessionNumbers:
