@@ -3,6 +3,7 @@
 import msgspec
 
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan_bounds import RATE, USERS
 
 
 class Change(
@@ -41,12 +42,12 @@ class Change(
                 "an open loop has no users: change its rate",
             ),
             (
-                self.rate_per_s is not None and not 0 < self.rate_per_s < float("inf"),
-                "the rate must be above 0: to send nothing, stop the run",
+                not RATE.hold(self.rate_per_s),
+                f"the rate must be {RATE}: to send nothing, stop the run",
             ),
             (
-                self.concurrency is not None and self.concurrency < 1,
-                "a closed loop needs a user: to send nothing, stop the run",
+                not USERS.hold(self.concurrency),
+                f"users must be {USERS}: to send nothing, stop the run",
             ),
         ]
         return next((why for broken, why in faults if broken), None)

@@ -5,6 +5,10 @@ import math
 import msgspec
 import numpy as np
 
+MOST_TOKENS = 1 << 24
+"""No context is longer; what is drawn must fit into memory."""
+MOST_SIGMA = 10.0
+
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="uniform"):
     """Whole numbers from ``low`` to ``high``, both included, equally likely."""
@@ -16,6 +20,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unifor
         """Refuse what is empty or upside down."""
         if not 0 < self.low <= self.high:
             raise ValueError(f"not a range: {self.low} to {self.high}")
+        if self.high > MOST_TOKENS:
+            raise ValueError(f"{self.high:,} is more than {MOST_TOKENS:,}")
 
     @property
     def mean(self) -> float:
@@ -41,8 +47,12 @@ class LogNormal(
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn."""
-        if not (self.median > 0 and self.sigma >= 0 and 0 < self.low <= self.high):
-            raise ValueError("lognormal needs median > 0, sigma >= 0, 0 < low <= high")
+        drawable = 0 < self.median <= MOST_TOKENS and 0 <= self.sigma <= MOST_SIGMA
+        if not (drawable and 0 < self.low <= self.high <= MOST_TOKENS):
+            raise ValueError(
+                f"lognormal needs 0 < median <= {MOST_TOKENS}, "
+                f"0 <= sigma <= {MOST_SIGMA:g}, 0 < low <= high <= {MOST_TOKENS}"
+            )
 
     @property
     def mean(self) -> float:
@@ -53,7 +63,7 @@ class LogNormal(
     def draw(self, rng: np.random.Generator) -> int:
         """One length."""
         drawn = rng.lognormal(math.log(self.median), self.sigma)
-        return int(min(max(round(drawn), self.low), self.high))
+        return round(min(max(drawn, self.low), self.high))
 
 
 class Empirical(
@@ -65,8 +75,11 @@ class Empirical(
 
     def __post_init__(self) -> None:
         """Refuse an empty list and lengths that are none."""
-        if not self.values or min(self.values) < 1:
-            raise ValueError("empirical needs lengths of at least 1")
+        if (
+            not self.values
+            or not 0 < min(self.values) <= max(self.values) <= MOST_TOKENS
+        ):
+            raise ValueError(f"empirical needs lengths from 1 to {MOST_TOKENS}")
 
     @property
     def low(self) -> int:

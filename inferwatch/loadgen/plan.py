@@ -1,6 +1,6 @@
 """A load plan: everything a run does, decided before it starts, as plain JSON."""
 
-from inferwatch.loadgen.plan_faults import faults
+from inferwatch.loadgen.plan_faults import first_fault
 from inferwatch.loadgen.plan_fields import PlanFields
 from inferwatch.loadgen.plan_parts import (
     Api,
@@ -38,9 +38,8 @@ class LoadPlan(
 
     def __post_init__(self) -> None:
         """Refuse a plan that cannot be followed."""
-        for broken, why in faults(self):
-            if broken:
-                raise ValueError(why)
+        if why := first_fault(self):
+            raise ValueError(why)
 
     @property
     def text_prompts(self) -> bool:

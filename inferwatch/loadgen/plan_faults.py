@@ -1,33 +1,44 @@
 """Why a plan cannot be followed."""
 
+import re
+from collections.abc import Iterator
+from itertools import chain, pairwise
+
+from inferwatch.loadgen.plan_bounds import MOST_S, beyond
 from inferwatch.loadgen.plan_fields import PlanFields
 from inferwatch.loadgen.plan_parts import Api, Arrivals, PromptForm, TransportKind
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to say then."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def faults(plan: PlanFields) -> list[Fault]:
+def first_fault(plan: PlanFields) -> str | None:
+    """What to say of a plan that cannot be followed; None of one that can."""
+    there = (why for broken, why in _faults(plan) if broken)
+    return next(chain(beyond(plan), there), None)
+
+
+def _faults(plan: PlanFields) -> Iterator[Fault]:
     """All there could be; some are."""
-    return [
-        *_rate_faults(plan),
-        *_prompt_faults(plan),
+    yield from _rate_faults(plan)
+    yield from _prompt_faults(plan)
+    yield from [
         (
             plan.shared_prefixes.tokens >= _shortest_prompt(plan),
             "the shared prefix must be shorter than the shortest prompt",
         ),
         (
-            plan.burst_every_s is not None
-            and (plan.burst_every_s <= 0 or plan.burst_tokens <= 0),
-            "a burst needs burst_every_s and burst_tokens above 0",
+            plan.burst_every_s is not None and plan.burst_tokens <= 0,
+            "a burst needs burst_tokens above 0",
         ),
         (
-            min(plan.max_in_flight, plan.warmup_streams, plan.concurrency) < 1,
-            "max_in_flight, warmup_streams and concurrency must be at least 1",
+            len({each.name for each in plan.classes} - {""}) < len(plan.classes),
+            "each class needs a name of its own",
         ),
         (
-            any(each.share <= 0 for each in plan.classes),
-            "the share of a class must be above 0",
+            not all(map(_can_be_sent, plan.headers.items())),
+            "headers must be printable ASCII, in one line each",
         ),
         (
             plan.transport is TransportKind.RAW and plan.url.startswith("https:"),
@@ -41,10 +52,6 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
         (
             plan.measures_rate and plan.warmup_s <= 0,
             "without a warm-up there is no measured rate: give rate_per_s",
-        ),
-        (
-            plan.rate_per_s is not None and plan.rate_per_s <= 0,
-            "rate_per_s must be above 0",
         ),
         (
             (plan.arrivals is Arrivals.TRACE) != bool(plan.trace or plan.trace_of),
@@ -63,9 +70,15 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
             plan.arrivals is not Arrivals.TRACE and plan.speed != 1,
             "speed is the pace of a trace",
         ),
-        (plan.burstiness <= 0, "burstiness must be above 0"),
-        (not 0.1 <= plan.speed <= 10, "speed must be from 0.1 to 10"),
-        (plan.think_s < 0, "think_s cannot be below 0"),
+        (
+            not all(0 <= row.offset_s <= MOST_S for row in plan.trace)
+            or any(b.offset_s < a.offset_s for a, b in pairwise(plan.trace)),
+            "the rows of a trace must be in order of time, from 0 s on",
+        ),
+        (
+            any(min(row.prompt_tokens, row.output_tokens) < 1 for row in plan.trace),
+            "each row of a trace must ask for tokens and get some",
+        ),
     ]
 
 
@@ -97,3 +110,12 @@ def _shortest_prompt(plan: PlanFields) -> int:
         return 1 << 30  # a trace says itself what is shared
     drawn = [each.prompt_tokens for each in plan.classes] or [plan.prompt_tokens]
     return min(each.low for each in drawn)
+
+
+def _can_be_sent(header: tuple[str, str]) -> bool:
+    name, value = header
+    return bool(_HEADER_NAME.fullmatch(name)) and value.isascii() and _one_line(value)
+
+
+def _one_line(value: str) -> bool:
+    return value.replace("\t", " ").isprintable()

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+MOST = 1e9
+"""Of seconds and of requests per second: more is a slip."""
 
 
 class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,9 +41,14 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             (not times or times[0] != 0, "the first point must be at 0 s"),
             (times != sorted(times), "the points must be in order of time"),
             (min(rates, default=0) < 0, "a rate cannot be below 0"),
+            (
+                not all(0 <= each < MOST for each in (*times, *rates)),
+                f"times and rates must be from 0 to below {MOST:,.0f}",
+            ),
             (max(rates, default=0) <= 0, "some rate must be above 0"),
             (
-                self.period_s is not None and self.period_s < max(end_s, 1e-3),
+                self.period_s is not None
+                and not max(end_s, 1e-3) <= self.period_s < MOST,
                 "the period must reach to the last point",
             ),
         ]

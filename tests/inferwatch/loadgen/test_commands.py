@@ -34,7 +34,8 @@ TRACE = LoadPlan(
         (OPEN, Change(), "a change needs"),
         (OPEN, Change(rate_per_s=0.0), "the rate must be above 0"),
         (OPEN, Change(rate_per_s=float("nan")), "the rate must be above 0"),
-        (CLOSED, Change(concurrency=0), "a closed loop needs a user"),
+        (CLOSED, Change(concurrency=0), "users must be from 1 to 65,535"),
+        (CLOSED, Change(concurrency=1 << 30), "users must be from 1 to 65,535"),
     ],
 )
 def test_a_change_is_refused_where_it_makes_no_sense(

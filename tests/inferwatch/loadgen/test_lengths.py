@@ -52,7 +52,11 @@ def test_lengths_survive_json(lengths: Lengths) -> None:
         '{"type": "lognormal", "median": 9, "sigma": 1, "low": 9, "high": 3}',
         '{"type": "empirical", "values": []}',
         '{"type": "empirical", "values": [3, 0]}',
+        '{"type": "lognormal", "median": 9, "sigma": 1e5}',
+        '{"type": "lognormal", "median": 1e300, "sigma": 1}',
+        '{"type": "empirical", "values": [3, 1000000000000]}',
         '{"type": "uniform", "low": 0, "high": 3}',
+        '{"type": "uniform", "low": 3, "high": 1000000000000}',
         '{"type": "normal"}',
     ],
 )

@@ -4,6 +4,18 @@ import pytest
 from inferwatch.loadgen.demo_load import demo_plan
 from inferwatch.loadgen.lengths import Range, fixed
 from inferwatch.loadgen.plan import LoadPlan, RequestClass
+from inferwatch.loadgen.plan_bounds import BOUNDS
+
+CHATS = {
+    "name": "chat",
+    "share": 1,
+    "prompt_tokens": {"type": "uniform", "low": 9, "high": 9},
+    "output_tokens": {"type": "uniform", "low": 9, "high": 9},
+}
+
+
+def _row(offset_s: float, got: int = 5) -> dict[str, object]:
+    return {"offset_s": offset_s, "prompt_tokens": 5, "output_tokens": got}
 
 
 def test_a_plan_survives_json() -> None:
@@ -23,6 +35,14 @@ def test_a_plan_survives_json() -> None:
         ({"prompt_tokens": [9, 3]}, "prompt_tokens"),
         ({"token_ids": {"low": 9, "high": 3}}, "not a range"),
         ({"prompts": 3}, "prompts"),
+        ({"classes": [CHATS, CHATS]}, "a name of its own"),
+        ({"classes": [CHATS | {"share": 0}]}, "share of a class"),
+        ({"shared_prefixes": {"groups": -1, "tokens": 3}}, "shared_prefixes"),
+        ({"headers": {"X-Key": "a\r\nb"}}, "one line"),
+        ({"headers": {"X-Key": "\u2603"}}, "ASCII"),
+        ({"headers": {"X Key": "a"}}, "headers"),
+        ({"arrivals": "trace", "trace": [_row(1), _row(0)]}, "order of time"),
+        ({"arrivals": "trace", "trace": [_row(0, got=0)]}, "ask for tokens"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_says_why(
@@ -32,6 +52,27 @@ def test_a_plan_that_cannot_be_followed_says_why(
 
     with pytest.raises(msgspec.ValidationError, match=why):
         msgspec.json.decode(text, type=LoadPlan)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300, -1.0])
+@pytest.mark.parametrize("field", BOUNDS)
+def test_no_number_of_a_plan_is_without_bounds(field: str, number: float) -> None:
+    numbers = {field: number}
+
+    with pytest.raises(ValueError, match=f"^{field} must be "):
+        LoadPlan(run_id="run", model="m", **numbers)  # type: ignore[arg-type]
+
+
+def test_every_number_of_a_plan_has_its_bounds() -> None:
+    plan = msgspec.structs.asdict(LoadPlan(run_id="run", model="m"))
+    numbers = {
+        each.name
+        for each in msgspec.structs.fields(LoadPlan)
+        if each.type in {int, float, int | None, float | None}
+    }
+
+    assert numbers == BOUNDS.keys()
+    assert all(bounds.hold(plan[name]) for name, bounds in BOUNDS.items())
 
 
 def test_the_rate_is_a_fraction_of_the_measured_tokens_per_second() -> None:

@@ -100,6 +100,9 @@ def test_the_rate_at_a_moment(rates: RateSeries, at_s: float, rate: float) -> No
         (((0.0, -5.0),), None, "below 0"),
         (((0.0, 0.0),), None, "above 0"),
         (((0.0, 1.0), (9.0, 1.0)), 5.0, "period"),
+        (((0.0, 1.0),), float("nan"), "period"),
+        (((0.0, 1.0), (float("nan"), 1.0)), None, "times and rates"),
+        (((0.0, 1.0), (9.0, float("inf"))), None, "times and rates"),
     ],
 )
 def test_what_is_no_rate_says_why(
