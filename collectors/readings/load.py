@@ -66,6 +66,10 @@ class LoadEvent(Reading, frozen=True, kw_only=True):
     t_ns: int
     kind: LoadKind
     rate_per_s: float | None = None
+    users: int | None = None
+    """Of a closed loop."""
+    changed: bool = False
+    """Somebody asked for it on the way: the plan says otherwise."""
     text: str = ""
 
 

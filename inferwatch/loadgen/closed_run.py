@@ -10,7 +10,7 @@ from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.conversations import Conversations
 from inferwatch.loadgen.prompts import Prompts
 from inferwatch.loadgen.schedule import warmup_of
-from inferwatch.loadgen.setting import Setting
+from inferwatch.loadgen.setting import Asked, Setting
 
 
 class ClosedRun:
@@ -42,13 +42,14 @@ class ClosedRun:
         if change.concurrency is None:
             return
         was, self._users = self._users, change.concurrency
-        self._tell(f", was {was}")
+        self._tell(f", was {was}", changed=True)
         if self._loop is not None:
             self._setting.beside(self._loop.set_users(self._users))
 
-    def _tell(self, also: str = "") -> None:
+    def _tell(self, also: str = "", *, changed: bool = False) -> None:
         text = f"closed loop, {self._users} users{also}"
-        self._setting.report(LoadKind.RATE, text)
+        asked = Asked(users=self._users, changed=changed)
+        self._setting.report(LoadKind.RATE, text, asked=asked)
 
 
 async def _or_until(

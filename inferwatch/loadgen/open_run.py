@@ -10,7 +10,7 @@ from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.prompts import Prompts
 from inferwatch.loadgen.rates import RateSeries, flat
 from inferwatch.loadgen.schedule import Schedule, warmup_of
-from inferwatch.loadgen.setting import Setting
+from inferwatch.loadgen.setting import Asked, Setting
 from inferwatch.loadgen.warmup import WarmUp
 
 RATE_POLL_S = 0.2
@@ -55,7 +55,7 @@ class OpenRun:
         was = self._was(now_ns)
         if self._loop is not None:
             self._loop.change(now_ns, rate)
-        self._tell(rate, f", was {was}{self._when(now_ns)}", at_ns=now_ns)
+        self._tell(rate, f", was {was}{self._when(now_ns)}", changed_ns=now_ns)
 
     def _was(self, now_ns: int) -> str:
         if self._schedule is not None:
@@ -83,7 +83,7 @@ class OpenRun:
         setting.report(
             LoadKind.WARMUP_ENDED,
             f"measured {tokens_per_s:.0f} output tokens/s",
-            rate_per_s=tokens_per_s / plan.expected_tokens,
+            asked=Asked(rate_per_s=tokens_per_s / plan.expected_tokens),
         )
         return flat(plan.request_rate(tokens_per_s))
 
@@ -100,10 +100,11 @@ class OpenRun:
         asked = self._asked or 0.0
         return abs(rate - asked) > NOTABLE * max(asked, rate)
 
-    def _tell(self, rate: float, also: str = "", at_ns: int | None = None) -> None:
+    def _tell(self, rate: float, also: str = "", changed_ns: int | None = None) -> None:
         self._asked = rate
         text = f"{self._plan.arrivals} {rate:.2f} requests/s{also}"
-        self._setting.report(LoadKind.RATE, text, rate_per_s=rate, at_ns=at_ns)
+        asked = Asked(rate_per_s=rate, changed=changed_ns is not None)
+        self._setting.report(LoadKind.RATE, text, asked=asked, at_ns=changed_ns)
 
     def _on_burst(self, requests: int) -> None:
         tokens = self._plan.burst_tokens

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import LoadEvent, LoadKind
@@ -11,6 +12,19 @@ from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.sampler import Sampler
 from inferwatch.loadgen.schedule import warmup_of
 from inferwatch.loadgen.transport.seam import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What holds from a turn of the run on."""
+
+    rate_per_s: float | None = None
+    users: int | None = None
+    changed: bool = False
+    """By somebody, on the way."""
+
+
+NOTHING = Asked()
 
 
 class Setting:
@@ -29,13 +43,19 @@ class Setting:
         kind: LoadKind,
         text: str,
         *,
-        rate_per_s: float | None = None,
+        asked: Asked = NOTHING,
         at_ns: int | None = None,
     ) -> None:
         """A turn of the run, at this moment unless said."""
-        t_ns = monotonic_ns() if at_ns is None else at_ns
         self._outbox.put(
-            LoadEvent(t_ns=t_ns, kind=kind, rate_per_s=rate_per_s, text=text)
+            LoadEvent(
+                t_ns=monotonic_ns() if at_ns is None else at_ns,
+                kind=kind,
+                rate_per_s=asked.rate_per_s,
+                users=asked.users,
+                changed=asked.changed,
+                text=text,
+            )
         )
 
     def beside(self, work: Coroutine[None, None, None]) -> None:

@@ -95,6 +95,17 @@ class LoadBook:
         return sum((rate or 0.0) * span for (_, rate), span in pairs) / whole
 
     @property
+    def users(self) -> tuple[int, int] | None:
+        """Fewest and most of a closed loop; None of an open one."""
+        told = [e.users for e in self.events if e.users is not None]
+        return (min(told), max(told)) if told else None
+
+    @property
+    def changed(self) -> bool:
+        """Somebody asked for another rate, or for other users, on the way."""
+        return any(event.changed for event in self.events)
+
+    @property
     def asked_range(self) -> tuple[float, float] | None:
         """The lowest and the highest rate it was told to keep; None if it was one."""
         rates = {rate for _, rate in self._told() if rate is not None}

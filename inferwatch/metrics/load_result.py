@@ -23,6 +23,10 @@ class Rate:
     """On average; None in a closed loop."""
     asked_range: tuple[float, float] | None = None
     """Lowest and highest, where the rate changed."""
+    users: tuple[int, int] | None = None
+    """Fewest and most; None in an open loop."""
+    changed: bool = False
+    """By somebody, on the way."""
     scheduled: float | None = None
     """Of the intended times: what this seed's draw comes to."""
     achieved: float | None = None
@@ -152,6 +156,8 @@ def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
     return Rate(
         asked=book.asked_per_s,
         asked_range=book.asked_range,
+        users=book.users,
+        changed=book.changed,
         scheduled=_per_s(each.intended_ns for each in left),
         achieved=_per_s(each.sent_ns for each in left if each.sent_ns is not None),
         held_back=len(book.held_back()),

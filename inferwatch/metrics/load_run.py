@@ -1,6 +1,5 @@
 """One load run while it goes on: how far it is, and what was asked of it."""
 
-import re
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
@@ -13,7 +12,6 @@ from inferwatch.metrics.words import RunState
 
 SILENT_NS = 5 * NS_PER_S
 """A generator that runs tells something each second."""
-_USERS = re.compile(r"(\d+) users?\b")
 
 
 @dataclass(slots=True)
@@ -28,9 +26,7 @@ class Asked:
     def take(self, event: LoadEvent) -> None:
         """Told anew."""
         old = self.rate_per_s if self.users is None else self.users
-        found = _USERS.search(event.text) if event.rate_per_s is None else None
-        self.rate_per_s = event.rate_per_s
-        self.users = int(found[1]) if found else None
+        self.rate_per_s, self.users = event.rate_per_s, event.users
         new = self.rate_per_s if self.users is None else self.users
         if old is not None and new != old:
             self.before, self.changed_ns = old, event.t_ns

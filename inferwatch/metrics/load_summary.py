@@ -33,6 +33,8 @@ def summarise_load(result: LoadResult) -> Summary:
         "rate": {
             "asked": result.rate.asked,
             "asked_range": _pair(result.rate.asked_range),
+            "users": _pair(result.rate.users),
+            "changed": result.rate.changed,
             "scheduled": result.rate.scheduled,
             "achieved": result.rate.achieved,
             "held_back": result.rate.held_back,
@@ -60,7 +62,7 @@ def _latencies(found: Mapping[str, Estimate]) -> Summary:
     }
 
 
-def _pair(pair: tuple[float, float] | None) -> list[float] | None:
+def _pair(pair: tuple[float, float] | tuple[int, int] | None) -> list[float] | None:
     return None if pair is None else list(pair)
 
 

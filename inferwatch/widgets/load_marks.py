@@ -79,7 +79,10 @@ def marks(events: Sequence[LoadEvent]) -> Iterator[Mark]:
 
 
 def _change(before: LoadEvent, event: LoadEvent) -> str:
-    if event.rate_per_s is None:
-        return f"◇ {event.text.removeprefix('closed loop, ')}"
-    up = event.rate_per_s > (before.rate_per_s or 0)
-    return f"{'▲' if up else '▼'} {event.rate_per_s:.3g}/s"
+    if event.rate_per_s is not None:
+        up = event.rate_per_s > (before.rate_per_s or 0)
+        return f"{'▲' if up else '▼'} {event.rate_per_s:.3g}/s"
+    if event.users is None:
+        return f"◇ {event.text}"
+    up = event.users > (before.users or 0)
+    return f"{'▲' if up else '▼'} {event.users} users"

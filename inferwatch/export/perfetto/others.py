@@ -73,8 +73,9 @@ class Session:
 
     def load(self, event: LoadEvent) -> None:
         """The load began, changed or ended."""
-        rate = {"rate_per_s": event.rate_per_s, "text": event.text}
-        self._instant("load", event.kind, event.t_ns, rate)
+        rate, users = event.rate_per_s, event.users
+        asked = {"rate_per_s": rate, "users": users, "text": event.text}
+        self._instant("load", event.kind, event.t_ns, asked)
 
     def bookmark(self, text: str, t_ns: int) -> None:
         """Somebody marked it."""

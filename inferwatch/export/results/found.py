@@ -54,6 +54,11 @@ class Shape:
     max_in_flight: int = 1 << 20
 
     @property
+    def users(self) -> int | None:
+        """Of a closed loop."""
+        return self.concurrency if self.arrivals is Arrivals.CLOSED else None
+
+    @property
     def text(self) -> str:
         """Fit to show."""
         if self.arrivals is Arrivals.CLOSED:

@@ -40,7 +40,12 @@ def readings_of(result: Result, run_id: str, told_by: str) -> Iterator[AnyReadin
     started = f"{len(result.calls)} requests, {words}"
     yield LoadEvent(source=run_id, t_ns=0, kind=LoadKind.STARTED, text=started)
     yield LoadEvent(
-        source=run_id, t_ns=0, kind=LoadKind.RATE, rate_per_s=rate, text=words
+        source=run_id,
+        t_ns=0,
+        kind=LoadKind.RATE,
+        rate_per_s=rate,
+        users=shape.users if shape else None,
+        text=words,
     )
     yield from _requests(result, run_id)
     failed = sum(call.failure is not None for call in result.calls)

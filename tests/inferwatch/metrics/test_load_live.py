@@ -50,7 +50,7 @@ def rate(at_s: float, rate_per_s: float) -> LoadEvent:
 
 
 def users(at_s: float, count: int) -> LoadEvent:
-    return event(at_s, LoadKind.RATE, text=f"closed loop, {count} users")
+    return event(at_s, LoadKind.RATE, users=count)
 
 
 def second(at_s: float, in_flight: int = 0, **fields: Any) -> ClientSample:

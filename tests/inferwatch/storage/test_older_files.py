@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
-from collectors.readings import Phase, RequestRecord, Step, TokenTimes
+from collectors.readings import (
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+    Step,
+    TokenTimes,
+)
 from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError
 from inferwatch.storage.connections import (
@@ -55,6 +62,10 @@ def version_1(connection: sqlite3.Connection) -> None:
         "INSERT INTO token_times VALUES (1, 2, 0, 'load-7', 6, 0, x'789c8b8e05000115"
         "00b9')"
     )
+    connection.execute(
+        "INSERT INTO load_events VALUES (1, 3, 0, 8, 'rate', NULL, "
+        "'closed loop, 12 users, was 4')"
+    )
 
 
 def test_a_file_of_version_1_gets_what_is_new_and_keeps_what_it_has() -> None:
@@ -78,6 +89,14 @@ def test_a_file_of_version_1_gets_what_is_new_and_keeps_what_it_has() -> None:
             intended_ns=5,
         ),
         TokenTimes(source="load", external_id="load-7", first_ns=6, gaps_ns=[]),
+        LoadEvent(
+            source="load",
+            t_ns=8,
+            kind=LoadKind.RATE,
+            users=12,
+            changed=True,
+            text="closed loop, 12 users, was 4",
+        ),
     ]
 
 
