@@ -22,6 +22,7 @@ from inferwatch.metrics.load_book import ABORTED
 from inferwatch.metrics.load_plan import PlanFacts, plan_of
 from inferwatch.metrics.load_run import RunProgress
 from inferwatch.metrics.load_view import ClientTimeline
+from inferwatch.metrics.request_latencies import tpot_ns
 from inferwatch.metrics.sealing import seal, unseal
 from inferwatch.metrics.slo import Slo
 from inferwatch.metrics.snapshot import ClientView, Latency, Window
@@ -41,7 +42,7 @@ class Client:
         self.began_ns: int | None = None
         """The first moment anything is known of; None when there is no load of ours."""
         self.samples = {metric: Course() for metric in METRICS}
-        self.tallies = Tallies("sent", "succeeded", "failed", "warmup")
+        self.tallies = Tallies("sent", "succeeded", "failed", "aborted", "warmup")
         self.objectives = Tallies("judged", "good")
         self._slos: dict[str, Slo] = {}
         self._plan: tuple[PlanFacts, str] | None = None
@@ -83,10 +84,9 @@ class Client:
         if run is not None:
             run.record(record)
         if record.phase is Phase.WARMUP:
-            self.tallies.add(t_ns, 0, 0, 0, 1)
+            self.tallies.add(t_ns, 0, 0, 0, 0, 1)
         else:
-            sent, succeeded = record.sent_ns is not None, record.failure is None
-            self.tallies.add(t_ns, int(sent), int(succeeded), int(not succeeded), 0)
+            self.tallies.add(t_ns, int(record.sent_ns is not None), *_ended(record), 0)
             self._latencies(record)
         if record.first_token_ns is None:
             self._judge(record, [])
@@ -197,10 +197,8 @@ class Client:
         if last_ns is None or record.failure is not None:
             return
         self.samples["e2el_s"].add(last_ns, last_ns - record.intended_ns)
-        tokens = record.output_tokens
-        if first_ns is not None and tokens is not None and tokens > 1:
-            tpot_ns = round((last_ns - first_ns) / (tokens - 1))
-            self.samples["tpot_s"].add(last_ns, tpot_ns)
+        if (spent_ns := tpot_ns(record)) is not None:
+            self.samples["tpot_s"].add(last_ns, spent_ns)
 
     def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
         """Record and token times together; one waits for the other."""
@@ -230,6 +228,12 @@ class Client:
         if broken or record.failure != ABORTED:
             good = not broken and record.failure is None
             self.objectives.add(ended_ns(record), 1, int(good))
+
+
+def _ended(record: RequestRecord) -> tuple[int, int, int]:
+    """Did it succeed, fail, or did we abort it? Exactly one is 1."""
+    succeeded, aborted = record.failure is None, record.failure == ABORTED
+    return int(succeeded), int(not succeeded and not aborted), int(aborted)
 
 
 def ended_ns(record: RequestRecord) -> int:

@@ -65,16 +65,24 @@ def _counts(summary: Summary) -> str:
 
 def _rates(summary: Summary) -> str:
     rate = summary["rate"]
-    asked = (
-        "closed loop" if rate["asked"] is None else f"asked {_rate(rate['asked'])}/s"
-    )
-    if rate["asked_range"]:
-        low, high = map(_rate, rate["asked_range"])
-        asked += f" ({low} to {high} by time)"
     held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
     held += ", of conversations" if rate["of"] == "conversations" else ""
     drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
-    return f"{asked}, this seed draws {drawn}/s, sent {sent}/s{held}"
+    as_asked = rate["asked"] is None or _rate(rate["asked"]) == drawn
+    draws = "" if as_asked else f", this seed draws {drawn}/s"
+    return f"{_asked(rate)}{draws}, sent {sent}/s{held}"
+
+
+def _asked(rate: Mapping[str, Any]) -> str:
+    why = ", changed on the way" if rate["changed"] else " by time"
+    if rate["asked"] is None:
+        low, high = rate["users"] or (None, None)
+        return "closed loop" if low == high else f"{low} to {high} users{why}"
+    asked = f"asked {_rate(rate['asked'])}/s"
+    if rate["asked_range"]:
+        low, high = map(_rate, rate["asked_range"])
+        asked += f" ({low} to {high}{why})"
+    return asked
 
 
 def _failures(summary: Summary) -> list[str]:
@@ -112,14 +120,15 @@ def _half(row: Mapping[str, Any]) -> float | None:
 
 
 def _client(client: Mapping[str, Any]) -> list[str]:
-    lines = [f"client {client['verdict']}"]
-    lines += [f"  {reason}" for reason in client["reasons"]]
+    first, lags = f"client {client['verdict']}", []
     if client["transport"] is not None:
-        lines[0] += f" · {client['transport']}, {client['stamps']} stamps"
-        lines[0] += f" · send lag p99 {_short(client['send_lag_s']['p99'])}"
+        first += f" · {client['transport']}, {client['stamps']} stamps"
+        first += f" · {client['cpu']:.0%} of a core" if client["cpu"] else ""
+        lags.append(f"send lag p99 {_short(client['send_lag_s']['p99'])}")
         lag = client["recv_lag_s"]
-        lines[0] += f" · receive lag p99 {_short(lag['p99'])}" if lag else ""
-        lines[0] += f" · {client['cpu']:.0%} of a core" if client["cpu"] else ""
+        lags += [f"receive lag p99 {_short(lag['p99'])}"] if lag else []
+    lines = [first, *([f"  {', '.join(lags)}"] if lags else ())]
+    lines += [f"  {reason}" for reason in client["reasons"]]
     if client["reasons"]:
         lines.append("  so these numbers are the client's, not the server's")
     return lines

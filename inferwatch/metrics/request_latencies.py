@@ -1,6 +1,6 @@
 """The latencies of a client's requests, each with its interval."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def latencies_of(
         "ttft_s": _between("intended_ns", "first_token_ns", records),
         "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
         "first_content_s": _between("intended_ns", "first_content_ns", records),
-        "tpot_s": estimate(_ints(filter(None, map(tpot_ns, succeeded)))),
+        "tpot_s": estimate(_ints(_known(map(tpot_ns, succeeded)))),
         "itl_s": estimate(_gaps_ns(book, succeeded)),
         "e2el_s": _between("intended_ns", "last_token_ns", succeeded),
         "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
@@ -63,6 +63,11 @@ def _between(start: str, end: str, records: Sequence[RequestRecord]) -> Estimate
     pairs = ((getattr(each, start), getattr(each, end)) for each in records)
     known = (b - a for a, b in pairs if a is not None and b is not None)
     return estimate(_ints(known))
+
+
+def _known(values: Iterable[int | None]) -> Iterator[int]:
+    """Zero is known: tokens that came together."""
+    return (value for value in values if value is not None)
 
 
 def _ints(values: Iterable[int]) -> Ints:

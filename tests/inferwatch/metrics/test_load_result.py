@@ -322,3 +322,42 @@ def test_nothing_at_all_is_no_failure(run: Run) -> None:
 
     assert result.span_s is None
     assert "–" in load_text(summarise_load(result))
+
+
+def test_an_answer_that_came_at_once_has_a_tpot_of_zero(run: Run) -> None:
+    at_once = request(0, last_token_ns=51 * MS)
+
+    result = run([at_once, tokens(0, [0] * 10), sample()])
+
+    tpot = result.latencies["tpot_s"].quantiles
+    assert (tpot.n, tpot.mean) == (1, 0)
+
+
+def rate_event(at_ms: int, **asked: Any) -> LoadEvent:
+    return LoadEvent(source=RUN, t_ns=at_ms * MS, kind=LoadKind.RATE, **asked)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([{"rate_per_s": 10.0}], "asked 10.0/s, sent 10.0/s"),
+        ([{"rate_per_s": 9.0}], "asked 9.00/s, this seed draws 10.0/s, sent"),
+        ([{"rate_per_s": 5.0}, {"rate_per_s": 20.0}], "(5.00 to 20.0 by time), this"),
+        (
+            [{"rate_per_s": 5.0}, {"rate_per_s": 20.0, "changed": True}],
+            "(5.00 to 20.0, changed on the way), this",
+        ),
+        ([{"users": 4}], "closed loop, sent 10.0/s"),
+        (
+            [{"users": 4}, {"users": 8, "changed": True}, {"users": 2}],
+            "2 to 8 users, changed on the way, sent 10.0/s",
+        ),
+    ],
+    ids=["as drawn", "drawn", "by time", "by hand", "users", "users by hand"],
+)
+def test_who_changed_the_load_is_said(
+    run: Run, events: list[dict[str, Any]], said: str
+) -> None:
+    told = [rate_event(n * 1000, **asked) for n, asked in enumerate(events)]
+
+    assert said in load_text(summarise_load(run([*told, *hundred(), sample()])))
