@@ -1,7 +1,11 @@
 """The one path every reading takes: numbered, recorded, folded."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from pickle import PicklingError
+
+import msgspec
 
 from collectors.collector import Collector
 from collectors.readings import AnyReading, Tick
@@ -13,6 +17,8 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.recorder import Recorder
 
+UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError, PicklingError)
+"""What saving a Model may end in that holds what no file can."""
 Listener = Callable[[AnyReading], None]
 """Is told every reading of one source, beside the Model."""
 
@@ -55,8 +61,14 @@ class Pipeline:
             self._model.fold(reading)
             t_ns = self._receipts.take(reading)
             if self._recorder is not None and self._pace.due(reading, t_ns):
+                self._keep(self._recorder, t_ns)
+
+    def _keep(self, recorder: Recorder, t_ns: int) -> None:
+        """Keep the Model as it is now; a replay can do without."""
+        if recorder.keeps:
+            with suppress(*UNSAVABLE):
                 saved = self._model.saved()
-                self._recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
+                recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
 
     async def pump(self, collector: Collector) -> None:
         """Take everything a collector reports, until it ends or fails."""

@@ -15,10 +15,10 @@ LONGEST_NS = 60 * NS_PER_S
 class Pace:
     """Adds up what it takes to fold the readings since the last checkpoint."""
 
-    def __init__(self, most_effort: int = MOST_EFFORT) -> None:
-        self._most_effort = most_effort
+    def __init__(self, since_ns: int | None = None) -> None:
+        """Begin at the last checkpoint: whoever goes on from it keeps its pace."""
         self._effort = 0
-        self._since_ns: int | None = None
+        self._since_ns = since_ns
 
     def due(self, reading: AnyReading, t_ns: int) -> bool:
         """A checkpoint should follow this reading, which was there at that moment."""
@@ -27,7 +27,7 @@ class Pace:
         self._effort += 1
         if type(reading) is Step:
             self._effort += STEP_EFFORT - 1 + len(reading.members) // MEMBERS_AN_EFFORT
-        if self._effort < self._most_effort and t_ns - self._since_ns < LONGEST_NS:
+        if self._effort < MOST_EFFORT and t_ns - self._since_ns < LONGEST_NS:
             return False
         self._effort, self._since_ns = 0, t_ns
         return True

@@ -76,7 +76,7 @@ class Builder:
             self._fold(frame, reader, checkpoints)
 
     def _fold(self, frame: Frame, reader: Reader, checkpoints: Checkpoints) -> None:
-        pace, t_ns = Pace(), frame.t_ns or 0
+        pace, t_ns = Pace(frame.t_ns), frame.t_ns or 0
         for number, (ordinal, reading) in enumerate(reader):
             t_ns = frame.receipts.take(reading)
             frame.model.fold(reading)

@@ -21,11 +21,12 @@ class Keeper:
     def __init__(self, database: Path) -> None:
         self._database = database
         self._checkpoints: Checkpoints | None = None
-        self._given_up = False
+        self.given_up = False
+        """No more will be kept."""
 
     def keep(self, session: int, started_ns: int, kept: Sequence[Kept]) -> None:
         """Write them; the readings up to there have been committed."""
-        if self._given_up:
+        if self.given_up:
             return
         try:
             if self._checkpoints is None:
@@ -33,12 +34,12 @@ class Keeper:
                 self._checkpoints = Checkpoints.open(path, to_write=True)
             for checkpoint, open_requests in kept:
                 self._checkpoints.keep(checkpoint, open_requests)
-        except (OSError, sqlite3.Error, ValueError):
+        except Exception:  # noqa: BLE001  whatever it is, it must not cost the record
             self.close()
 
     def close(self) -> None:
         """No more."""
-        self._given_up = True
+        self.given_up = True
         if self._checkpoints is not None:
             with suppress(sqlite3.Error):
                 self._checkpoints.close()

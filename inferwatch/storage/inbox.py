@@ -40,10 +40,8 @@ class Inbox:
     def shut(self) -> None:
         """Nothing will be taken any more: what waits and what comes is refused."""
         self._capacity = 0
-        self.refused += sum(
-            not isinstance(each, Checkpoint) for _, each in self._waiting
-        )
-        self._waiting.clear()
+        for _, each in self.take(len(self._waiting)):
+            self.refused += not isinstance(each, Checkpoint)
 
     def __len__(self) -> int:
         """How many wait."""

@@ -86,10 +86,14 @@ class Recorder:
         """Record a reading; never blocks, never raises."""
         self._inbox.put((ordinal, reading))
 
+    @property
+    def keeps(self) -> bool:
+        """Checkpoints are written; not of a record that lacks readings."""
+        return self._writer.unrecorded == 0 and not self._writer.keeper.given_up
+
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keep a Model that took in exactly what was put so far, if there is room."""
-        if self._writer.unrecorded == 0:
-            self._inbox.put_if_room((checkpoint.ordinal, checkpoint))
+        self._inbox.put_if_room((checkpoint.ordinal, checkpoint))
 
     def close(self, reason: str | None = None) -> None:
         """Write what waits and end the session; takes a moment, safe to call twice."""

@@ -41,7 +41,7 @@ class Writer:
         self._free_floor_bytes = free_floor_bytes
         self._batch: Batch | None = None
         self._lost = 0
-        self._keeper = Keeper(path)
+        self.keeper = Keeper(path)
 
     @property
     def unrecorded(self) -> int:
@@ -89,7 +89,7 @@ class Writer:
             kept, self._batch = self._batch.checkpoints, None
             if kept and self.unrecorded == 0:
                 session = self.session
-                self._keeper.keep(session.number, session.started_ns, kept)
+                self.keeper.keep(session.number, session.started_ns, kept)
 
     def _check_file(self) -> None:
         if not self._path.exists():
@@ -102,6 +102,6 @@ class Writer:
         self._lost += self._batch.readings if self._batch else 0
         self._batch = None
         self._inbox.shut()
-        self._keeper.close()
+        self.keeper.close()
         if self.session is not None:
             self.session.end(self.unrecorded, self.reason)

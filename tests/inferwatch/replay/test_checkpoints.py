@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import AnyReading, Step
+from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.saved import SavedState
 from inferwatch.metrics.sealing import UnsealError, seal, unseal
@@ -28,7 +28,7 @@ from inferwatch.storage.checkpoint_file import (
     forget_checkpoints,
     make_room,
 )
-from inferwatch.storage.checkpoints import Checkpoints
+from inferwatch.storage.checkpoints import Checkpoint, Checkpoints
 from inferwatch.storage.erasing import erase
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find
@@ -190,6 +190,50 @@ def test_checkpoints_begun_are_finished(long_record: Path) -> None:
 
     assert len(once) >= 3
     assert checkpoints_of(long_record) == once
+
+
+def test_of_an_idle_engine_they_are_finished_where_they_would_have_been(
+    record: Callable[..., Recorder], stopped_clock: Any, path: Path
+) -> None:
+    recorder = record(clock=stopped_clock(600 * S))
+    for ordinal in range(1, 85):
+        recorder.put(ordinal, Tick(t_ns=7 * ordinal * S))
+    recorder.close()
+    Builder(path, find(path, "last")).build()
+    once = checkpoints_of(path)
+    tamper(path, "DELETE FROM checkpoints WHERE ordinal > ?", once[2][0])
+
+    Builder(path, find(path, "last")).build()
+
+    assert len(once) == 9
+    assert checkpoints_of(path) == once
+
+
+def test_a_model_that_cannot_be_saved_is_recorded_all_the_same(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    pipeline = Pipeline(Model(), record())
+    pipeline.take([Note(t_ns=0, kind=NoteKind.PROBE, text="half a char \ud800")])
+
+    pipeline.take([Tick(t_ns=61 * S), Tick(t_ns=62 * S)])
+    pipeline.close()
+
+    session = find(path, "last")
+    assert (session.readings, session.unrecorded) == (2, 1)
+
+
+def test_a_checkpoint_that_cannot_be_kept_costs_no_reading(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    recorder = record()
+    recorder.put(1, Tick(t_ns=1))
+    recorder.keep(Checkpoint(1, 2**70, Model().saved()))
+    recorder.put(2, Tick(t_ns=2))
+    recorder.close()
+
+    assert find(path, "last").readings == 2
+    assert recorder.health.ok
+    assert not recorder.keeps
 
 
 class Malice:

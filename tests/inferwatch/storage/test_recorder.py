@@ -9,6 +9,8 @@ import pytest
 
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
 from collectors.readings import Endpoint, EngineInfo, Note, NoteKind, Tick
+from inferwatch.metrics.model import Model
+from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.inbox import Inbox
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import SessionState, find, list_sessions
@@ -73,6 +75,16 @@ def test_a_full_inbox_refuses_and_counts() -> None:
 
     assert [ordinal for ordinal, _ in inbox.take(9)] == [0, 1]
     assert inbox.refused == 3
+
+
+def test_checkpoints_that_wait_are_no_readings() -> None:
+    inbox = Inbox()
+    inbox.put((1, Tick(t_ns=1)))
+    inbox.put_if_room((1, Checkpoint(1, 1, Model().saved())))
+
+    inbox.shut()
+
+    assert inbox.refused == 1
 
 
 def test_the_session_knows_what_was_recorded(
