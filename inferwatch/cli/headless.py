@@ -30,12 +30,12 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, enough.set)
     try:
-        snapshot = await _until_enough(watch, options.duration_s, enough)
+        await _until_enough(watch, options.duration_s, enough)
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-    _print_summary(watch, snapshot, as_json=options.as_json)
+    _print_summary(watch, as_json=options.as_json)
     if watch.record is not None and watch.record.message:
         click.echo(f"inferwatch: {watch.record.message}", err=True)
     if watch.lost.is_set():
@@ -45,14 +45,13 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
 
 async def _until_enough(
     watch: Watch, duration_s: float | None, enough: asyncio.Event
-) -> Snapshot:
-    """Wait for the engine, then for the end; what was seen by then."""
+) -> None:
+    """Wait for the engine, then for the end."""
     progress = Progress(watch, duration_s)
     waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
     showing = asyncio.create_task(progress.show())
     try:
         await asyncio.wait([*waits, showing], return_when=asyncio.FIRST_COMPLETED)
-        return watch.snapshot(Window.SESSION, client=True)
     finally:
         for task in (*waits, showing):
             task.cancel()
@@ -124,7 +123,8 @@ def _numbers(snapshot: Snapshot) -> str:
     return f"{rate} tok/s  {running} running  {waiting} waiting"
 
 
-def _print_summary(watch: Watch, snapshot: Snapshot, *, as_json: bool) -> None:
+def _print_summary(watch: Watch, *, as_json: bool) -> None:
+    """Of all that was recorded, what ended with the watch included."""
     record = watch.record
-    summary = summarise(snapshot, record.session_id if record else None)
+    summary = summarise(watch.whole(), record.session_id if record else None)
     click.echo(json.dumps(summary) if as_json else summary_text(summary))

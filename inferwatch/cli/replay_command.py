@@ -10,7 +10,7 @@ from inferwatch.cli.damage import say_damage
 from inferwatch.cli.replaying import Opening
 from inferwatch.cli.rows_progress import RowsProgress
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.metrics.summary import summarise, summary_text
+from inferwatch.metrics.summary import Summary, summarise, summary_text
 from inferwatch.replay.frame import PATIENCE, Frame, Target, go_on
 from inferwatch.replay.player import Player
 from inferwatch.storage.connections import open_for_reading
@@ -44,12 +44,20 @@ def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) 
     Raises:
         InferwatchError: there is no such session, or no such moment.
     """
-    row = find(path, session)
-    snapshot = _snapshot(path, row, at)
-    summary = summarise(snapshot, row.id)
+    summary = summary_of(path, session, at)
     click.echo(json.dumps(summary) if as_json else summary_text(summary))
     say_damage(path)
     return 0
+
+
+def summary_of(path: Path, session: str, at: str | None = None) -> Summary:
+    """As the watch itself told it, or would have at a moment.
+
+    Raises:
+        InferwatchError: there is no such session, or no such moment.
+    """
+    row = find(path, session)
+    return summarise(_snapshot(path, row, at), row.id)
 
 
 def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:

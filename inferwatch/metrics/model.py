@@ -22,6 +22,7 @@ from collectors.readings import (
 from inferwatch.metrics.count_table import Owed
 from inferwatch.metrics.curve import Grid
 from inferwatch.metrics.flow import Seen, flow, kv_state
+from inferwatch.metrics.load_book import ABORTED
 from inferwatch.metrics.pieces import Pieces
 from inferwatch.metrics.recent import SavedRows
 from inferwatch.metrics.saved import (
@@ -195,7 +196,7 @@ class Model(Pieces):
 
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)
-        if record.failure is not None:
+        if record.failure not in {None, ABORTED}:
             self._outcomes.client_failed(record, ended_ns)
 
     def _gpu_info(self, gpu: GpuInfo) -> None:

@@ -227,6 +227,8 @@ class ClientView:
     sent: int = 0
     succeeded: int = 0
     failed: int = 0
+    aborted: int = 0
+    """By us, at the end: no failure of the server."""
     warmup: int = 0
     rate_per_s: float | None = None
     """Asked."""

@@ -124,6 +124,7 @@ def _client(client: ClientView | None) -> Summary | None:
         "sent": client.sent,
         "succeeded": client.succeeded,
         "failed": client.failed,
+        "aborted": client.aborted,
         "warmup": client.warmup,
         **_latencies(client.latencies),
     }
@@ -161,7 +162,8 @@ def _facts(summary: Summary) -> list[str]:
     return [
         _line("requests", requests["finished"], "finished")
         + _part(requests["failed"], "failed")
-        + _part(requests["aborted"], "aborted"),
+        + _part(requests["aborted"], "aborted")
+        + _ours(summary["client"]),
         _line("tokens/s", summary["output_tokens_per_s"], "out")
         + _part(summary["prompt_tokens_per_s"], "prompt"),
         _line("steps", steps["count"], "")
@@ -211,6 +213,12 @@ def _line(name: str, number: float | None, what: str) -> str:
 
 def _part(number: float | None, what: str) -> str:
     return f"{_number(number)} {what}"
+
+
+def _ours(client: Summary | None) -> str:
+    """The load's own, cut off at its end: they say nothing of the server."""
+    aborted = client["aborted"] if client else 0
+    return f", {aborted:,} of them by us" if aborted else ""
 
 
 def _number(number: float | None) -> str:

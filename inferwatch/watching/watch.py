@@ -42,14 +42,14 @@ class Watch:
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
         self._lives = Lives(self._intake, source, self.load_desk)
-        self._ended = False
+        self._ended_ns: int | None = None
 
     # What the screens ask.
 
     @property
     def state(self) -> FeedState:
         """Where the numbers come from."""
-        return FeedState.ENDED if self._ended else self._lives.state
+        return self._lives.state if self._ended_ns is None else FeedState.ENDED
 
     @property
     def live(self) -> asyncio.Event:
@@ -101,6 +101,11 @@ class Watch:
         """As things are now, whatever moment is shown."""
         return self._intake.known(Window.MINUTE)
 
+    def whole(self) -> Snapshot:
+        """The session up to now; once it has ended, as its record tells it, too."""
+        now_ns = self.clock.now_ns() if self._ended_ns is None else self._ended_ns
+        return self._pipeline.snapshot(now_ns, Window.SESSION)
+
     def log_tail(self, lines: int) -> list[str]:
         """The engine's latest log lines."""
         path = self._source.log_path
@@ -127,9 +132,10 @@ class Watch:
                 tasks.create_task(self._lives.run())
         finally:
             await self.playback.close()
-            self._pipeline.tick(self.clock.now_ns())
+            ended_ns = self.clock.now_ns()
+            self._pipeline.tick(ended_ns)
             await asyncio.to_thread(self._pipeline.close)
-            self._ended = True
+            self._ended_ns = ended_ns
 
     async def _tick(self) -> None:
         while True:

@@ -151,3 +151,15 @@ def test_halves_without_the_other_are_remembered_only_so_long(
         held.tokens(chunks(str(number)))
 
     assert list(held._unmatched) == ["7", "8", "9"]
+
+
+def test_what_we_aborted_ourselves_is_no_failure(see: See) -> None:
+    cut_off = record("a", failure="aborted", last_token_ns=None)
+    failed = record("b", failure="timeout")
+
+    snapshot = see([record("c"), cut_off, failed])
+
+    view = viewed(snapshot)
+    ends = view.succeeded, view.failed, view.aborted
+    assert (view.sent, ends) == (3, (1, 1, 1))
+    assert snapshot.flow.failed == 1
