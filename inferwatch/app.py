@@ -68,6 +68,8 @@ class InferwatchApp(App[Onward | None]):
         self._news = news
         """What to say first."""
         self._herald = Herald()
+        self._trouble: str | None = None
+        """Of the record that is replayed, as told."""
         self._looks = 0
         self._could: tuple[object, ...] = ()
         for name, screen in SCREENS.items():
@@ -120,9 +122,20 @@ class InferwatchApp(App[Onward | None]):
 
     def _tell_news(self, present: Snapshot) -> None:
         """What a recorded session tells is no news; its time line marks it."""
-        if self.feed.state is not FeedState.REPLAYING:
+        if self.feed.state is FeedState.REPLAYING:
+            self._tell_trouble()
+        else:
             for note in self._herald.news(present.notes):
                 self.notify(note.text, severity="warning", timeout=10, markup=False)
+
+    def _tell_trouble(self) -> None:
+        """The time line says it in short, for as long as it is so."""
+        record = self.feed.record
+        message = record.message if record else None
+        if message != self._trouble:
+            self._trouble = message
+            if message is not None:
+                self.notify(message, severity="error", timeout=10, markup=False)
 
     def _show_what_can_be_done(self) -> None:
         """The footer is made anew only when an answer of check_action changed."""

@@ -41,12 +41,13 @@ PREEMPTIONS = (
     "WHERE session = ? AND preemptions > 0 ORDER BY end_ns"
 )
 STALLS = """
-SELECT before_ns, end_ns - before_ns, max(waiting, waited) FROM (
+SELECT before_ns, end_ns - before_ns, max(waiting, waited), decode_requests FROM (
   SELECT end_ns, waiting, lag(end_ns) OVER (ORDER BY ordinal) AS before_ns,
-         lag(waiting) OVER (ORDER BY ordinal) AS waited
+         lag(waiting) OVER (ORDER BY ordinal) AS waited, decode_requests
   FROM steps WHERE session = ?)
-WHERE end_ns - before_ns > ? AND max(waiting, waited) > 0
+WHERE end_ns - before_ns > ? AND (max(waiting, waited) > 0 OR decode_requests > 0)
 """
+"""Who decodes in the step after the gap was there before it."""
 JUDGED = """
 SELECT intended_ns / {minute} AS minute, count(*), sum({broken})
 FROM client_requests JOIN sources USING (session, source)
@@ -93,7 +94,8 @@ def _loads(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
     for t_ns, kind, rate_per_s, text in connection.execute(LOADS, (session,)):
         said = LOAD_KINDS.get(kind)
         if said is not None:
-            rate = f" at {rate_per_s:g}/s" if rate_per_s is not None else ""
+            told = rate_per_s is None or "requests/s" in text
+            rate = "" if told else f" at {rate_per_s:.3g}/s"
             words = f"{said}{rate}" + (f": {text}" if text else "")
             yield Mark(t_ns=t_ns, kind=MarkKind.LOAD, text=words)
 
@@ -116,8 +118,10 @@ def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]
 
 
 def _stalls(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
-    for began_ns, gap_ns, waiting in connection.execute(STALLS, (session, STALL_NS)):
-        text = f"no step for {gap_ns / NS_PER_S:.1f} s, {waiting} waiting"
+    rows = connection.execute(STALLS, (session, STALL_NS))
+    for began_ns, gap_ns, waiting, decoding in rows:
+        who = f"{waiting} waiting" if waiting else f"{decoding} decoding"
+        text = f"no step for {gap_ns / NS_PER_S:.1f} s, {who}"
         yield Mark(t_ns=began_ns, kind=MarkKind.STALL, text=text)
 
 

@@ -9,10 +9,12 @@ from time import monotonic
 from inferwatch.errors import StorageError
 from inferwatch.feed import Mark
 from inferwatch.metrics.snapshot import Timeline
+from inferwatch.replay.frame import UNREADABLE
 from inferwatch.replay.marks import in_order, quick_marks, slow_marks
 from inferwatch.replay.shape import shape
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.faults import explain
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.sessions import SessionRow, find
 
@@ -30,6 +32,8 @@ class Overview:
     def __init__(self, path: Path, session: SessionRow) -> None:
         self.shape: Timeline | None = None
         self.marks: tuple[Mark, ...] = ()
+        self.damage: str | None = None
+        """Why not all of it can be found out; None when all is well."""
         self._path = path
         self._session = session
         self._quick: list[Mark] = []
@@ -54,14 +58,15 @@ class Overview:
         self._given_up = True
 
     def look(self) -> None:
-        """Ask the record; what a damaged one does not say is not shown."""
+        """Ask the record; of a damaged one, what it says."""
         try:
             self._session = find(self._path, self._session.id)
             with closing(open_for_reading(self._path)) as connection:
                 connection.set_progress_handler(lambda: self._given_up, INSTRUCTIONS)
                 self._ask(connection)
-        except (sqlite3.Error, StorageError):
-            return
+        except (*UNREADABLE, StorageError) as error:
+            if not self._given_up:  # whoever is told to end is interrupted
+                self.damage = explain(error, Path(self._path.name))
 
     def _ask(self, connection: sqlite3.Connection) -> None:
         number = self._session.session

@@ -14,6 +14,7 @@ from inferwatch.replay.reel import Reel
 from inferwatch.replay.tape import Tape
 from inferwatch.replay.wall_clock import WallClock
 from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.recovery import damage_of
 from inferwatch.storage.sessions import find
 
 LOG_PATH = (
@@ -37,12 +38,14 @@ class Player:
         builder: Builder,
         clock: WallClock,
         log_path: Path | None,
+        lost: str | None = None,
     ) -> None:
         self._reel = reel
         self._overview = overview
         self._builder = builder
         self._clock = clock
         self._log_path = log_path
+        self._lost = lost
         self.playback = Tape(reel, overview)
 
     @classmethod
@@ -59,7 +62,8 @@ class Player:
         log_path = Path(log[0]) if log else None
         builder = Builder(path, session)
         reel = Reel(path, session, builder.path)
-        return cls(reel, Overview(path, session), builder, clock, log_path)
+        overview = Overview(path, session)
+        return cls(reel, overview, builder, clock, log_path, _lost(path, session.id))
 
     @property
     def record(self) -> RecordState:
@@ -70,7 +74,7 @@ class Player:
             file_bytes=_size(self._reel.path),
             written=session.readings,
             unrecorded=session.unrecorded,
-            message=self._reel.damage,
+            message=self._lost or self._reel.damage or self._overview.damage,
         )
 
     @property
@@ -124,6 +128,12 @@ class Player:
 
     async def stop_engine(self) -> None:
         """There is nothing to stop."""
+
+
+def _lost(path: Path, session_id: str) -> str | None:
+    """What the copy lacks that is read instead of a damaged file."""
+    damage = damage_of(path)
+    return damage.losses_of(session_id) if damage else None
 
 
 def _size(path: Path) -> int:

@@ -4,18 +4,15 @@ One thread winds at a time. Whoever looks meanwhile gets the last picture of the
 before, at once.
 """
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import msgspec
-
 from inferwatch.errors import StorageError
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.replay.frame import Frame, Overtaken, Target, go_on
+from inferwatch.replay.frame import UNREADABLE, Frame, Overtaken, Target, go_on
 from inferwatch.replay.jumps import Jumps
 from inferwatch.storage.checkpoints import REFUSALS
 from inferwatch.storage.connections import open_for_reading
@@ -31,8 +28,6 @@ STEP_UP_TO = (
     "SELECT ordinal FROM steps WHERE session = ? AND ordinal <= ? "
     "ORDER BY ordinal DESC LIMIT 1 OFFSET ?"
 )
-UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError, StopIteration)
-"""What reading a damaged file may end in."""
 MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
 """What the picture of a Model may end in that was restored from strange bytes."""
 Asked = tuple[Window, bool, bool]
@@ -94,8 +89,8 @@ class Reel:
                 self._mistrust()
             finally:
                 self._winding.release()
-        alike = max(self._pictures, key=lambda each: _likeness(each, asked))
-        return self._pictures[alike]
+        pictures = self._pictures  # whoever winds replaces them
+        return pictures[max(pictures, key=lambda each: _likeness(each, asked))]
 
     def _take(self, asked: Asked) -> Snapshot:
         window, requests, client = asked
@@ -150,7 +145,7 @@ class Reel:
         except Overtaken:
             return False
         except UNREADABLE as error:
-            self.damage = explain(error, self.path)
+            self.damage = explain(error, Path(self.path.name))
         try:
             self._arrive(target)
         except MISTRUSTED:

@@ -25,9 +25,16 @@ def position_of(feed: Feed) -> Position | None:
         seeking=playback.seeking,
         live=playback.goes_on,
         cannot_seek=playback.cannot_seek,
+        trouble=_trouble(feed),
         shape=playback.shape,
         marks=playback.marks,
     )
+
+
+def _trouble(feed: Feed) -> str | None:
+    """What of a recorded session cannot be shown."""
+    record = feed.record if feed.state is FeedState.REPLAYING else None
+    return record.message if record else None
 
 
 def telling_of(feed: Feed) -> Telling:

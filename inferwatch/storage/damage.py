@@ -66,6 +66,15 @@ class Damage:
             told += f"; {bare:,} steps do not say who was in them"
         return told
 
+    def losses_of(self, session_id: str) -> str | None:
+        """Of one session, in few words; None when it has lost nothing."""
+        for each in self.sessions:
+            if each.id == session_id and each.lost:
+                return f"damaged: {each.lost:,} of {each.readings:,} readings lost"
+            if each.id == session_id and each.membersless:
+                return f"damaged: {each.membersless:,} steps without their members"
+        return None
+
     @property
     def facts(self) -> dict[str, object]:
         """The same for machines."""

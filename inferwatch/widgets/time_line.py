@@ -45,6 +45,8 @@ class Position:
     live: bool
     """The end is now, and moves."""
     cannot_seek: str | None
+    trouble: str | None = None
+    """What of the record cannot be shown."""
     shape: Timeline | None
     marks: tuple[Mark, ...]
 
@@ -111,7 +113,8 @@ def _status(shown: Position, width: int) -> Line:
     left = (*_state(shown), *_when(shown), *_speed(shown))
     if shown.cannot_seek is not None:
         return fit((*left, Run(f"  {shown.cannot_seek}", "muted")), width)
-    room = (*left, Run("  "), *_last_mark(shown))
+    told = _last_mark(shown) if shown.trouble is None else _trouble(shown.trouble)
+    room = (*left, Run("  "), *told)
     return spread(room, (Run("seeking … ", "accent"),) if shown.seeking else (), width)
 
 
@@ -136,6 +139,10 @@ def _speed(shown: Position) -> Line:
     )
 
 
+def _trouble(text: str) -> Line:
+    return (Run("! ", "bad bold"), Run(text, "bad"))
+
+
 def _last_mark(shown: Position) -> Line:
     """What happened last, and how long before the moment shown."""
     past = [mark for mark in shown.marks if mark.t_ns <= shown.here_ns]
@@ -156,8 +163,12 @@ def _shape(shown: Position, track: Track, rows: int) -> list[Line]:
     """Throughput, and the worst TTFT below it where there are rows for both."""
     shape = shown.shape
     if shape is None:
-        return [(Run(" " * MARGIN), Run("looking through the session …", "faint"))] + [
-            () for _ in range(rows - 1)
+        looking = "looking through the session …"
+        if shown.trouble is not None:
+            looking = "what it did over time is not known"
+        return [
+            (Run(" " * MARGIN), Run(looking, "faint")),
+            *(() for _ in range(rows - 1)),
         ]
     bins = shape.start_ns, shape.bin_ns
     tokens = track.fold(shape.output_tokens, *bins, fmean)

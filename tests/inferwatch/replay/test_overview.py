@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ from inferwatch.feed import Mark, MarkKind
 from inferwatch.replay.bookmarks import keep_bookmark
 from inferwatch.replay.marks import MOST_MARKS, in_order
 from inferwatch.replay.overview import Overview
+from inferwatch.storage import recovery
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find
 
 S = 1_000_000_000
+NOBODY_NEW = "no step for 3.0 s, 2 decoding"
 Put = Callable[[list[AnyReading]], Overview]
 
 
@@ -88,15 +91,30 @@ def test_a_stall_is_marked_where_work_waited_and_no_step_ended(
     overview = looked(
         [
             make_step(1_000, {1: 1}),
-            make_step(5_000, {1: 1}),  # nobody waited
-            make_step(6_000, {1: 1}, waiting=3),
-            make_step(8_500, {1: 1}),
+            make_step(5_000, {2: 1}, decode_requests=0),  # it came then: nobody waited
+            make_step(6_000, {2: 1}, waiting=3),
+            make_step(8_500, {2: 1, 3: 0}),
+            make_step(11_500, {2: 1, 3: 1}),
         ]
     )
 
     assert overview.marks == (
         Mark(t_ns=6 * S, kind=MarkKind.STALL, text="no step for 2.5 s, 3 waiting"),
+        Mark(t_ns=8_500_000_000, kind=MarkKind.STALL, text=NOBODY_NEW),
     )
+
+
+def test_a_changed_load_says_its_rate_once_and_short(looked: Put) -> None:
+    rate, text = 9.34992679911525, "poisson 9.35 requests/s"
+    said = LoadEvent(t_ns=S, kind=LoadKind.RATE, rate_per_s=rate, text=text)
+    bare = LoadEvent(t_ns=2 * S, kind=LoadKind.RATE, rate_per_s=rate)
+
+    overview = looked([said, bare])
+
+    assert [mark.text for mark in overview.marks] == [
+        "load changed: poisson 9.35 requests/s",
+        "load changed at 9.35/s",
+    ]
 
 
 def client(intended_s: float, ttft_s: float, failure: str | None = None) -> Any:
@@ -176,3 +194,29 @@ def test_the_shape_has_what_came_out_and_how_long_it_took(
     assert shape.output_tokens[first + 100] is None
     assert shape.step_max_s[second] == pytest.approx(0.04)
     assert max(filter(None, shape.waiting_max)) == 2
+
+
+def test_a_record_that_cannot_be_read_is_said_and_not_waited_for(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)  # as if it were large
+    overview = Overview(recorded, find(recorded, "last"))
+    sound = recorded.read_bytes()
+    schema = 40 * 4096
+    noise = Random(1).randbytes(len(sound) - schema)
+    recorded.write_bytes(sound[:schema] + noise)
+
+    overview.look()
+
+    assert overview.shape is None
+    assert overview.damage is not None
+    assert overview.damage.startswith("inferwatch.db: it is damaged")
+
+
+def test_who_gives_up_looking_has_found_no_damage(recorded: Path) -> None:
+    overview = Overview(recorded, find(recorded, "last"))
+    overview._give_up()
+
+    overview.look()
+
+    assert overview.damage is None

@@ -122,6 +122,26 @@ async def test_a_later_seek_overtakes_an_earlier_one(player: Player) -> None:
     assert not player.playback.seeking
 
 
+async def test_a_seek_overtakes_going_live(
+    record: Callable[..., Recorder], readings: list[AnyReading], path: Path
+) -> None:
+    recorder = record()
+    for numbered in enumerate(readings, 1):
+        recorder.put(*numbered)
+    player = Player.open(path, "last")
+    try:
+        live = asyncio.create_task(player.playback.go_live())
+        await asyncio.sleep(0)
+
+        await asyncio.gather(live, player.playback.seek(0))
+
+        assert player.playback.goes_on
+        assert not player.playback.at_live
+        assert not player.playback.playing
+    finally:
+        player.close()
+
+
 async def test_the_old_picture_is_shown_until_the_new_one_is_there(
     player: Player,
 ) -> None:
@@ -201,6 +221,19 @@ async def test_a_bookmark_in_a_file_that_cannot_be_written_is_refused(
         await player.playback.bookmark("nowhere")
 
 
+async def test_a_bookmark_in_a_damaged_file_is_refused(
+    player: Player, recorded: Path
+) -> None:
+    torn = bytearray(recorded.read_bytes())
+    torn[8192:12288] = bytes(4096)
+    recorded.write_bytes(torn)
+
+    with pytest.raises(StorageError, match="is damaged and left as it is"):
+        await player.playback.bookmark("nowhere")
+
+    assert recorded.read_bytes() == torn
+
+
 def test_a_session_that_is_not_there_is_refused(recorded: Path) -> None:
     with pytest.raises(NoSuchSessionError):
         Player.open(recorded, "yesterday")
@@ -221,3 +254,19 @@ async def test_a_player_says_what_it_is(player: Player) -> None:
     assert feed.log_tail(5) == []
     await feed.restart()
     await feed.stop_engine()
+
+
+def test_what_a_damaged_file_has_lost_of_the_session_is_told(recorded: Path) -> None:
+    sound = recorded.read_bytes()
+    recorded.write_bytes(sound[: len(sound) * 6 // 10])
+
+    player = Player.open(recorded, "last")
+    try:
+        assert player.record.message is not None
+        assert "readings lost" in player.record.message
+    finally:
+        player.close()
+
+
+def test_of_a_sound_file_there_is_no_trouble(player: Player) -> None:
+    assert player.record.message is None

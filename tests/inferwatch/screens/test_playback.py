@@ -570,3 +570,22 @@ async def test_the_time_line_is_no_wider_than_the_terminal(
 
         rows = [line.render_line(y) for y in range(line.size.height)]
         assert {row.cell_length for row in rows} <= {line.size.width}
+
+
+async def test_what_cannot_be_read_of_a_replay_is_told_and_stays_told(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    replayed_feed.playback.shape = None
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert "looking through" in text_of(app, "TimeLine")[1]
+
+        lost = "damaged: 1,200 of 41,022 readings lost"
+        replayed_feed.record = replace(replayed_feed.record, message=lost)
+        await settle(pilot)
+
+        status, shape, *_ = text_of(app, "TimeLine")
+        assert f"! {lost}" in status
+        assert "what it did over time is not known" in shape
+        assert [each.message for each in app._notifications] == [lost]
