@@ -5,7 +5,7 @@ import sys
 from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
 
-NOTHING_RUNS = """no engine with inferwatch's probe runs on this node.
+NOTHING_RUNS = """no engine that inferwatch serves runs on this node.
   inferwatch demo           try it on a tiny model, no GPU needed
   inferwatch serve MODEL    start a vLLM engine and watch it
   inferwatch --help         everything else"""

@@ -101,12 +101,13 @@ APP_BINDINGS: list[BindingType] = [
     Binding("t", "theme", "light/dark", show=False, tooltip="Dark or light"),
 ]
 
-KEYS: tuple[Key, ...] = (
-    ("1 – 4", "go to a screen"),
+MOMENT_KEYS: tuple[Key, ...] = (
     ("← →", "move the time cursor by a bin, with shift by ten"),
     ("click", "on a chart: put the time cursor there"),
     ("esc", "no time cursor any more"),
     ("w", "window: 10 s, 60 s, 5 min, whole session"),
+)
+PLAYBACK_KEYS: tuple[Key, ...] = (
     ("space", "pause and play; what is recorded goes on being recorded"),
     ("[ ]", "a second back, forward; more while held"),
     (", .", "one engine step back, forward"),
@@ -116,6 +117,9 @@ KEYS: tuple[Key, ...] = (
     ("b", "bookmark the moment with a text, kept with the session"),
     ("home", "the start of the session"),
     ("end", "the end; live, where the session goes on"),
+)
+KEYS: tuple[Key, ...] = (
+    (f"{TABS[0][0]} – {TABS[-1][0]}", "go to a screen"),
     ("l", "the engine's log"),
     ("?", "this help"),
     ("r", "restart the engine, once it is lost"),

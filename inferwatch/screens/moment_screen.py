@@ -1,5 +1,6 @@
 """What moves the time cursor and chooses the window."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
@@ -7,8 +8,9 @@ from textual.binding import BindingType
 
 from inferwatch.messages import LookAgain
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.screens.keys import MOMENT_BINDINGS
+from inferwatch.screens.keys import MOMENT_BINDINGS, MOMENT_KEYS
 from inferwatch.screens.playback_screen import PlaybackScreen
+from inferwatch.widgets.help_drawer import Key
 from inferwatch.widgets.time_chart import TimeChart
 
 
@@ -22,6 +24,10 @@ class MomentScreen(PlaybackScreen):
         if action == "release":
             return self.view.cursor_ns is not None
         return super().check_action(action, parameters)
+
+    def more_keys(self) -> Iterable[Key]:
+        """The time cursor's, then those that go elsewhere."""
+        return (*MOMENT_KEYS, *super().more_keys())
 
     def action_window(self) -> None:
         """The next window."""

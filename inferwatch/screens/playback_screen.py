@@ -1,7 +1,7 @@
 """What goes through the time of a session: play, pause, step, marks, bookmarks."""
 
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, ClassVar
 
 from textual import on, work
@@ -11,10 +11,11 @@ from inferwatch.errors import InferwatchError
 from inferwatch.feed import Playback
 from inferwatch.messages import LookAgain
 from inferwatch.moment_text import UNDERSTOOD, Scale, moment_of
-from inferwatch.screens.keys import PLAYBACK_BINDINGS
+from inferwatch.screens.keys import PLAYBACK_BINDINGS, PLAYBACK_KEYS
 from inferwatch.screens.prompt import PromptScreen
 from inferwatch.screens.scrub import HeldKey, Scrub, mark_from, next_speed
 from inferwatch.screens.session_screen import SessionScreen
+from inferwatch.widgets.help_drawer import Key
 from inferwatch.widgets.time_line import TimeLine
 
 ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark"}
@@ -46,6 +47,10 @@ class PlaybackScreen(SessionScreen):
             "now": not elsewhere and self.view.cursor_ns is not None,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
+
+    def more_keys(self) -> Iterable[Key]:
+        """None where there is nothing to play."""
+        return () if self.feed.playback is None else PLAYBACK_KEYS
 
     def action_pause(self) -> None:
         """Hold the view."""

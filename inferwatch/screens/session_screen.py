@@ -85,12 +85,16 @@ class SessionScreen(Screen[None]):
         """The same, where the footer has no room to say so."""
         self.action_log()
 
+    def more_keys(self) -> Iterable[Key]:
+        """What other screens of its kind can do, too."""
+        return ()
+
     def action_help(self) -> None:
         """Open or close the explanations of this screen."""
         if self.query(HelpDrawer):
             self.query(HelpDrawer).remove()
             return
-        keys = (*self.KEYS, *KEYS)
+        keys = (*self.KEYS, *self.more_keys(), *KEYS)
         window = self.view.window.label
         drawer = HelpDrawer(self.QUESTION, self.EXPLAINS, window, keys)
         self.mount(drawer)

@@ -29,7 +29,7 @@ class StartPanel(Panel):
         """The rows."""
         del height
         name = (Run(" inferwatch ", "strong"), Run(__version__, "muted"))
-        none = (Run("○ no engine with inferwatch's probe runs here ", "muted"),)
+        none = (Run("○ no served engine runs here ", "muted"),)
         return (
             spread(name, none, width),
             (),

@@ -117,11 +117,30 @@ async def test_help_explains_the_screen_and_its_keys(
             assert screen.QUESTION in said
             for metric in screen.EXPLAINS:
                 assert CATALOG[metric].definition in said
-            assert "a second back, forward" in said
+            assert "move the time cursor" in said
+            assert "a second back, forward" not in said  # nothing to play
 
             await pilot.press("escape")
             await pilot.pause()
             assert not app.screen.query("HelpDrawer")
+
+
+@pytest.mark.parametrize(("key", "plays"), [("1", True), ("7", True), ("8", False)])
+async def test_help_names_the_keys_of_playing_where_they_do_something(
+    watched_feed: Any, settle: Any, key: str, plays: bool
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(key)
+        await pilot.pause()
+        await pilot.press("question_mark")
+        await pilot.pause()
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+
+        assert ("a second back, forward" in said) is plays
+        assert ("move the time cursor" in said) is plays
+        assert "1 – 8  go to a screen" in said
 
 
 async def test_the_time_cursor_moves_under_the_help_too(
