@@ -10,10 +10,12 @@ demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
 	@$(bin)/inferwatch demo
 
 test: .venv/.installed  ## all tests, real vLLM included
-	@$(bin)/pytest
+	@$(bin)/pytest -n 2 -m "not engine and not gpu and not alone"
+	@$(bin)/pytest -m "(engine or alone) and not gpu"
 
 light: .venv/.installed  ## the tests that start no engine
-	@$(bin)/pytest -m "not engine and not gpu"
+	@$(bin)/pytest -n 2 -m "not engine and not gpu and not alone"
+	@$(bin)/pytest -m "not engine and not gpu and alone"
 
 check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/ruff format --check .
