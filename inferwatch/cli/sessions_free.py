@@ -110,10 +110,12 @@ def _free(
     path: Path, going: "Sequence[Going]", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Show the plan, have it confirmed, carry it out."""
-    from inferwatch.storage.erasing import erase, vacuum
+    from inferwatch.storage.erasing import beside, erase, vacuum
     from inferwatch.storage.sizes import sizes_in
 
-    free_bytes = sizes_in(path).free_bytes
+    numbers = [each.row.session for each in going]
+    beside_bytes = beside(path, numbers)
+    free_bytes = sizes_in(path).free_bytes + beside_bytes
     frees_bytes = sum(each.size_bytes for each in going) + free_bytes
     facts: dict[str, object] = {
         "sessions": [each.row.id for each in going],
@@ -127,8 +129,8 @@ def _free(
     if going and not yes:
         _confirm(len(going))
     with _progress(as_json=as_json) as told:
-        rows = erase(path, [each.row.session for each in going], told)
-        freed_bytes = vacuum(path)
+        rows = erase(path, numbers, told)
+        freed_bytes = vacuum(path) + beside_bytes
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
         f"Gone for good: {_sessions(len(going))}. Freed {_size(freed_bytes)} of disk."

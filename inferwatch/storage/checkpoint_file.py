@@ -81,6 +81,16 @@ def forget_checkpoints(database: Path, session: int) -> None:
             path.unlink()
 
 
+def checkpoint_sizes(database: Path) -> dict[int, int]:
+    """What the checkpoints of sessions take, of those that are gone too; in bytes."""
+    sizes: dict[int, int] = {}
+    for path in checkpoint_folder(database).glob("s*-*"):
+        with suppress(OSError, ValueError):
+            number = int(path.name[1:].partition("-")[0])
+            sizes[number] = sizes.get(number, 0) + path.stat().st_size
+    return sizes
+
+
 def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete the oldest files while all of them take too much."""
     with suppress(OSError):

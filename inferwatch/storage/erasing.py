@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from inferwatch.storage.checkpoint_file import forget_checkpoints
+from inferwatch.storage.checkpoint_file import checkpoint_sizes, forget_checkpoints
 from inferwatch.storage.housekeeping import changing, not_recorded
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.session_tables import session_tables
-from inferwatch.storage.sessions import rows_of
+from inferwatch.storage.sessions import list_sessions, rows_of
 from inferwatch.storage.transaction import transaction
 
 Told = Callable[[float], None]
@@ -68,6 +68,8 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
         StorageError: the file does not let us.
     """
     before = path.stat().st_size if path.exists() else 0
+    for number in _gone(path):
+        forget_checkpoints(path, number)
     with changing(path) as connection:
         (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
         if mode:
@@ -76,6 +78,23 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
             connection.execute("VACUUM")
     told(1.0)
     return max(before - path.stat().st_size, 0)
+
+
+def beside(path: Path, numbers: Iterable[int]) -> int:
+    """What goes with sessions beside the file, and with a vacuum; in bytes.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    sizes = checkpoint_sizes(path)
+    going = _gone(path).union(numbers)
+    return sum(size for number, size in sizes.items() if number in going)
+
+
+def _gone(path: Path) -> set[int]:
+    """Sessions of which nothing is left but checkpoints; looked for in this order."""
+    found = checkpoint_sizes(path).keys()
+    return found - {row.session for row in list_sessions(path, bin_too=True)}
 
 
 def _waiting(connection: sqlite3.Connection, *, going: bool = False) -> list[int]:

@@ -177,6 +177,21 @@ def test_vacuum_empties_the_bin_only(record: Path) -> None:
     assert ids(record, bin_too=True) == ["s3", "s2"]
 
 
+def test_what_sessions_leave_beside_the_file_goes_and_is_counted(record: Path) -> None:
+    beside = record.with_name("record.db-replay")
+    beside.mkdir()
+    for name in ("s1-a.db", "s1-a.db-wal", "s2-a.db", "s77-a.db"):
+        (beside / name).write_bytes(bytes(1_000_000))
+    sessions(record, "delete", "s1")
+    told = json.loads(sessions(record, "vacuum", "--dry-run", "--json").output)
+
+    facts = json.loads(sessions(record, "vacuum", "--yes", "--json").output)
+
+    assert 3_000_000 < told["frees_bytes_estimate"] < 4_000_000
+    assert 3_000_000 < facts["freed_bytes"] < 4_000_000
+    assert [each.name for each in beside.iterdir()] == ["s2-a.db"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
