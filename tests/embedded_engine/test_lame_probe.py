@@ -26,7 +26,7 @@ from collectors.readings import (
     RequestEvent,
     Step,
 )
-from embedded_engine.tiny_model import make
+from embedded_engine.spawn import make_tiny_model
 
 pytestmark = [
     pytest.mark.engine,
@@ -79,7 +79,8 @@ async def engine(log_path: Path) -> AsyncIterator[Process]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     }
-    model = make(platformdirs.user_cache_path("inferwatch", appauthor=False))
+    cache = platformdirs.user_cache_path("inferwatch", appauthor=False)
+    model = await make_tiny_model(cache)
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, PROGRAM, str(model)),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ from embedded_engine.errors import (
 from embedded_engine.launch import Engine
 
 Configure = Callable[..., EngineConfig]
+SOME_MODEL: dict[str, Any] = {"model": "some/model", "tiny_model_dir": None}
+"""A model nobody has to make: what is wrong is found before it is looked for."""
 
 
 async def start(config: EngineConfig) -> None:
@@ -48,7 +51,7 @@ async def test_a_taken_port_is_named(engine_config: Configure) -> None:
         port = taken.getsockname()[1]
 
         with pytest.raises(PortTakenError, match=f"127.0.0.1:{port}: Address already"):
-            await start(engine_config(port=port))
+            await start(engine_config(**SOME_MODEL, port=port))
 
 
 async def test_a_unix_socket_in_use_is_named(
@@ -60,7 +63,7 @@ async def test_a_unix_socket_in_use_is_named(
         taken.listen()
 
         with pytest.raises(PortTakenError, match="in use: choose another with --uds"):
-            await start(engine_config(uds=path))
+            await start(engine_config(**SOME_MODEL, uds=path))
 
 
 @pytest.mark.parametrize("flag", ["--port=1", "--host=::", "--uds"])
@@ -68,7 +71,7 @@ async def test_flags_that_inferwatch_must_know_are_refused_after_the_dashes(
     engine_config: Configure, flag: str
 ) -> None:
     with pytest.raises(FlagError, match="before the `--`"):
-        await start(engine_config(flag, "x"))
+        await start(engine_config(flag, "x", **SOME_MODEL))
 
 
 async def test_an_engine_that_is_not_served_cannot_be_adopted(
@@ -150,6 +153,7 @@ def test_a_missing_vllm_is_one_sentence_with_the_command_to_install_it(
     ), said.stderr
 
 
+@pytest.mark.engine
 async def test_a_start_that_is_cancelled_leaves_no_process(
     engine_config: Configure,
 ) -> None:
