@@ -5,10 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from collectors.clock import anchor
-from inferwatch.errors import StorageError
 from inferwatch.feed import Mark, MarkKind
-from inferwatch.storage.connections import close_after_writing, open_for_writing
-from inferwatch.storage.faults import explain
+from inferwatch.storage.housekeeping import changing
 from inferwatch.storage.sessions import SessionRow
 from inferwatch.storage.transaction import transaction
 
@@ -23,15 +21,8 @@ def keep_bookmark(path: Path, session: SessionRow, t_ns: int, text: str) -> Mark
         StorageError: the file does not let us.
     """
     row = (session.session, t_ns, text, anchor().wall_ns)
-    try:
-        connection = open_for_writing(path)
-        try:
-            with transaction(connection):
-                connection.execute(INSERT, row)
-        finally:
-            close_after_writing(connection)
-    except sqlite3.Error as error:
-        raise StorageError(explain(error, path)) from error
+    with changing(path) as connection, transaction(connection):
+        connection.execute(INSERT, row)
     return _mark(t_ns, text)
 
 

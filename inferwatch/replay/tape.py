@@ -97,10 +97,12 @@ class Tape:
 
     async def go_live(self) -> None:
         """The end; of what goes on, from now on."""
+        self._wishes += 1
+        mine = self._wishes
         await asyncio.to_thread(self._reel.look_again)
-        await self.seek(self._reel.end_ns)
-        self._following = self.goes_on
-        self.playing = self._following
+        if mine == self._wishes:
+            self.playing = self._following = self.goes_on
+            await self._wish(partial(self._reel.wind, self._reel.end_ns))
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         """Mark a moment, else the position.

@@ -62,6 +62,17 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     return connect(path, "ro")
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Such a connection, closed at the end.
+
+    Raises:
+        StorageError: the file cannot be opened or read; the message says what to do.
+    """
+    with _explained(path), closing(open_for_reading(path)) as connection:
+        yield connection
+
+
 def _version(path: Path) -> int | None:
     """The schema of a file; None when it is too damaged to tell.
 

@@ -48,7 +48,7 @@ def prune_beside(path: Path, limits: Limits) -> Thread:
 
 
 def _prune(path: Path, limits: Limits) -> None:
-    with suppress(StorageError):  # the recorder says what is wrong with the file
+    with suppress(StorageError, OSError):  # the recorder says what is wrong
         if going := to_go(path, limits):
             erase(path, [each.row.session for each in going])
             vacuum(path)

@@ -5,7 +5,7 @@ The damaged file itself is never written to.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -94,11 +94,12 @@ def _salvaged(stamp: Stamp) -> tuple[Path, Damage]:
 
 
 def _salvage(path: Path, into: Path) -> Damage:
-    if not file_header.is_ours(path):
-        raise StorageError(
-            f"{path} is damaged, or no record of inferwatch: nothing can be read of it"
-        )
     try:
+        if not file_header.is_ours(path):
+            raise StorageError(
+                f"{path} is damaged, or no record of inferwatch: "
+                "nothing can be read of it"
+            )
         copy = copy_of(path)
         file_header.mend(copy)
         if not has_whole_schema(copy):
@@ -106,11 +107,20 @@ def _salvage(path: Path, into: Path) -> Damage:
         with closing(connect(copy, "rw")) as damaged:
             damaged.text_factory = lambda data: data.decode("utf-8", "replace")
             damaged.execute("PRAGMA writable_schema = ON")  # reads what is torn
-            with closing(connect(into, "rwc")) as sound:
+            with _made_whole(into), closing(connect(into, "rwc")) as sound:
                 return _copied(path, damaged, sound)
     except (sqlite3.Error, OSError) as error:
-        into.unlink(missing_ok=True)
         raise StorageError(explain(error, path)) from error
+
+
+@contextmanager
+def _made_whole(into: Path) -> Iterator[None]:
+    """A file made in part would be taken for all there is."""
+    try:
+        yield
+    except BaseException:
+        into.unlink(missing_ok=True)
+        raise
 
 
 def _copied(

@@ -104,8 +104,11 @@ def _may_go(row: SessionRow) -> bool:
 
 
 def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
-    """By its end: a session is as old as what was last seen in it."""
-    if limits.older_than_s is None:
+    """By its end: a session is as old as what was last seen in it.
+
+    Of what was salvaged it may be unknown when that was.
+    """
+    if limits.older_than_s is None or row.started_ns <= 0:
         return None
     ended_ns = row.started_ns + row.duration_ns
     return "age" if (now_ns - ended_ns) / NS_PER_S > limits.older_than_s else None

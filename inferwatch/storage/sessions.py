@@ -2,14 +2,13 @@
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, boot_id
 from collectors.processes import birth
 from inferwatch.errors import NoSuchSessionError
-from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.connections import reading
 from inferwatch.storage.session_state import SessionState
 
 __all__ = [
@@ -72,7 +71,7 @@ def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
     Raises:
         StorageError: there is no such file, or it cannot be read.
     """
-    with closing(open_for_reading(path)) as connection:
+    with reading(path) as connection:
         return rows_of(connection, bin_too=bin_too)
 
 

@@ -2,12 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.connections import reading
 from inferwatch.storage.session_tables import session_tables
 
 COUNTED_UP_TO_BYTES = 100_000_000
@@ -46,7 +46,7 @@ def sizes_in(path: Path) -> Sizes:
     Raises:
         StorageError: there is no such file, or it cannot be read.
     """
-    with closing(open_for_reading(path)) as connection:
+    with reading(path) as connection:
         return sizes(connection)
 
 

@@ -1,13 +1,12 @@
 """What a list says of a session beyond its row: by SQL, without replaying it."""
 
 import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.clock import NS_PER_S
 from collectors.readings import Vantage
-from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.connections import reading
 
 SERVER = (
     "SELECT count(first_token_ns - arrived_ns), "
@@ -50,7 +49,7 @@ def summarise(path: Path, number: int) -> SessionSummary:
     Raises:
         StorageError: there is no such file, or it cannot be read.
     """
-    with closing(open_for_reading(path)) as connection:
+    with reading(path) as connection:
         seen = _seen(connection, number, Vantage.FRONTEND, SERVER, SERVER_TTFT)
         if seen.n:
             return seen

@@ -268,6 +268,22 @@ def test_what_is_saved_is_a_record_like_any_other(
         recover_into(path, into)
 
 
+def test_nothing_is_left_of_saving_that_was_cut_short(
+    whole: bytes, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(noise(whole, [50]))
+    into = path.with_name("rescued.db")
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recovery, "mend", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recover_into(path, into)
+
+    assert not into.exists()
+
+
 def test_a_large_damaged_file_is_salvaged_only_when_asked(
     whole: bytes, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

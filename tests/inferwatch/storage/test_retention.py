@@ -69,6 +69,12 @@ def test_a_long_session_is_as_old_as_its_end() -> None:
     assert not choose([long], sized(1), Limits(older_than_s=7 * DAY_S), NOW_NS)
 
 
+def test_what_began_nobody_knows_when_is_not_over_age() -> None:
+    salvaged = row(1, 0, started_ns=0)
+
+    assert not choose([salvaged], sized(1), Limits(older_than_s=7 * DAY_S), NOW_NS)
+
+
 def test_the_oldest_go_until_the_rest_is_small_enough() -> None:
     rows = [row(1, 4), row(2, 3), row(3, 2), row(4, 1)]
 
