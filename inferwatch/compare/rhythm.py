@@ -20,7 +20,7 @@ PIECES = 60
 CHOICES = (20, 15, 12, 10, 6)
 """Blocks of whole pieces."""
 MEMORIES_A_BLOCK = 10
-LEAST_MEMORIES = {0.99: 40, 0.90: 20}
+LEAST_MEMORIES = {0.99: 60, 0.90: 20}
 """A span of fewer says too little of that quantile."""
 LEAST_MEMORIES_ELSE = 10
 
