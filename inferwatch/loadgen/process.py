@@ -59,10 +59,12 @@ class LoadProcess:
         with suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_S)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), STOP_S)
+        finally:
+            if self._process.returncode is None:  # too slow, or nobody waits for it
+                self._process.kill()
+                await self._process.wait()
 
     async def _say(self, what: LoadPlan | Change) -> None:
         """On a line of its standard input."""

@@ -69,10 +69,12 @@ class Load:
 
     async def stop(self) -> None:
         """End the generator and take what it still had to report."""
-        await self._process.stop()
-        await self._stream.close()
-        if self._pump is not None:
-            await self._pump
+        try:
+            await self._process.stop()
+        finally:
+            await self._stream.close()
+            if self._pump is not None:
+                await self._pump
 
 
 async def begin_load(

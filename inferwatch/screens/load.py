@@ -101,9 +101,13 @@ class LoadScreen(LoadView):
     def _start_asked(self) -> None:
         self.action_start_stop()
 
-    @work(exclusive=True, group="load")
-    async def action_start_stop(self) -> None:
-        """Follow the plan of the form; or stop what goes on."""
+    def action_start_stop(self) -> None:
+        """Follow the plan of the form, or stop what goes on; once at a time."""
+        if all(each.group != "load" or each.is_finished for each in self.workers):
+            self._start_or_stop()
+
+    @work(group="load")
+    async def _start_or_stop(self) -> None:
         desk = self.desk
         if desk is None:
             return

@@ -1,5 +1,6 @@
 """The Load screen: the form, the run, every key; and what it looks like."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,8 @@ class ScriptedDesk:
     must_name_host: str | None = None
     unavailable: str | None = None
     fails: str | None = None
+    slow: asyncio.Event | None = None
+    """What stopping waits for."""
     asked: list[Any] = field(default_factory=list)
 
     async def start(self, plan: LoadPlan) -> None:
@@ -72,6 +75,8 @@ class ScriptedDesk:
 
     async def stop(self) -> None:
         self.asked.append("stop")
+        if self.slow is not None:
+            await self.slow.wait()
         self.running = False
 
 
@@ -523,6 +528,19 @@ async def test_s_starts_the_plan_that_was_typed_and_s_stops_it(bench: Bench) -> 
 
         await bench.go(pilot, "s")
         assert bench.desk.asked[1:] == ["stop"]
+
+
+async def test_who_is_impatient_stops_once(bench: Bench) -> None:
+    bench.desk.running, bench.desk.slow = True, asyncio.Event()
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.settle(pilot)
+        await pilot.press("7", "s", "s", "s")
+
+        bench.desk.slow.set()
+        await bench.go(pilot)
+
+        assert bench.desk.asked == ["stop"]
+        assert not bench.desk.running
 
 
 async def test_the_button_starts_and_stops_too(bench: Bench) -> None:

@@ -131,6 +131,23 @@ async def test_a_change_is_followed_marked_and_part_of_the_plan(
     assert told[1] == (80.0, "poisson 80.00 requests/s, was 20.00")
 
 
+async def test_who_does_not_wait_for_the_end_leaves_no_generator(
+    truth_url: str, watching: Watching, until: Until
+) -> None:
+    async with watching(truth_url) as run:
+        await until(run.watch.live.is_set)
+        await run.desk.start(plan_for())
+        await until(lambda: sent(run) > 5)
+
+        stopping = asyncio.create_task(run.desk.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait([stopping])
+
+        assert not run.desk.running
+        assert not generators()
+
+
 async def test_users_are_changed_alike(
     truth_url: str, watching: Watching, until: Until
 ) -> None:
