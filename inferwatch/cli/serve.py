@@ -1,5 +1,7 @@
 """``inferwatch serve``: embed an engine and watch it."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -36,7 +38,8 @@ def serve(
     """Serve MODEL with vLLM and watch it from the inside.
 
     Any flag of `vllm serve` may follow after `--`. The engine outlives the screen: q
-    detaches, `inferwatch` finds it again, Q stops it.
+    detaches, `inferwatch` finds it again, Q stops it. Without a terminal it is watched
+    headless, and ends with the watch.
 
     \b
     inferwatch serve Qwen/Qwen2.5-7B-Instruct -- --max-num-seqs 64
@@ -44,6 +47,8 @@ def serve(
     from inferwatch.cli.session import run_watch
     from inferwatch.watching.serving import serve_source
 
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        options = replace(options, headless=True)
     hostage = with_ui or options.headless
     source = serve_source(model, flags, host=host, port=port, uds=uds, hostage=hostage)
     return run_watch("serve", options, source)

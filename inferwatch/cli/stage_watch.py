@@ -46,9 +46,9 @@ async def watch_demo(stage: Stage) -> None:
     Raises:
         InferwatchError: it cannot be recorded, or the engine was lost.
     """
-    clock = SessionClock()
+    source, clock = demo_source(), SessionClock()
     recorder = open_recorder("demo", clock, database=None, name=None, record=True)
-    watch = Watch(clock, Pipeline(Model(), recorder), demo_source(), demo_load(0))
+    watch = Watch(clock, Pipeline(Model(), recorder), source, demo_load(0))
     await watch_on(stage, watch, default_database())
 
 

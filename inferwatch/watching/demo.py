@@ -5,6 +5,7 @@ from inferwatch.loadgen.demo_load import demo_plan
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load import new_run_id
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.watching.installed import require_vllm
 from inferwatch.watching.live_engine import LiveEngine
 from inferwatch.watching.load_desk import MakeLoad
 from inferwatch.watching.sources import StartedEngine
@@ -14,7 +15,12 @@ MODEL_KV_TOKENS = 8192
 
 
 def demo_source() -> StartedEngine:
-    """A tiny engine that ends with us."""
+    """A tiny engine that ends with us.
+
+    Raises:
+        SourceError: vLLM is not installed.
+    """
+    require_vllm()
     return StartedEngine(configure=demo_config)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from embedded_engine.config import EngineConfig, new_engine_id
 from embedded_engine.logs import new_log_path
+from inferwatch.watching.installed import require_vllm
 from inferwatch.watching.sources import StartedEngine
 
 
@@ -16,7 +17,12 @@ def serve_source(
     uds: Path | None,
     hostage: bool,
 ) -> StartedEngine:
-    """An engine of the user's choice; unless a hostage, it outlives the screen."""
+    """An engine of the user's choice; unless a hostage, it outlives the screen.
+
+    Raises:
+        SourceError: vLLM is not installed.
+    """
+    require_vllm()
 
     def configure() -> EngineConfig:
         engine_id = new_engine_id()

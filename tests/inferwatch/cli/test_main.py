@@ -1,6 +1,7 @@
 """The command line teaches, and fails in words."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from inferwatch import __version__
 from inferwatch.cli.main import inferwatch, main
+from inferwatch.errors import SourceError
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -72,13 +74,28 @@ def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
     tmp_path: Path,
 ) -> None:
     record = str(tmp_path / "sessions.db")
+    (tmp_path / "vllm").mkdir()  # found where no real one is; nobody starts it
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    status, out, err = run("serve", "/no/such/model", "--json", "--db", record)
+    status, out, err = run("serve", "/no/such/model", "--json", "--db", record, env=env)
 
     assert status == 3
     assert "/no/such/model" in err
     assert "Traceback" not in err
     assert json.loads(out)["requests"]["finished"] == 0
+
+
+@pytest.mark.parametrize("command", [["demo"], ["serve", "some/model"]])
+def test_a_missing_vllm_is_said_before_a_session_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr("inferwatch.watching.installed.find_spec", lambda _: None)
+    record = tmp_path / "sessions.db"
+
+    with pytest.raises(SourceError, match=r"pip install 'inferwatch\[engine\]'"):
+        inferwatch.main([*command, "--db", str(record)], standalone_mode=False)
+
+    assert not record.exists()
 
 
 def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
