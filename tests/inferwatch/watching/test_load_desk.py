@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -139,6 +140,7 @@ async def test_who_does_not_wait_for_the_end_leaves_no_generator(
         await run.desk.start(plan_for())
         await until(lambda: sent(run) > 5)
 
+        os.kill(run.desk.pid, signal.SIGSTOP)  # so that it does not obey
         stopping = asyncio.create_task(run.desk.stop())
         await asyncio.sleep(0)
         stopping.cancel()
