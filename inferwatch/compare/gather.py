@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collectors.readings import Note, NoteKind
@@ -51,8 +51,12 @@ def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
     plans = [_plan_objectives(each) for each in found]
     objectives = {"": wanted.slo} if wanted.slo else _common(plans)
     numbers = [
-        _read(each, Ask(choice=choice, objectives=objectives), tell)
-        for each, choice in zip(found, _choices(wanted), strict=True)
+        replace(
+            _read(each, Ask(choice=choice, objectives=objectives), tell), label=label
+        )
+        for each, choice, label in zip(
+            found, _choices(wanted), _labels(found), strict=True
+        )
     ]
     tell("resampling")
     return compare(numbers, wanted.rules)
@@ -68,6 +72,17 @@ def find_all(wanted: Wanted) -> list[Found]:
     found = [_find(each, wanted.database) for each in wanted.sessions]
     _refuse(found)
     return found
+
+
+def _labels(found: Sequence[Found]) -> list[str]:
+    """Names; where two are the same, with what tells them apart."""
+    names = [each.row.name or each.row.id for each in found]
+    if len(set(names)) == len(names):
+        return names
+    files = {each.path.resolve() for each in found}
+    if len(files) == len(found) == len({each.path.stem for each in found}):
+        return [each.path.stem for each in found]
+    return [f"{each.row.id} {name}" for each, name in zip(found, names, strict=True)]
 
 
 def _choices(wanted: Wanted) -> list[Choice]:

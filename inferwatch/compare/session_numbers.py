@@ -74,11 +74,13 @@ class SessionNumbers:
     kv_peak: float | None = None
     """Share of the blocks, 0-1."""
     throughput: Throughput | None = None
+    label: str | None = None
+    """Tells it from another one of its name."""
 
     @property
     def name(self) -> str:
         """As people call it."""
-        return self.row.name or self.row.id
+        return self.label or self.row.name or self.row.id
 
     def n_of(self, metric: Judged) -> int:
         """On how many values a number stands."""

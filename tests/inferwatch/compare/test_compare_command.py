@@ -165,3 +165,15 @@ def test_energy_and_cost_are_not_made_up(compared: Run) -> None:
     _, text, _ = compared("before", "after")
 
     assert "GPU energy and cost: nothing recorded them" in text
+
+
+def test_sessions_of_one_name_are_told_apart_by_their_files(
+    run_command: Run, sessions: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "monday.db", tmp_path / "friday.db"
+    for path in (first, second):
+        path.write_bytes(sessions.read_bytes())
+
+    _, text, _ = run_command("--text", f"{first}:before", f"{second}:before")
+
+    assert "friday against monday: no difference shown" in text
