@@ -1,9 +1,10 @@
 """The server before it is loaded: does it answer, what does it serve, is it busy?"""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
@@ -43,15 +44,16 @@ class Target:
     ) -> Self:
         """As people write it: without ``http://``, with or without ``/v1``.
 
+        A name and password in it become a header: those are not recorded.
+
         Raises:
             UsageError: it is no address.
         """
-        whole = url if "://" in url else f"http://{url}"
-        parts = urlsplit(whole)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError(f"{url!r} is no address of a server: http://HOST:PORT")
-        base = whole.rstrip("/").removesuffix("/v1")
-        return cls(url=base, uds=uds, headers=dict(headers), verify_tls=verify_tls)
+        parts = _split(url if "://" in url else f"http://{url}")
+        said = {**_authorization(parts, headers), **headers}
+        place = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+        base = place.geturl().rstrip("/").removesuffix("/v1")
+        return cls(url=base, uds=uds, headers=said, verify_tls=verify_tls)
 
     @property
     def name(self) -> str:
@@ -100,6 +102,26 @@ class Target:
             except (httpx.HTTPError, OSError):
                 return {}
         return sums(answer.text) if answer.is_success else {}
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and parts.port != 0
+        if known and parts.hostname and not parts.query and not parts.fragment:
+            return parts
+    except ValueError:
+        pass  # a port that is none, a bracket without its twin
+    shown = "that" if "@" in url else repr(url)
+    raise UsageError(f"{shown} is no address of a server: http://HOST:PORT")
+
+
+def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, str]:
+    """Of who gives no other."""
+    if parts.username is None or "authorization" in map(str.lower, headers):
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
 def sums(exposition: str) -> dict[str, float]:

@@ -17,10 +17,32 @@ def test_an_address_is_read_as_people_write_it(written: str) -> None:
     assert Target.at(written, None, {}).url == "http://localhost:8000"
 
 
-@pytest.mark.parametrize("written", ["ftp://x", "http://", "://"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("ftp://x", "http://", "://", "http://[::1", "localhost:99999"),
+        *("localhost:port", "http://host/v1?key=secret", "http://a:b@host#c"),
+    ],
+)
 def test_what_is_no_address_is_refused(written: str) -> None:
     with pytest.raises(UsageError, match="is no address"):
         Target.at(written, None, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, {"Authorization": "Basic bWU6cEBzcw=="}),
+        ({"authorization": "Bearer x"}, {"authorization": "Bearer x"}),
+    ],
+)
+def test_a_password_in_an_address_becomes_a_header(
+    given: dict[str, str], said: dict[str, str]
+) -> None:
+    target = Target.at("https://me:p%40ss@host:8000/v1", None, given)
+
+    assert target.url == target.name == "https://host:8000"
+    assert target.headers == said
 
 
 async def test_it_tells_what_it_serves(truth_url: str) -> None:
