@@ -9,7 +9,7 @@ import msgspec
 from collectors.collector import Collector
 from collectors.load_stream import LoadStream
 from collectors.readings import NoteKind
-from embedded_engine.logs import new_log_path
+from embedded_engine.logs import new_log_path, tail
 from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
@@ -24,8 +24,12 @@ def new_run_id() -> str:
 
 
 def public(plan: LoadPlan) -> str:
-    """The plan as JSON without what may be secret, and without a trace's rows."""
-    shown = msgspec.structs.replace(plan, headers={})
+    """The plan as JSON without what may be secret, and without a trace's rows.
+
+    Of files there is only the name.
+    """
+    dataset = None if plan.dataset is None else Path(plan.dataset).name
+    shown = msgspec.structs.replace(plan, headers={}, dataset=dataset)
     if plan.trace:
         name = plan.trace_of or "unnamed"
         shown = msgspec.structs.replace(shown, trace=(), trace_of=name)
@@ -66,6 +70,11 @@ class Load:
     async def wait(self) -> int:
         """Until the plan was followed to its end; the generator's exit status."""
         return await self._process.wait()
+
+    def grief(self, status: int | None) -> str:
+        """Why it ended with such a status, as far as its log tells."""
+        said = " ".join(tail(self.log_path, 1)) or "its log says nothing"
+        return f"the load generator failed with status {status}: {said}"
 
     async def stop(self) -> None:
         """End the generator and take what it still had to report."""

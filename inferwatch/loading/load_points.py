@@ -12,6 +12,7 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.find_rate import Point, Search
 from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loading.load import public
 from inferwatch.loading.load_session import LoadRun, new_book
 from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.load_result import LoadResult, load_result
@@ -127,11 +128,17 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
 
 def _take(runs: dict[str, LoadRun], reading: AnyReading) -> None:
     if isinstance(reading, Note) and reading.text.startswith(PLAN_NOTE):
-        text = reading.text.removeprefix(PLAN_NOTE)
-        plan = msgspec.json.decode(text, type=LoadPlan)
+        plan = _plan(reading.text.removeprefix(PLAN_NOTE))
         runs[plan.run_id] = LoadRun(plan=plan, book=new_book(plan))
     elif reading.source in runs:
         runs[reading.source].book.fold(reading)
+
+
+def _plan(text: str) -> LoadPlan:
+    try:
+        return msgspec.json.decode(text, type=LoadPlan)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"--resume: its plan cannot be followed: {error}") from error
 
 
 def _ended(run: LoadRun) -> bool:
@@ -151,5 +158,6 @@ def _refuse_others(plan: LoadPlan, like: LoadPlan) -> None:
 
 
 def _compared(plan: LoadPlan) -> Mapping[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(plan)
+    """As it is recorded."""
+    plain: dict[str, Any] = msgspec.json.decode(public(plan))
     return {name: value for name, value in plain.items() if name not in OWN}

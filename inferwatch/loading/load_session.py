@@ -18,7 +18,6 @@ from collectors.host import HostSampler
 from collectors.probe_stream import ProbeStream
 from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
-from embedded_engine.logs import tail
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target import Target
@@ -35,7 +34,8 @@ __all__ = ["LoadRun", "LoadSession", "new_book", "new_run_id", "public"]
 PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5
 """For what the server has still to tell of the last requests."""
-CRASHED = 1
+FOLLOWED = {None, 0, SourceError.exit_status}
+"""Statuses of a generator that did as it should: stopped, ended, nobody answered."""
 
 
 class LoadRun(msgspec.Struct, kw_only=True):
@@ -106,9 +106,8 @@ class LoadSession:
             run.status = await _first(load.wait(), stop)
         finally:
             await load.stop()
-        if run.status == CRASHED:
-            said = " ".join(tail(load.log_path, 1)) or "see its log"
-            raise SourceError(f"the load generator failed: {said}")
+        if run.status not in FOLLOWED:
+            raise SourceError(load.grief(run.status))
         await asyncio.sleep(LAST_WORDS_S)
         run.cross_check = self._check(run.book, before, await self.target.counters())
         return run

@@ -143,8 +143,8 @@ class WatchedLoadDesk:
                 self._waiting = None
                 await self._end()
         if status:
-            text = f"the load generator failed with status {status}"
-            self._intake.note(NoteKind.STOPPED, f"{text}; its log: {load.log_path}")
+            text = f"{load.grief(status)}; its log: {load.log_path}"
+            self._intake.note(NoteKind.STOPPED, text)
 
     async def _end(self) -> None:
         """What it still has to report is taken before this returns."""

@@ -221,7 +221,8 @@ async def test_a_generator_that_fails_is_told(watching: Watching, until: Until) 
         notes = run.watch.present().notes
 
     failed = [each.text for each in notes if each.kind is NoteKind.STOPPED]
-    assert failed[0].startswith("the load generator failed with status 3; its log: ")
+    assert failed[0].startswith("the load generator failed with status 3: ")
+    assert "refused" in failed[0]
 
 
 async def test_without_an_engine_no_load_can_be_started(

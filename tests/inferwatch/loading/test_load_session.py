@@ -1,0 +1,60 @@
+"""A session that loads a server: what it does when its generator comes to grief."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from collectors.clock import SessionClock
+from inferwatch.errors import SourceError
+from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.target import Target
+from inferwatch.loading.load import public
+from inferwatch.loading.load_session import LoadSession
+from inferwatch.metrics.model import Model
+from inferwatch.pipeline import Pipeline
+
+
+def session_at(url: str) -> LoadSession:
+    return LoadSession(SessionClock(), Pipeline(Model()), Target.at(url, None, {}))
+
+
+async def generator() -> psutil.Process:
+    """Ours, as soon as there is one."""
+    while True:
+        for each in psutil.Process(os.getpid()).children():
+            if "inferwatch.loadgen" in each.cmdline():
+                return each
+        await asyncio.sleep(0.01)
+
+
+async def test_a_generator_that_is_killed_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    session = session_at("http://127.0.0.1:9")
+    plan = LoadPlan(run_id="killed", model="m", rate_per_s=1, warmup_s=0)
+    following = asyncio.create_task(session.follow(plan, asyncio.Event()))
+
+    (await generator()).send_signal(signal.SIGKILL)
+
+    with pytest.raises(SourceError, match="failed with status -9"):
+        await following
+
+
+def test_a_recorded_plan_has_names_of_files_and_no_headers() -> None:
+    plan = LoadPlan(
+        run_id="run",
+        model="m",
+        rate_per_s=1,
+        dataset="/home/me/secret project/chats.jsonl",
+        headers={"Authorization": "Bearer secret"},
+    )
+
+    told = public(plan)
+
+    assert "secret" not in told
+    assert "chats.jsonl" in told
