@@ -37,7 +37,7 @@ class Quality:
 
 
 class LatestSeconds:
-    """Samples and requests of the last ten seconds of a run; no more are kept."""
+    """Samples and requests of the last ten seconds of a run; few more are kept."""
 
     def __init__(self, most_in_flight: int | None) -> None:
         self._most = most_in_flight
@@ -46,8 +46,12 @@ class LatestSeconds:
 
     def sample(self, sample: ClientSample) -> None:
         """A second of the client; the one of the whole run says nothing of now."""
-        if not sample.final:
-            self._samples.append(sample)
+        if sample.final:
+            return
+        self._samples.append(sample)
+        begin_ns = sample.t_ns - SECONDS * NS_PER_S
+        while self._records and (self._records[0].sent_ns or 0) <= begin_ns:
+            self._records.popleft()
 
     def record(self, record: RequestRecord) -> None:
         """A request that has ended."""
