@@ -10,7 +10,7 @@ from inferwatch.errors import StorageError
 from inferwatch.metrics.pace import Pace
 from inferwatch.replay.frame import Frame, restored
 from inferwatch.replay.thread_work import until_done
-from inferwatch.storage.checkpoint_file import checkpoint_path
+from inferwatch.storage.checkpoint_file import checkpoint_path, settle_checkpoints
 from inferwatch.storage.checkpoints import REFUSALS, Checkpoint, Checkpoints
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.ledger import Reader
@@ -57,8 +57,9 @@ class Builder:
             return
 
     def close(self) -> None:
-        """Leave nothing where nobody would look for it."""
+        """Leave nothing where nobody would look for it, and one plain file."""
         self._given_up = True
+        settle_checkpoints(self.path)
         if self._elsewhere is not None:
             self._elsewhere.cleanup()
 

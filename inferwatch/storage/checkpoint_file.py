@@ -16,6 +16,8 @@ from inferwatch import __version__
 
 MOST_BYTES = 2_000_000_000
 """Of all sessions' checkpoints in one place; the ones not used for longest go."""
+MOST_FILE_BYTES = MOST_BYTES // 2
+"""Of one session's: days of a busy engine. Later moments are only slower to come to."""
 SOURCES = ("inferwatch.metrics", "collectors")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
@@ -70,8 +72,17 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
     if to_write:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")  # it can be made again
+        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {MOST_FILE_BYTES // page_bytes}")
         connection.executescript(SCHEMA)
     return connection
+
+
+def settle_checkpoints(path: Path) -> None:
+    """One plain file, if nobody else has it: who closed it last could only read."""
+    if path.with_name(path.name + "-wal").exists():
+        with suppress(OSError, sqlite3.Error):
+            open_checkpoints(path, to_write=True).close()
 
 
 def forget_checkpoints(database: Path, session: int) -> None:
@@ -94,13 +105,14 @@ def checkpoint_sizes(database: Path) -> dict[int, int]:
 def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete the oldest files while all of them take too much."""
     with suppress(OSError):
-        known = [(each.stat(), each) for each in folder.iterdir()]
+        known = [(each.stat(), each) for each in folder.glob("s*.db")]
         known.sort(key=lambda each: each[0].st_mtime)
         left = sum(stat.st_size for stat, _ in known)
         for stat, path in known:
             if left <= most_bytes:
                 return
-            path.unlink(missing_ok=True)
+            for end in ("-wal", "-shm", ""):  # a log that stays would be another's
+                path.with_name(path.name + end).unlink(missing_ok=True)
             left -= stat.st_size
 
 

@@ -112,6 +112,17 @@ def _migrated(stamp: Stamp) -> Path:
     return copy
 
 
+def settle(path: Path) -> None:
+    """Fold in the log that a killed writer left: one plain file can be copied.
+
+    Only of a file that is ours; while anybody has it open nothing happens.
+    """
+    with suppress(sqlite3.Error, OSError):
+        if log_of(path).exists() and _is_ours_to_change(path):
+            with closing(connect(path, "rw")) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
 def close_after_writing(connection: sqlite3.Connection) -> None:
     """Leave one plain file, if nobody else has it open; else the last one will."""
     with suppress(sqlite3.OperationalError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from collectors.clock import NS_PER_S, boot_id
 from collectors.processes import birth
 from inferwatch.errors import NoSuchSessionError
-from inferwatch.storage.connections import reading
+from inferwatch.storage.connections import reading, settle
 from inferwatch.storage.session_state import SessionState
 
 __all__ = [
@@ -72,7 +72,10 @@ def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
         StorageError: there is no such file, or it cannot be read.
     """
     with reading(path) as connection:
-        return rows_of(connection, bin_too=bin_too)
+        every = rows_of(connection, bin_too=True)
+    if not any(row.state is SessionState.RECORDING for row in every):
+        settle(path)
+    return [row for row in every if bin_too or row.deleted_ns is None]
 
 
 def rows_of(connection: sqlite3.Connection, *, bin_too: bool) -> list[SessionRow]:

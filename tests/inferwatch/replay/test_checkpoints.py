@@ -5,7 +5,7 @@ import os
 import pickle
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Pipeline
 from inferwatch.replay.builder import Builder
 from inferwatch.replay.player import Player
+from inferwatch.storage import checkpoint_file
 from inferwatch.storage.checkpoint_file import (
     checkpoint_folder,
     checkpoint_path,
@@ -369,10 +370,48 @@ def test_the_oldest_files_go_when_they_take_too_much(tmp_path: Path) -> None:
         file = tmp_path / f"s{age}.db"
         file.write_bytes(b"x" * 100)
         os.utime(file, (1_000 - age, 1_000 - age))
+    (tmp_path / "s2.db-wal").touch()
+    (tmp_path / "not ours").touch()
 
     make_room(tmp_path, most_bytes=150)
 
-    assert [each.name for each in tmp_path.iterdir()] == ["s0.db"]
+    assert {each.name for each in tmp_path.iterdir()} == {"s0.db", "not ours"}
+
+
+def test_a_file_of_checkpoints_grows_no_further_than_it_may(
+    long_record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most_bytes = 200_000
+    monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", most_bytes)
+    builder = Builder(long_record, find(long_record, "last"))
+
+    builder.build()
+
+    assert 0 < file_of(long_record).stat().st_size <= most_bytes
+    assert 0 < builder.covered_ns < LONG_S * S
+    assert len(checkpoints_of(long_record)) >= 1
+
+
+def test_checkpoints_go_before_the_disk_is_too_full_to_record(
+    record: Callable[..., Recorder],
+    built: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Any,
+) -> None:
+    def room(path: Path, floor_bytes: int) -> str | None:
+        del path, floor_bytes
+        return "too full" if file.exists() else None
+
+    file = file_of(built)
+    monkeypatch.setattr("inferwatch.storage.writer.too_little_room", room)
+    recorder = record()
+    recorder.put(1, Tick(t_ns=1))
+
+    eventually(lambda: recorder.health.written == 1)
+
+    assert not file.exists()
+    assert recorder.health.ok
+    assert not recorder.keeps
 
 
 def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None:
@@ -403,3 +442,22 @@ def test_deleting_a_session_for_good_takes_its_checkpoints_along(built: Path) ->
     erase(built, [1])
 
     assert list(checkpoint_folder(built).iterdir()) == []
+
+
+async def test_a_replay_leaves_one_plain_file_of_checkpoints(
+    recorded: Path, run: Callable[..., Awaitable[None]]
+) -> None:
+    player = Player.open(recorded, "last")
+
+    await run(player, seen_to_the_end(player))
+
+    beside = checkpoint_folder(recorded)
+    assert [each.suffix for each in beside.iterdir()] == [".db"]
+
+
+async def seen_to_the_end(player: Player) -> None:
+    """With its reader open, as while people look."""
+    while player.covered_ns < player.playback.span_ns[1]:
+        await player.playback.seek(player.covered_ns)
+        await asyncio.sleep(0.01)
+    await player.playback.seek(20_000_000_000)

@@ -83,6 +83,17 @@ def test_a_killed_session_is_interrupted_and_marked_so_at_the_next_start(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+def test_looking_at_what_was_killed_leaves_one_plain_file(path: Path) -> None:
+    killed_while_recording(path)
+    left = [each.name for each in path.parent.iterdir()]
+
+    (row,) = list_sessions(path)
+
+    assert left != [path.name]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert find(path, "s1").readings == row.readings > 0
+
+
 def test_a_living_recorder_is_not_interrupted_by_the_next(path: Path) -> None:
     living = Recorder.open(path, floor_bytes=0)
     Recorder.open(path, floor_bytes=0).close()
