@@ -10,6 +10,7 @@ from threading import Event
 
 from inferwatch.errors import StorageError
 from inferwatch.storage.batch import Batch
+from inferwatch.storage.checkpoint_file import checkpoint_folder, make_room
 from inferwatch.storage.checkpoint_keeper import Keeper
 from inferwatch.storage.faults import explain, too_little_room
 from inferwatch.storage.inbox import Inbox
@@ -94,6 +95,9 @@ class Writer:
     def _check_file(self) -> None:
         if not self._path.exists():
             raise StorageError(f"{self._path} was removed: start again to record")
+        if too_little_room(self._path, self._free_floor_bytes):
+            self.keeper.close()  # what can be made again goes first
+            make_room(checkpoint_folder(self._path), 0)
         if message := too_little_room(self._path, self._free_floor_bytes):
             raise StorageError(message)
 
