@@ -119,8 +119,7 @@ def settle(path: Path) -> None:
     """
     with suppress(sqlite3.Error, OSError):
         if log_of(path).exists() and _is_ours_to_change(path):
-            with closing(connect(path, "rw")) as connection:
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            close_after_writing(connect(path, "rw"))
 
 
 def close_after_writing(connection: sqlite3.Connection) -> None:

@@ -92,6 +92,7 @@ def test_looking_at_what_was_killed_leaves_one_plain_file(path: Path) -> None:
     assert left != [path.name]
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     assert find(path, "s1").readings == row.readings > 0
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_a_living_recorder_is_not_interrupted_by_the_next(path: Path) -> None:
