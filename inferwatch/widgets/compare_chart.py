@@ -86,7 +86,7 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         plot.xlim(*overlay.x_span)
         plot.ylim(0, overlay.y_top)
         plot.xticks(*_split(overlay.x_ticks))
-        values, labels = _split(overlay.y_ticks)
+        values, labels = _split(_apart(overlay.y_ticks, overlay.y_top / (height - 2)))
         plot.yticks(values, [f"{label:>{MARGIN - 2}} " for label in labels])
         scale = (overlay.x_span, overlay.y_top, max(width - MARGIN, 2), height - 2)
         for place, curve in enumerate(overlay.curves):
@@ -110,6 +110,17 @@ def _ink(number: int | None) -> str:
     if number < CURVES:
         return "faint"
     return INKS[(number - CURVES) % len(INKS)]
+
+
+def _apart(
+    ticks: Sequence[tuple[float, str]], row: float
+) -> Sequence[tuple[float, str]]:
+    """One a row, of two the upper: plotext would draw either."""
+    kept: list[tuple[float, str]] = []
+    for value, label in reversed(ticks):
+        if not kept or kept[-1][0] - value > 1.5 * row:
+            kept.append((value, label))
+    return kept
 
 
 def _split(ticks: Sequence[tuple[float, str]]) -> tuple[list[float], list[str]]:
