@@ -8,6 +8,7 @@ from itertools import groupby
 
 WIDTH, HEIGHT = 1000, 160
 TICKS = 4
+MOST_DECADES = 5
 SHORT_S = 10
 """A shorter axis tells tenths of seconds."""
 HEADROOM = 1.02
@@ -51,7 +52,7 @@ class TimeChart:
             unit=self.unit,
             legend=[(each.name, each.ink) for each in self.series],
             svg=shapes + self._columns(),
-            y_labels=[self.say(top * part) for part in (1, 0.5, 0)],
+            y_labels=[self.say(top), self.say(top / 2), "0"],
             x_labels=self._times(),
         )
 
@@ -102,13 +103,17 @@ class Curve:
 
 
 def cdf(title: str, curves: Sequence[Curve], say: Say) -> str:
-    """Shares over a logarithmic axis of seconds."""
+    """Shares over a logarithmic axis of seconds.
+
+    What is too short for it stands at its beginning: chunks that came at once.
+    """
     values = [value for curve in curves for value, _ in curve.points]
-    low = math.log10(min(values))
-    high = max(math.log10(max(values)), low + 0.3)
+    high = math.log10(max(values))
+    low = max(math.log10(min(values)), high - MOST_DECADES)
+    high = max(high, low + 0.3)
 
     def at(value: float) -> float:
-        return (math.log10(value) - low) / (high - low) * WIDTH
+        return max(math.log10(value) - low, 0.0) / (high - low) * WIDTH
 
     shapes = []
     for curve in curves:

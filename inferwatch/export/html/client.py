@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from collectors.clock import NS_PER_S
 from collectors.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.export.html.curves import Distribution
+from inferwatch.metrics.request_latencies import tpot_ns
 
 COLUMNS = 240
 FINEST_NS = NS_PER_S // 10
@@ -79,6 +80,8 @@ class Client:
         if last_ns is not None and record.failure is None:
             self.of["e2el_s"].add(last_ns - record.intended_ns)
             self.tokens[last_ns // self.bin_ns] += record.output_tokens or 0
+            if (spent_ns := tpot_ns(record)) is not None:
+                self.of["tpot_s"].add(spent_ns)
 
     def columns(self) -> tuple[int, dict[str, Column]]:
         """How long a column is, and what stands in it; None is a gap."""

@@ -22,6 +22,7 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.cli.main import inferwatch
+from inferwatch.export.html.chart import Curve, cdf
 from inferwatch.export.html.curves import Distribution
 from inferwatch.export.html.write import write_html
 from inferwatch.export.recording import opened
@@ -167,6 +168,7 @@ def test_a_session_of_a_client_alone_gets_the_clients_charts(
     assert "sent" in page.words
     assert "50.0 ms" in page.words
     assert page.words.count("ITL") == 2  # a chart and a curve
+    assert page.words.count("TPOT") == 1  # a curve
 
 
 def test_a_session_without_anything_is_a_page_all_the_same(
@@ -221,3 +223,21 @@ def test_a_real_browser_shows_it_without_a_complaint(
     assert dom.tags["svg"] == 8
     assert dom.tags["polyline"] + dom.tags["polygon"] > 15
     assert "TTFT" in dom.text
+
+
+def test_chunks_that_came_at_once_do_not_stretch_the_axis_of_a_distribution() -> None:
+    spread = [(1e-9, 0.2), (5e-3, 0.9), (10.0, 1.0)]
+
+    drawn = cdf("ITL", [Curve(name="ITL", ink="mean", points=spread)], format_duration)
+
+    *_, xs = drawn.split('<div class="xs">')
+    assert re.findall(r"<span>(.*?)</span>", xs) == [
+        "100 µs",
+        "1.8 ms",
+        "31.6 ms",
+        "0.56 s",
+        "10.0 s",
+    ]
+    points = re.findall(r'points="(.*?)"', drawn)[0]
+    assert points.startswith("0.0,160.0 0.0,128.0 ")
+    assert not re.search(r"(?<![\d.])-", points)
