@@ -14,6 +14,8 @@ class Tally:
     """Requests at one moment; what was sent has ended or is in flight."""
 
     sent: int = 0
+    begun: int = 0
+    """Requests sent; of conversations: their first turns that have ended."""
     in_flight: int | None = None
     succeeded: int = 0
     failed: int = 0
@@ -29,6 +31,10 @@ class Counts:
     failed: int = 0
     aborted: int = 0
     warmup: int = 0
+    begun: int = 0
+    """First turns."""
+    in_turns: bool = False
+    """They are turns of conversations."""
     flown: int = 0
     """Sent in any phase."""
     _failures: dict[str, FailureCount] = field(default_factory=dict)
@@ -41,6 +47,8 @@ class Counts:
             self.warmup += 1
             return
         self.sent += sent
+        self.begun += sent and record.turn in {None, 1}
+        self.in_turns |= record.turn is not None
         if record.failure is None:
             self.succeeded += 1
         elif record.failure == ABORTED:
@@ -51,8 +59,10 @@ class Counts:
 
     def tally(self, in_flight: int | None, *, warming_up: bool = False) -> Tally:
         """As of now; what is in flight in a warm-up is the warm-up's."""
+        flying = 0 if warming_up else in_flight or 0
         return Tally(
-            sent=self.sent + (0 if warming_up else in_flight or 0),
+            sent=self.sent + flying,
+            begun=self.begun + (0 if self.in_turns else flying),
             in_flight=in_flight,
             succeeded=self.succeeded,
             failed=self.failed,

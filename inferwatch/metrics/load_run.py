@@ -142,6 +142,8 @@ class RunProgress:
             requests=plan.requests if plan else None,
             share=self._share(elapsed_s, tally),
             sent=tally.sent,
+            begun=tally.begun,
+            in_turns=self._counts.in_turns,
             in_flight=tally.in_flight,
             succeeded=tally.succeeded,
             failed=tally.failed,
@@ -185,5 +187,5 @@ class RunProgress:
         if plan.duration_s and elapsed_s is not None:
             shares.append(elapsed_s / plan.duration_s)
         if plan.requests:
-            shares.append(tally.sent / plan.requests)
+            shares.append(tally.begun / plan.requests)
         return min(max(shares), 1.0)

@@ -38,6 +38,10 @@ class LoadRun:
     share: float | None = None
     """How much of the plan is done, 0-1; None for one without an end."""
     sent: int = 0
+    begun: int = 0
+    """Of ``requests``: those sent; of conversations: whose first turn has ended."""
+    in_turns: bool = False
+    """Its requests are turns of conversations."""
     in_flight: int | None = None
     succeeded: int = 0
     failed: int = 0

@@ -99,7 +99,8 @@ def _how_far(run: LoadRun) -> Line:
     else:
         parts.append((Run(f"{elapsed} of sending"),))
     if run.requests is not None:
-        many = f"{run.sent} of {run.requests} requests"
+        what = "conversations" if run.in_turns else "requests"
+        many = f"{run.begun:,} of {run.requests:,} {what}"
         parts.append((Run(many),))
     if run.share is None and run.state.going_on:
         parts.append((Run("until stopped", "muted"),))

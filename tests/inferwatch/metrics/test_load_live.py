@@ -212,6 +212,15 @@ def test_progress_is_of_the_plan(
     assert run.share == (None if share is None else pytest.approx(share))
 
 
+def test_of_conversations_only_the_first_turn_counts_for_progress(see: See) -> None:
+    turns = [request(n, 1 + n / 10, turn=1 + n % 4) for n in range(8)]
+
+    run = run_of(see(begun(*turns, second(2, 1), requests=4), 3_000))
+
+    assert run.share == 0.5
+    assert (run.begun, run.sent, run.in_turns) == (2, 9, True)
+
+
 def test_a_run_that_was_sent_is_done_and_a_stopped_one_is_not(see: See) -> None:
     whole = [event(3, LoadKind.DRAINING), event(4, LoadKind.STOPPED)]
     stopped = [event(3, LoadKind.STOPPED)]
