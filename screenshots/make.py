@@ -1,58 +1,135 @@
-"""Takes screenshots of the real program: a demo under load, every screen, three sizes.
+"""Screenshots of the real program: two demos under load, every screen, three sizes.
 
-Writes ``<screen>-<columns>x<rows>.svg`` beside this file.
+The first demo is looked at while it runs and then replayed. The second one, asked for
+more, is compared with it. Writes ``<screen>-<columns>x<rows>.svg`` beside this file.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from textual.app import App
+from textual.pilot import Pilot
+
 from collectors.clock import SessionClock
 from inferwatch.app import InferwatchApp
+from inferwatch.compare_app import compare_app
 from inferwatch.metrics.model import Model
+from inferwatch.onward import Onward
 from inferwatch.pipeline import Pipeline
+from inferwatch.replay.player import Player
 from inferwatch.storage.recorder import Recorder
 from inferwatch.watching.demo import demo_load, demo_source
 from inferwatch.watching.watch import Watch
 
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]
-SCREENS = {"1": "overview", "2": "requests", "3": "steps", "4": "kv"}
+SCREENS = {
+    "1": "overview",
+    "2": "requests",
+    "3": "steps",
+    "4": "kv",
+    "7": "load",
+    "8": "sessions",
+}
 WATCH_S = 75
 """Long enough for several bursts, so that the charts show queueing and preemption."""
+MORE = 5
+"""How often the second demo is asked for a tenth more."""
+
+Look = Callable[[InferwatchApp, Pilot[Onward | None], Watch], Awaitable[None]]
 
 
 async def take() -> None:
-    """Run the demo without a terminal and export what it draws."""
-    clock = SessionClock()
+    """Run without a terminal and export what is drawn."""
     with TemporaryDirectory() as folder:
-        recorder = Recorder.open(Path(folder) / "sessions.db", clock=clock)
-        pipeline = Pipeline(Model(), recorder)
-        await show(Watch(clock, pipeline, demo_source(), demo_load(seed=0)))
+        database = Path(folder) / "sessions.db"
+        await watch(database, "before", look_at_all)
+        await watch(database, "after", ask_for_more)
+        await replay(database)
+        await compare(database)
 
 
-async def show(watch: Watch) -> None:
-    """Look at every screen in every size."""
-    app = InferwatchApp(watch)
-    watching = asyncio.create_task(watch.run())
+async def watch(database: Path, name: str, look: Look) -> None:
+    """A demo, recorded and looked at."""
+    clock = SessionClock()
+    recorder = Recorder.open(database, clock=clock, name=name, command="demo")
+    pipeline = Pipeline(Model(), recorder)
+    demo = Watch(clock, pipeline, demo_source(), demo_load(seed=0))
+    app = InferwatchApp(demo, database=database)
+    watching = asyncio.create_task(demo.run())
     try:
         async with app.run_test(size=(120, 40)) as pilot:
-            await asyncio.sleep(5)
-            _save(app, "starting-120x40")
-            await watch.live.wait()
-            await asyncio.sleep(WATCH_S)
-            for columns, rows in SIZES:
-                await pilot.resize_terminal(columns, rows)
-                for key, name in SCREENS.items():
-                    await pilot.press(key)
-                    await pilot.pause(2)
-                    _save(app, f"{name}-{columns}x{rows}")
+            await look(app, pilot, demo)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
-def _save(app: InferwatchApp, name: str) -> None:
+async def look_at_all(
+    app: InferwatchApp, pilot: Pilot[Onward | None], demo: Watch
+) -> None:
+    """Every screen in every size."""
+    await asyncio.sleep(5)
+    save(app, "starting-120x40")
+    await demo.live.wait()
+    await asyncio.sleep(WATCH_S)
+    for columns, rows in SIZES:
+        await pilot.resize_terminal(columns, rows)
+        for key, name in SCREENS.items():
+            await pilot.press(key)
+            await pilot.pause(2)
+            save(app, f"{name}-{columns}x{rows}")
+
+
+async def ask_for_more(
+    app: InferwatchApp, pilot: Pilot[Onward | None], demo: Watch
+) -> None:
+    """From the load screen, once the demo has found its rate."""
+    await demo.live.wait()
+    await asyncio.sleep(10)
+    await pilot.press("7", *[">"] * MORE)
+    await asyncio.sleep(WATCH_S)
+    save(app, "load-harder-120x40")
+
+
+async def replay(database: Path) -> None:
+    """The first demo, at two thirds of it."""
+    player = Player.open(database, "before")
+    running = asyncio.create_task(player.run())
+    app = InferwatchApp(player, database=database)
+    try:
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.pause(5)
+            _, end_ns = player.playback.span_ns
+            await player.playback.seek(end_ns * 2 // 3)
+            for columns, rows in SIZES:
+                await pilot.resize_terminal(columns, rows)
+                await pilot.pause(2)
+                save(app, f"replay-{columns}x{rows}")
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def compare(database: Path) -> None:
+    """Both demos: the metrics, then the charts."""
+    app = compare_app(database, ("before", "after"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause(30)
+        for columns, rows in SIZES:
+            await pilot.resize_terminal(columns, rows)
+            await pilot.pause(1)
+            save(app, f"compare-{columns}x{rows}")
+        await pilot.resize_terminal(120, 40)
+        await pilot.press("tab")
+        await pilot.pause(1)
+        save(app, "compare-charts-120x40")
+
+
+def save(app: App[Onward | None], name: str) -> None:
+    """As SVG."""
     (HERE / f"{name}.svg").write_text(app.export_screenshot(), "utf-8")
     print(f"screenshots/{name}.svg")
 
