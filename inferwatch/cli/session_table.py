@@ -56,7 +56,7 @@ def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
         "id": row.id,
         "began": f"{began:%Y-%m-%d %H:%M}",
         "watched": format_duration(row.duration_s).strip(),
-        "requests": f"{row.requests:,}",
+        "requests": _requests(row),
         "steps": f"{row.steps:,}",
         "~size": format_bytes(size_bytes).strip(),
         "model": row.model or "–",
@@ -64,3 +64,10 @@ def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
         "name": row.name or row.command,
         "tags": row.tags,
     }
+
+
+def _requests(row: SessionRow) -> str:
+    """Where only the client told of them, that is said."""
+    if row.client_requests:
+        return f"client {row.client_requests:,}"
+    return f"{row.requests:,}"

@@ -30,7 +30,7 @@ BROWSER_KEYS: Sequence[Key] = (
     ("d", "delete it, or those marked: into the bin"),
     ("u", "undo the last deletion; in the bin: restore"),
     ("e", "those that are kept, or those in the bin"),
-    ("~ c", "fewer than 1 000 requests; seen by the client"),
+    ("~ c", "fewer than 1 000 requests; told by the client alone"),
     ("tok/s", "output tokens a second, first arrival to last finish"),
     ("size", "an estimate: sessions share one file"),
 )

@@ -45,6 +45,9 @@ class SessionRow:
     readings: int
     steps: int
     requests: int
+    """That an engine worked on, as its probe told."""
+    client_requests: int = 0
+    """Where no engine told of any: those of load runs, as their client told."""
     unrecorded: int
     """Readings that should be in the record and are not."""
     inferwatch_version: str
@@ -62,7 +65,11 @@ class SessionRow:
 
 
 _COLUMNS = tuple(field.name for field in fields(SessionRow))
-_LIST = f"SELECT {', '.join(_COLUMNS)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
+_CLIENT = """CASE WHEN requests = 0 THEN (
+  SELECT count(*) FROM client_requests AS told WHERE told.session = sessions.session
+) ELSE 0 END AS client_requests"""
+_WANTED = [_CLIENT if name == "client_requests" else name for name in _COLUMNS]
+_LIST = f"SELECT {', '.join(_WANTED)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
 
 
 def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:

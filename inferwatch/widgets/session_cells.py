@@ -66,7 +66,11 @@ def _watched(each: ListedSession) -> Run:
 
 
 def _requests(each: ListedSession) -> Run:
-    return cells(format_count(each.row.requests), 9, right=True)
+    """``c``: as the client told, no engine did."""
+    row = each.row
+    seen = " c" if row.client_requests else ""
+    many = format_count(row.client_requests or row.requests).strip()
+    return cells(f"{many}{seen}", 9, right=True)
 
 
 def _ttft(each: ListedSession) -> Run:

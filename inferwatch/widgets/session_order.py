@@ -50,7 +50,7 @@ SORTS: dict[str, Callable[[ListedSession], SortValue]] = {
     "name": lambda each: each.title.lower(),
     "model": lambda each: each.model.lower() or None,
     "watched": lambda each: each.row.duration_ns,
-    "requests": lambda each: each.row.requests,
+    "requests": lambda each: each.row.requests or each.row.client_requests,
     "ttft": _ttft,
     "tokens": _tokens,
     "size": lambda each: each.size_bytes,

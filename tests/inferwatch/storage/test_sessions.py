@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from collectors.readings import Phase, RequestRecord
+from inferwatch.cli.session_table import _cells
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.location import (
     FREE_FLOOR_BYTES,
@@ -13,6 +15,8 @@ from inferwatch.storage.location import (
 )
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find, list_sessions
+from inferwatch.widgets.session_cells import CELLS
+from inferwatch.widgets.session_order import ListedSession
 
 NAMES = ("baseline", None, "tuned", "baseline", *[None] * 7)
 
@@ -99,3 +103,31 @@ def test_the_environment_chooses_how_much_disk_stays_free(
     monkeypatch.setenv("INFERWATCH_MIN_FREE_MB", chosen)
 
     assert free_floor_bytes() == floor_bytes
+
+
+def test_requests_that_only_the_client_told_are_listed_as_such(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    """As of a load on a server without our probe."""
+    record().close()
+    recorder = record()
+    for n in range(3):
+        told = RequestRecord(
+            source="load-1",
+            index=n,
+            external_id=f"load-1-{n}",
+            phase=Phase.STEADY,
+            intended_ns=n,
+        )
+        recorder.put(n + 1, told)
+    recorder.close()
+
+    loaded, empty = list_sessions(path)
+
+    assert (loaded.requests, loaded.client_requests) == (0, 3)
+    assert (empty.requests, empty.client_requests) == (0, 0)
+    assert _cells(loaded, None)["requests"] == "client 3"
+    assert _cells(empty, None)["requests"] == "0"
+    [_, _, column] = CELLS[:3]
+    assert column.write(ListedSession(row=loaded)).text == "      3 c"
+    assert column.write(ListedSession(row=empty)).text == "        0"
