@@ -188,7 +188,18 @@ class LoadScreen(LoadView):
     @property
     def wish(self) -> str:
         """What goes on, else what was asked for."""
-        return self._doing or (wish_of(self._asked) if self._asked else "")
+        if self._doing or self._is_coming:
+            return self._doing or "starting…"
+        return wish_of(self._asked) if self._asked else ""
+
+    @property
+    def _is_coming(self) -> bool:
+        """Started, and nothing is heard of it yet: its process takes a moment."""
+        desk, run, playback = self.desk, self.run_shown, self.feed.playback
+        live = playback is None or playback.at_live
+        if desk is None or not desk.running or not live:
+            return False
+        return run is None or run.run_id != desk.plan.run_id
 
     def _forget_wish(self, run: LoadRun | None, now_ns: int) -> None:
         """The generator follows it now, or will never."""

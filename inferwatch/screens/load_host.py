@@ -21,6 +21,7 @@ class HostScreen(ModalScreen[bool]):
     }
     HostScreen Input { margin-top: 1; height: 1; background: $panel; }
     HostScreen Input.-textual-compact { padding: 0 1 !important; }
+    HostScreen #wrong { padding: 0 1; color: $error; }
     HostScreen Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
     HostScreen Button { margin-left: 2; }
     """
@@ -41,6 +42,7 @@ class HostScreen(ModalScreen[bool]):
                 markup=False,
             )
             yield Input(compact=True, placeholder="name of the host", id="host")
+            yield Label("", id="wrong")
             with Horizontal():
                 yield Button("esc  No load", id="no", compact=True)
                 yield Button(
@@ -58,11 +60,14 @@ class HostScreen(ModalScreen[bool]):
     @on(Input.Changed)
     def _typed(self) -> None:
         self.query_one("#yes").disabled = not self._named
+        self.query_one("#wrong", Label).update("")
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
         if self._named:
             self.dismiss(True)  # noqa: FBT003 - Textual's way
+        else:
+            self.query_one("#wrong", Label).update("✖ that is not its name")
 
     @on(Button.Pressed)
     def _pressed(self, message: Button.Pressed) -> None:

@@ -121,4 +121,5 @@ class LoadView(ChartScreen):
         if desk is not None:
             blocked = "" if desk.running else desk.unavailable or ""
             for form in self.query(LoadForm):
+                form.follow(desk.plan)
                 form.show(running=desk.running, blocked=blocked)

@@ -78,6 +78,10 @@ class LoadField(Horizontal):
         """What is typed."""
         return self.query_one(Input).value if self.is_mounted else self._text
 
+    def write(self, text: str) -> None:
+        """In place of what is typed."""
+        self.query_one(Input).value = text
+
     def say(self, fault: str) -> None:
         """What is wrong with it; empty when nothing is."""
         told = " ".join(fault.split())

@@ -128,6 +128,8 @@ def _number(
     def parse(text: str) -> Fields:
         if not text and empty:
             return {name: None}
+        if not text:
+            raise ValueError("needs a number")
         try:
             value = int(text) if whole else float(text)
         except ValueError:

@@ -130,6 +130,25 @@ class LoadForm(Vertical):
             self._blocked = blocked
             self._tell()
 
+    def follow(self, plan: LoadPlan) -> None:
+        """Say another plan, unless somebody is typing or has typed one of his own."""
+        if plan == self._base:
+            return
+        if not self._says(plan):
+            if not self._says(self._base) or self._inside:
+                return
+            for row in self.query(LoadField):
+                row.write(row.field.text(plan))
+        self._base = plan
+        self._offer()
+        self.judge()
+
+    def _says(self, plan: LoadPlan) -> bool:
+        if self.query_one(LoadChoice).word != plan.arrivals.value:
+            return False
+        rows = self.query(LoadField)
+        return all(row.value.strip() == row.field.text(plan) for row in rows)
+
     def enter(self, key: str | None = None) -> None:
         """Into a field: the one at fault, else the first."""
         first = next((key for key in self.reading.faults if key), None)
@@ -209,10 +228,14 @@ class LoadForm(Vertical):
         self._head()
 
     def _head(self) -> None:
-        focused = self.screen.focused
         head = self.query_one(LoadFormHead)
-        head.inside = focused is not None and self in focused.ancestors
+        head.inside = self._inside
         head.redraw()
+
+    @property
+    def _inside(self) -> bool:
+        focused = self.screen.focused
+        return focused is not None and self in focused.ancestors
 
     @on(Input.Changed)
     @on(LoadChoice.Chosen)

@@ -11,11 +11,12 @@ from typing import Any, TypeGuard
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Button, Input
+from textual.widgets import Button, Input, Label
 
 from collectors.readings import LoadEvent, LoadKind, Vantage
 from inferwatch.app import InferwatchApp
 from inferwatch.errors import SourceError
+from inferwatch.loadgen.lengths import Range
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.rate_text import read_rates
 from inferwatch.metrics.snapshot import (
@@ -43,6 +44,9 @@ PLAN = LoadPlan(
     seed=7,
     slo="ttft_s<0.5 tpot_s<0.05",
 )
+
+
+LONG = Range(low=900, high=900)
 
 
 @dataclass
@@ -304,6 +308,57 @@ async def test_the_form_says_the_plan_of_the_desk(bench: Bench) -> None:
         assert form.reading.plan == PLAN
 
 
+OTHER = msgspec.structs.replace(
+    PLAN, arrivals=Arrivals.CLOSED, concurrency=3, rate_per_s=None, output_tokens=LONG
+)
+
+
+async def test_the_form_follows_the_desk_until_somebody_types(bench: Bench) -> None:
+    """As when it was opened before the engine was up and had its plan."""
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        form = screen.query_one(LoadForm)
+
+        bench.desk.plan = OTHER
+        await bench.go(pilot)
+
+        assert screen.query_one(LoadChoice).word == "closed"
+        assert screen.query_one("#field-users", Input).value == "3"
+        assert screen.query_one("#field-output", Input).value == "900"
+        assert form.reading.plan == OTHER
+
+        await pilot.press("e", "tab", "backspace", "8", "escape")
+        bench.desk.plan = PLAN
+        await bench.go(pilot)
+
+        assert screen.query_one(LoadChoice).word == "closed"
+        assert screen.query_one("#field-users", Input).value == "8"
+
+
+async def test_a_plan_that_was_typed_and_started_is_followed_on(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e", "tab", "end", "0", "escape")
+        assert screen.query_one("#field-rate", Input).value == "200"
+        bench.desk.plan = msgspec.structs.replace(PLAN, rate_per_s=200.0)
+        await bench.go(pilot)
+
+        bench.desk.plan = msgspec.structs.replace(PLAN, rate_per_s=220.0)
+        await bench.go(pilot)
+
+        assert screen.query_one("#field-rate", Input).value == "220"
+
+
+async def test_until_a_run_is_heard_of_it_is_starting(bench: Bench) -> None:
+    bench.desk.running = True
+    bench.desk.plan = msgspec.structs.replace(PLAN, run_id="load-2")
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        assert screen.wish == "starting…"
+
+        bench.desk.running = False
+        assert screen.wish == ""
+
+
 @pytest.mark.parametrize(
     ("field", "text", "said"),
     [
@@ -315,7 +370,7 @@ async def test_the_form_says_the_plan_of_the_desk(bench: Bench) -> None:
         ("requests", "1.5", "must be whole"),
         ("prompt", "9-3", "not a range: 9 to 3"),
         ("output", "many", "not N, LOW-HIGH"),
-        ("seed", "", "must be whole"),
+        ("seed", "", "needs a number"),
         ("in_flight", "0", "must be above 0"),
         ("warmup", "-1", "no less than 0"),
         ("slo", "ttft<1", "no metric 'ttft'"),
@@ -686,8 +741,12 @@ async def test_load_on_a_shared_server_asks_for_its_hosts_name(bench: Bench) -> 
         await pilot.press(*"gpu-", "enter")
         assert bench.app.screen is asking
         assert asking.query_one("#yes", Button).disabled
+        wrong = asking.query_one("#wrong", Label)
+        assert str(wrong.render()) == "✖ that is not its name"
 
-        await pilot.press("7", "enter")
+        await pilot.press("7")
+        assert str(wrong.render()) == ""
+        await pilot.press("enter")
         await bench.app.workers.wait_for_complete()
         assert len(bench.desk.asked) == 1
 
