@@ -60,7 +60,8 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
 
 def _explain(metric: Metric, window: str) -> Content:
     seen = f"seen by {metric.vantage.value}" if metric.vantage else "counted here"
-    facts = [fact for fact in (metric.unit.value, seen, f"window {window}") if fact]
+    span = metric.span or f"window {window}"
+    facts = [fact for fact in (metric.unit.value, seen, span) if fact]
     return Content.assemble(
         (metric.abbr, "bold"),
         f"  {metric.title}",

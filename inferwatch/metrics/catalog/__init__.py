@@ -7,7 +7,7 @@ parts by part and name (``flow.waiting``, ``kv.used_blocks``, ``request.tpot_s``
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.latencies import CLIENT, LATENCIES
-from inferwatch.metrics.catalog.load import CLIENT_NOW, CLIENT_TIMELINE
+from inferwatch.metrics.catalog.load import CLIENT_NOW, CLIENT_QUALITY, CLIENT_TIMELINE
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit
 from inferwatch.metrics.catalog.requests import REQUESTS
 from inferwatch.metrics.catalog.run import RUN
@@ -20,7 +20,7 @@ CATALOG: dict[str, Metric] = {
     metric.key: metric
     for group in (
         *(LATENCIES, FLOW, STEPS, KV, TIMELINE, REQUESTS, CLIENT, COST),
-        *(CLIENT_NOW, CLIENT_TIMELINE, RUN),
+        *(CLIENT_NOW, CLIENT_QUALITY, CLIENT_TIMELINE, RUN),
     )
     for metric in group
 }

@@ -91,6 +91,11 @@ CLIENT_NOW = metrics(
         ),
         "request records and token times",
     ),
+)
+
+CLIENT_QUALITY = metrics(
+    "client.",
+    Vantage.CLIENT,
     (
         "verdict",
         "client",
@@ -161,7 +166,9 @@ CLIENT_NOW = metrics(
         ),
         "CPU seconds / span of the client samples",
     ),
+    span="last 10 s of the run",
 )
+
 CLIENT_TIMELINE = metrics(
     "client_timeline.",
     Vantage.CLIENT,
@@ -225,4 +232,5 @@ CLIENT_TIMELINE = metrics(
         "Longest gap between chunks in the bin, of requests that have ended.",
         "max",
     ),
+    span="each column",
 )

@@ -47,14 +47,18 @@ class Metric:
     """One sentence."""
     formula: str
     """The readings it is made of."""
+    span: str | None = None
+    """What it covers, where that is not the window."""
 
 
 Row = tuple[str, str, str, Unit, Better, str, str]
 """Key, abbreviation, title, unit, better, definition, formula."""
 
 
-def metrics(prefix: str, vantage: Vantage | None, *rows: Row) -> tuple[Metric, ...]:
-    """Metrics of one vantage whose keys begin alike."""
+def metrics(
+    prefix: str, vantage: Vantage | None, *rows: Row, span: str | None = None
+) -> tuple[Metric, ...]:
+    """Metrics of one vantage whose keys begin alike, all of one span."""
     return tuple(
         Metric(
             key=prefix + key,
@@ -65,6 +69,7 @@ def metrics(prefix: str, vantage: Vantage | None, *rows: Row) -> tuple[Metric, .
             vantage=vantage,
             definition=definition,
             formula=formula,
+            span=span,
         )
         for key, abbr, title, unit, better, definition, formula in rows
     )

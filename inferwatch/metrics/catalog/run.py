@@ -98,6 +98,27 @@ RUN = metrics(
         "ended and in flight",
     ),
     (
+        "begun",
+        "of the plan",
+        "Of the requests that the plan asks for",
+        REQUESTS,
+        NEITHER,
+        (
+            "As sent; where the plan counts conversations, those whose first turn "
+            "has ended."
+        ),
+        "sent, or first turns that ended",
+    ),
+    (
+        "in_turns",
+        "turns",
+        "Requests are turns",
+        NONE,
+        NEITHER,
+        "The requests of the run are turns of conversations.",
+        "turn of its requests",
+    ),
+    (
         "in_flight",
         "in flight",
         "In flight",
@@ -214,4 +235,5 @@ RUN = metrics(
         "What the load generator said last.",
         "latest load event",
     ),
+    span="the whole run",
 )

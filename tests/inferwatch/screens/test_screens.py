@@ -14,6 +14,7 @@ from inferwatch.screens.keys import TABS
 from inferwatch.screens.kv import more_that_fit
 from inferwatch.screens.session_screen import SessionScreen
 from inferwatch.widgets.header_line import HeaderLine
+from inferwatch.widgets.help_drawer import HelpDrawer
 from inferwatch.widgets.time_chart import TimeChart
 
 SIZE = (120, 40)
@@ -297,3 +298,19 @@ async def test_t_turns_the_light_on(app: InferwatchApp, settle: Any) -> None:
         light = app.screen.query_one(HeaderLine).ink("")
 
         assert dark.bgcolor != light.bgcolor
+
+
+def test_help_tells_what_a_number_covers() -> None:
+    drawer = HelpDrawer("", ("run.sent", "client.verdict", "ttft_s"), "60 s", ())
+
+    (static,) = drawer.compose()
+
+    said = str(static.render()).split("\n\n")
+    sent, verdict, ttft = (
+        next(each for each in said if each.startswith(CATALOG[key].abbr + "  "))
+        for key in ("run.sent", "client.verdict", "ttft_s")
+    )
+    assert "the whole run" in sent
+    assert "60 s" not in sent
+    assert "last 10 s of the run" in verdict
+    assert "window 60 s" in ttft
