@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import IO, cast
 
 from inferwatch.errors import UsageError
@@ -38,7 +39,8 @@ class Target:
             sys.stdout.buffer.flush()
             return
         self.refuse_existing()
-        part = self.path.with_name(f".{self.path.name}.part")
+        # Nobody can have put anything in the way of a name that nobody knows.
+        part = self.path.with_name(f".{self.path.name}.{token_hex(8)}.part")
         try:
             with open_for_bytes(part, zipped=self.path.suffix == ".gz") as out:
                 yield out
@@ -76,7 +78,7 @@ class Target:
 @contextmanager
 def open_for_bytes(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
     """A new file, compressed if asked."""
-    with path.open("wb") as plain:
+    with path.open("xb") as plain:
         if not zipped:
             yield plain
             return

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -11,12 +10,15 @@ from inferwatch.errors import StorageError
 from inferwatch.export.results.detect import ResultFile
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.readings import duration_ns, readings_of
-from inferwatch.storage.connections import open_for_reading, open_for_writing
+from inferwatch.storage.connections import reading
 from inferwatch.storage.faults import explain
+from inferwatch.storage.housekeeping import changing
 from inferwatch.storage.recorded_session import About, RecordedSession
+from inferwatch.storage.transaction import transaction
 
 BATCH = 1_000
 COMMAND = "import"
+CUT_SHORT: str | None = "the import was cut short"
 
 
 class PastClock(SessionClock):
@@ -58,7 +60,7 @@ def earlier(database: Path, digest: str) -> Sequence[str]:
     """The sessions that were made from the same file and are still there."""
     if not database.exists():
         return []
-    with closing(open_for_reading(database)) as connection:
+    with reading(database) as connection:
         query = (
             "SELECT id FROM sessions WHERE imported_from LIKE ? AND deleted_ns IS NULL"
         )
@@ -73,19 +75,20 @@ def _keep(database: Path, file: ResultFile, result: Result, name: str) -> str:
     session = RecordedSession.begin(database, about)
     run_id = f"{COMMAND}-{file.digest[:6]}"
     numbered = enumerate(readings_of(result, run_id, told_by), 1)
-    lost = 0
+    lost, reason = 0, CUT_SHORT
     try:
         while some := list(islice(numbered, BATCH)):
             lost += session.write(session.batch(some), lost)
+        reason = None
     finally:
-        session.end(lost, reason=None)
+        session.end(lost, reason)
     _label(database, session.number, result.model, told_by)
     return f"s{session.number}"
 
 
 def _label(database: Path, session: int, model: str | None, told_by: str) -> None:
     """What only the session's row says."""
-    with closing(open_for_writing(database)) as connection:
+    with changing(database) as connection, transaction(connection):
         connection.execute(
             "UPDATE sessions SET imported_from = ?, model = ? WHERE session = ?",
             (told_by, model, session),

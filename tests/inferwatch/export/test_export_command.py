@@ -83,6 +83,19 @@ def test_nothing_is_overwritten_unasked(run: Run) -> None:
     assert Path("mine.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.usefixtures("recorded")
+def test_nothing_that_lies_in_the_way_is_written_through(run: Run) -> None:
+    Path("victim").write_text("mine")
+    Path(".mine.html.part").symlink_to("victim")
+
+    done = run("export", "last", "--format", "html", "-o", "mine.html")
+
+    assert done.exit_code == 0
+    assert Path("victim").read_text() == "mine"
+    names = {each.name for each in Path().iterdir()}
+    assert names == {"victim", ".mine.html.part", "mine.html"}
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -19,6 +19,7 @@ from inferwatch.loadgen.plan import Arrivals
 from inferwatch.metrics.load_plan import plan_of
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
+from inferwatch.storage.recorded_session import RecordedSession
 from inferwatch.storage.sessions import SessionState, find
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -292,6 +293,26 @@ def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="differ in length"):
         read_results(file)
+
+
+def test_an_import_leaves_one_plain_file(path: Path) -> None:
+    keep(path, read_results(VLLM))
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_an_import_cut_short_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RecordedSession, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keep(path, read_results(VLLM))
+
+    assert find(path, "last").reason == "the import was cut short"
 
 
 def test_a_record_that_refuses_is_explained(path: Path) -> None:
