@@ -100,7 +100,6 @@ def _names(recording: Recording, what: What) -> list[str]:
         name
         for name in names
         if name not in NOT_ROWS
-        and not name.startswith("replay_")
         and what in {What.ALL, _part(name)}
     ]
 

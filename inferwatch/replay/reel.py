@@ -4,6 +4,7 @@ One thread winds at a time. Whoever looks meanwhile gets the last picture of the
 before, at once.
 """
 
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -111,7 +112,11 @@ class Reel:
     def step(self, count: int, overtaken: Callable[[], bool]) -> bool:
         """Go on by engine steps; where there are no more, stay."""
         with self._winding:
-            ordinal = self._ordinal_of(count)
+            try:
+                ordinal = self._ordinal_of(count)
+            except sqlite3.Error as error:
+                self.damage = explain(error, self.path)
+                return True
             if ordinal is None:
                 return True
             return self._go(Target(ordinal=ordinal), overtaken)

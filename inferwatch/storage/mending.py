@@ -118,7 +118,7 @@ def _readings(connection: sqlite3.Connection, tables: list[str], number: int) ->
     count += [
         f"SELECT count(*) FROM {table} WHERE session = :n"  # noqa: S608  our own names
         for table in tables
-        if table not in NO_READINGS and not table.startswith("replay")
+        if table not in NO_READINGS
     ]
     return sum(
         connection.execute(query, {"n": number}).fetchone()[0] for query in count

@@ -32,7 +32,7 @@ def version_2(database: Database) -> None:
 
 @migrations()
 def version_3(database: Database) -> None:
-    """Tags, the bin, bookmarks, what replay keeps to seek fast."""
+    """Tags, the bin, bookmarks, where an imported session came from."""
     _execute(database, "schema_3.sql")
 
 

@@ -135,8 +135,7 @@ def _copied(
         salvage.copy("sessions", ())
         numbers = list(_numbers(damaged, sound))
         for table in session_tables(sound):
-            if not table.startswith("replay"):  # kept only to be fast
-                salvage.copy(table, numbers)
+            salvage.copy(table, numbers)
         sessions = mend(sound)
     return Damage(
         path=path,

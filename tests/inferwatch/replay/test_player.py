@@ -1,7 +1,9 @@
 """A recorded session is shown at any moment of it, as it was shown then."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -110,6 +112,19 @@ async def test_a_paused_player_stays(player: Player, run: Any) -> None:
     await run(player, pause())
 
     assert player.now_ns() == 5 * S
+
+
+async def test_steps_that_cannot_be_read_are_said(
+    player: Player, recorded: Path
+) -> None:
+    await player.playback.seek(5 * S)
+    with closing(sqlite3.connect(recorded)) as connection:
+        connection.execute("DROP TABLE steps")
+
+    await player.playback.step(1)
+
+    assert player.now_ns() == 5 * S
+    assert "no such table: steps" in str(player.record.message)
 
 
 async def test_a_later_seek_overtakes_an_earlier_one(player: Player) -> None:
