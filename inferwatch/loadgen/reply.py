@@ -6,7 +6,7 @@ wait for the decoding of what came with it.
 
 import msgspec
 
-from inferwatch.loadgen.reply_chunks import Choice, Chunk, ServerTimes, chunks
+from inferwatch.loadgen.reply_chunks import Choice, Chunk, Delta, ServerTimes, chunks
 from inferwatch.loadgen.sse import SseError, SseEvent, SseReader
 
 DETAIL_CHARS = 200
@@ -41,6 +41,7 @@ class Reply:
         """What it said, piece by piece, for whoever has to repeat it."""
         self.ids: list[int] | None = [] if keep_words else None
         """The same as token ids; None where the server gives none."""
+        self._awaits_content = True
         self._reasoned = False
         self._error: str | None = None
         self._sse = SseReader()
@@ -126,18 +127,22 @@ class Reply:
     def _take_chunk(self, chunk: Chunk, at_ns: int) -> None:
         if chunk.error is not None:
             self._error = _text(msgspec.json.encode(chunk.error))
+        counts_first = False
         if chunk.usage is not None:
+            counts_first = not self._stamps_ns
             self.complete |= not chunk.choices
             self.prompt_tokens = chunk.usage.prompt_tokens
             self.output_tokens = chunk.usage.completion_tokens
-        self.times = chunk.metrics or self.times
-        before = len(self._stamps_ns)
+        if chunk.metrics is not None:
+            self.times = chunk.metrics
         for choice in chunk.choices:
             self._take_choice(choice, at_ns)
-            if self.words is not None or choice.delta is not None:
-                self._keep(choice, at_ns)
-        if chunk.usage is not None and not before and self._stamps_ns:
-            self.first_chunk_tokens = chunk.usage.completion_tokens or None
+            if self._awaits_content and choice.delta is not None:
+                self._look_for_content(choice, choice.delta, at_ns)
+            if self.words is not None:
+                self._keep(choice, self.words)
+        if counts_first and self._stamps_ns:
+            self.first_chunk_tokens = self.output_tokens or None
 
     def _take_choice(self, choice: Choice, at_ns: int) -> None:
         if choice.finish_reason is None:
@@ -150,16 +155,17 @@ class Reply:
         else:
             self._bare_end_ns = at_ns
 
-    def _keep(self, choice: Choice, at_ns: int) -> None:
-        """When the answer itself began, and what it said."""
-        delta = choice.delta
-        if delta is not None and delta.thought:
+    def _look_for_content(self, choice: Choice, delta: Delta, at_ns: int) -> None:
+        """Once it is there, nobody has to look any more."""
+        if delta.thought:
             self._reasoned = True
-        elif self._reasoned and self.first_content_ns is None and choice.said:
-            self.first_content_ns = at_ns
-        if self.words is None:
-            return
-        self.words.append(choice.words)
+        elif choice.said:
+            self._awaits_content = False
+            self.first_content_ns = at_ns if self._reasoned else None
+
+    def _keep(self, choice: Choice, words: list[str]) -> None:
+        """What it said."""
+        words.append(choice.words)
         if self.ids is not None and choice.token_ids is not None:
             self.ids += choice.token_ids
         elif choice.said:

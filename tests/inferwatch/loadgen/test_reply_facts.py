@@ -40,6 +40,12 @@ def test_an_answer_without_reasoning_has_no_such_moment() -> None:
     assert told(delta(content="Yes")).first_content_ns is None
 
 
+def test_who_answers_first_and_reasons_later_has_no_such_moment() -> None:
+    reply = told(delta(content="Yes"), delta(reasoning="so"), delta(content="!"))
+
+    assert reply.first_content_ns is None
+
+
 def test_a_count_in_each_chunk_tells_what_the_first_one_brought() -> None:
     text = {"choices": [{"text": "a"}]}
     role = usage(0, choices=[{"delta": {"role": "assistant", "content": ""}}])
