@@ -1,15 +1,17 @@
 """Imported runs as sessions, written by what writes recorded ones."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from collectors.clock import SessionClock, anchor
+from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
 from inferwatch.export.results.detect import ResultFile
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.readings import duration_ns, readings_of
+from inferwatch.metrics.receipts import Receipts
 from inferwatch.storage.connections import reading
 from inferwatch.storage.faults import explain
 from inferwatch.storage.housekeeping import changing
@@ -34,6 +36,13 @@ class PastClock(SessionClock):
     def now_ns(self) -> int:
         """The end."""
         return self._lasted_ns
+
+    def follow(self, readings: Iterable[AnyReading]) -> Iterator[AnyReading]:
+        """It ends no sooner than the last of these is there, however many coincide."""
+        receipts = Receipts()
+        for each in readings:
+            self._lasted_ns = max(self._lasted_ns, receipts.take(each))
+            yield each
 
 
 def keep(
@@ -74,7 +83,7 @@ def _keep(database: Path, file: ResultFile, result: Result, name: str) -> str:
     about = About(clock=clock, name=name, command=COMMAND)
     session = RecordedSession.begin(database, about)
     run_id = f"{COMMAND}-{file.digest[:6]}"
-    numbered = enumerate(readings_of(result, run_id, told_by), 1)
+    numbered = enumerate(clock.follow(readings_of(result, run_id, told_by)), 1)
     lost, reason = 0, CUT_SHORT
     try:
         while some := list(islice(numbered, BATCH)):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import AnyReading, Note, Phase, RequestRecord, TokenTimes
+from inferwatch.cli.replay_command import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.recording import opened
 from inferwatch.export.results.detect import read_results
@@ -320,3 +321,15 @@ def test_a_record_that_refuses_is_explained(path: Path) -> None:
 
     with pytest.raises(StorageError, match=r"inferwatch\.db"):
         keep(path, read_results(VLLM))
+
+
+def test_the_end_of_a_replay_shows_the_whole_run(
+    imported: Imported, path: Path
+) -> None:
+    imported(VLLM)
+
+    client = summary_of(path, "last")["client"]
+
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM client_requests").fetchone()
+    assert client["sent"] == client["e2el_s"]["n"] == count == 6
