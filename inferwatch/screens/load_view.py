@@ -79,8 +79,10 @@ class LoadView(ChartScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """The run as of now."""
-        self._shown = shown
+        before, self._shown = self.run_shown, shown
         client, run = shown.client, self.run_shown
+        if (run is None) != (before is None):
+            self.fit_height()  # where one has room: the run as soon as there is one
         self.query_one(LoadStatus).show(shown, self.wish)
         self.query_one(LoadFailures).show(run.failures if run else ())
         self.query_one(LatencyTable).show(

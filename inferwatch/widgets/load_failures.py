@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from inferwatch.formatting import format_count
+from inferwatch.metrics.error_text import error_text
 from inferwatch.metrics.snapshot import FailureCount
 from inferwatch.renderables.runs import Line, Run, cells, ruled
 from inferwatch.widgets.panel import Panel
@@ -44,7 +45,7 @@ class LoadFailures(Panel):
 
 
 def _row(failure: FailureCount, width: int) -> Line:
-    said = " ".join(failure.first.split()) or "(nothing)"
+    said = error_text(failure.first) or "(nothing)"
     return (
         cells(format_count(failure.count).strip(), 8, "bad", right=True),
         Run(" × ", "muted"),

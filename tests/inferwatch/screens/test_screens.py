@@ -305,7 +305,7 @@ def test_help_tells_what_a_number_covers() -> None:
 
     (static,) = drawer.compose()
 
-    said = str(static.render()).split("\n\n")
+    said = [each.strip() for each in str(static.render()).split("\n\n")]
     sent, verdict, ttft = (
         next(each for each in said if each.startswith(CATALOG[key].abbr + "  "))
         for key in ("run.sent", "client.verdict", "ttft_s")

@@ -1,0 +1,29 @@
+"""What a server's error says, out of the JSON around it."""
+
+import json
+import re
+
+_MESSAGE = re.compile(r'"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)')
+"""Also where the body was cut off in the middle of it."""
+
+
+def error_text(detail: str) -> str:
+    r"""The status and the message, in one line; what is no such JSON stays.
+
+    >>> error_text('404 {"error":{"message":"There is no \\"x\\".","code":404}}')
+    '404 There is no "x".'
+    >>> error_text('Connection refused')
+    'Connection refused'
+    """
+    found = _MESSAGE.search(detail)
+    if found is None:
+        return " ".join(detail.split())
+    status = detail[: found.start()].partition("{")[0]
+    return " ".join(f"{status} {_unescaped(found[1])}".split())
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return text
