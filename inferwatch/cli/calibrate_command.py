@@ -81,10 +81,9 @@ def _compare(
         raise SourceError("the truth server answered nothing")
     return calibration(
         Compared(run.book, truth, clock.start_ns),
+        result,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         load=shape(run.plan),
-        transport=result.sample.transport if result.sample else None,
-        verdict=result.verdict.state,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from inferwatch.cli.load_search import Points, print_points, run_points
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.loadgen.calibration import stored
+from inferwatch.loadgen.calibration import beside, stored
 from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
@@ -48,6 +49,7 @@ def run_load(options: LoadOptions) -> int:
         InferwatchError: the server never answered, or the user asked for what
             cannot be.
     """
+    _refuse_lost_requests(options.save_requests)
     fields = plan_fields(options)
     refuse_odd_searches(options, fields)
     target = _target(options, fields)
@@ -133,6 +135,8 @@ async def _one(
     found["server"] = _server(summarise(snapshot, None))
     _print(options, run, result, found)
     _save(options.save_requests, run)
+    if session.pipeline.record and session.pipeline.record.message:
+        click.echo(f"inferwatch: {session.pipeline.record.message}", err=True)
     return _status(options, result, run)
 
 
@@ -146,7 +150,7 @@ def _summary(session: LoadSession, run: LoadRun, result: LoadResult) -> Summary:
         "plan": json.loads(public(run.plan)),
         **summarise_load(result),
         "cross_check": check.as_json() if check else None,
-        "calibration": known.as_json() if known else None,
+        "calibration": beside(known, result) if known else None,
     }
 
 
@@ -167,8 +171,18 @@ def _print(
     else:
         kept = found["session_id"]
         click.echo(f"{run.plan.model} · {found['target']['url']} · {found['load']}")
-        click.echo(f"session {kept}" if kept else "not recorded")
+        cut = ", interrupted" if found["stopped"] else ""
+        click.echo((f"session {kept}" if kept else "not recorded") + cut)
         click.echo(load_text(found))
+
+
+def _refuse_lost_requests(path: Path | None) -> None:
+    """Before the load, not after it."""
+    if path is None:
+        return
+    place = path if path.exists() else path.absolute().parent
+    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+        raise UsageError(f"--save-requests: {path} cannot be written")
 
 
 def _save(path: Path | None, run: LoadRun) -> None:

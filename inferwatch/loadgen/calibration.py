@@ -1,5 +1,6 @@
 """How wrong this client is, on this machine, at a load: reports against truth."""
 
+import socket
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import platformdirs
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
 from inferwatch.metrics.load_book import LoadBook
+from inferwatch.metrics.load_result import LoadResult
 from inferwatch.metrics.quantiles import of_weighted
 from inferwatch.metrics.snapshot import Quantiles
 
@@ -49,7 +51,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of the client against the truth server."""
 
     date: str
+    host: str
     load: str
+    streams: float | None
+    """Requests in flight on average."""
+    tokens_per_s: float | None
     transport: str | None
     requests: int
     tokens: int
@@ -66,7 +72,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         """One object, as summaries hold it."""
         return {
             "date": self.date,
+            "host": self.host,
             "load": self.load,
+            "streams_mean": self.streams,
+            "tokens_per_s": self.tokens_per_s,
             "transport": self.transport,
             "requests": self.requests,
             "tokens": self.tokens,
@@ -116,14 +125,17 @@ class Compared:
 
 
 def calibration(
-    compared: Compared, *, date: str, load: str, transport: str | None, verdict: str
+    compared: Compared, result: LoadResult, *, date: str, load: str
 ) -> Calibration:
     """Put into numbers."""
     return Calibration(
         date=date,
+        host=socket.gethostname(),
         load=load,
-        transport=transport,
-        verdict=verdict,
+        streams=result.streams,
+        tokens_per_s=result.tokens_per_s,
+        transport=result.sample.transport if result.sample else None,
+        verdict=result.verdict.state,
         requests=len(compared.send_lags),
         tokens=len(compared.stamp_lags),
         ttft=_compare(*compared.ttft),
@@ -134,17 +146,43 @@ def calibration(
 
 
 def store(found: Calibration) -> Path:
-    """Keep it, by transport, for the results to come."""
+    """Keep it, by host and transport, for the results to come.
+
+    A home directory may be that of many hosts.
+    """
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {**_stored(), found.transport or "unknown": found}
+    kept = {**_stored(), _key(found.host, found.transport): found}
     path.write_bytes(msgspec.json.encode(kept))
     return path
 
 
 def stored(transport: str | None) -> Calibration | None:
-    """The latest of a transport; None where there is none that can be read."""
-    return _stored().get(transport or "unknown")
+    """This host's latest of a transport; None where there is none that can be read."""
+    return _stored().get(_key(socket.gethostname(), transport))
+
+
+def beside(found: Calibration, result: LoadResult) -> dict[str, Any]:
+    """A calibration as a later result carries it: how far from it the load was."""
+    streams = _times(result.streams, found.streams)
+    tokens = _times(result.tokens_per_s, found.tokens_per_s)
+    far = max(streams or 0.0, tokens or 0.0)
+    return {
+        **found.as_json(),
+        "run": {
+            "streams_mean": result.streams,
+            "tokens_per_s": result.tokens_per_s,
+            "times_calibrated": far or None,
+        },
+    }
+
+
+def _times(value: float | None, other: float | None) -> float | None:
+    return value / other if value is not None and other else None
+
+
+def _key(host: str, transport: str | None) -> str:
+    return f"{host} {transport or 'unknown'}"
 
 
 def _stored() -> dict[str, Calibration]:

@@ -28,8 +28,9 @@ class Rate:
     changed: bool = False
     """By somebody, on the way."""
     scheduled: float | None = None
-    """Of the intended times: what this seed's draw comes to."""
+    """Of the intended times: what this seed's draw comes to; None in a closed loop."""
     achieved: float | None = None
+    """From the first send to the last; in a closed loop to the end of the run."""
     held_back: int = 0
     """Requests that were due while as many as allowed were in flight."""
 
@@ -40,6 +41,8 @@ class LoadResult:
 
     run_id: str
     span_s: float | None
+    streams: float | None
+    """Requests in flight on average, over the span."""
     sent: int
     succeeded: int
     aborted: int
@@ -62,6 +65,11 @@ class LoadResult:
     """Of a mix, each for itself."""
     turns: Mapping[str, Part] = field(default_factory=dict)
     """Of conversations, each for itself."""
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Of requests that succeeded, over the span."""
+        return self.output_tokens / self.span_s if self.span_s else None
 
     @property
     def failed(self) -> int:
@@ -112,6 +120,7 @@ def load_result(
     return LoadResult(
         run_id=book.run_id,
         span_s=book.span_s,
+        streams=_streams(book),
         sent=sum(each.sent_ns is not None for each in records),
         succeeded=len(succeeded),
         aborted=sum(each.failure == ABORTED for each in records),
@@ -150,16 +159,32 @@ def _verdict(
     )
 
 
+def _streams(book: LoadBook) -> float | None:
+    if not book.span_s:
+        return None
+    flown = sum(
+        each.end_ns - each.sent_ns
+        for each in book.records
+        if each.sent_ns is not None and each.end_ns is not None
+    )
+    return flown / book.span_s / NS_PER_S
+
+
 def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
     begun = [each for each in records if each.turn in {None, 1}]
     left = [each for each in begun if each.sent_ns is not None]
+    achieved = _per_s(each.sent_ns for each in left if each.sent_ns is not None)
+    if book.users is not None:  # all at once to begin with: no time between sends
+        achieved = len(left) / book.span_s if book.span_s else None
     return Rate(
         asked=book.asked_per_s,
         asked_range=book.asked_range,
         users=book.users,
         changed=book.changed,
-        scheduled=_per_s(each.intended_ns for each in left),
-        achieved=_per_s(each.sent_ns for each in left if each.sent_ns is not None),
+        scheduled=(
+            _per_s(each.intended_ns for each in left) if book.users is None else None
+        ),
+        achieved=achieved,
         held_back=len(book.held_back()),
     )
 

@@ -25,6 +25,7 @@ def summarise_load(result: LoadResult) -> Summary:
     return {
         "run_id": result.run_id,
         "span_s": result.span_s,
+        "streams_mean": result.streams,
         "requests": {name: getattr(result, name) for name in COUNTS},
         "failures": {
             kind: {"n": each.count, "first": each.first}

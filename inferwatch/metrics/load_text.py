@@ -1,9 +1,11 @@
 """A load run for people: 80 columns, the doubtful marked."""
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.error_text import error_text
 from inferwatch.metrics.load_parts_text import parts_table
 from inferwatch.metrics.load_summary import Summary
 
@@ -17,6 +19,8 @@ ROWS = {
     "e2el_from_send_s": " from the send",
 }
 COLUMNS = ("p50", "p90", "p99", "max")
+MUCH_MORE = 1.5
+"""Times the calibrated load: beyond, what was calibrated promises nothing."""
 SOURCES = {"probe": "probe", "answers": "its answers", "metrics": "its /metrics"}
 PART_NAMES = {
     "send_lag_s": "send lag",
@@ -87,8 +91,16 @@ def _asked(rate: Mapping[str, Any]) -> str:
 
 def _failures(summary: Summary) -> list[str]:
     return [
-        f"  {each['n']:,} × {kind}: {each['first'][:60]}"
+        line
         for kind, each in summary["failures"].items()
+        for line in wrap(
+            error_text(each["first"]) or "(nothing)",
+            80,
+            initial_indent=f"  {each['n']:,} × {kind}: ",
+            subsequent_indent="    ",
+            max_lines=3,
+            placeholder=" …",
+        )
     ]
 
 
@@ -141,7 +153,18 @@ def _calibration(found: Mapping[str, Any] | None) -> list[str]:
     errors = (ttft["error_mean"], ttft["error_p99"], itl["error_p99"])
     mean, p99, gap = (_signed(error) for error in errors)
     said = f"calibrated {found['date'][:10]} at {found['load']}"
-    return [f"{said}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
+    lines = [f"{said}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
+    lines.append(f"  there {_work(found)}; here {_work(found['run'])}")
+    if (times := found["run"]["times_calibrated"] or 0.0) > MUCH_MORE:
+        lines.append(
+            f"  {times:.1f} times as much: calibrate again, at a load like this one"
+        )
+    return lines
+
+
+def _work(of: Mapping[str, Any]) -> str:
+    streams, tokens = _rate(of["streams_mean"]), _rate(of["tokens_per_s"])
+    return f"{streams} in flight, {tokens} tokens/s"
 
 
 def _signed(seconds: float | None) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -144,6 +145,27 @@ def test_each_request_is_saved_as_a_line(
     first = lines[0]
     assert first["intended_s"] <= first["sent_s"] < first["first_token_s"]
     assert len(first["chunk_gaps_s"]) == 4
+
+
+def test_where_requests_cannot_be_saved_nothing_is_sent(
+    server: str, load: Callable[..., Done], tmp_path: Path
+) -> None:
+    before = httpx.get(f"{server}/log", trust_env=False).json()
+
+    done = load(*SHORT, "--save-requests", str(tmp_path / "none" / "requests.jsonl"))
+
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert httpx.get(f"{server}/log", trust_env=False).json() == before
+
+
+def test_a_record_that_cannot_be_opened_is_said(
+    load: Callable[..., Done],
+) -> None:
+    done = load(*SHORT, "--db", "/proc/nowhere.db")
+
+    assert done.returncode == 0
+    assert "/proc/nowhere.db" in done.stderr
 
 
 def test_vllms_own_format_is_written_too(load: Callable[..., Done]) -> None:
@@ -289,7 +311,16 @@ def test_calibration_tells_the_error_and_later_results_carry_it(
     assert measured["ttft_s"]["truth_mean"] == pytest.approx(0.05, abs=0.01)
     assert 0 < measured["ttft_s"]["error_mean"] < 0.03
     assert measured["stamp_lag_s"]["p50"] > 0
-    assert found(*SHORT)["calibration"] == measured
+    carried = found(*SHORT)["calibration"]
+    told = carried.pop("run")
+    assert carried == measured
+    assert measured["host"] == socket.gethostname()
+    assert told["times_calibrated"] == pytest.approx(
+        max(
+            told["streams_mean"] / measured["streams_mean"],
+            told["tokens_per_s"] / measured["tokens_per_s"],
+        )
+    )
 
 
 SLOTS = "ttft=0.05,itl=0.001,slots=2"

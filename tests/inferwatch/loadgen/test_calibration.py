@@ -1,19 +1,24 @@
 """A client's report, held against what the server knows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collectors.readings import Phase, RequestRecord, TokenTimes
+from collectors.readings import ClientSample, Phase, RequestRecord, TokenTimes
 from inferwatch.loadgen.calibration import (
     Calibration,
     Compared,
+    beside,
     calibration,
     store,
     stored,
 )
 from inferwatch.metrics.load_book import LoadBook
+from inferwatch.metrics.load_result import LoadResult, load_result
+from inferwatch.metrics.load_summary import summarise_load
+from inferwatch.metrics.load_text import load_text
 
 MS = 1_000_000
 START_NS = 5_000 * MS
@@ -44,8 +49,15 @@ def compared(late_ms: float = 1, **answer: Any) -> Compared:
     return Compared(book, {"run-0": told}, START_NS)
 
 
-def measured(found: Compared, transport: str = "raw") -> Calibration:
-    return calibration(found, date="2026", load="x", transport=transport, verdict="OK")
+def result(transport: str = "raw", **facts: Any) -> LoadResult:
+    """Of a run with so many streams and tokens in its ten seconds."""
+    sample = ClientSample(source="run", t_ns=1, span_ns=1, transport=transport)
+    made = load_result(LoadBook("run"))
+    return replace(made, span_s=10.0, sample=sample, **facts)
+
+
+def measured(found: Compared, transport: str = "raw", **facts: Any) -> Calibration:
+    return calibration(found, result(transport, **facts), date="2026", load="x")
 
 
 def test_errors_are_reported_less_truth() -> None:
@@ -83,3 +95,45 @@ def test_the_latest_of_each_transport_is_kept(
 
     (tmp_path / "inferwatch" / "calibration.json").write_text("{")
     assert stored("raw") is None
+
+
+def test_another_hosts_calibration_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home directory may be that of many."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-1")
+    store(measured(compared()))
+
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-2")
+
+    assert stored("raw") is None
+    store(measured(compared(late_ms=9)))
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-1")
+    found = stored("raw")
+    assert found is not None
+    assert (found.host, found.stamp_lag.p50) == ("gpu-1", pytest.approx(0.001))
+
+
+@pytest.mark.parametrize(
+    ("facts", "times", "warned"),
+    [
+        ({"streams": 5.0, "output_tokens": 100}, 0.5, False),
+        ({"streams": 30.0, "output_tokens": 100}, 3.0, True),
+        ({"streams": 5.0, "output_tokens": 4000}, 4.0, True),
+        ({"streams": None, "output_tokens": 0}, None, False),
+    ],
+    ids=["less", "more streams", "more tokens", "nothing"],
+)
+def test_how_far_a_run_is_from_its_calibration_is_said(
+    facts: dict[str, Any], times: float | None, *, warned: bool
+) -> None:
+    known = measured(compared(), streams=10.0, output_tokens=1000)
+    run = result(**facts)
+
+    carried = beside(known, run)
+
+    assert carried["run"]["times_calibrated"] == times
+    text = load_text({**summarise_load(run), "calibration": carried})
+    assert "there 10.0 in flight, 100 tokens/s; here" in text
+    assert ("calibrate again" in text) is warned

@@ -347,10 +347,10 @@ def rate_event(at_ms: int, **asked: Any) -> LoadEvent:
             [{"rate_per_s": 5.0}, {"rate_per_s": 20.0, "changed": True}],
             "(5.00 to 20.0, changed on the way), this",
         ),
-        ([{"users": 4}], "closed loop, sent 10.0/s"),
+        ([{"users": 4}], "closed loop, sent 9.85/s"),
         (
             [{"users": 4}, {"users": 8, "changed": True}, {"users": 2}],
-            "2 to 8 users, changed on the way, sent 10.0/s",
+            "2 to 8 users, changed on the way, sent 9.85/s",
         ),
     ],
     ids=["as drawn", "drawn", "by time", "by hand", "users", "users by hand"],
@@ -361,3 +361,12 @@ def test_who_changed_the_load_is_said(
     told = [rate_event(n * 1000, **asked) for n, asked in enumerate(events)]
 
     assert said in load_text(summarise_load(run([*told, *hundred(), sample()])))
+
+
+def test_users_who_all_ask_at_once_have_a_rate_over_the_whole_run(run: Run) -> None:
+    at_once = [request(n, intended_ns=0, sent_ns=n) for n in range(4)]
+
+    rate = run([rate_event(0, users=4), *at_once, sample()]).rate
+
+    assert rate.scheduled is None
+    assert rate.achieved == pytest.approx(4 / 0.552)
