@@ -10,7 +10,7 @@ import click
 
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load_session import LoadSession
-from inferwatch.metrics.snapshot import ClientView, Window
+from inferwatch.metrics.snapshot import Window
 
 BAR_CELLS = 24
 LIVE_S, LINES_S = 0.25, 5.0
@@ -35,15 +35,18 @@ async def _show(session: LoadSession, plan: LoadPlan, *, live: bool) -> None:
     while True:
         await asyncio.sleep(LIVE_S if live else LINES_S)
         elapsed_s = time.monotonic() - began_s
-        view = session.snapshot(window=Window.SESSION).client
-        text = _line(plan, view or ClientView(), elapsed_s)
+        client = session.snapshot(window=Window.SESSION).client
+        run = client.run if client else None
+        ours = run if run and run.run_id == plan.run_id else None
+        counts = (ours.succeeded, ours.failed) if ours else (0, 0)
+        text = _line(plan, counts, elapsed_s)
         click.echo(f"\r\x1b[2K{text}" if live else text, err=True, nl=not live)
 
 
-def _line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
-    """A bar where there is an end, then counts."""
-    counts = f"{view.succeeded:,} ok  {view.failed:,} failed"
-    done = _done(plan, view, elapsed_s)
+def _line(plan: LoadPlan, ended: tuple[int, int], elapsed_s: float) -> str:
+    """A bar where there is an end, then counts: of this run, not of all in a search."""
+    counts = "{:,} ok  {:,} failed".format(*ended)
+    done = _done(plan, sum(ended), elapsed_s)
     if done is None:
         return f"{elapsed_s:6.0f} s  {counts}"
     filled = round(min(done, 1.0) * BAR_CELLS)
@@ -51,10 +54,10 @@ def _line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
     return f"{bar} {elapsed_s:4.0f} s  {counts}"
 
 
-def _done(plan: LoadPlan, view: ClientView, elapsed_s: float) -> float | None:
+def _done(plan: LoadPlan, ended: int, elapsed_s: float) -> float | None:
     if plan.trace or plan.requests is not None:
         asked = len(plan.trace) or (plan.requests or 1) * plan.turns.mean
-        return (view.succeeded + view.failed) / asked
+        return ended / asked
     if plan.duration_s is not None:
         return elapsed_s / (plan.warmup_s + plan.duration_s)
     return None

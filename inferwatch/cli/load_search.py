@@ -12,6 +12,7 @@ from inferwatch.cli.load_curve import Curve
 from inferwatch.cli.load_options import LoadOptions, sweep_points
 from inferwatch.cli.load_progress import shown_progress
 from inferwatch.errors import SourceError
+from inferwatch.feed import RecordState
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.loadgen.find_rate import Search
 from inferwatch.loadgen.objectives import objectives
@@ -111,8 +112,8 @@ def print_points(
         click.echo(json.dumps(summary))
     else:
         click.echo(_table(points.runs))
-        click.echo(_sentence(found) if found else "")
-        click.echo(f"session {record.session_id}" if record else "not recorded")
+        click.echo(sentence(found) if found else "")
+        click.echo(kept(found, record))
     bound = options.strict_client and any(r.result.client_bound for r in points.runs)
     return int((found is not None and held is None) or bound)
 
@@ -139,15 +140,27 @@ def _line(run: PointRun) -> str:
         format_rate(tokens).strip(),
         "bound" if result.client_bound else "ok",
     )
-    load = load or f"{run.plan.concurrency} users"
+    many = run.plan.concurrency
+    load = load or (f"{many} users" if many > 1 else "1 user")
     return load.ljust(18) + "".join(cell.rjust(10) for cell in cells)
 
 
-def _sentence(found: dict[str, Any]) -> str:
+def sentence(found: dict[str, Any]) -> str:
+    """What can be said of the rates that were tried."""
     held, failed = found["highest_held_per_s"], found["lowest_failed_per_s"]
     share = f"{found['share_asked']:.0%} of requests"
+    if held is None and failed is None and not found["ended"]:
+        return "interrupted before it could be said of any rate"
     if held is None:
         return f"no rate held the objectives for {share}"
     upto = f", {failed:.4g}/s does not" if failed is not None else ""
-    cut = "" if found["ended"] else " (interrupted: --resume goes on)"
-    return f"{held:.4g}/s holds the objectives for {share}{upto}{cut}"
+    return f"{held:.4g}/s holds the objectives for {share}{upto}"
+
+
+def kept(found: dict[str, Any] | None, record: RecordState | None) -> str:
+    """Where it is, and how an interrupted search goes on."""
+    if record is None:
+        return "not recorded"
+    cut = found is not None and not found["ended"]
+    goes_on = f"; --resume {record.session_id} goes on" if cut else ""
+    return f"session {record.session_id}{goes_on}"

@@ -16,6 +16,8 @@ import pexpect
 import pytest
 
 from inferwatch.cli.load_curve import draw
+from inferwatch.cli.load_search import kept, sentence
+from inferwatch.feed import RecordState
 from inferwatch.loading.load_points import PointRun
 from inferwatch.storage.sessions import SessionState, list_sessions
 
@@ -138,3 +140,47 @@ def test_a_plan_file_may_hold_the_objectives(tmp_path: Path, load: Load) -> None
 
     assert json.loads(done.stdout)["slo"]["share"] == 0
     assert done.returncode == 1
+
+
+def test_progress_counts_the_run_that_goes_on(load: Load) -> None:
+    """Runs of a second are over before a line is due: these are not."""
+    done = load(
+        *("--sweep", "concurrency=1,2", "--requests", "2000", "--duration", "6"),
+        *("--output-tokens", "2", "--model", "ttft=0.05,itl=0.001", "--no-record"),
+    )
+
+    told = [line for line in done.stderr.splitlines() if " ok  " in line]
+    first, second = (int(line.split(" s ")[1].split()[0]) for line in told)
+    assert 0 < first < second < 2.6 * first
+    assert "1 user " in done.stdout
+
+
+SEARCHED = {
+    "highest_held_per_s": None,
+    "lowest_failed_per_s": None,
+    "share_asked": 0.95,
+    "ended": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "interrupted before it could be said of any rate"),
+        ({"ended": True}, "no rate held the objectives for 95% of requests"),
+        ({"lowest_failed_per_s": 1.0}, "no rate held the objectives for"),
+        ({"highest_held_per_s": 4.0}, "4/s holds the objectives for 95% of requests"),
+    ],
+    ids=["cut off", "none", "failed, cut off", "held, cut off"],
+)
+def test_what_was_not_tried_is_not_said(changes: dict[str, Any], said: str) -> None:
+    assert said in sentence({**SEARCHED, **changes})
+
+
+def test_an_interrupted_search_says_how_it_goes_on() -> None:
+    record = RecordState(session_id="s7")
+
+    assert kept(SEARCHED, record) == "session s7; --resume s7 goes on"
+    assert kept({**SEARCHED, "ended": True}, record) == "session s7"
+    assert kept(None, record) == "session s7"
+    assert kept(SEARCHED, None) == "not recorded"
