@@ -1,6 +1,7 @@
 """Receives what a load generator reports: the client's vantage."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ import zmq
 import zmq.asyncio
 
 from collectors.clock import SessionClock
+from collectors.processes import birth
 from collectors.readings import AnyReading, Note, NoteKind
 from collectors.runtime_dir import socket_dir
 from collectors.wire import LossCounter, unpack
@@ -24,8 +26,7 @@ class LoadStream:
     def __init__(
         self, clock: SessionClock, run_id: str, path: Path | None = None
     ) -> None:
-        name = f"{run_id}.load"
-        path = path or socket_dir(len(name)) / name
+        path = path or _own_path(run_id)
         self.address = f"ipc://{path}"
         """Where the generator connects."""
         self._clock = clock
@@ -82,3 +83,14 @@ class LoadStream:
             text=f"{count} readings of the load generator were lost",
             count=count,
         )
+
+
+def _own_path(run_id: str) -> Path:
+    """Where none was given; nobody else clears the sockets of the dead away."""
+    name = f"{run_id}.{os.getpid()}.load"
+    directory = socket_dir(len(name))
+    for path in directory.glob("*.load"):
+        pid = path.stem.rpartition(".")[2]
+        if pid.isdecimal() and birth(int(pid)) is None:
+            path.unlink(missing_ok=True)
+    return directory / name

@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,7 +127,7 @@ async def test_it_binds_in_the_private_directory_unless_told_otherwise(
 
     stream = LoadStream(SessionClock(), "run")
 
-    assert stream.address == f"ipc://{tmp_path}/run.load"
+    assert stream.address == f"ipc://{tmp_path}/run.{os.getpid()}.load"
     await stream.close()
 
 
@@ -139,3 +140,18 @@ async def test_closing_removes_the_socket_and_may_be_repeated(
     await stream.close()
 
     assert not path.exists()
+
+
+async def test_sockets_of_the_dead_are_cleared_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    dead, living = tmp_path / "a.4194305.load", tmp_path / f"b.{os.getppid()}.load"
+    dead.touch()
+    living.touch()
+
+    stream = LoadStream(SessionClock(), "run")
+
+    assert not dead.exists()
+    assert living.exists()
+    await stream.close()
