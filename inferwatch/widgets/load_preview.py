@@ -20,6 +20,7 @@ from inferwatch.metrics.snapshot import (
 ENDLESS_S = 60.0
 """What is shown of a plan without an end."""
 MOST_DRAWN = 20_000
+"""What comes after so many is not drawn, for then somebody waits."""
 NOTHING = Snapshot(
     now_ns=0,
     window=Window.SESSION,
@@ -47,10 +48,15 @@ def preview(plan: LoadPlan, columns: int) -> Snapshot:
         return NOTHING
     edges_s = np.linspace(0, span_s(plan), columns + 1)
     middles_s = (edges_s[:-1] + edges_s[1:]) / 2
-    drawn, _ = np.histogram(_drawn_s(plan, rates, edges_s[-1]), edges_s)
+    drawn_s = _drawn_s(plan, rates, edges_s[-1])
+    until_s = np.inf if len(drawn_s) < MOST_DRAWN else drawn_s[-1]
+    per_s = np.histogram(drawn_s, edges_s)[0] / (edges_s[1] - edges_s[0])
     timeline = ClientTimeline(
         asked_per_s=tuple(rates.rate_at(at_s) for at_s in middles_s.tolist()),
-        sent_per_s=tuple((drawn / (edges_s[1] - edges_s[0])).tolist()),
+        sent_per_s=tuple(
+            rate if end_s <= until_s else None
+            for rate, end_s in zip(per_s.tolist(), edges_s[1:], strict=True)
+        ),
     )
     return Snapshot(
         now_ns=0,
