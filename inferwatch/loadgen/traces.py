@@ -7,7 +7,7 @@ request; requests that asked for nothing or got nothing (failures) are left out.
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
@@ -149,8 +149,10 @@ def _mooncake(fields: Fields) -> TraceRow:
 
 
 def _azure(fields: Fields) -> TraceRow:
-    at_s = datetime.fromisoformat(fields["TIMESTAMP"]).timestamp()
-    return _row(at_s, fields["ContextTokens"], fields["GeneratedTokens"])
+    at = datetime.fromisoformat(fields["TIMESTAMP"])
+    if at.tzinfo is None:  # else an hour would come twice where clocks are changed
+        at = at.replace(tzinfo=UTC)
+    return _row(at.timestamp(), fields["ContextTokens"], fields["GeneratedTokens"])
 
 
 def _burstgpt(fields: Fields) -> TraceRow:

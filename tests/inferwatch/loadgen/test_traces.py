@@ -1,5 +1,6 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from time import tzset
 
 import msgspec
 import pytest
@@ -66,6 +67,25 @@ def test_each_format_is_known_by_its_first_line(
     path.write_text(text, "utf-8")
 
     assert rounded(read_trace(path)) == rows
+
+
+@pytest.fixture
+def summer_begins() -> Iterator[None]:
+    """Clocks are changed on the last Sunday of March, as in Paris."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        tzset()
+        yield
+    tzset()
+
+
+@pytest.mark.usefixtures("summer_begins")
+def test_times_without_a_zone_know_no_summer(tmp_path: Path) -> None:
+    head = AZURE_2023.partition("\n")[0]
+    path = tmp_path / "azure.csv"
+    path.write_text(f"{head}\n2024-03-31 01:59:00,37,4\n2024-03-31 03:01:00,9,9\n")
+
+    assert [each.offset_s for each in read_trace(path)] == [0, 62 * 60]
 
 
 @pytest.mark.parametrize(
