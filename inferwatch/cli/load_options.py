@@ -154,8 +154,8 @@ def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None
     Raises:
         UsageError: these do not.
     """
-    limits = [fields, *fields.get("classes", ())]
-    if options.find_rate and not any(each.get("slo") for each in limits):
+    classes = [each for each in fields.get("classes", ()) if isinstance(each, dict)]
+    if options.find_rate and not any(each.get("slo") for each in (fields, *classes)):
         raise UsageError("--find-rate needs --slo: what must hold at that rate")
     timed = [flag for name, flag in TIMED.items() if options.fields.get(name)]
     if options.searches and timed:

@@ -40,6 +40,8 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise UsageError(f"--plan: {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"--plan: {path}: {error}") from error
+    if not isinstance(fields.get("headers", {}), dict):
+        raise UsageError(f"--plan: {path}: headers must be a table")
     beside = {
         name: str(path.parent / str(fields[name])) for name in _FILES & fields.keys()
     }

@@ -6,6 +6,7 @@ Seconds, or with a unit: ``ttft_s<500ms``. TTFT and E2EL are judged from the int
 send: a user waits from then on, whether or not a generator could send.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,8 +79,8 @@ def _limit(metric: str, sign: str, number: str, unit: str | None) -> Limit:
         value = float(number)
     except ValueError:
         raise UsageError(_explain(f"{number!r} is not a number")) from None
-    if value <= 0:
-        raise UsageError(_explain(f"{metric} must be above 0"))
+    if not 0 < value < math.inf:
+        raise UsageError(_explain(f"{metric} must be above 0, and a number"))
     seconds = value / 1000 if unit == "ms" else value
     return Limit(metric=metric, below_s=seconds, or_equal=sign == "<=")
 

@@ -41,7 +41,11 @@ def test_a_file_is_a_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("rate_per_s = = 3", "plan.toml"), (None, "No such file")],
+    [
+        ("rate_per_s = = 3", "plan.toml"),
+        ("headers = ['X: y']", "headers must be a table"),
+        (None, "No such file"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_said(
     tmp_path: Path, text: str | None, said: str

@@ -45,6 +45,7 @@ def test_below_is_not_equal() -> None:
         ("ttft_s<0.5min", "cannot read 'ttft_s<0.5min'"),
         ("ttft_s<1e", "'1e' is not a number"),
         ("ttft_s<0", "must be above 0"),
+        ("ttft_s<1e999", "must be above 0, and a number"),
         ("ttft_s<1 ttft_s<2", "ttft_s twice"),
         ("  ", "nothing asked"),
     ],
