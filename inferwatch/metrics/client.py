@@ -64,8 +64,7 @@ class Client:
         run = self._run_of(event.source, begins=event.kind is LoadKind.STARTED)
         if run is not None:
             run.event(event)
-            rate = None if run.ended else run.asked.rate_per_s
-            self._asked.tell(event.t_ns, rate)
+            self._asked.tell(event.t_ns, run.rate_per_s)
 
     def sample(self, sample: ClientSample) -> None:
         """A second of the generator itself."""

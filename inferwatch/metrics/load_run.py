@@ -42,6 +42,12 @@ class Moments:
     ended_ns: int | None = None
     heard_ns: int | None = None
 
+    @property
+    def sending(self) -> bool:
+        """Not warming up any more, and not yet waiting for the last answers."""
+        over = self.draining_ns is not None or self.ended_ns is not None
+        return self.sending_ns is not None and not over
+
     def state(self, now_ns: int, *, warms_up: bool) -> RunState:
         """Where it is."""
         if self.ended_ns is not None:
@@ -85,6 +91,11 @@ class RunProgress:
         """It told its end."""
         return self._moments.ended_ns is not None
 
+    @property
+    def rate_per_s(self) -> float | None:
+        """That it should keep now; None while it warms up, drains, or has ended."""
+        return self.asked.rate_per_s if self._moments.sending else None
+
     def event(self, event: LoadEvent) -> None:
         """It began or ended something."""
         moments = self._moments
@@ -111,7 +122,7 @@ class RunProgress:
         """A second of it: since when, until when, how many requests it sent.
 
         Sent is what ended and what is in flight, less what was so a second ago. None
-        where some of that was the warm-up's.
+        where some of that was the warm-up's, and where nothing more is sent.
         """
         since_ns, before = sample.t_ns - sample.span_ns, 0
         if self._told is not None:
@@ -123,10 +134,13 @@ class RunProgress:
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
         self._told = sample, tally, self._counts.flown
         began_ns = self._moments.sending_ns
+        until_ns = self._moments.draining_ns or sample.t_ns
         if began_ns is None or (since_ns < began_ns and self._warms_up):
             return None
+        if since_ns >= until_ns:
+            return None
         flown = self._counts.flown + sample.in_flight - before
-        return max(since_ns, began_ns), sample.t_ns, flown
+        return max(since_ns, began_ns), min(until_ns, sample.t_ns), flown
 
     def view(self, now_ns: int) -> LoadRun:
         """As of now."""

@@ -67,9 +67,9 @@ class ClientTimeline:
     """The client's columns on the bins of the snapshot's timeline; None is a gap."""
 
     asked_per_s: Column = ()
-    """At the end of the bin."""
+    """At the end of the bin; the warm-up and the drain left out."""
     sent_per_s: Column = ()
-    """Bursts included, the warm-up left out; told each second."""
+    """Bursts included, the warm-up and the drain left out; told each second."""
     ttft_mean_s: Column = ()
     ttft_max_s: Column = ()
     itl_mean_s: Column = ()

@@ -54,7 +54,7 @@ CLIENT_NOW = metrics(
         NEITHER,
         (
             "Requests sent per second over the time of the window in which a load"
-            " ran, bursts included."
+            " was sending, bursts included, warm-up and drain left out."
         ),
         "(ended + in flight) of a second - of the second before",
     ),
@@ -188,8 +188,8 @@ CLIENT_TIMELINE = metrics(
         PER_S,
         NEITHER,
         (
-            "Requests sent per second in the bin, bursts included, warm-up left out; "
-            "told once a second."
+            "Requests sent per second in the bin, bursts included, warm-up and drain "
+            "left out; told once a second."
         ),
         "(ended + in flight) of a second - of the second before",
     ),

@@ -128,7 +128,7 @@ def run_of(snapshot: Snapshot) -> LoadRun:
 
 def test_the_facts_of_a_plan_have_the_plans_own_defaults() -> None:
     plan = LoadPlan(run_id="a", model="m")
-    facts = PlanFacts(run_id="a")
+    facts = PlanFacts(run_id="a", model="m")
 
     for name in PlanFacts.__struct_fields__:
         assert getattr(facts, name) == getattr(plan, name), name
@@ -323,6 +323,28 @@ def test_the_achieved_rate_is_over_the_time_that_was_sent(see: See) -> None:
 
     assert view.achieved_per_s == pytest.approx(10)
     assert view.asked_mean_per_s == 10.0
+
+
+def test_who_waits_for_the_last_answers_achieves_no_less(see: See) -> None:
+    waits = [second(at_s, 1) for at_s in range(6, 20)]
+    drains = event(5.0, LoadKind.DRAINING)
+
+    view = view_of(see(begun(*load(4), drains, *waits), 19_000))
+
+    assert view.achieved_per_s == pytest.approx(10, rel=0.05)
+    assert view.timeline.sent_per_s[-1] is None
+    assert view.timeline.asked_per_s[-1] is None
+
+
+def test_what_warmed_up_was_not_asked(see: See) -> None:
+    ended, faster = event(9, LoadKind.WARMUP_ENDED), rate(12, 30.0)
+
+    snapshot = see(begun(ended, faster, second(13, 5), warmup_s=8.0), 13_000)
+
+    asked = view_of(snapshot).timeline.asked_per_s
+    indexes = [snapshot.timeline.index_at(at_s * S) for at_s in (5, 10, 13)]
+    told = [asked[index] for index in indexes if index is not None]
+    assert told == [None, 10.0, 30.0]
 
 
 def test_what_warmed_up_is_not_achieved(see: See) -> None:
