@@ -16,7 +16,6 @@ from inferwatch.compare.gather import Wanted
 from inferwatch.compare_app import CompareApp
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
-from inferwatch.metrics.snapshot import Window
 from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession, RunDemo
 from inferwatch.replay.player import Player
 from inferwatch.screens.view import View
@@ -49,14 +48,15 @@ class Stage:
         feed: Feed,
         database: Path,
         *,
-        window: Window = Window.MINUTE,
+        view: View | None = None,
         until: asyncio.Task[None] | None = None,
     ) -> None:
         """Until it is left for good, or has ended by itself.
 
         The database is the one whose sessions are listed beside it.
         """
-        view, news = View(window=window, database=database), None
+        view, news = view or View(), None
+        view.database = database
         while not self._leaving and not (until and until.done()):
             app = InferwatchApp(feed, view, leads_back=self.leads_back, news=news)
             if until is not None:
@@ -87,7 +87,9 @@ class Stage:
         try:
             t_ns = opening.moment(player)
             going = asyncio.create_task(place(player, t_ns, opening))
-            await self.show(player, database, window=opening.window)
+            screen = "load" if player.only_load else "overview"
+            view = View(window=opening.window, screen=screen)
+            await self.show(player, database, view=view)
             going.cancel()
             await asyncio.gather(going, return_exceptions=True)
         finally:

@@ -23,6 +23,7 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Fields and defaults of ``LoadPlan``; what is not named here is skipped."""
 
     run_id: str
+    model: str = ""
     arrivals: str = "poisson"
     concurrency: int = 1
     warmup_s: float = 3.0

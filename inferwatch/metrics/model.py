@@ -108,7 +108,7 @@ class Model(Pieces):
             now_ns=now_ns,
             window=window,
             covered_ns=seen.covered_ns,
-            verdict=self._observer.verdict(now_ns, work, flowing),
+            verdict=self._observer.verdict(now_ns, work, flowing, since_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             gpu=self._gpu,

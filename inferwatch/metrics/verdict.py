@@ -80,12 +80,14 @@ class Observer:
         self._durations_ns.extend(saved.durations_ns)
         self._bounds.extend(saved.bounds)
 
-    def verdict(self, now_ns: int, work: Work, flow: Flow) -> Verdict:
-        """As of now."""
+    def verdict(
+        self, now_ns: int, work: Work, flow: Flow, loaded_ns: int | None = None
+    ) -> Verdict:
+        """As of now; ``loaded_ns`` is when a load of ours began."""
         if self._lost is not None:
             return _verdict(Health.LOST, self._lost.text, self._lost.t_ns)
         if self._up_ns is None:
-            return self._starting()
+            return self._starting(loaded_ns)
         if not work.any:
             since_ns = self._last_work_ns or self._up_ns
             return _verdict(Health.IDLE, "nothing running, nothing waiting", since_ns)
@@ -100,7 +102,9 @@ class Observer:
         self._durations_ns.clear()
         self._bounds.clear()
 
-    def _starting(self) -> Verdict:
+    def _starting(self, loaded_ns: int | None) -> Verdict:
+        if self._stage is None and loaded_ns is not None:
+            return _verdict(Health.IDLE, "no engine is watched, only a load", loaded_ns)
         if self._stage is None:
             return _verdict(Health.STARTING, "waiting for an engine", None)
         return _verdict(Health.STARTING, self._stage.text, self._stage.t_ns)

@@ -17,6 +17,11 @@ from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.recovery import damage_of
 from inferwatch.storage.sessions import find
 
+SAW_ONLY_LOAD = """
+SELECT steps = 0 AND requests = 0 AND EXISTS (
+  SELECT 1 FROM client_requests WHERE client_requests.session = sessions.session)
+FROM sessions WHERE session = ?
+"""
 LOG_PATH = (
     "SELECT log_path FROM endpoints WHERE session = ? AND log_path IS NOT NULL "
     "ORDER BY ordinal DESC LIMIT 1"
@@ -30,6 +35,10 @@ class Player:
     served = False
     can_restart = False
     load_desk: LoadDesk | None = None
+    only_load = False
+    """No engine was watched: what there is to see is the load."""
+    _lost: str | None = None
+    """What the copy lacks that is read instead of a damaged file."""
 
     def __init__(
         self,
@@ -38,14 +47,12 @@ class Player:
         builder: Builder,
         clock: WallClock,
         log_path: Path | None,
-        lost: str | None = None,
     ) -> None:
         self._reel = reel
         self._overview = overview
         self._builder = builder
         self._clock = clock
         self._log_path = log_path
-        self._lost = lost
         self.playback = Tape(reel, overview)
 
     @classmethod
@@ -59,11 +66,14 @@ class Player:
         with closing(open_for_reading(path)) as connection:
             clock = WallClock(connection, session)
             log = connection.execute(LOG_PATH, (session.session,)).fetchone()
+            (load,) = connection.execute(SAW_ONLY_LOAD, (session.session,)).fetchone()
         log_path = Path(log[0]) if log else None
         builder = Builder(path, session)
         reel = Reel(path, session, builder.path)
         overview = Overview(path, session)
-        return cls(reel, overview, builder, clock, log_path, _lost(path, session.id))
+        player = cls(reel, overview, builder, clock, log_path)
+        player.only_load, player._lost = bool(load), _lost(path, session.id)
+        return player
 
     @property
     def record(self) -> RecordState:
@@ -131,7 +141,6 @@ class Player:
 
 
 def _lost(path: Path, session_id: str) -> str | None:
-    """What the copy lacks that is read instead of a damaged file."""
     damage = damage_of(path)
     return damage.losses_of(session_id) if damage else None
 

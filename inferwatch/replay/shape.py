@@ -24,6 +24,17 @@ FROM requests WHERE session = :session AND ttft_s IS NOT NULL AND first_token_ns
 GROUP BY 1
 """
 TTFT_COLUMNS = ("ttft_mean_s", "ttft_max_s")
+ANSWERS = """
+SELECT last_token_ns / :bin, sum(output_tokens) FROM client_requests
+WHERE session = :session AND last_token_ns >= 0 AND phase <> 'warmup' GROUP BY 1
+"""
+FIRST_TOKENS = """
+SELECT first_token_ns / :bin, avg(ttft_s), max(ttft_s) FROM client_requests
+WHERE session = :session AND first_token_ns >= 0 AND phase <> 'warmup' GROUP BY 1
+"""
+ENGINE = ((STEPS, STEP_COLUMNS), (TTFTS, TTFT_COLUMNS))
+CLIENT = ((ANSWERS, ("output_tokens",)), (FIRST_TOKENS, TTFT_COLUMNS))
+"""Where no engine was watched: what the load's answers brought."""
 DRAWN = [
     each.name for each in fields(Timeline) if each.name not in {"start_ns", "bin_ns"}
 ]
@@ -37,7 +48,7 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
     count = end_ns // bin_ns + 1
     asked = {"bin": bin_ns, "session": session}
     columns: dict[str, Any] = dict.fromkeys(DRAWN, (None,) * count)
-    for query, names in ((STEPS, STEP_COLUMNS), (TTFTS, TTFT_COLUMNS)):
+    for query, names in ENGINE if _saw_steps(connection, session) else CLIENT:
         rows = {row[0]: row[1:] for row in connection.execute(query, asked)}
         columns |= {
             name: tuple(rows[at][place] if at in rows else None for at in range(count))
@@ -45,3 +56,9 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
         }
     columns["steps"] = tuple(held or 0 for held in columns["steps"])
     return Timeline(start_ns=0, bin_ns=bin_ns, **columns)
+
+
+def _saw_steps(connection: sqlite3.Connection, session: int) -> bool:
+    query = "SELECT EXISTS (SELECT 1 FROM steps WHERE session = ?)"
+    (seen,) = connection.execute(query, (session,)).fetchone()
+    return bool(seen)

@@ -23,6 +23,7 @@ from collectors.readings import (
     TokenTimes,
     Totals,
 )
+from inferwatch.metrics.load_plan import plan_of
 from inferwatch.storage.batch import Batch
 from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.host_samples import HostSampleTable
@@ -82,6 +83,8 @@ class Ledger:
             batch.readings += 1
             if isinstance(reading, EngineInfo | Endpoint):
                 batch.model = reading.model
+            elif isinstance(reading, Note) and (plan := plan_of(reading)):
+                batch.model = plan[0].model or batch.model
         for table in self._tables.values():
             table.complete(batch)
         return batch

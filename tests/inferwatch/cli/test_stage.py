@@ -13,11 +13,14 @@ from inferwatch.cli.replaying import Opening
 from inferwatch.cli.stage import Stage
 from inferwatch.compare_app import CompareApp
 from inferwatch.errors import NoSuchSessionError, UsageError
+from inferwatch.export.results.detect import read_results
+from inferwatch.export.results.keep import keep
 from inferwatch.metrics.snapshot import Window
 from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 
+VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
 Ends = Onward | None | Callable[[], None]
 
 
@@ -133,6 +136,19 @@ async def test_a_session_or_a_moment_that_is_not_there_is_never_shown(
         await stage.replay(database, "s77", Opening())
     with pytest.raises(UsageError):
         await stage.replay(database, "s1", Opening(at="noon"))
+
+
+async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "imported.db"
+    keep(path, read_results(VLLM_RESULT))
+    stage = ScriptedStage(None)
+
+    await stage.replay(path, "last", Opening())
+
+    (app,) = stage.apps
+    assert (app.view.screen, app.view.database) == ("load", path)
 
 
 @pytest.mark.parametrize(

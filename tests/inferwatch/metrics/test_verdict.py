@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import BoundBy, EngineInfo, EventKind, Note, NoteKind, Totals
+from collectors.readings import (
+    BoundBy,
+    EngineInfo,
+    EventKind,
+    LoadEvent,
+    LoadKind,
+    Note,
+    NoteKind,
+    Totals,
+)
 from inferwatch.metrics.snapshot import Health, RequestState, Snapshot
 
 See = Callable[..., Snapshot]
@@ -39,6 +48,16 @@ def test_nothing_heard_is_starting(see: See) -> None:
         "waiting for an engine",
     )
     assert verdict.since_ns is None
+
+
+def test_a_load_on_a_server_that_is_not_watched_waits_for_no_engine(see: See) -> None:
+    began = LoadEvent(t_ns=700 * MS, kind=LoadKind.STARTED)
+
+    verdict = see([began]).verdict
+
+    assert verdict.health is Health.IDLE
+    assert verdict.sentence == "no engine is watched, only a load"
+    assert verdict.since_ns == 700 * MS
 
 
 def test_starting_tells_the_latest_stage(see: See) -> None:

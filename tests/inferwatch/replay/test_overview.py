@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.readings import (
@@ -220,3 +221,14 @@ def test_who_gives_up_looking_has_found_no_damage(recorded: Path) -> None:
     overview.look()
 
     assert overview.damage is None
+
+
+def test_a_session_of_a_load_alone_has_the_shape_of_its_answers(looked: Put) -> None:
+    answered = msgspec.structs.replace(client(2, 0.5), output_tokens=7)
+    warm_up = msgspec.structs.replace(answered, phase=Phase.WARMUP)
+
+    shape = looked([answered, warm_up]).shape
+
+    assert shape is not None
+    assert sum(filter(None, shape.output_tokens)) == 7
+    assert max(filter(None, shape.ttft_max_s)) == pytest.approx(0.5)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, Step
+from collectors.readings import AnyReading, Note, NoteKind, Phase, RequestRecord, Step
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.feed import Feed, FeedState, MarkKind, Playback
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
 from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.sessions import find
 
 S = 1_000_000_000
 END_NS = 31 * S
@@ -285,3 +286,29 @@ def test_what_a_damaged_file_has_lost_of_the_session_is_told(recorded: Path) -> 
 
 def test_of_a_sound_file_there_is_no_trouble(player: Player) -> None:
     assert player.record.message is None
+
+
+@pytest.mark.parametrize("engine", [True, False])
+def test_a_session_of_a_load_alone_is_known_as_such(
+    record: Callable[..., Recorder],
+    path: Path,
+    make_step: Callable[..., Step],
+    engine: bool,
+) -> None:
+    recorder = record()
+    plan = Note(
+        t_ns=1, kind=NoteKind.STARTED, text='load plan {"run_id":"a","model":"big"}'
+    )
+    request = RequestRecord(
+        index=0, external_id="a-0", phase=Phase.STEADY, intended_ns=1
+    )
+    steps = [make_step(1_000, {1: 1})] if engine else []
+    for numbered in enumerate([plan, request, *steps], 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    player = Player.open(path, "last")
+    player.close()
+
+    assert player.only_load is not engine
+    assert find(path, "last").model == "big"
