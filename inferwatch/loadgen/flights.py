@@ -82,8 +82,9 @@ class Flights:
         """Close the connections of all that is in flight."""
         for each in (*self._beside, *self._in_flight):
             each.cancel()
-        waiting = (*self._beside, *self._in_flight)
-        await asyncio.gather(*waiting, return_exceptions=True)
+        # From Python 3.12 on gather() would return before what is done has told.
+        if waiting := {*self._beside, *self._in_flight}:
+            await asyncio.wait(waiting)
         self._file_all()
 
     def _ended(self, call: Call, ended: asyncio.Future[None]) -> None:
