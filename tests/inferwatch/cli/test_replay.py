@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_a_session_is_found_by_id_name_prefix_or_as_the_last(
 def test_a_file_means_its_latest_session(run: Run, sample: Path) -> None:
     summary = numbers(run(str(sample), "--json"))
 
-    with sqlite3.connect(sample) as file:
+    with closing(sqlite3.connect(sample)) as file:
         (steps,) = file.execute("SELECT count(*) FROM steps").fetchone()
     assert summary["steps"]["count"] == steps > 5_000
     assert summary["client"]["succeeded"] > 200
