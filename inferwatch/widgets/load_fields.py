@@ -147,7 +147,10 @@ def _number(
 def _rate(text: str) -> Fields:
     """One rate, or rates by time."""
     if ":" in text:
-        rates = msgspec.to_builtins(read_rates(text))
+        try:
+            rates = msgspec.to_builtins(read_rates(text))
+        except (UsageError, ValueError):  # says it in more words than fit here
+            raise ValueError("write 0:5 30:20 or ramp:1,9,60") from None
         return {"rates": rates, "rate_per_s": None}
     return {"rates": None, **_number("rate_per_s", empty=True)(text)}
 

@@ -80,9 +80,10 @@ class LoadForm(Vertical):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "leave the form", tooltip="Back to the keys"),
-        Binding("tab,down", "step(1)", "next field", key_display="tab"),
-        Binding("shift+tab,up", "step(-1)", "field before", show=False),
+        Binding("tab,down", "step(1)", "next field", key_display="tab", priority=True),
+        Binding("shift+tab,up", "step(-1)", "field before", show=False, priority=True),
     ]
+    """At once, before the next key finds its field: who types fast is not misread."""
 
     @dataclass
     class Left(Message):
