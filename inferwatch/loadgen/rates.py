@@ -53,11 +53,6 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             ),
         ]
 
-    @property
-    def first_rate_per_s(self) -> float:
-        """Where it begins, before any step."""
-        return self.points[0][1]
-
     def rate_at(self, at_s: float) -> float:
         """Requests per second at a moment."""
         if self.period_s is not None:

@@ -165,11 +165,6 @@ class LoadBook:
         times = self._times.get(record.external_id)
         return times.gaps_ns if times else []
 
-    def gaps_ns(self) -> Ints:
-        """Of all succeeded requests, one after the other."""
-        gaps = [np.array(self.gaps_of(each), np.int64) for each in self.succeeded]
-        return np.concatenate(gaps) if gaps else np.zeros(0, np.int64)
-
     def send_lags_ns(self) -> Ints:
         """Of sends that nothing but the client kept waiting, in order of time."""
         held = self.held_back()

@@ -49,10 +49,6 @@ class Slo:
         """As it is written."""
         return " ".join(map(str, self.limits))
 
-    def limit_of(self, metric: str) -> Limit | None:
-        """That metric's, where it has one."""
-        return next((each for each in self.limits if each.metric == metric), None)
-
 
 def parse_slo(text: str) -> Slo:
     """Read it.

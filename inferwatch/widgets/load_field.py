@@ -10,8 +10,6 @@ from inferwatch.renderables.runs import Line, Run, fit
 from inferwatch.widgets.load_fields import Field
 from inferwatch.widgets.panel import Panel
 
-LABEL_WIDTH = 15
-
 
 class LoadRemark(Panel):
     """Beside a field: a hint, or what is wrong."""
