@@ -85,6 +85,7 @@ class Stage:
         player = await asyncio.to_thread(Player.open, database, session)
         running = asyncio.create_task(player.run())
         try:
+            await asyncio.sleep(0)  # cancelled before it began it would close nothing
             t_ns = opening.moment(player)
             going = asyncio.create_task(place(player, t_ns, opening))
             screen = "load" if player.only_load else "overview"
