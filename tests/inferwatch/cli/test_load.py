@@ -51,7 +51,7 @@ def test_the_summary_is_what_the_server_knows(
 def test_equal_seeds_send_equal_loads(found: Callable[..., dict[str, Any]]) -> None:
     first, second = found(*SHORT), found(*SHORT)
 
-    assert first["requests"] == second["requests"]
+    assert first["requests"]["sent"] == second["requests"]["sent"] > 20
     assert first["tokens"]["prompt"] == second["tokens"]["prompt"]
 
 
