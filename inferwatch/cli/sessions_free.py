@@ -110,7 +110,7 @@ def _free(
     path: Path, going: "Sequence[Going]", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Show the plan, have it confirmed, carry it out."""
-    from inferwatch.storage.erasing import beside, erase, vacuum
+    from inferwatch.storage.erasing import beside, cut_short, erase, vacuum
     from inferwatch.storage.sizes import sizes_in
 
     numbers = [each.row.session for each in going]
@@ -124,13 +124,13 @@ def _free(
     }
     if not as_json:
         _show(going, frees_bytes)
-    if dry_run or not (going or free_bytes):
+    if dry_run or not (going or free_bytes or cut_short(path)):
         return tell("Nothing was deleted.", facts, as_json=as_json)
     if going and not yes:
         _confirm(len(going))
     with _progress(as_json=as_json) as told:
-        rows = erase(path, numbers, told)
-        freed_bytes = vacuum(path) + beside_bytes
+        rows = erase(path, numbers, lambda share: told(share / 2))
+        freed_bytes = vacuum(path, lambda share: told((1 + share) / 2)) + beside_bytes
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
         f"Gone for good: {_sessions(len(going))}. Freed {_size(freed_bytes)} of disk."

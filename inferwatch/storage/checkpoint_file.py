@@ -13,6 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from inferwatch import __version__
+from inferwatch.storage.connect import connect
 
 MOST_BYTES = 2_000_000_000
 """Of all sessions' checkpoints in one place; the ones not used for longest go."""
@@ -61,14 +62,7 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
     if to_write:
         path.parent.mkdir(exist_ok=True)
         make_room(path.parent)
-    mode = "rwc" if to_write else "ro"
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=1.0,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    connection = connect(path, "rwc" if to_write else "ro")
     if to_write:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")  # it can be made again

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from inferwatch.storage.checkpoint_file import checkpoint_sizes, forget_checkpoints
+from inferwatch.storage.connections import reading
 from inferwatch.storage.housekeeping import changing, not_recorded
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.session_tables import session_tables
@@ -23,14 +24,14 @@ FIRST_SLICE = 500
 PAGES_A_SLICE = 500
 
 
-def in_bin(path: Path) -> list[int]:
-    """The sessions in the bin, and those whose deletion was cut short.
+def cut_short(path: Path) -> list[int]:
+    """The sessions whose deletion was begun and not ended.
 
     Raises:
-        StorageError: the file does not let us.
+        StorageError: the file cannot be read.
     """
-    with changing(path) as connection:
-        return _waiting(connection)
+    with reading(path) as connection:
+        return _going(connection)
 
 
 def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> int:
@@ -51,7 +52,7 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
                 "UPDATE sessions SET state = ? WHERE session = ?",
                 [(SessionState.GOING, number) for number in wanted],
             )
-        left = _waiting(connection, going=True)
+        left = _going(connection)
         tables = session_tables(connection)
         for done, number in enumerate(left):
             forget_checkpoints(path, number)
@@ -97,11 +98,8 @@ def _gone(path: Path) -> set[int]:
     return found - {row.session for row in list_sessions(path, bin_too=True)}
 
 
-def _waiting(connection: sqlite3.Connection, *, going: bool = False) -> list[int]:
-    """Those being deleted; unless only they are meant, those in the bin too."""
+def _going(connection: sqlite3.Connection) -> list[int]:
     query = "SELECT session FROM sessions WHERE state = ?"
-    if not going:
-        query += " OR deleted_ns IS NOT NULL"
     return [number for (number,) in connection.execute(query, (SessionState.GOING,))]
 
 

@@ -45,11 +45,6 @@ class Past:
         """It will be there in a moment."""
         return self._opening is not None and not self._opening.done()
 
-    @property
-    def is_open(self) -> bool:
-        """It is there, and stands where the view was held."""
-        return self.player is not None and not self.is_opening
-
     def open(self, t_ns: int) -> None:
         """Open it and go to a moment; nobody need wait for it."""
         if self._opening is None and self.unavailable is None:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from inferwatch.cli.main import inferwatch
 from inferwatch.errors import InferwatchError, StorageError, UsageError
 from inferwatch.storage.columns import insert_sql
 from inferwatch.storage.connections import close_after_writing, open_for_writing
+from inferwatch.storage.erasing import cut_short
 from inferwatch.storage.sessions import list_sessions
 
 RECORDED = Path(__file__).parent.parent / "storage" / "files" / "schema_3.db.gz"
@@ -175,6 +178,17 @@ def test_vacuum_empties_the_bin_only(record: Path) -> None:
     assert facts["sessions"] == ["s1"]
     assert facts["freed_bytes"] > 0
     assert ids(record, bin_too=True) == ["s3", "s2"]
+
+
+def test_vacuum_ends_a_deletion_that_was_cut_short(record: Path) -> None:
+    with closing(sqlite3.connect(record)) as connection, connection:
+        connection.execute("UPDATE sessions SET state = 'going' WHERE session = 1")
+    sessions(record, "vacuum", "--yes")
+
+    facts = json.loads(sessions(record, "vacuum", "--yes", "--json").output)
+
+    assert cut_short(record) == []
+    assert facts["frees_bytes_estimate"] == 0
 
 
 def test_what_sessions_leave_beside_the_file_goes_and_is_counted(record: Path) -> None:

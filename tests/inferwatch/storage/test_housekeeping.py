@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collectors.readings import AnyReading
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.storage import housekeeping
-from inferwatch.storage.erasing import erase, in_bin, vacuum
+from inferwatch.storage.erasing import cut_short, erase, vacuum
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.session_tables import session_tables
 from inferwatch.storage.sessions import find, list_sessions
@@ -163,10 +163,11 @@ def test_a_deletion_cut_short_hides_the_session_and_is_ended_by_the_next(
         erase(sessions, [2], cut)
 
     assert ids(sessions, bin_too=True) == ["s3", "s1"]
-    assert in_bin(sessions) == [2]
+    assert cut_short(sessions) == [2]
 
     erase(sessions, [])
 
+    assert cut_short(sessions) == []
     assert [rows for rows in rows_of(sessions, 2).values() if rows] == []
 
 
