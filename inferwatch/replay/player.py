@@ -1,7 +1,6 @@
 """A recorded session as :class:`inferwatch.feed.Feed` shows it to the screens."""
 
 import asyncio
-from contextlib import closing
 from pathlib import Path
 from typing import Self
 
@@ -13,7 +12,7 @@ from inferwatch.replay.overview import Overview
 from inferwatch.replay.reel import Reel
 from inferwatch.replay.tape import Tape
 from inferwatch.replay.wall_clock import WallClock
-from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.connections import reading
 from inferwatch.storage.recovery import damage_of
 from inferwatch.storage.sessions import find
 
@@ -63,7 +62,7 @@ class Player:
             StorageError: no such file or no such session, or it cannot be read.
         """
         session = find(path, session_id)
-        with closing(open_for_reading(path)) as connection:
+        with reading(path) as connection:
             clock = WallClock(connection, session)
             log = connection.execute(LOG_PATH, (session.session,)).fetchone()
             (load,) = connection.execute(SAW_ONLY_LOAD, (session.session,)).fetchone()

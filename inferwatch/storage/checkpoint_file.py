@@ -15,6 +15,7 @@ from pathlib import Path
 from inferwatch import __version__
 from inferwatch.storage.connect import connect
 
+FOLDER_END = "-replay"
 MOST_BYTES = 2_000_000_000
 """Of all sessions' checkpoints in one place; the ones not used for longest go."""
 MOST_FILE_BYTES = MOST_BYTES // 2
@@ -50,7 +51,13 @@ def checkpoint_path(database: Path, session: int, started_ns: int) -> Path:
 
 def checkpoint_folder(database: Path) -> Path:
     """Of all sessions in a file."""
-    return database.with_name(database.name + "-replay")
+    return database.with_name(database.name + FOLDER_END)
+
+
+def _mode_of_record(folder: Path) -> int:
+    """Who may read the record may read what stands beside it, and nobody else."""
+    record = folder.with_name(folder.name.removesuffix(FOLDER_END))
+    return record.stat().st_mode & 0o666 if record.is_file() else 0o600
 
 
 def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
@@ -62,6 +69,7 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
     if to_write:
         path.parent.mkdir(exist_ok=True)
         make_room(path.parent)
+        path.touch(_mode_of_record(path.parent))
     connection = connect(path, "rwc" if to_write else "ro")
     if to_write:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -414,6 +414,14 @@ def test_checkpoints_go_before_the_disk_is_too_full_to_record(
     assert not recorder.keeps
 
 
+def test_checkpoints_are_as_private_as_the_record(long_record: Path) -> None:
+    long_record.chmod(0o600)
+
+    Builder(long_record, find(long_record, "last")).build()
+
+    assert file_of(long_record).stat().st_mode & 0o777 == 0o600
+
+
 def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None:
     forget_checkpoints(built, 7)
     assert file_of(built).exists()

@@ -169,6 +169,21 @@ async def test_the_old_picture_is_shown_until_the_new_one_is_there(
         assert player.snapshot(Window.SESSION).now_ns == 10 * S
 
 
+def test_there_is_a_picture_while_whoever_winds_takes_another(
+    player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reel, session = player._reel, (Window.SESSION, True, False)
+    taken = reel._take(session)
+
+    def likeness(*_: object) -> tuple[bool, ...]:
+        reel._pictures = {session: taken}
+        return (True,)
+
+    monkeypatch.setattr("inferwatch.replay.reel._likeness", likeness)
+
+    assert player.snapshot(Window.MINUTE).window is Window.MINUTE
+
+
 async def test_a_session_that_is_being_recorded_is_followed(  # noqa: PLR0913, PLR0917 - fixtures
     record: Callable[..., Recorder],
     path: Path,
