@@ -33,7 +33,9 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
     """One line a session, newest first as they come; sizes are estimates."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    width = None if sys.stdout.isatty() else WIDE
+    # Names and tags are what people typed: shown as they are.
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     hidden = {"tags"} if not any(row.tags for row in rows) else set()
     hidden |= {"steps"} if console.width < ROOM_FOR_STEPS else set()
     shown = [heading for heading in COLUMNS if heading not in hidden]

@@ -119,5 +119,6 @@ class Trace:
     @staticmethod
     def _micros(duration_ns: int) -> msgspec.Raw:
         """All nanoseconds as digits; a double would round what a clock says by days."""
-        micros, rest = divmod(duration_ns, 1_000)
-        return msgspec.Raw(b"%d.%03d" % (micros, rest))
+        micros, rest = divmod(abs(duration_ns), 1_000)
+        sign = b"-" if duration_ns < 0 else b""  # before the host's clock began
+        return msgspec.Raw(b"%b%d.%03d" % (sign, micros, rest))

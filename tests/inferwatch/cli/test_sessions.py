@@ -180,6 +180,12 @@ def test_vacuum_empties_the_bin_only(record: Path) -> None:
     assert ids(record, bin_too=True) == ["s3", "s2"]
 
 
+def test_names_are_shown_as_they_were_typed(record: Path) -> None:
+    sessions(record, "rename", "s1", "[/b] :bug: [red]x")
+
+    assert "[/b] :bug: [red]x" in sessions(record).output
+
+
 def test_vacuum_ends_a_deletion_that_was_cut_short(record: Path) -> None:
     with closing(sqlite3.connect(record)) as connection, connection:
         connection.execute("UPDATE sessions SET state = 'going' WHERE session = 1")

@@ -1,6 +1,7 @@
 """The trace is one that viewers of Chrome's format understand, and tells the truth."""
 
 import gzip
+import io
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from collectors.readings import (
     Step,
     Vantage,
 )
+from inferwatch.export.perfetto.trace import Trace
 from inferwatch.export.perfetto.write import write_perfetto
 from inferwatch.export.recording import opened
 from inferwatch.export.target import Target
@@ -83,6 +85,18 @@ def tracks(events: Events, group: str) -> dict[str, Events]:
 
 def phases(events: Events) -> list[tuple[str, int, int]]:
     return [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"]
+
+
+def test_moments_before_the_hosts_clock_began_keep_their_order() -> None:
+    out = io.BytesIO()
+    trace = Trace(out, start_monotonic_ns=-5_000)
+    track = trace.track("g", "t")
+
+    for t_ns in (1_500, 4_995):
+        trace.instant(track, "here", t_ns, {})
+
+    assert b'"ts":-3.500,' in out.getvalue()
+    assert b'"ts":-0.005,' in out.getvalue()
 
 
 def test_every_event_has_what_its_kind_needs(exported: Exported) -> None:

@@ -318,7 +318,8 @@ def test_a_session_of_a_load_alone_is_known_as_such(
         index=0, external_id="a-0", phase=Phase.STEADY, intended_ns=1
     )
     steps = [make_step(1_000, {1: 1})] if engine else []
-    for numbered in enumerate([plan, request, *steps], 1):
+    readings: list[AnyReading] = [plan, request, *steps]
+    for numbered in enumerate(readings, 1):
         recorder.put(*numbered)
     recorder.close()
 
