@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_file import shape
-from inferwatch.loadgen.target import Target, traffic
+from inferwatch.loadgen.target import Target, tokens_made, traffic
 from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id, public
 from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.metrics.load_summary import Summary, summarise_load
@@ -38,8 +39,8 @@ from inferwatch.metrics.model import Model
 from inferwatch.metrics.summary import summarise
 from inferwatch.pipeline import Pipeline
 
-LOOKS = 3
-LOOK_S = 0.1
+LOOKS = 6
+LOOK_S = 0.2
 
 
 def run_load(options: LoadOptions) -> int:
@@ -88,15 +89,24 @@ async def _plan(
 
 
 async def _refuse_traffic(target: Target) -> None:
-    """Looks more than once: between two requests a busy server is idle."""
+    """Looks for a while: between two requests a busy server is idle."""
+    before = inf
     for _ in range(LOOKS):
-        running, waiting = traffic(await target.counters())
-        if running or waiting:
+        counters = await target.counters()
+        if said := _busy(counters, before):
             raise UsageError(
-                f"{target.name} works for others: {running} requests running, "
-                f"{waiting} waiting. To load it all the same: --allow-load"
+                f"{target.name} works for others: {said}. "
+                "To load it all the same: --allow-load"
             )
+        before = tokens_made(counters)
         await asyncio.sleep(LOOK_S)
+
+
+def _busy(counters: Mapping[str, float], made_before: float) -> str:
+    running, waiting = traffic(counters)
+    if running or waiting:
+        return f"{running} requests running, {waiting} waiting"
+    return "it answered just now" if tokens_made(counters) > made_before else ""
 
 
 async def _load(options: LoadOptions, target: Target, plan: LoadPlan) -> int:
@@ -133,7 +143,7 @@ async def _one(
     found = _summary(session, run, result)
     found["stopped"] = "interrupted" if stop.is_set() else None
     found["server"] = _server(summarise(snapshot, None))
-    _print(options, run, result, found)
+    _print(options, session, run, result, found)
     _save(options.save_requests, run)
     if session.pipeline.record and session.pipeline.record.message:
         click.echo(f"inferwatch: {session.pipeline.record.message}", err=True)
@@ -162,7 +172,11 @@ def _server(watched: Summary) -> Summary | None:
 
 
 def _print(
-    options: LoadOptions, run: LoadRun, result: LoadResult, found: Summary
+    options: LoadOptions,
+    session: LoadSession,
+    run: LoadRun,
+    result: LoadResult,
+    found: Summary,
 ) -> None:
     if options.output_format == "vllm-bench":
         click.echo(json.dumps(vllm_bench(run.plan, run.book, result)))
@@ -170,7 +184,7 @@ def _print(
         click.echo(json.dumps(found))
     else:
         kept = found["session_id"]
-        click.echo(f"{run.plan.model} · {found['target']['url']} · {found['load']}")
+        click.echo(f"{run.plan.model} · {session.target.name} · {found['load']}")
         cut = ", interrupted" if found["stopped"] else ""
         click.echo((f"session {kept}" if kept else "not recorded") + cut)
         click.echo(load_text(found))

@@ -20,6 +20,11 @@ WAITING = (
     "sglang:num_queue_reqs",
     "llamacpp:requests_deferred",
 )
+MADE = (
+    "vllm:generation_tokens_total",
+    "sglang:generation_tokens_total",
+    "llamacpp:tokens_predicted_total",
+)
 TIMEOUT_S = 10.0
 REFUSED = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 
@@ -144,6 +149,11 @@ def traffic(counters: Mapping[str, float]) -> tuple[int, int]:
     running = sum(counters.get(name, 0.0) for name in RUNNING)
     waiting = sum(counters.get(name, 0.0) for name in WAITING)
     return int(running), int(waiting)
+
+
+def tokens_made(counters: Mapping[str, float]) -> float:
+    """Since the server began, as far as it tells: grows while it works."""
+    return sum(counters.get(name, 0.0) for name in MADE)
 
 
 def _names(answer: httpx.Response) -> list[str]:

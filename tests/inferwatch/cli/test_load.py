@@ -8,8 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import mean
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -243,6 +245,45 @@ def test_a_busy_server_is_not_loaded_unless_allowed(
     assert refused.returncode == 2
     assert "--allow-load" in refused.stderr
     assert json.loads(allowed.stdout)["requests"]["succeeded"] > 20
+
+
+class BetweenTwo(BaseHTTPRequestHandler):
+    """A server that has just answered whenever somebody looks."""
+
+    looks = 0
+
+    def do_GET(self) -> None:
+        type(self).looks += 1
+        body = b'{"data": [{"id": "tiny"}]}'
+        if self.path == "/metrics":
+            running, tokens = b"vllm:num_requests_running 0.0", self.looks * 7
+            body = running + b"\nvllm:generation_tokens_total %d\n" % tokens
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def test_a_server_that_is_idle_between_requests_is_busy_all_the_same(
+    environment: dict[str, str],
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BetweenTwo) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        refused = subprocess.run(
+            [*COMMAND, f"127.0.0.1:{server.server_port}", *SHORT],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            check=False,
+        )
+        server.shutdown()
+
+    assert refused.returncode == 2
+    assert "works for others: it answered just now" in refused.stderr
 
 
 @contextmanager
