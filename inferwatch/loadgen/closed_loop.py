@@ -7,6 +7,7 @@ many tokens per second a server can bring.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 
@@ -43,7 +44,8 @@ class ClosedLoop:
         self._think_ns = int(think_s * NS_PER_S)
         self._stock: deque[Exchange] = deque()
         self._taken = asyncio.Event()
-        self._open = True
+        self._closed = asyncio.Event()
+        self._all_made = False
         self._wanted = 0
         self._present: set[int] = set()
         """Users by number; who has a number of ``wanted`` or more is on his way out."""
@@ -95,8 +97,8 @@ class ClosedLoop:
                 return
 
     def stop(self) -> None:
-        """No user asks again; what is in flight goes on."""
-        self._open = False
+        """No user asks again, nor goes on thinking; what is in flight goes on."""
+        self._closed.set()
 
     async def _user(self, number: int, phase: Callable[[], Phase]) -> None:
         due_ns = monotonic_ns()
@@ -111,6 +113,8 @@ class ClosedLoop:
                 self.calls.append(call)
             await self._flights.fly(exchange)
             exchange = self._next_turn(call)
+            if exchange is None and self._all_taken:
+                break
             due_ns = await self._think(call)
         self._present.discard(number)
 
@@ -119,7 +123,7 @@ class ClosedLoop:
         return talk.next_turn(call) if talk is not None else None
 
     def _wants(self, number: int) -> bool:
-        return self._open and number < self._wanted
+        return not self._closed.is_set() and number < self._wanted
 
     def _take(self) -> Exchange | None:
         self._taken.set()
@@ -138,6 +142,12 @@ class ClosedLoop:
                 self._taken.clear()
                 await self._taken.wait()
             await asyncio.sleep(0)
+        self._all_made = True
+
+    @property
+    def _all_taken(self) -> bool:
+        """There is nothing to think about."""
+        return self._all_made and not self._stock
 
     async def _think(self, call: Call) -> int:
         """When the next question is due: it counts from the end of the answer."""
@@ -148,5 +158,7 @@ class ClosedLoop:
             return monotonic_ns()
         due_ns = (call.end_ns or monotonic_ns()) + self._think_ns
         if (left_ns := due_ns - monotonic_ns()) > 0:
-            await asyncio.sleep(left_ns / NS_PER_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ns / NS_PER_S):
+                    await self._closed.wait()
         return due_ns

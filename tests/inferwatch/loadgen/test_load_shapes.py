@@ -1,5 +1,6 @@
 """What a run sends, and what it says of itself, against the truth server."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import accumulate, pairwise
 from typing import Any
@@ -82,6 +83,19 @@ async def test_a_closed_loop_keeps_its_users_busy_and_asks_as_often_as_told(
     assert len(sent) == 20
     assert open_at_once(sent) == 4
     assert {each.failure for each in sent} == {None}
+
+
+@pytest.mark.parametrize("end", [{"duration_s": 0.5}, {"requests": 2}])
+async def test_a_run_does_not_wait_for_who_thinks(
+    truth_url: str, run_plan: RunPlan, end: dict[str, Any]
+) -> None:
+    plan = plan_for(truth_url, "pensive", concurrency=2, think_s=3e4)
+    plan = msgspec.structs.replace(plan, **{"requests": None, **end})
+
+    async with asyncio.timeout(20):
+        readings = await run_plan(plan)
+
+    assert len(records(readings)) == 2
 
 
 async def test_users_think_from_the_answer_to_the_next_question(
