@@ -4,7 +4,11 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+import msgspec
+
+from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.storage.sessions import SessionRow
 
@@ -17,6 +21,8 @@ ENGINE = (
 OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
 """Of a plan: where and as which run, not what."""
 
+LOAD = "load "
+NOTHING: tuple[object, ...] = (None, (), [], {})
 Configuration = Mapping[str, str | None]
 """By name; None is unknown, which differs from nothing."""
 
@@ -36,7 +42,7 @@ def configuration(connection: sqlite3.Connection, row: SessionRow) -> Configurat
         **_engine(connection, row.session),
         "engines": _text(_count(connection, row.session)),
         "gpu": _gpu(connection, row.session),
-        **_plan(connection, row.session),
+        **_plan(connection, row),
     }
 
 
@@ -46,9 +52,16 @@ def differing(each: Sequence[Configuration]) -> list[Setting]:
     found = []
     for name in names:
         values = tuple(known.get(name) for known in each)
-        if len(set(values)) > 1:
+        if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
             found.append(Setting(name=name, values=values))
     return found
+
+
+def _as_ever_or_unknown(name: str, values: Sequence[str | None]) -> bool:
+    """Nobody said anything of that setting of the load: no news."""
+    field = name.removeprefix(LOAD)
+    ever = _text(_as_ever().get(field)) if field != name else None
+    return ever is not None and set(values) == {None, ever}
 
 
 def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
@@ -81,26 +94,48 @@ def _gpu(connection: sqlite3.Connection, session: int) -> str | None:
     return ", ".join(name for (name,) in rows) or None
 
 
-def _plan(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
-    row = connection.execute(
+def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | None]:
+    """As noted; what a note of ours leaves out is as ever."""
+    said = connection.execute(
         "SELECT text FROM notes WHERE session = ? AND text LIKE ? "
         "ORDER BY ordinal DESC LIMIT 1",
-        (session, PLAN_NOTE + "%"),
+        (row.session, PLAN_NOTE + "%"),
     ).fetchone()
-    if row is None:
-        return {}
     try:
-        plan = json.loads(row[0].removeprefix(PLAN_NOTE))
+        plan = json.loads(said[0].removeprefix(PLAN_NOTE)) if said else None
     except ValueError:
         return {}
+    if not isinstance(plan, dict):
+        return {}
+    if row.imported_from is None:
+        plan = _as_ever() | plan
     return {
-        f"load {name}": _text(value)
+        f"{LOAD}{name}": _text(value)
         for name, value in plan.items()
         if name not in OF_THE_RUN
     }
 
 
+@cache
+def _as_ever() -> dict[str, object]:
+    """What a plan asks for that does not say otherwise."""
+    told = {
+        each.encode_name: msgspec.to_builtins(_default(each))
+        for each in msgspec.structs.fields(LoadPlan)
+    }
+    return {name: value for name, value in told.items() if value not in NOTHING}
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return None if field.default is msgspec.NODEFAULT else field.default
+
+
 def _text(value: object) -> str | None:
     if value is None:
         return None
+    if isinstance(value, dict) and value.keys() == {"type", "low", "high"}:
+        low, high = value["low"], value["high"]
+        return f"{low}" if low == high else f"{low} to {high}, evenly"
     return value if isinstance(value, str) else json.dumps(value)

@@ -33,6 +33,7 @@ EXPLAINS = (
 )
 KEYS: tuple[Key, ...] = (
     ("↑ ↓", "another metric; its interval and its distribution are drawn"),
+    ("↑ ↓", "in the set-up: more lines; or the wheel"),
     ("tab", "metrics, charts, set-up; or click"),
     ("← →", "another session against the first, where there are several"),
     ("w", "cut the detected warm-up, or compare from the beginning of the load"),
@@ -67,6 +68,10 @@ class CompareScreen(Screen[None]):
         Binding("shift+tab", "pane(-1)", "pane before", show=False),
         Binding("left", "pair(-1)", "pair", key_display="←→", tooltip="Another pair"),
         Binding("right", "pair(1)", "next pair", show=False),
+        Binding("up", "lines(-1)", "up", show=False),
+        Binding("down", "lines(1)", "down", show=False),
+        Binding("pageup", "lines(-10)", "page up", show=False),
+        Binding("pagedown", "lines(10)", "page down", show=False),
         Binding("w", "warmup", "warm-up", tooltip="Cut the warm-up, or do not"),
         Binding(
             "question_mark",
@@ -195,6 +200,12 @@ class CompareScreen(Screen[None]):
         wide = self.has_class("-wide")
         self.set_class(pane == "charts" and not wide, "-charts")
         self.set_class(pane == "setup", "-setup")
+        if pane == "metrics":
+            self.query_one(CompareTable).focus()
+
+    def action_lines(self, by: int) -> None:
+        """Further down in the set-up; the table moves by itself."""
+        self.query_one(CompareSetup).move(by)
 
     def action_pair(self, by: int) -> None:
         """Another session against the first."""

@@ -27,20 +27,38 @@ class CompareSetup(Panel):
     """
 
     _comparison: Comparison | None = None
+    _first = 0
+    """The line on top; those before it have been read."""
 
     def show(self, comparison: Comparison) -> None:
         """Take what was found."""
         self._comparison = comparison
+        self._first = 0
         self.redraw()
 
+    def move(self, lines: int) -> None:
+        """Go down, or up when negative."""
+        self._first += lines
+        self.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """The wheel."""
+        self.move(2)
+
+    def on_mouse_scroll_up(self) -> None:
+        """The wheel."""
+        self.move(-2)
+
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As much as there is room for; a cut is said."""
+        """As much as there is room for; what follows is said."""
         if self._comparison is None:
             return ()
         lines = list(_lines(self._comparison, width))
+        self._first = max(min(self._first, len(lines) - height), 0)
+        lines = lines[self._first :]
         if len(lines) > height:
-            more = len(lines) - height + 1
-            lines = [*lines[: height - 1], (Run(f" … {more} more lines", "muted"),)]
+            more = Run(f" … {len(lines) - height + 1} more lines: ↓", "muted")
+            lines = [*lines[: height - 1], (more,)]
         return lines
 
 

@@ -120,6 +120,32 @@ async def test_tab_goes_through_metrics_charts_and_set_up(sessions: Path) -> Non
         assert "engine max_num_seqs" in text_of(app, CompareSetup)
 
 
+async def test_the_arrows_read_on_in_the_set_up_and_then_choose_metrics_again(
+    sessions: Path,
+) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await pilot.press("tab", "tab")
+        top = text_of(app, CompareSetup)
+        await pilot.press("up", "down", "pagedown", "pagedown", "pagedown")
+        bottom = text_of(app, CompareSetup)
+        await pilot.press("pageup", "pageup", "pageup", "pageup")
+        again = text_of(app, CompareSetup)
+        await pilot.press("tab")
+        metric = text_of(app, CompareDetail)
+        await pilot.press("down")
+        await pilot.pause()
+
+        assert "more lines: ↓" in top
+        assert "may go unseen" not in top
+        assert "may go unseen" in bottom
+        assert "more lines" not in bottom
+        assert again == top
+        assert text_of(app, CompareDetail) != metric
+
+
 async def test_wide_screens_have_the_charts_beside_the_table(sessions: Path) -> None:
     app = app_of(sessions, "before", "slow")
 

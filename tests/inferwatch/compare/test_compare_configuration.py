@@ -1,0 +1,65 @@
+"""How sessions were set up differently, and not what their notes leave out."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collectors.readings import Note, NoteKind
+from inferwatch.compare.configuration import Setting, configuration, differing
+from inferwatch.loadgen.lengths import fixed
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.storage.connections import open_for_reading
+from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.sessions import list_sessions
+
+PLAN = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
+Differ = Callable[..., list[Setting]]
+
+
+@pytest.fixture
+def differ(record: Callable[..., Recorder], path: Path) -> Differ:
+    """``differ(plan, plan, imported="s2")``: the settings of loads that differ."""
+
+    def of(*plans: LoadPlan, imported: str = "") -> list[Setting]:
+        for plan in plans:
+            recorder = record()
+            text = f"load plan {msgspec.json.encode(plan).decode()}"
+            recorder.put(1, Note(t_ns=1, kind=NoteKind.STARTED, text=text))
+            recorder.close()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(
+                "UPDATE sessions SET imported_from = 'a tool' WHERE id = ?", (imported,)
+            )
+        with closing(open_for_reading(path)) as connection:
+            rows = reversed(list_sessions(path))
+            return differing([configuration(connection, row) for row in rows])
+
+    return of
+
+
+def test_what_a_plan_leaves_out_is_as_ever_and_not_unknown(differ: Differ) -> None:
+    constant = msgspec.structs.replace(PLAN, arrivals=Arrivals.CONSTANT)
+
+    assert differ(PLAN, constant) == [
+        Setting(name="load arrivals", values=("poisson", "constant"))
+    ]
+
+
+def test_lengths_are_written_for_people(differ: Differ) -> None:
+    same = msgspec.structs.replace(PLAN, output_tokens=fixed(16))
+
+    assert differ(PLAN, same) == [
+        Setting(name="load output_tokens", values=("32 to 128, evenly", "16"))
+    ]
+
+
+def test_what_another_tool_did_not_say_is_unknown_and_no_news(differ: Differ) -> None:
+    theirs = msgspec.structs.replace(PLAN, max_in_flight=4)
+
+    assert differ(PLAN, theirs, imported="s2") == [
+        Setting(name="load max_in_flight", values=("512", "4"))
+    ]
