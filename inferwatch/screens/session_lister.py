@@ -55,6 +55,8 @@ class SessionLister(Vertical):
         self.order = SessionOrder()
         self._looks = 0
         self._looking = self._wanted = False
+        self._trouble: str | None = None
+        """Why the last look saw nothing."""
 
     def compose(self) -> ComposeResult:
         """What is listed, the table, the session under the cursor."""
@@ -92,7 +94,11 @@ class SessionLister(Vertical):
                 self._wanted = False
                 await self._look_once()
         except InferwatchError as error:
-            self.say(error)
+            if str(error) != self._trouble:  # once, not at every look
+                self.say(error)
+            self._trouble = str(error)
+        else:
+            self._trouble = None
         finally:
             self._looking = False
 

@@ -334,6 +334,19 @@ async def test_what_is_being_recorded_is_not_deleted(
         assert "s12 is being recorded" in told(app)[0]
 
 
+async def test_a_file_that_cannot_be_read_is_said_once(
+    app: InferwatchApp, record: Path
+) -> None:
+    record.write_text("this is no database, and long enough to be looked at" * 100)
+
+    async with app.run_test() as pilot:
+        await shown(pilot)
+        app.screen.query_one(SessionBrowser).look()
+        await looked(pilot)
+
+        assert len([said for said in told(app) if str(record) in said]) == 1
+
+
 async def test_every_key_is_explained(app: InferwatchApp) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
