@@ -111,6 +111,11 @@ class Pipeline:
         """Where the record is."""
         return None if self._recorder is None else self._recorder.path
 
+    @property
+    def ended_ns(self) -> int | None:
+        """When the record ended; None where there is none, or it goes on."""
+        return None if self._recorder is None else self._recorder.ended_ns
+
     def close(self) -> None:
         """Write what is left and end the record; may take a moment."""
         if self._recorder is not None:

@@ -58,6 +58,8 @@ class RecordedSession:
         self, connection: sqlite3.Connection, number: int, clock: SessionClock
     ) -> None:
         self.number = number
+        self.ended_ns: int | None = None
+        """None while it goes on."""
         self._connection = connection
         self._clock = clock
         self._ledger = Ledger(number)
@@ -103,7 +105,7 @@ class RecordedSession:
 
     def end(self, unrecorded: int, reason: str | None) -> None:
         """Complete the session and leave one plain file, as far as the file lets us."""
-        now_ns = self._clock.now_ns()
+        self.ended_ns = now_ns = self._clock.now_ns()
         row = (SessionState.COMPLETE, reason, now_ns, now_ns, unrecorded, self.number)
         with suppress(sqlite3.Error), transaction(self._connection):
             self._connection.execute(END, row)

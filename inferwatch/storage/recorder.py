@@ -95,6 +95,12 @@ class Recorder:
         """Keep a Model that took in exactly what was put so far, if there is room."""
         self._inbox.put_if_room((checkpoint.ordinal, checkpoint))
 
+    @property
+    def ended_ns(self) -> int | None:
+        """When the session ended, as the record says; None while it goes on."""
+        session = self._writer.session
+        return session.ended_ns if session else None
+
     def close(self, reason: str | None = None) -> None:
         """Write what waits and end the session; takes a moment, safe to call twice."""
         if not self._writer.closing.is_set():

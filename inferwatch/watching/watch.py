@@ -135,7 +135,7 @@ class Watch:
             ended_ns = self.clock.now_ns()
             self._pipeline.tick(ended_ns)
             await asyncio.to_thread(self._pipeline.close)
-            self._ended_ns = ended_ns
+            self._ended_ns = self._pipeline.ended_ns or ended_ns
 
     async def _tick(self) -> None:
         while True:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from collectors.clock import monotonic_ns
+from collectors.readings import Step
 from inferwatch.cli.replay_command import summary_of
 from inferwatch.loadgen.lengths import fixed
 from inferwatch.loadgen.plan import LoadPlan
@@ -27,10 +29,12 @@ async def test_what_was_cut_off_by_the_end_is_in_both_summaries(
     truth_url: str,
     watching: Callable[..., Any],
     until: Callable[..., Awaitable[None]],
+    make_step: Callable[..., Step],
     tmp_path: Path,
 ) -> None:
     async with watching(truth_url) as run:
         await until(run.watch.live.is_set)
+        run.watch._intake.take(make_step(monotonic_ns() / 1e6, {1: 1}))
         await run.desk.start(msgspec.structs.replace(PLAN))
         await until(lambda: sent(run) > 5)
     live = summarise(run.watch.whole(), run.watch.record.session_id)
@@ -38,6 +42,7 @@ async def test_what_was_cut_off_by_the_end_is_in_both_summaries(
     recorded = summary_of(tmp_path / "sessions.db", "last")
 
     assert recorded == live
+    assert live["window_s"] > 0
     assert live["client"]["aborted"] > 5
     assert live["client"]["failed"] == live["requests"]["failed"] == 0
 
