@@ -12,6 +12,7 @@ from inferwatch.loadgen.class_text import read_class
 from inferwatch.loadgen.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan_bounds import BOUNDS
 from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
 from inferwatch.loadgen.rate_text import read_rates
 from inferwatch.loading.recorded_trace import trace_like
@@ -183,9 +184,10 @@ def sweep_points(text: str) -> tuple[str, list[float]]:
         raise UsageError(
             f"--sweep {text!r}: write rate=1,2,4,8 or concurrency=1,8,64"
         ) from error
-    if min(values) <= 0:
-        raise UsageError(f"--sweep {text!r}: every value must be above 0")
-    return SWEEP_FIELDS[what], values
+    field = SWEEP_FIELDS[what]
+    if not all(map(BOUNDS[field].hold, values)):
+        raise UsageError(f"--sweep {text!r}: every value must be {BOUNDS[field]}")
+    return field, values
 
 
 def headers_of(options: LoadOptions) -> dict[str, str]:

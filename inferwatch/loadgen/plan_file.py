@@ -25,7 +25,7 @@ OURS = ("run_id", "url", "uds", "model")
 LENGTHS = ("prompt_tokens", "output_tokens", "turns", "turn_tokens", "token_ids")
 _FILES = {"trace_file", "dataset"}
 _RANGE = re.compile(r"(\d+)-(\d+)")
-_LOGNORMAL = re.compile(r"lognormal:([\d.]+),([\d.]+)")
+_LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
 
 
 def read_plan(path: Path) -> dict[str, Any]:

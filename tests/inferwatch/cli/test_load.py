@@ -204,6 +204,8 @@ def test_objectives_decide_the_exit_status(
         (("--find-rate",), "needs --slo"),
         (("--sweep", "speed=1,2"), "rate=1,2,4,8"),
         (("--sweep", "rate=1,0"), "above 0"),
+        (("--sweep", "concurrency=1,99999999"), "from 1 to 65,535"),
+        (("--rate", "nan"), "rate_per_s must be above 0"),
         (("--rate", "1", "--resume", "s1"), "--find-rate"),
     ],
 )

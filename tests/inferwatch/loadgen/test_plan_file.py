@@ -88,9 +88,10 @@ def test_lengths_are_short_to_write(text: str, low: int) -> None:
     assert plan.prompt_tokens.low == low
 
 
-def test_a_length_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize("text", ["many", "3-", "lognormal:1.2.3,4"])
+def test_a_length_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="N, LOW-HIGH or lognormal"):
-        lengths("many")
+        lengths(text)
 
 
 def test_a_closed_loop_says_so() -> None:
