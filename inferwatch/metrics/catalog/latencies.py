@@ -166,6 +166,15 @@ CLIENT = (
             "request records with a failure",
         ),
         (
+            "aborted",
+            "aborted",
+            "Requests aborted",
+            Unit.REQUESTS,
+            NEITHER,
+            "Requests of the load that we cut off at its end: no failure of the server.",
+            "request records aborted by the generator",
+        ),
+        (
             "warmup",
             "warm-up",
             "Warm-up requests",

@@ -12,7 +12,7 @@ from collectors.readings import (
     Tick,
     TokenTimes,
 )
-from inferwatch.metrics.pace import LONGEST_NS, Pace
+from inferwatch.metrics.pace import LONGEST_NS, MOST_EFFORT, Pace
 from inferwatch.metrics.receipts import Receipts
 
 
@@ -58,10 +58,11 @@ def test_asking_what_would_be_next_takes_nothing() -> None:
 def test_a_checkpoint_is_due_after_some_effort_or_some_time(
     make_step: Callable[..., Step],
 ) -> None:
-    pace, step = Pace(most_effort=20), make_step(10, dict.fromkeys(range(12), 1))
+    pace, step = Pace(), make_step(10, dict.fromkeys(range(12), 1))
+    steps = MOST_EFFORT // 6 + 1  # four for a step, two for twelve members
 
-    by_effort = [pace.due(step, 0) for _ in range(8)]
+    due = [pace.due(step, 0) for _ in range(2 * steps)]
 
-    assert by_effort == [False, False, False, True] * 2
+    assert [at for at, is_due in enumerate(due, 1) if is_due] == [steps, 2 * steps]
     assert not pace.due(Tick(t_ns=1), 1)
     assert pace.due(Tick(t_ns=1), LONGEST_NS)
