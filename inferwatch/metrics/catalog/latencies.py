@@ -171,7 +171,7 @@ CLIENT = (
             "Requests aborted",
             Unit.REQUESTS,
             NEITHER,
-            "Requests of the load that we cut off at its end: no failure of the server.",
+            "Requests of the load cut off by us at its end: no failure of the server.",
             "request records aborted by the generator",
         ),
         (
