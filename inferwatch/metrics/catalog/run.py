@@ -1,5 +1,7 @@
 """A load run: how far it is, and what became of its requests."""
 
+from dataclasses import replace
+
 from collectors.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Unit, metrics
 
@@ -7,7 +9,7 @@ LOW, HIGH, NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
 S, PER_S, NONE = Unit.SECONDS, Unit.PER_SECOND, Unit.NONE
 REQUESTS, SHARE, NS = Unit.REQUESTS, Unit.SHARE, Unit.NANOSECONDS
 
-RUN = metrics(
+_OF_RUN = metrics(
     "run.",
     Vantage.CLIENT,
     (
@@ -236,4 +238,9 @@ RUN = metrics(
         "latest load event",
     ),
     span="the whole run",
+)
+
+_NOW = {"run.state", "run.in_flight", "run.rate_per_s", "run.users", "run.said"}
+RUN = tuple(
+    replace(metric, span="now") if metric.key in _NOW else metric for metric in _OF_RUN
 )

@@ -301,16 +301,18 @@ async def test_t_turns_the_light_on(app: InferwatchApp, settle: Any) -> None:
 
 
 def test_help_tells_what_a_number_covers() -> None:
-    drawer = HelpDrawer("", ("run.sent", "client.verdict", "ttft_s"), "60 s", ())
+    keys = ("run.sent", "run.users", "client.verdict", "ttft_s")
+    drawer = HelpDrawer("", keys, "60 s", ())
 
     (static,) = drawer.compose()
 
     said = [each.strip() for each in str(static.render()).split("\n\n")]
-    sent, verdict, ttft = (
+    sent, users, verdict, ttft = (
         next(each for each in said if each.startswith(CATALOG[key].abbr + "  "))
-        for key in ("run.sent", "client.verdict", "ttft_s")
+        for key in keys
     )
     assert "the whole run" in sent
     assert "60 s" not in sent
+    assert "seen by client · now" in users
     assert "last 10 s of the run" in verdict
     assert "window 60 s" in ttft
