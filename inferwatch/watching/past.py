@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, SessionClock
@@ -64,11 +63,13 @@ class Past:
         self.player = self._opening = self._trouble = None
 
     async def closed(self) -> None:
-        """Wait until the file is let go of."""
+        """Wait until the file is let go of.
+
+        Who closes has a session to end: what went wrong in its past is no matter.
+        """
         running, self._running = self._running, None
         if running is not None:
-            with suppress(asyncio.CancelledError):
-                await running
+            await asyncio.gather(running, return_exceptions=True)
 
     def where(self) -> tuple[Path, str]:
         """File and session.

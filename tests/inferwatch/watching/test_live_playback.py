@@ -255,6 +255,19 @@ async def test_a_record_that_cannot_be_opened_says_why_and_the_view_is_held(
         assert session.playback.cannot_seek is None
 
 
+async def test_a_past_that_fails_does_not_keep_the_session_from_ending(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: Player) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Player, "run", fails)
+    await session.playback.seek(3 * S)
+    await session.playback.close()
+
+    assert session.playback.at_live
+
+
 async def test_letting_go_leaves_the_file_to_the_recorder_alone(
     session: Session, tmp_path: Path
 ) -> None:
