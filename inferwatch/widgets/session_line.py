@@ -47,9 +47,11 @@ class SessionLine(Panel):
             return ()
         row = self._session.row
         model = (Run(row.model),) if row.model else ()
-        steps = (Run(f"{format_count(row.steps).strip()} steps", "muted"),)
+        count = f"{format_count(row.steps).strip()} steps"
+        steps = (Run(count, "muted"),) if row.steps else ()
         tags = (Run(f"tags {row.tags}", "good"),) if row.tags else ()
-        named = (Run(f" {row.id} ", "strong"), Run(self._session.title))
+        title = self._session.title
+        named = (Run(f" {row.id}", "strong"), Run(f" {title}" if title else ""))
         return join((named, model, tags, steps))
 
     def _end(self) -> Line:
