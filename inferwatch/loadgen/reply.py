@@ -6,7 +6,7 @@ wait for the decoding of what came with it.
 
 import msgspec
 
-from inferwatch.loadgen.reply_chunks import Choice, Chunk, Delta, ServerTimes, chunks
+from inferwatch.loadgen.reply_chunks import Choice, Chunk, ServerTimes, Usage, chunks
 from inferwatch.loadgen.sse import SseError, SseEvent, SseReader
 
 DETAIL_CHARS = 200
@@ -41,8 +41,9 @@ class Reply:
         """What it said, piece by piece, for whoever has to repeat it."""
         self.ids: list[int] | None = [] if keep_words else None
         """The same as token ids; None where the server gives none."""
-        self._awaits_content = True
-        self._reasoned = False
+        self._looks = True
+        """There may be more to know of a choice than that it brought tokens."""
+        self._reasoned = self._answers = False
         self._error: str | None = None
         self._sse = SseReader()
         self._unread: list[tuple[bytes, int]] = []
@@ -127,22 +128,21 @@ class Reply:
     def _take_chunk(self, chunk: Chunk, at_ns: int) -> None:
         if chunk.error is not None:
             self._error = _text(msgspec.json.encode(chunk.error))
-        counts_first = False
         if chunk.usage is not None:
-            counts_first = not self._stamps_ns
-            self.complete |= not chunk.choices
-            self.prompt_tokens = chunk.usage.prompt_tokens
-            self.output_tokens = chunk.usage.completion_tokens
-        if chunk.metrics is not None:
-            self.times = chunk.metrics
+            self._take_usage(chunk, chunk.usage)
         for choice in chunk.choices:
             self._take_choice(choice, at_ns)
-            if self._awaits_content and choice.delta is not None:
-                self._look_for_content(choice, choice.delta, at_ns)
-            if self.words is not None:
-                self._keep(choice, self.words)
-        if counts_first and self._stamps_ns:
-            self.first_chunk_tokens = self.output_tokens or None
+            if self._looks:
+                self._look(choice, at_ns)
+
+    def _take_usage(self, chunk: Chunk, usage: Usage) -> None:
+        """Of the whole answer at its end, else of what came so far."""
+        self.complete |= not chunk.choices
+        self.prompt_tokens = usage.prompt_tokens
+        self.output_tokens = usage.completion_tokens
+        self.times = chunk.metrics or self.times
+        if chunk.choices and not self._stamps_ns:
+            self.first_chunk_tokens = usage.completion_tokens or None
 
     def _take_choice(self, choice: Choice, at_ns: int) -> None:
         if choice.finish_reason is None:
@@ -155,13 +155,17 @@ class Reply:
         else:
             self._bare_end_ns = at_ns
 
-    def _look_for_content(self, choice: Choice, delta: Delta, at_ns: int) -> None:
-        """Once it is there, nobody has to look any more."""
-        if delta.thought:
+    def _look(self, choice: Choice, at_ns: int) -> None:
+        """When the answer itself began, and what it said where that is kept."""
+        if choice.delta is not None and choice.delta.thought:
             self._reasoned = True
-        elif choice.said:
-            self._awaits_content = False
+        elif choice.said and not self._answers:
+            self._answers = True
             self.first_content_ns = at_ns if self._reasoned else None
+        if self.words is None:
+            self._looks = not self._answers
+        else:
+            self._keep(choice, self.words)
 
     def _keep(self, choice: Choice, words: list[str]) -> None:
         """What it said."""
