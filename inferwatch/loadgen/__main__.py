@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from inferwatch.loadgen.commands import read_command
+from inferwatch.loadgen.dataset import DatasetError
 from inferwatch.loadgen.inbox import Inbox
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.plan import LoadPlan
@@ -83,9 +84,9 @@ async def _run(run: Run, outbox: Outbox, parent: int | None) -> int:
     _stop_on_signals(task)
     try:
         await task
-    except (NoOutputError, UnreachableError) as error:
+    except (DatasetError, NoOutputError, UnreachableError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - a process of its own
-        return 3
+        return 1 if isinstance(error, DatasetError) else 3
     except asyncio.CancelledError:
         return 0
     finally:

@@ -3,6 +3,7 @@
 from collectors.readings import LoadKind
 from inferwatch.loadgen.closed_run import ClosedRun
 from inferwatch.loadgen.commands import Change
+from inferwatch.loadgen.dataset import DatasetError
 from inferwatch.loadgen.open_run import OpenRun
 from inferwatch.loadgen.outbox import Outbox
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
@@ -29,6 +30,7 @@ class Run:
         """Follow the plan to its end.
 
         Raises:
+            DatasetError: its data set cannot be read.
             NoOutputError: the warm-up brought nothing to measure.
             UnreachableError: the server has no address.
         """
@@ -37,7 +39,7 @@ class Run:
             await self._send()
             report(LoadKind.DRAINING, f"{len(flights)} in flight")
             await flights.land(self._drain_s)
-        except (NoOutputError, UnreachableError) as error:
+        except (DatasetError, NoOutputError, UnreachableError) as error:
             self._why = f"; {error}"
             raise
         finally:

@@ -45,6 +45,21 @@ async def test_a_generator_that_is_killed_is_no_result(
         await following
 
 
+async def test_a_data_set_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    session = session_at("http://127.0.0.1:9")
+    gone = str(tmp_path / "gone.jsonl")
+    plan = LoadPlan(run_id="gone", model="m", rate_per_s=1, warmup_s=0, dataset=gone)
+
+    with pytest.raises(SourceError, match=r"1: .*gone\.jsonl: No such file"):
+        await session.follow(plan, asyncio.Event())
+
+    assert session.run is not None
+    assert "gone.jsonl: No such file" in session.run.book.events[-1].text
+
+
 def test_a_recorded_plan_has_names_of_files_and_no_headers() -> None:
     plan = LoadPlan(
         run_id="run",
