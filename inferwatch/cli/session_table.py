@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_bytes, format_duration
 from inferwatch.storage.sessions import SessionRow
 from inferwatch.storage.sizes import Sizes
@@ -53,10 +51,9 @@ def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
 
 
 def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
-    began = datetime.fromtimestamp(row.started_ns / NS_PER_S).astimezone()
     return {
         "id": row.id,
-        "began": f"{began:%Y-%m-%d %H:%M}",
+        "began": row.began_text(),
         "watched": format_duration(row.duration_s).strip(),
         "requests": _requests(row),
         "steps": f"{row.steps:,}",

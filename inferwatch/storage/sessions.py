@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, boot_id
@@ -62,6 +63,14 @@ class SessionRow:
     def duration_s(self) -> float:
         """How long it was watched."""
         return self.duration_ns / NS_PER_S
+
+    def began_text(self, form: str = "%Y-%m-%d %H:%M") -> str:
+        """Local time; of what was salvaged it may be unknown."""
+        if self.started_ns <= 0:
+            return "–"
+        return (
+            f"{datetime.fromtimestamp(self.started_ns / NS_PER_S).astimezone():{form}}"
+        )
 
 
 _COLUMNS = tuple(field.name for field in fields(SessionRow))

@@ -1,10 +1,8 @@
 """The columns of the session table: what each writes and from which width on."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
-from collectors.clock import NS_PER_S
 from collectors.readings import Vantage
 from inferwatch.formatting import (
     format_bytes,
@@ -47,18 +45,12 @@ def _state(each: ListedSession) -> Run:
     return cells(f"  {glyph} {word}", 15, ink)
 
 
-def began_text(each: ListedSession) -> str:
-    """Local time, to the minute."""
-    began = datetime.fromtimestamp(each.row.started_ns / NS_PER_S).astimezone()
-    return f"{began:%Y-%m-%d %H:%M}"
-
-
 def _began(each: ListedSession) -> Run:
-    return cells(f"  {began_text(each)}", 18)
+    return cells(f"  {each.row.began_text()}", 18)
 
 
 def _began_short(each: ListedSession) -> Run:
-    return cells(f" {began_text(each)[5:]}", 13)
+    return cells(f" {each.row.began_text('%m-%d %H:%M')}", 13)
 
 
 def _watched(each: ListedSession) -> Run:

@@ -186,6 +186,16 @@ def test_names_are_shown_as_they_were_typed(record: Path) -> None:
     assert "[/b] :bug: [red]x" in sessions(record).output
 
 
+def test_when_a_salvaged_session_began_may_be_unknown(record: Path) -> None:
+    with closing(sqlite3.connect(record)) as connection, connection:
+        connection.execute("UPDATE sessions SET started_ns = 0 WHERE session = 1")
+
+    said = sessions(record).output
+
+    assert "1970" not in said
+    assert "–" in next(line for line in said.splitlines() if line.startswith("s1"))
+
+
 def test_vacuum_ends_a_deletion_that_was_cut_short(record: Path) -> None:
     with closing(sqlite3.connect(record)) as connection, connection:
         connection.execute("UPDATE sessions SET state = 'going' WHERE session = 1")
