@@ -8,6 +8,7 @@ and the requests are pooled, a few times, before the share itself decides.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferwatch.loadgen.plan_bounds import RATE
 from inferwatch.metrics.intervals import share_interval
 
 CLOSE_ENOUGH = 1.1
@@ -103,4 +104,5 @@ class Search:
 
     def _farther(self, rate_per_s: float) -> float | None:
         ratio = rate_per_s / self._first_per_s
-        return rate_per_s if 1 / FARTHEST <= ratio <= FARTHEST else None
+        near = 1 / FARTHEST <= ratio <= FARTHEST
+        return rate_per_s if near and RATE.hold(rate_per_s) else None

@@ -3,6 +3,7 @@
 import pytest
 
 from inferwatch.loadgen.find_rate import MOST_RUNS, Point, Search
+from inferwatch.loadgen.plan_bounds import MOST_PER_S
 
 
 def point(rate: float, good: int = 100, n: int = 100) -> Point:
@@ -64,3 +65,9 @@ def test_a_server_without_a_knee_ends_the_search() -> None:
 
     assert found.lowest_failed is None
     assert found.highest_held == 4096
+
+
+def test_no_rate_is_tried_that_no_plan_can_have() -> None:
+    _, tried = search(1e9, first=MOST_PER_S / 3)
+
+    assert tried == [MOST_PER_S / 3, MOST_PER_S / 1.5]
