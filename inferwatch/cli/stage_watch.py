@@ -32,6 +32,8 @@ async def watch_on(
         await stage.show(watch, database, until=watching)
     finally:
         runs_on = watch.served and watch.live.is_set()
+        if watch.load_desk.running:
+            _say("ending the load ...")
         if not runs_on:
             _say("stopping the engine ...")
         watching.cancel()

@@ -1,0 +1,82 @@
+"""Load in a terminal, on an engine that is served and that others use."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from collectors.runtime_dir import SOCKET_PATH_LIMIT
+from inferwatch.loadgen.target import sums, traffic
+
+pytestmark = pytest.mark.engine
+
+SMALL = (
+    *("--max-model-len", "512", "--max-num-seqs", "16", "--enforce-eager"),
+    *("--kv-cache-memory-bytes", "33554432", "--served-model-name", "tiny"),
+)
+ENDS_S = 30.0
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A tiny one."""
+    made = subprocess.run(
+        [sys.executable, "-m", "embedded_engine.tiny_model", str(tmp_path / "models")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return made.stdout.strip()
+
+
+def ask(client: httpx.Client) -> None:
+    """As somebody else's program does."""
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": 5}
+    client.post("/v1/completions", json=body).raise_for_status()
+
+
+def generators(home: Any) -> list[Any]:
+    return [p for p in home.processes() if "inferwatch.loadgen" in p.cmdline()]
+
+
+def test_load_on_a_served_engine_ends_with_the_screen_and_the_engine_does_not(
+    terminal: Callable[..., Any], home: Any, model: str, tmp_path: Path
+) -> None:
+    uds = str(tmp_path / "engine.sock")
+    assert len(uds) < SOCKET_PATH_LIMIT
+    transport = httpx.HTTPTransport(uds=uds)
+    shown = terminal("serve", model, "--uds", uds, "--", *SMALL)
+    shown.shows("IDLE")
+    with httpx.Client(transport=transport, base_url="http://localhost") as others:
+        ask(others)
+        shown.press("7s")
+        shown.shows("Others use this server")
+        shown.press("not it\r")
+        shown.shows("that is not its name")
+        shown.press("\x15")
+        shown.shows("name of the host")
+        shown.press(socket.gethostname() + "\r")
+        shown.shows("SENDING")
+        assert generators(home)
+
+        shown.press("q")
+
+        assert shown.ended(ENDS_S) == 0
+        assert b"ending the load" in shown.raw
+        assert b"detached; the engine runs on" in shown.raw
+        assert generators(home) == []
+        assert home.engines()
+        assert traffic(sums(others.get("/metrics").text)) == (0, 0)
+        assert not list(home.runtime_dir.glob("*.load"))
+
+        found = terminal()
+        found.shows("IDLE")
+        found.press("Q")
+        found.shows("Stop the engine?")
+        found.press("y")
+        assert found.ended(ENDS_S) == 0
