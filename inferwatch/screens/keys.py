@@ -118,12 +118,16 @@ PLAYBACK_KEYS: tuple[Key, ...] = (
     ("home", "the start of the session"),
     ("end", "the end; live, where the session goes on"),
 )
+ENGINE_KEYS: tuple[Key, ...] = (
+    ("r", "restart the engine, once it is lost"),
+    ("Q", "stop a served engine, after asking"),
+)
+"""There is no engine behind a replay."""
 KEYS: tuple[Key, ...] = (
     (f"{TABS[0][0]} – {TABS[-1][0]}", "go to a screen"),
     ("l", "the engine's log"),
     ("?", "this help"),
-    ("r", "restart the engine, once it is lost"),
-    ("Q", "stop a served engine, after asking"),
+    *ENGINE_KEYS,
     ("t", "dark or light"),
     ("ctrl+s", "save the screen as a picture (SVG)"),
     ("q", "quit, detach from a served engine, or go back"),

@@ -139,10 +139,12 @@ class SessionBrowser(SessionLister):
 
     def action_undo(self) -> None:
         """Take the last deleted out of the bin; in the bin, the one pointed at."""
-        pointed = _one(self.query_one(SessionTable).pointed)
+        table = self.query_one(SessionTable)
         numbers = list(self._deleted)
         if self.order.bin:
-            numbers = [each.row.session for each in pointed]
+            numbers = [each.row.session for each in _one(table.pointed)]
+        elif numbers:
+            table.expect(numbers[0])
         self._deleted = ()
         ids = ", ".join(f"s{number}" for number in numbers)
         self._change(lambda path: housekeeping.restore(path, numbers), f"{ids} is back")

@@ -10,10 +10,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer
 
-from inferwatch.feed import Feed
+from inferwatch.feed import Feed, FeedState
 from inferwatch.messages import SnapshotReady
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.screens.keys import DRAWER_BINDINGS, KEYS
+from inferwatch.screens.keys import DRAWER_BINDINGS, ENGINE_KEYS, KEYS
 from inferwatch.screens.position import telling_of
 from inferwatch.screens.view import View
 from inferwatch.widgets.header_line import HeaderLine
@@ -94,7 +94,9 @@ class SessionScreen(Screen[None]):
         if self.query(HelpDrawer):
             self.query(HelpDrawer).remove()
             return
-        keys = (*self.KEYS, *self.more_keys(), *KEYS)
+        replay = self.feed.state is FeedState.REPLAYING
+        general = [key for key in KEYS if not (replay and key in ENGINE_KEYS)]
+        keys = (*self.KEYS, *self.more_keys(), *general)
         window = self.view.window.label
         drawer = HelpDrawer(self.QUESTION, self.EXPLAINS, window, keys)
         self.mount(drawer)

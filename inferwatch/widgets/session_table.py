@@ -62,6 +62,8 @@ class SessionTable(Panel, can_focus=True):
     _listed: Sequence[ListedSession] = ()
     _order = SessionOrder()
     _number: int | None = None
+    _expected: int | None = None
+    """Is pointed at as soon as it is listed."""
     _top = 0
 
     def __init__(self) -> None:
@@ -75,6 +77,8 @@ class SessionTable(Panel, can_focus=True):
         before = self.pointed
         self._listed, self._order = listed, order
         numbers = [each.row.session for each in listed]
+        if self._expected in numbers:
+            self._number, self._expected = self._expected, None
         if self._number not in numbers:  # gone: its neighbour takes its place
             place = min(place, len(numbers) - 1)
             self._number = numbers[place] if numbers else None
@@ -98,6 +102,10 @@ class SessionTable(Panel, can_focus=True):
     def pointed(self) -> ListedSession | None:
         """The session under the cursor."""
         return self._listed[self.cursor] if self._listed else None
+
+    def expect(self, number: int) -> None:
+        """Point at a session as soon as it is listed."""
+        self._expected = number
 
     def unmark(self) -> None:
         """Mark none."""

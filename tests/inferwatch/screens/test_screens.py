@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from inferwatch.app import InferwatchApp
+from inferwatch.feed import FeedState
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 from inferwatch.screens import explains
@@ -142,6 +143,22 @@ async def test_help_names_the_keys_of_playing_where_they_do_something(
         assert ("a second back, forward" in said) is plays
         assert ("move the time cursor" in said) is plays
         assert "1 – 8  go to a screen" in said
+
+
+@pytest.mark.parametrize("state", [FeedState.LIVE, FeedState.REPLAYING])
+async def test_help_names_no_engine_to_stop_in_a_replay(
+    watched_feed: Any, settle: Any, state: FeedState
+) -> None:
+    watched_feed.state = state
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+
+        assert ("stop a served engine" in said) is (state is FeedState.LIVE)
+        assert ("restart the engine" in said) is (state is FeedState.LIVE)
 
 
 async def test_the_time_cursor_moves_under_the_help_too(

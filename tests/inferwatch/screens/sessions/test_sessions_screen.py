@@ -281,9 +281,12 @@ async def test_what_was_deleted_comes_back(app: InferwatchApp, value_of: Any) ->
         await pilot.press("down", "d")
         await looked(pilot)
         after_one = ids(app)
-        await pilot.press("u")
+        await pilot.press("down", "u")
         await looked(pilot)
 
+        back = app.screen.query_one(SessionTable).pointed
+        assert back is not None
+        assert back.row.id == "s11"
         assert not undoable_at_first
         assert after_one == [each for each in everything if each != "s11"]
         assert ids(app) == everything
