@@ -124,7 +124,7 @@ ENGINE_KEYS: tuple[Key, ...] = (
 )
 """There is no engine behind a replay."""
 KEYS: tuple[Key, ...] = (
-    (f"{TABS[0][0]} – {TABS[-1][0]}", "go to a screen"),
+    ("1–4 7 8", "go to a screen"),
     ("l", "the engine's log"),
     ("?", "this help"),
     *ENGINE_KEYS,

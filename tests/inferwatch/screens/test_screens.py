@@ -142,7 +142,7 @@ async def test_help_names_the_keys_of_playing_where_they_do_something(
 
         assert ("a second back, forward" in said) is plays
         assert ("move the time cursor" in said) is plays
-        assert "1 – 8  go to a screen" in said
+        assert "1–4 7 8  go to a screen" in said
 
 
 @pytest.mark.parametrize("state", [FeedState.LIVE, FeedState.REPLAYING])
