@@ -134,7 +134,7 @@ def test_afterwards_the_limits_hold_and_no_more_went_than_had_to(
         assert left <= max_bytes or not stays
         for_size = [each for each in going if each.why == "size"]
         if for_size:
-            newest = max(for_size, key=lambda each: each.row.started_ns)
+            newest = max(for_size, key=lambda e: (e.row.started_ns, e.row.session))
             assert left + newest.size_bytes > max_bytes
     else:
         assert all(each.why == "age" for each in going)
