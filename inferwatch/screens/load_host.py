@@ -41,7 +41,9 @@ class HostScreen(ModalScreen[bool]):
                 id="consequence",
                 markup=False,
             )
-            yield Input(compact=True, placeholder="name of the host", id="host")
+            name = Input(compact=True, placeholder="name of the host", id="host")
+            name.cursor_blink = False
+            yield name
             yield Label("", id="wrong")
             with Horizontal():
                 yield Button("esc  No load", id="no", compact=True)

@@ -79,7 +79,13 @@ class LoadForm(Vertical):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "leave the form", tooltip="Back to the keys"),
+        Binding(
+            "escape",
+            "leave",
+            "leave the form",
+            tooltip="Back to the keys",
+            priority=True,
+        ),
         Binding("tab,down", "step(1)", "next field", key_display="tab", priority=True),
         Binding("shift+tab,up", "step(-1)", "field before", show=False, priority=True),
     ]
