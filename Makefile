@@ -30,9 +30,9 @@ bench: .venv/.installed  ## ratios against peers and limits, printed as tables
 screenshots: .venv/.installed  ## screenshots/*.svg from the real program
 	@$(bin)/python screenshots/make.py
 
-sample: .venv/.installed  ## inferwatch/sample: a minute of the demo, recorded anew
+sample: .venv/.installed  ## inferwatch/sample: some 36 s of the demo, recorded anew
 	@rm -rf build/sample && mkdir -p build/sample
-	@$(bin)/inferwatch demo --headless --duration 60 --name sample \
+	@$(bin)/inferwatch demo --headless --duration 36 --name sample \
 		--db build/sample/sample.db
 	@$(bin)/python -m inferwatch.sample.pack build/sample/sample.db
 

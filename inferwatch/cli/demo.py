@@ -20,7 +20,7 @@ HEADLESS_S = 30.0
 @click.option(
     "--sample",
     is_flag=True,
-    help="Start nothing: replay a recorded minute of this demo that comes with us.",
+    help="Start nothing: replay a recording of this demo that comes with us.",
 )
 def demo(options: WatchOptions, seed: int, sample: bool) -> int:
     """Watch a real vLLM engine on a tiny random model, under load.

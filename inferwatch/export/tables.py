@@ -99,8 +99,7 @@ def _names(recording: Recording, what: What) -> list[str]:
     return [
         name
         for name in names
-        if name not in NOT_ROWS
-        and what in {What.ALL, _part(name)}
+        if name not in NOT_ROWS and what in {What.ALL, _part(name)}
     ]
 
 
