@@ -16,8 +16,8 @@ from inferwatch.metrics.error_text import error_text
         ('422 {"detail":"bad body"}', "bad body"),
         ('400 {"error":{"message":"cut off in the mid', "cut off in the mid"),
         (
-            r'400 {"message":"two\nlines, \"quoted\", caf\u00e9"}',
-            'two lines, "quoted", café',
+            r'400 {"message":"two\nlines, \"quoted\", \u00fcber"}',
+            'two lines, "quoted", über',
         ),
         ('400 {"message":"broken \\u12', "broken \\u12"),
     ],
