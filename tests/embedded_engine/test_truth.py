@@ -102,10 +102,14 @@ class Recorded:
         totals = [r for r in self.readings if isinstance(r, Totals)]
         return bool(totals and totals[-1].t_ns > last_ns and totals[-1].running == 0)
 
+    @property
+    def totals_at_rest(self) -> Totals:
+        """The last that EngineCore told."""
+        told = (r for r in reversed(self.readings) if isinstance(r, Totals))
+        return next(each for each in told if each.running is not None)
+
     def kv_used_at_rest(self) -> int | None:
-        return next(
-            r for r in reversed(self.readings) if isinstance(r, Totals)
-        ).kv_used_blocks
+        return self.totals_at_rest.kv_used_blocks
 
     def token_times(self) -> dict[int, list[tuple[int, int]]]:
         """When tokens of each ordinal came, and how many."""
@@ -431,9 +435,8 @@ async def test_who_comes_late_leaves_and_returns_misses_nothing(engine: Engine) 
     for recorded in (left_early, returned):
         indices = [step.index for step in recorded.steps]
         assert indices == list(range(len(indices)))
-    core = next(h for h in returned.stream.hellos.values() if h.role is Role.CORE)
-    assert len(returned.steps) == core.totals.steps
-    assert returned.tokens == core.totals.output_tokens
+    assert len(returned.steps) == returned.totals_at_rest.steps
+    assert returned.tokens == returned.totals_at_rest.output_tokens
 
 
 async def test_two_front_ends(home: Path) -> None:
