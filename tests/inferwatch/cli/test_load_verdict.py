@@ -14,7 +14,8 @@ import pytest
 
 Done = subprocess.CompletedProcess[str]
 Load = Callable[..., Done]
-MODEST = ("--rate", "60", "--duration", "2", "--output-tokens", "10")
+DENSE = ("--rate", "200", "--output-tokens", "20", "--model", "ttft=0.02,itl=0.004")
+"""Tokens so close together that a client without a core must merge their reads."""
 GOOD_RUNS = 20
 TTFT_S = 0.3
 
@@ -23,7 +24,8 @@ def test_a_client_without_a_core_says_it_is_the_bottleneck(load: Load) -> None:
     core = min(os.sched_getaffinity(0))
 
     with hogs(core, 4):
-        fought_for = pinned(core, load, *MODEST, "--strict-client", "--json")
+        flags = (*DENSE, "--duration", "2", "--strict-client", "--json")
+        fought_for = pinned(core, load, *flags)
 
     client = json.loads(fought_for.stdout)["client"]
     assert client["verdict"] == "CLIENT-BOUND"
