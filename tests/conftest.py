@@ -8,7 +8,8 @@ HERE = Path(__file__).parent
 ALONE = (
     "embedded_engine",
     "program",
-    "inferwatch/cli/test_load",
+    "inferwatch/cli/test_load.py",
+    "inferwatch/cli/test_load_verdict",
     "inferwatch/loadgen",
     "inferwatch/watching",
     "collectors",
