@@ -55,7 +55,8 @@ def sent(run: Any) -> int:
 
 def generators() -> list[psutil.Process]:
     children = psutil.Process(os.getpid()).children()
-    return [each for each in children if "inferwatch.loadgen" in each.cmdline()]
+    live = [each for each in children if each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in live if "inferwatch.loadgen" in each.cmdline()]
 
 
 def arrived(request_id: str, external_id: str | None, t_ns: int) -> RequestEvent:
