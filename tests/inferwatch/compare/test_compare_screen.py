@@ -1,6 +1,5 @@
 """The comparison on the screen: every key, and what it looks like."""
 
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -270,9 +269,6 @@ VIEWS = {
 }
 
 
-@pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
 @pytest.mark.parametrize(
     ("names", "keys", "size"),
     [

@@ -1,7 +1,6 @@
 """The Load screen: the form, the run, every key; and what it looks like."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import sin
@@ -899,12 +898,6 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-pictures = pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
-
-
-@pictures
 @pytest.mark.parametrize(
     ("view", "size"),
     [
@@ -927,7 +920,6 @@ def test_picture(
     assert snap_compare(bench.app, terminal_size=size, run_before=showing(*keys))
 
 
-@pictures
 @pytest.mark.parametrize("size", ALL, ids=["80x24", "120x40", "200x60"])
 def test_picture_of_a_replay(
     snap_compare: Any, feed: Any, app: InferwatchApp, size: tuple[int, int]

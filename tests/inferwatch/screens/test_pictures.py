@@ -1,6 +1,5 @@
 """What the screens look like, at three sizes; a change is reviewed as a picture."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,6 @@ from inferwatch.onward import Onward
 
 Compare = Callable[..., bool]
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 ALL = (SMALL, USUAL, LARGE)
 VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {

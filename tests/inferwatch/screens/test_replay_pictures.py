@@ -1,7 +1,6 @@
 """A recorded session of real vLLM in the very screens, at three sizes."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,9 +15,6 @@ from inferwatch.onward import Onward
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
 SIZES = ((80, 24), (120, 40), (200, 60))
 MOMENT = 0.62
 """Of the session: load runs, requests have queued."""

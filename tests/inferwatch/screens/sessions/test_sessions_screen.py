@@ -1,6 +1,5 @@
 """The sessions screen: every key, every click, and what it looks like."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,9 +50,6 @@ VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
 }
 
 
-@pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
 @pytest.mark.parametrize(
     ("keys", "size"),
     [

@@ -1,6 +1,5 @@
 """The start screen: nothing runs, and there is something to do all the same."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,9 +121,6 @@ async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> N
     assert sum("serve" in row for row in rows) == 3
 
 
-@pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
 @pytest.mark.parametrize("size", [SMALL, USUAL, LARGE], ids=["80", "120", "200"])
 def test_picture_of_the_start(
     snap_compare: Callable[..., bool], start: StartApp, size: tuple[int, int]
@@ -132,9 +128,6 @@ def test_picture_of_the_start(
     assert snap_compare(start, terminal_size=size, run_before=looked)
 
 
-@pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="pictures are drawn by one interpreter"
-)
 def test_picture_of_a_first_start(
     snap_compare: Callable[..., bool], tmp_path: Path
 ) -> None:
