@@ -23,6 +23,7 @@ check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/mypy
 	@$(bin)/lint-imports --no-cache
 	@$(bin)/codespell
+	@$(bin)/python .ci/sizes
 
 bench: .venv/.installed  ## ratios against peers and limits, printed as tables
 	@for f in benchmarks/*.py; do echo "== $$f"; $(bin)/python $$f || exit 1; done
