@@ -87,6 +87,7 @@ class Lives:
     def lost(self, note: Note) -> None:
         """The engine is gone, and with it every request it had."""
         for request in self._requests.of(note.source):
+            request.front_ended = request.engine_ended = True
             request.reason = "lost"
             self._end(request, RequestState.FAILED, note.t_ns)
         self._requests.restart(note.source)
@@ -109,6 +110,7 @@ class Lives:
             self._latencies.add("ttft_s", event.t_ns, request.ttft_ns)
 
     def _finished_sending(self, request: Request, event: RequestEvent) -> None:
+        request.front_ended = True
         outcome = outcome_of(event)
         known = request.arrived_ns is not None and request.e2el_ns is None
         if known and outcome is RequestState.FINISHED:
@@ -141,11 +143,14 @@ class Lives:
             self._latencies.add("queue_s", event.t_ns, request.queue_ns)
 
     def _finished(self, request: Request, event: RequestEvent) -> None:
+        request.engine_ended = True
         outcome = outcome_of(event)
         if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
             request.tpot_due_ns = event.t_ns
             self._settle_tpot(request)
-        if not request.ended:  # what the front end said of its end holds
+        if request.ended:  # what the front end said of its end holds
+            self._requests.end(request)
+        else:
             self._end(request, outcome, event.t_ns)
 
     # Steps.

@@ -40,6 +40,8 @@ class Request:
     rank: int | None = None
     state: RequestState = RequestState.ARRIVED
     ended: bool = False
+    front_ended: bool = False
+    engine_ended: bool = False
     reason: str | None = None
 
     arrived_ns: int | None = None
@@ -116,6 +118,11 @@ class Request:
         self.awaits_first = False
         self.trusted = False
         self.row = None
+
+    @property
+    def ended_by_both(self) -> bool:
+        """Neither front end nor engine has more to tell."""
+        return self.front_ended and self.engine_ended
 
     @property
     def missed_prefill(self) -> bool:

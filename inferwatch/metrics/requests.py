@@ -1,6 +1,6 @@
 """All requests we know of: those that live, and the latest that ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -9,8 +9,10 @@ from inferwatch.metrics.saved import Parts, SavedRequest, SavedRequests, Written
 from inferwatch.metrics.snapshot import RequestRow
 
 MOST_ROWS = 2_000
+MOST_REMEMBERED = 20_000
+"""Requests without a row that one of front end and engine may yet tell of."""
 CHUNK = 32
-"""Ended requests saved together."""
+"""Requests saved together."""
 
 
 class Requests:
@@ -29,11 +31,16 @@ class Requests:
         self.busy_since_ns: int | None = None
         """When the engine last went from nothing to do to something."""
         self._ended: dict[Request, None] = {}
+        self._remembered: dict[Request, None] = {}
+        """Without a row: not yet ended by both front end and engine, so what comes
+        must find what was counted. One of the two may be thousands behind."""
         self._by_id: dict[tuple[str, str], Request] = {}
         self._by_ordinal: dict[str, dict[int, Request]] = {}
         self._seen = 0
         self._gone = 0
-        """Ended ones that were forgotten."""
+        """Ended ones that lost their row."""
+        self._forgotten = 0
+        """Remembered ones for which there was no more room."""
 
     def members(self, source: str) -> dict[int, Request]:
         """The requests of an engine by ordinal."""
@@ -51,6 +58,9 @@ class Requests:
             self._seen += 1
         elif stranger is not None:
             self._absorb(request, stranger)
+        if not request.ended and request not in self.live:
+            self._remembered.pop(request, None)
+            self.live[request] = None
         if ordinal is not None:
             self.members(source)[ordinal] = request
         return request
@@ -79,15 +89,22 @@ class Requests:
         self.running[request] = None
 
     def end(self, request: Request) -> None:
-        """It is over; the latest to end are remembered."""
+        """It is over, or the other of front end and engine says so, too.
+
+        The latest to end have rows; those that both have ended are then forgotten.
+        """
         self._leave(request)
         request.ended = True
         request.steady = False
         request.row = None
         self._ended[request] = None
         while len(self._ended) > MOST_ROWS:
-            self._forget(next(iter(self._ended)))
+            oldest = next(iter(self._ended))
             self._gone += 1
+            if oldest.ended_by_both:
+                self._forget(oldest)
+            else:
+                self._remember(oldest)
 
     def of(self, source: str) -> list[Request]:
         """The live requests of a source, of every source when it is empty."""
@@ -106,9 +123,15 @@ class Requests:
         for request in list(self.unsure):
             if request.source == source and request.rank in {None, rank}:
                 self._forget(request)
+                if request.request_id is not None:  # its front end may be behind
+                    self._by_id[source, request.request_id] = request
+                    self._remember(request)
 
     def restart(self, source: str) -> None:
         """The engine is gone; another life would count its ordinals anew."""
+        for request in list(self._remembered):
+            if source in {"", request.source}:
+                self._forget(request)
         for each in [source] if source else list(self._by_ordinal):
             self._by_ordinal.pop(each, None)
 
@@ -127,14 +150,14 @@ class Requests:
 
     def saved(self, parts: Parts) -> SavedRequests:
         """Those that ended long ago stand in parts that stay as they are."""
-        every = [*self.live, *self._ended]
+        every = [*self.live, *self._ended, *self._remembered]
         place = {request: number for number, request in enumerate(every)}
-        ended = list(map(as_saved, self._ended))
-        cuts = [0, *range(CHUNK - self._gone % CHUNK, len(ended), CHUNK), len(ended)]
         return SavedRequests(
             live=parts.add(list(map(as_saved, self.live))),
-            ended=[parts.add(ended[begin:end]) for begin, end in pairwise(cuts)],
+            ended=_in_chunks(parts, self._ended, self._gone),
             gone=self._gone,
+            remembered=_in_chunks(parts, self._remembered, self._forgotten),
+            forgotten=self._forgotten,
             waiting=[place[each] for each in self.waiting],
             running=[place[each] for each in self.running],
             unsure=[place[each] for each in self.unsure],
@@ -148,8 +171,11 @@ class Requests:
         """Be as it was."""
         live = _restored([saved.live], parts)
         ended = _restored(saved.ended, parts)
-        every = [*live, *ended]
+        remembered = _restored(saved.remembered, parts)
+        every = [*live, *ended, *remembered]
         self.live, self._ended = dict.fromkeys(live), dict.fromkeys(ended)
+        self._remembered = dict.fromkeys(remembered)
+        self._forgotten = saved.forgotten
         self.waiting = dict.fromkeys(every[place] for place in saved.waiting)
         self.running = dict.fromkeys(every[place] for place in saved.running)
         self.unsure = dict.fromkeys(every[place] for place in saved.unsure)
@@ -198,6 +224,14 @@ class Requests:
     def _leave(self, request: Request) -> None:
         for group in (self.live, self.waiting, self.running, self.unsure):
             group.pop(request, None)
+        self._remembered.pop(request, None)
+
+    def _remember(self, request: Request) -> None:
+        self._ended.pop(request, None)
+        self._remembered[request] = None
+        while len(self._remembered) > MOST_REMEMBERED:
+            self._forget(next(iter(self._remembered)))
+            self._forgotten += 1
 
     def _forget(self, request: Request) -> None:
         self._leave(request)
@@ -207,6 +241,13 @@ class Requests:
         members = self.members(request.source)
         if request.ordinal is not None and members.get(request.ordinal) is request:
             del members[request.ordinal]
+
+
+def _in_chunks(parts: Parts, requests: Iterable[Request], gone: int) -> list[int]:
+    """Numbers of parts that begin at multiples of their size, counting the gone."""
+    saved = list(map(as_saved, requests))
+    cuts = [0, *range(CHUNK - gone % CHUNK, len(saved), CHUNK), len(saved)]
+    return [parts.add(saved[begin:end]) for begin, end in pairwise(cuts)]
 
 
 def _restored(numbers: list[int], parts: WrittenParts) -> list[Request]:

@@ -82,7 +82,7 @@ SavedRequest = msgspec.defstruct(
         ("ordinal", int | None),
         ("rank", int | None),
         ("state", RequestState),
-        ("ended", bool),
+        *[(name, bool) for name in ("ended", "front_ended", "engine_ended")],
         ("reason", str | None),
         *[(f"{name}_ns", int | None) for name in ("arrived", "added", "waiting_since")],
         *[(f"{name}_ns", int | None) for name in ("scheduled", "first", "last")],
@@ -108,7 +108,7 @@ SavedRequest = msgspec.defstruct(
 
 
 class SavedRequests(msgspec.Struct, array_like=True):
-    """Requests are named by their place among the live, then the ended ones."""
+    """Requests are named by their place: the live, the ended, the remembered ones."""
 
     live: int
     """Number of the part with the live ones."""
@@ -116,6 +116,10 @@ class SavedRequests(msgspec.Struct, array_like=True):
     """Likewise, in chunks that begin at multiples of their size."""
     gone: int
     """How many ended before those."""
+    remembered: list[int]
+    """Likewise, of those without a row."""
+    forgotten: int
+    """How many were remembered before those."""
     waiting: list[int]
     running: list[int]
     unsure: list[int]

@@ -1,6 +1,6 @@
 """The request table: live ones first of all, bounded, rebuilt only where changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -175,6 +175,94 @@ def test_ended_requests_leave_nothing_behind(make_life: Make) -> None:
     assert not held.live
     assert not held.running
     assert not held.waiting
+
+
+def counted(readings: Iterable[Any]) -> tuple[int, int, int, int]:
+    """Arrived, finished, aborted, and prompts counted, of a whole session."""
+    model = Model()
+    for reading in readings:
+        model.fold(reading)
+    sums = model._outcomes.over(0, Window.SESSION).sums
+    prompts = model._outcomes.prompts.quantiles(0, Window.SESSION).n
+    return sums["arrived"], sums["finished"], sums["aborted"], prompts
+
+
+@pytest.mark.parametrize("first", ["front end", "engine"])
+def test_a_request_counts_once_however_far_apart_its_two_streams_are(
+    make_life: Make, first: str
+) -> None:
+    lives = [make_life(10 * n, ordinal=n, tokens=1) for n in range(3_000)]
+    streams = [[each for life in lives for each in life[end]] for end in range(2)]
+
+    front, engine = streams if first == "front end" else reversed(streams)
+
+    assert counted([*front, *engine]) == (3_000, 3_000, 0, 3_000)
+
+
+def test_many_that_are_aborted_at_once_count_once(make_event: Make) -> None:
+    names = [f"r{n}" for n in range(5_000)]
+    prompt = {"prompt_tokens": 20}
+    abort = {"reason": "abort", "output_tokens": 0}
+    readings = [
+        *(make_event(1, EventKind.ARRIVED, name, **prompt) for name in names),
+        *(make_event(2, EventKind.ADDED, name, **prompt) for name in names),
+        *(
+            make_event(3, EventKind.FINISHED, name, vantage=vantage, **abort)
+            for vantage in (Vantage.FRONTEND, Vantage.ENGINE)
+            for name in names
+        ),
+    ]
+
+    assert counted(readings) == (5_000, 0, 5_000, 5_000)
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_of_what_one_vantage_alone_ends_only_so_much_is_remembered(
+    make_life: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "MOST_REMEMBERED", 20)
+    model = Model()
+    for ordinal in range(100):
+        for reading in make_life(100 * ordinal, ordinal)[1]:
+            model.fold(reading)
+
+    held = model._requests
+    assert len(held._by_id) == len(held.members(ENGINE)) == 5 + 20
+    assert model.snapshot(0, Window.SESSION).requests_evicted == 95
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_the_loss_of_an_engine_ends_all_waiting_for_its_word(
+    make_life: Make,
+) -> None:
+    model = Model()
+    for ordinal in range(100):
+        for reading in make_life(100 * ordinal, ordinal)[0]:
+            model.fold(reading)
+    model.fold(Note(source=ENGINE, t_ns=1, kind=NoteKind.LOST, text="gone"))
+
+    assert len(model._requests._by_id) == 5
+
+
+def test_a_request_that_was_on_its_way_at_a_loss_counts_once(
+    make_life: Make, make_step: Make
+) -> None:
+    other, (front, engine) = make_life(100, ordinal=0)[1], make_life(190, ordinal=1)
+    at_loss = [*other[:-1], front[0], dropped(200), make_step(210, {0: 1})]
+
+    assert counted([*at_loss, *engine, *front[1:]]) == (2, 1, 0, 2)
+
+
+def test_a_request_that_was_on_its_way_at_a_loss_runs_again(
+    see: See, make_life: Make, make_step: Make
+) -> None:
+    other, (front, engine) = make_life(100, ordinal=0)[1], make_life(190, ordinal=1)
+    at_loss = [*other[:-1], front[0], dropped(200), make_step(210, {0: 1})]
+
+    snapshot = see([*at_loss, *engine[:3]], 300)
+
+    assert ids(snapshot) == ["r1", "r0"]
+    assert (snapshot.flow.running, snapshot.requests_evicted) == (2, 0)
 
 
 def test_only_changed_rows_are_made_anew(make_life: Make, make_step: Make) -> None:

@@ -14,8 +14,11 @@ from collectors.readings import (
     LoadKind,
     Note,
     NoteKind,
+    RequestEvent,
     Tick,
+    Vantage,
 )
+from inferwatch.metrics import requests
 from inferwatch.metrics.count_table import Counts, CountTable, Owed, counts_of
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.pieces import cell_of
@@ -105,6 +108,31 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
     client = plain.snapshot(9 * S, Window.SESSION).client
     assert client is not None
     assert client.run is not None
+
+
+def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
+    traffic_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "MOST_ROWS", 5)
+    readings = list(traffic_of().run(60))
+    events = [each for each in readings if isinstance(each, RequestEvent)]
+    front = [each for each in events if each.vantage is Vantage.FRONTEND]
+    engine = [each for each in readings if each not in front]
+    model, keeps = Model(), Keeps()
+    for reading in front:
+        model.fold(reading)
+    saved = model.saved()
+    keeps.keep(saved)
+    again = keeps.restored(saved)
+
+    for reading in engine:
+        model.fold(reading)
+        again.fold(reading)
+
+    assert len(front) > 1_000
+    for window in Window:
+        now = again.snapshot(60 * S, window)
+        assert now == model.snapshot(60 * S, window)
 
 
 def test_what_has_not_changed_is_saved_as_equal_parts(traffic: Any) -> None:
