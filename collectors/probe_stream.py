@@ -9,13 +9,18 @@ import zmq.asyncio
 from collectors.clock import SessionClock
 from collectors.collector import CollectorError, SourceLostError
 from collectors.hello import Hello, Role
-from collectors.probe_reception import Reception
+from collectors.probe_reception import Passage, Reception
 from collectors.processes import birth
 from collectors.readings import AnyReading
 from collectors.runtime_dir import ProbeSocket, probe_sockets
+from collectors.sending_order import SendingOrder
 
 LOOK_S = 0.2
 """How often to look for new sockets."""
+PATIENCE_S = 3.0
+"""Who does not answer for so long holds the others up no longer."""
+BATCH_READINGS = 500
+"""Decoded in one go: the screen is drawn on the same thread."""
 PULSE_MS = 100
 """A silent process is asked whether it lives this often."""
 QUEUE_BATCHES = 1_000
@@ -38,6 +43,9 @@ class ProbeStream:
         self._queue: asyncio.Queue[Sequence[AnyReading] | CollectorError | None]
         self._queue = asyncio.Queue(QUEUE_BATCHES)
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._order = SendingOrder()
+        self._passing_on = asyncio.Lock()
+        self._patient_until_s = 0.0
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
@@ -54,6 +62,9 @@ class ProbeStream:
                 raise batch
             if batch is not None:
                 yield batch
+        self._order.give_up(tuple(self._order.awaited))
+        while passages := self._order.released(BATCH_READINGS):
+            yield self._batch(passages)
 
     async def close(self) -> None:
         """Stop listening; what was heard is still yielded. Safe to call twice."""
@@ -71,23 +82,42 @@ class ProbeStream:
         try:
             while True:
                 self._meet()
+                await self._lose_patience()
                 await asyncio.sleep(LOOK_S)
         except OSError as error:
             await self._queue.put(CollectorError(f"cannot look for probes: {error}"))
 
     def _meet(self) -> None:
-        for found in probe_sockets(self.engine_id):
+        sockets = probe_sockets(self.engine_id)
+        if self._backfill and len(self._tasks) == 1:  # they have a past in common
+            self._order.expect(found.pid for found in sockets)
+            self._be_patient()
+        for found in sockets:
             if found.pid not in self._tasks:
                 self._tasks[found.pid] = asyncio.create_task(self._listen(found))
 
+    def _be_patient(self) -> None:
+        self._patient_until_s = asyncio.get_running_loop().time() + PATIENCE_S
+
+    async def _lose_patience(self) -> None:
+        late = asyncio.get_running_loop().time() > self._patient_until_s
+        if self._order.awaited and late:
+            self._order.give_up(tuple(self._order.awaited))
+            await self._release()
+
     async def _listen(self, found: ProbeSocket) -> None:
         socket = self._context.socket(zmq.SUB)
+        failure: CollectorError | None = None
         try:
             await self._follow(found, socket)
         except CollectorError as error:
-            await self._queue.put(error)
+            failure = error
         finally:
             socket.close(linger=0)
+            self._order.give_up((found.pid,))
+        await self._release()
+        if failure is not None:
+            await self._queue.put(failure)
 
     async def _follow(self, found: ProbeSocket, socket: zmq.asyncio.Socket) -> None:
         born = birth(found.pid)
@@ -97,7 +127,8 @@ class ProbeStream:
             socket.subscribe(topic)
         while True:
             if await socket.poll(PULSE_MS):
-                await self._pass_on(reception, await socket.recv_multipart())
+                frames = await socket.recv_multipart()
+                await self._pass_on(found.pid, reception, frames)
             elif born is None or birth(found.pid) != born:
                 break
         if hello := reception.hello:
@@ -105,10 +136,24 @@ class ProbeStream:
                 f"{WHAT[hello.role]} (pid {hello.pid}) of {self.engine_id} is gone"
             )
 
-    async def _pass_on(self, reception: Reception, frames: list[bytes]) -> None:
-        readings = reception.hear(frames)
+    async def _pass_on(
+        self, pid: int, reception: Reception, frames: list[bytes]
+    ) -> None:
+        passages = reception.hear(frames)
         if reception.hello:
             self.hellos[reception.hello.pid] = reception.hello
-        if readings:
-            rebase, source = self._clock.rebase, self.engine_id
-            await self._queue.put([rebase(reading, source) for reading in readings])
+        if pid in self._order.awaited:
+            self._be_patient()
+        self._order.take(pid, passages, caught_up=reception.caught_up)
+        await self._release()
+
+    async def _release(self) -> None:
+        """Pass on what has its turn; one at a time, or batches would overtake."""
+        async with self._passing_on:
+            while passages := self._order.released(BATCH_READINGS):
+                await self._queue.put(self._batch(passages))
+                await asyncio.sleep(0)
+
+    def _batch(self, passages: Sequence[Passage]) -> list[AnyReading]:
+        rebase, source = self._clock.rebase, self.engine_id
+        return [rebase(each, source) for one in passages for each in one.readings()]

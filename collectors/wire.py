@@ -77,8 +77,8 @@ class Sender:
         return _encoder.encode(envelope)
 
 
-def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
-    """The envelope and those of its readings that we know.
+def open_envelope(message: bytes) -> Envelope:
+    """The envelope, its readings as they came.
 
     Raises:
         WireVersionError: the sender speaks another major version.
@@ -89,8 +89,23 @@ def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
             f"{envelope.source} speaks wire version {envelope.v}, this inferwatch "
             f"{VERSION}: install the same inferwatch on both sides"
         )
+    return envelope
+
+
+def known_readings(envelope: Envelope) -> list[AnyReading]:
+    """Those of its readings that we know."""
     known = (decode_reading(raw) for raw in envelope.readings)
-    return envelope, [reading for reading in known if reading is not None]
+    return [reading for reading in known if reading is not None]
+
+
+def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
+    """The envelope and those of its readings that we know.
+
+    Raises:
+        WireVersionError: the sender speaks another major version.
+    """
+    envelope = open_envelope(message)
+    return envelope, known_readings(envelope)
 
 
 def decode_reading(raw: msgspec.Raw) -> AnyReading | None:

@@ -13,7 +13,7 @@ from collectors.hello import (
     decode_hello,
     encode_hello,
 )
-from collectors.probe_reception import HELD_LIMIT, Reception
+from collectors.probe_reception import HELD_LIMIT, Passage, Reception
 from collectors.readings import AnyReading, ClockAnchor, Note, NoteKind, Totals
 from collectors.wire import Sender, encode_reading
 
@@ -58,12 +58,18 @@ def note(number: int) -> Note:
     return Note(t_ns=number, kind=NoteKind.BOOKMARK, text=str(number))
 
 
-def numbers(readings: list[AnyReading]) -> list[int]:
-    return [r.t_ns for r in readings if isinstance(r, Note) and r.count is None]
+def readings_of(heard: list[Passage]) -> list[AnyReading]:
+    return [reading for passage in heard for reading in passage.readings()]
 
 
-def losses(readings: list[AnyReading]) -> list[int | None]:
-    return [r.count for r in readings if isinstance(r, Note) and r.count is not None]
+def numbers(heard: list[Passage]) -> list[int]:
+    notes = [each for each in readings_of(heard) if isinstance(each, Note)]
+    return [note.t_ns for note in notes if note.count is None]
+
+
+def losses(heard: list[Passage]) -> list[int | None]:
+    notes = [each for each in readings_of(heard) if isinstance(each, Note)]
+    return [note.count for note in notes if note.count is not None]
 
 
 @pytest.fixture
@@ -97,7 +103,7 @@ def test_without_backfill_the_past_stays_past(probe: Probe) -> None:
     heard = reception.hear([hello, probe.hello(ring_seq=0)])
     heard += reception.hear([live, probe.emit()])
 
-    assert isinstance(heard[0], ClockAnchor)
+    assert isinstance(readings_of(heard)[0], ClockAnchor)
     assert numbers(heard) == [2, 3]
     assert losses(heard) == []
 

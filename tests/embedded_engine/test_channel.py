@@ -9,19 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 import zmq
 
+from collectors import probe_stream
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import SourceLostError
 from collectors.hello import Role
 from collectors.probe_reception import Reception
 from collectors.probe_stream import ProbeStream
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
-from collectors.runtime_dir import socket_path
+from collectors.runtime_dir import probe_sockets, socket_path
 from embedded_engine import channel as channel_module
 from embedded_engine.channel import Channel
 
@@ -63,7 +64,8 @@ def open_channel(herald: ScriptedHerald, ring_bytes: int = 1 << 24) -> Channel:
 
 def main() -> None:
     channel = open_channel(ScriptedHerald())
-    for number in range(int(sys.argv[1])):
+    end, begin = int(sys.argv[1]), int(sys.argv[2])
+    for number in range(begin, end):
         channel.put(note, number)
     sys.stdin.read()
 
@@ -159,6 +161,53 @@ async def test_who_leaves_and_returns_gets_everything_again(channel: Channel) ->
     async with watching() as watcher:
         await watcher.until(past)
     assert watcher.lost == 0
+
+
+async def test_the_pasts_of_two_processes_come_in_the_order_of_time(
+    channel: Channel,
+) -> None:
+    emit(channel, range(10))
+    await _until(lambda: channel._sender.seq > 0)
+    program = [sys.executable, __file__, "20", "10"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE) as other:
+        async with watching() as watcher:
+            await watcher.until(list(range(20)))
+        before = channel._sender.seq
+        emit(channel, range(20, 30))
+        await _until(lambda: channel._sender.seq > before)
+
+        async with watching() as watcher:
+            await watcher.until(list(range(30)))
+            assert len(watcher.stream.hellos) == 2
+        other.kill()
+
+
+async def test_a_process_that_does_not_answer_holds_nobody_up_for_long(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_stream, "PATIENCE_S", 0.5)
+    past = emit(channel, range(10))
+    with mute() as pid:
+        assert pid in {found.pid for found in probe_sockets("e")}
+        async with watching() as watcher:
+            await watcher.until(past)
+            await watcher.until(past + emit(channel, range(10, 20)))
+
+
+async def test_what_waits_for_a_mute_process_is_told_at_the_close(
+    channel: Channel,
+) -> None:
+    past = emit(channel, range(10))
+    with mute():
+        stream = ProbeStream(SessionClock(), "e")
+        taken = asyncio.create_task(_everything(stream))
+        await _until(lambda: bool(stream.hellos))
+        await _until(lambda: not stream._order.awaited >= {os.getpid()})
+        await stream.close()
+        readings = await taken
+
+    notes = [each for each in readings if isinstance(each, Note)]
+    assert [int(note.text) for note in notes] == past
 
 
 async def test_two_watchers_do_not_disturb_each_other(channel: Channel) -> None:
@@ -262,7 +311,8 @@ def test_a_slow_subscriber_loses_and_the_next_message_says_so(
         while got + lost < 20_000:
             assert time.monotonic() < deadline_s
             if slow.poll(100):
-                notes = reception.hear(slow.recv_multipart())
+                passages = reception.hear(slow.recv_multipart())
+                notes = [each for passage in passages for each in passage.readings()]
                 got += sum(isinstance(n, Note) and n.count is None for n in notes)
                 lost += sum(n.count or 0 for n in notes if isinstance(n, Note))
     channel.close()
@@ -272,7 +322,7 @@ def test_a_slow_subscriber_loses_and_the_next_message_says_so(
 
 
 async def test_a_dead_process_is_lost_after_all_it_said(tmp_path: Path) -> None:
-    program = [sys.executable, __file__, "50"]
+    program = [sys.executable, __file__, "50", "0"]
     with subprocess.Popen(program, stdin=subprocess.PIPE) as probe:
         async with watching() as watcher:
             await watcher.until(list(range(50)))
@@ -292,6 +342,20 @@ def _kept(channel: Channel, number: int) -> list[AnyReading]:
 
 def _broken() -> list[AnyReading]:
     raise LookupError("broken")
+
+
+@contextmanager
+def mute() -> Iterator[int]:
+    """A process of the engine that says nothing, such as one that was stopped."""
+    with subprocess.Popen(["sleep", "60"]) as process, zmq.Context() as context:
+        with context.socket(zmq.XPUB) as socket:
+            socket.bind(f"ipc://{socket_path('e', process.pid)}")
+            yield process.pid
+        process.kill()
+
+
+async def _everything(stream: ProbeStream) -> list[AnyReading]:
+    return [each async for batch in stream.batches() for each in batch]
 
 
 async def _until(holds: Callable[[], bool]) -> None:
