@@ -167,6 +167,9 @@ class Lives:
         if request is None:
             request = self._requests.stranger(step.source, ordinal, step.start_ns)
         request.rank = step.rank
+        began_ns = request.scheduled_ns
+        if not request.prefilled_tokens and began_ns not in {None, step.start_ns}:
+            request.joined_late()
         request.prefilled_tokens += scheduled
         request.row = None
         if produced and request.awaits_first:
@@ -181,9 +184,6 @@ class Lives:
 
     def _first_token(self, request: Request, end_ns: int) -> None:
         request.awaits_first = False
-        if request.missed_prefill:
-            request.trusted = False
-            return
         request.first_ns = end_ns
         if request.scheduled_ns is not None:
             request.prefill_ns = end_ns - request.scheduled_ns

@@ -111,6 +111,14 @@ class Request:
         if ORDER[state] > ORDER.get(self.state, len(ORDER)):
             self.state = state
 
+    def joined_late(self) -> None:
+        """The first step we see it in is not the one that first scheduled it.
+
+        So the next token we see need not be its first.
+        """
+        self.awaits_first = False
+        self.trusted = False
+
     def doubt(self) -> None:
         """Readings were lost: the next token starts anew."""
         self.steady = False
@@ -123,18 +131,6 @@ class Request:
     def ended_by_both(self) -> bool:
         """Neither front end nor engine has more to tell."""
         return self.front_ended and self.engine_ended
-
-    @property
-    def missed_prefill(self) -> bool:
-        """A token came, but the steps seen cannot have computed its prompt.
-
-        So it is not the first: we joined late. Cached tokens, where not told, could
-        explain all but a single token.
-        """
-        prompt = self.prompt_tokens or 0
-        missing = prompt - (self.cached_tokens or 0) - self.prefilled_tokens
-        certain = self.cached_tokens is not None or self.prefilled_tokens <= 1
-        return missing > 0 and certain
 
     @property
     def tokens(self) -> int | None:

@@ -141,7 +141,12 @@ def make_life(
             ),
         ]
         engine += [
-            make_step(start_ms + 10 * n, {ordinal: 1}, scheduled=[20 if n == 1 else 1])
+            make_step(
+                start_ms + 10 * n,
+                {ordinal: 1},
+                scheduled=[20 if n == 1 else 1],
+                start_ns=round((start_ms + (3 if n == 1 else 10 * n - 10)) * MS),
+            )
             for n in range(1, tokens + 1)
         ]
         engine.append(make_event(last_ms, EventKind.FINISHED, name, **facts, **done))

@@ -302,26 +302,63 @@ def test_a_prompt_found_in_the_cache_has_a_first_token(
     readings = [
         make_event(1, EventKind.ADDED, **facts),
         make_event(2, EventKind.SCHEDULED, cached_tokens=19, **facts),
-        make_step(10, {0: 1}),
+        make_step(10, {0: 1}, duration_ms=8),
     ]
 
     assert values(see(readings))["prefill_s"] == (1, 8)
 
 
-def test_what_the_cache_held_is_not_always_told(
-    see: See, make_event: Make, make_step: Make
+@pytest.mark.parametrize("cached_tokens", [0, None])
+def test_what_the_cache_held_makes_no_token_the_first(
+    see: See, make_event: Make, make_step: Make, cached_tokens: int | None
 ) -> None:
     facts: dict[str, Any] = {"ordinal": 0, "prompt_tokens": 20}
     events = [
         make_event(1, EventKind.ADDED, **facts),
-        make_event(2, EventKind.SCHEDULED, **facts),
+        make_event(2, EventKind.SCHEDULED, cached_tokens=cached_tokens, **facts),
     ]
 
-    some = see([*events, make_step(10, {0: 1}, scheduled=[5])])
-    one = see([*events, make_step(10, {0: 1}, scheduled=[1])])
+    own = see([*events, make_step(10, {0: 1}, scheduled=[5], duration_ms=8)])
+    later = see([*events, make_step(10, {0: 1}, scheduled=[5], duration_ms=7)])
 
-    assert values(some)["prefill_s"] == (1, 8)  # the others may have been cached
-    assert values(one)["prefill_s"] == (0, None)  # more likely we joined late
+    assert values(own)["prefill_s"] == (1, 8)
+    assert values(later)["prefill_s"] == (0, None)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [(33, 32, 1), (36, 32, 4), (1, 0, 1)],
+    ids=["nearly all cached", "several tokens a step", "a single token"],
+)
+@pytest.mark.parametrize("others_prefill", [0, 3], ids=["decode only", "mixed"])
+def test_an_old_request_has_no_prefill_sample_however_short_its_prefill_was(
+    see: See,
+    make_event: Make,
+    make_step: Make,
+    case: tuple[int, int, int],
+    others_prefill: int,
+) -> None:
+    prompt_tokens, cached_tokens, a_step = case
+    facts: dict[str, Any] = {"ordinal": 0, "prompt_tokens": prompt_tokens}
+    standing = [
+        make_event(1, EventKind.ADDED, **facts),
+        make_event(3, EventKind.SCHEDULED, cached_tokens=cached_tokens, **facts),
+    ]
+    steps = [
+        make_step(
+            31_000 + 10 * n,
+            {0: a_step},
+            scheduled=[a_step],
+            prefill_requests=others_prefill,
+        )
+        for n in range(3)
+    ]
+
+    snapshot = see([*standing, *steps], 32_000)
+
+    assert values(snapshot)["prefill_s"] == (0, None)
+    assert values(snapshot)["itl_s"] == (2, 10)
+    assert snapshot.requests[0].decode_s is None
 
 
 def test_scheduling_without_arrival_has_no_queue_time(
