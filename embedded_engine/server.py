@@ -3,6 +3,7 @@
 import httpx
 import msgspec
 
+from collectors.http_client import http_client
 from embedded_engine.engine_file import EngineFile
 
 TIMEOUT_S = 2.0
@@ -19,11 +20,12 @@ class _Models(msgspec.Struct):
 def connect(file: EngineFile) -> httpx.AsyncClient:
     """A client for that server alone: proxies are for elsewhere."""
     own = file.url is not None and file.url.startswith("https:")
-    transport = httpx.AsyncHTTPTransport(uds=file.uds, verify=not own, trust_env=False)
-    return httpx.AsyncClient(
-        base_url=file.url or "http://localhost",
-        transport=transport,
-        timeout=TIMEOUT_S,
+    return http_client(
+        file.url or "http://localhost",
+        uds=file.uds,
+        timeout_s=TIMEOUT_S,
+        verify=not own,
+        proxies=False,
     )
 
 

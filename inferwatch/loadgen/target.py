@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
+from collectors.http_client import ProxyError, http_client
 from inferwatch.errors import SourceError, UsageError
 
 RUNNING = (
@@ -66,16 +67,21 @@ class Target:
         return f"{self.uds}" if self.uds else self.url
 
     def client(self) -> httpx.AsyncClient:
-        """For control traffic."""
-        transport = httpx.AsyncHTTPTransport(uds=self.uds) if self.uds else None
-        return httpx.AsyncClient(
-            base_url=self.url,
-            transport=transport,
-            headers=dict(self.headers),
-            timeout=TIMEOUT_S,
-            verify=self.verify_tls,
-            trust_env=self.uds is None and not _loopback(self.url),
-        )
+        """For control traffic.
+
+        Raises:
+            UsageError: the proxy of the environment cannot be used.
+        """
+        try:
+            return http_client(
+                self.url,
+                uds=self.uds,
+                headers=self.headers,
+                timeout_s=TIMEOUT_S,
+                verify=self.verify_tls,
+            )
+        except ProxyError as error:
+            raise UsageError(str(error)) from error
 
     async def models(self) -> list[str]:
         """What it serves; empty when it does not say.
@@ -162,8 +168,3 @@ def _names(answer: httpx.Response) -> list[str]:
         return [str(model["id"]) for model in listed["data"]]
     except (ValueError, KeyError, TypeError):
         return []
-
-
-def _loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in {"localhost", "::1"} or host.startswith("127.")

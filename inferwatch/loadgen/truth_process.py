@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import httpx
+from collectors.http_client import http_client
 
 READY_S = 20.0
 LOG_TIMEOUT_S = 60.0
@@ -35,7 +35,7 @@ async def truth_server() -> AsyncIterator[str]:
 
 async def truth_log(url: str, run_id: str) -> dict[str, dict[str, Any]]:
     """What it knows of a run's requests, by their ids."""
-    async with httpx.AsyncClient(timeout=LOG_TIMEOUT_S, trust_env=False) as client:
-        answers = (await client.get(f"{url}/log")).json()
+    async with http_client(url, timeout_s=LOG_TIMEOUT_S, proxies=False) as client:
+        answers = (await client.get("/log")).json()
     named = ((str(each["request_id"]), each) for each in answers)
     return {name: each for name, each in named if name.startswith(f"{run_id}-")}

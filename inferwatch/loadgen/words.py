@@ -11,6 +11,7 @@ from typing import Self
 import httpx
 import msgspec
 
+from collectors.http_client import http_client
 from inferwatch.loadgen.plan import Api, LoadPlan
 
 CANDIDATES = (
@@ -66,15 +67,13 @@ class Tokenizer:
 
     def __init__(self, plan: LoadPlan, *, as_text: bool = False) -> None:
         self._as_chat = plan.endpoint is Api.CHAT and not as_text
-        transport = httpx.AsyncHTTPTransport(uds=plan.uds) if plan.uds else None
         self._plan = plan
-        self._client = httpx.AsyncClient(
-            transport=transport,
-            base_url=plan.url,
+        self._client = http_client(
+            plan.url,
+            uds=plan.uds,
             headers=plan.headers,
-            timeout=TIMEOUT_S,
+            timeout_s=TIMEOUT_S,
             verify=plan.verify_tls,
-            trust_env=transport is None,
         )
 
     async def __aenter__(self) -> Self:

@@ -4,6 +4,7 @@ import sys
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from collectors.http_client import goes_direct
 from inferwatch.loadgen.plan import LoadPlan, TransportKind
 
 
@@ -16,14 +17,8 @@ def chosen(plan: LoadPlan) -> TransportKind:
     return TransportKind.RAW if raw and not _proxied(plan) else TransportKind.HTTPX
 
 
-def local(plan: LoadPlan) -> bool:
-    """No proxy stands between us and a socket or a loopback address."""
-    host = urlsplit(plan.url).hostname or ""
-    return bool(plan.uds) or host in {"localhost", "::1"} or host.startswith("127.")
-
-
 def _proxied(plan: LoadPlan) -> bool:
-    if local(plan):
+    if goes_direct(plan.url, plan.uds):
         return False
     where = urlsplit(plan.url)
     proxies = getproxies()

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 import httpx
 
 from collectors.clock import monotonic_ns
+from collectors.http_client import http_client
 from inferwatch.loadgen.call import Call, Failure
 from inferwatch.loadgen.plan import LoadPlan, TransportKind
 from inferwatch.loadgen.reply import NotAnEventError
 from inferwatch.loadgen.sse import SseError
 from inferwatch.loadgen.transport import request
-from inferwatch.loadgen.transport.choice import local
 from inferwatch.loadgen.transport.receipts import Receipts
 from inferwatch.loadgen.transport.refusal import Refusal
 from inferwatch.loadgen.transport.seam import UnreachableError
@@ -79,23 +79,16 @@ class HttpxTransport:
             self._idle.append(lane)
 
     def _new_lane(self) -> httpx.AsyncClient:
-        lane = httpx.AsyncClient(
-            transport=self._unix_transport(),
+        lane = http_client(
+            self._plan.url,
+            uds=self._plan.uds,
+            timeout_s=None,  # a whole request has one deadline
             verify=self._tls,
             http2=self._plan.http2,
             limits=_LIMITS,
-            timeout=None,  # noqa: S113 - a whole request has one deadline
-            trust_env=not local(self._plan),
         )
         self._lanes.append(lane)
         return lane
-
-    def _unix_transport(self) -> httpx.AsyncHTTPTransport | None:
-        if self._plan.uds is None:
-            return None
-        return httpx.AsyncHTTPTransport(
-            uds=self._plan.uds, verify=self._tls, limits=_LIMITS
-        )
 
 
 class HttpxExchange:

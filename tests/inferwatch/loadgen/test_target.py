@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from inferwatch.errors import SourceError, UsageError
+from inferwatch.loadgen.plan import Api, LoadPlan
 from inferwatch.loadgen.target import Target, sums, traffic
+from inferwatch.loadgen.words import Words
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,26 @@ async def test_a_socket_is_as_good(truth_uds: str) -> None:
     assert target.name == truth_uds
     assert await target.models()
     assert traffic(await target.counters()) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+async def test_no_proxy_hears_of_a_loopback_server_nor_of_its_key(
+    name: str, truth_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = {"Authorization": "Bearer secret"}
+    plan = LoadPlan(
+        run_id="r", model="m", url=truth_url, headers=key, endpoint=Api.CHAT
+    )
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.setblocking(False)
+        port = proxy.getsockname()[1]
+        monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+
+        await Words.learn(plan)
+        await Target.at(truth_url, None, key).models()
+
+        with pytest.raises(BlockingIOError):  # nobody has called
+            proxy.accept()
 
 
 async def test_nobody_there_is_a_lost_source(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""Makes every HTTP client of ours, so that one place decides what a proxy may see.
+
+A server on this host is asked directly, whatever ``HTTP_PROXY`` says: a proxy could
+not reach our loopback, and would be given the API key. Elsewhere the environment's
+proxies hold, as they do for other programs. Redirects are never followed.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from ssl import SSLContext
+from urllib.parse import urlsplit
+
+import httpx
+
+LIMITS = httpx.Limits(max_connections=None)
+
+
+class ProxyError(ValueError):
+    """No client can be made; the message is fit to show."""
+
+
+def http_client(  # noqa: PLR0913 - what differs among our clients
+    url: str,
+    *,
+    uds: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float | None,
+    verify: SSLContext | bool = True,
+    http2: bool = False,
+    limits: httpx.Limits = LIMITS,
+    proxies: bool = True,
+) -> httpx.AsyncClient:
+    """A client for the server at ``url`` or, if one is given, on a Unix socket.
+
+    Without ``proxies`` none is used wherever the server is.
+
+    Raises:
+        ProxyError: the environment names a proxy that cannot be used.
+    """
+    direct = not proxies or goes_direct(url, uds)
+    tls = httpx.create_ssl_context(verify)  # SSL_CERT_FILE holds for direct ones too
+    try:
+        return httpx.AsyncClient(
+            transport=_carrier(uds, tls, limits, http2=http2) if direct else None,
+            base_url=url,
+            headers=dict(headers or {}),
+            timeout=timeout_s,
+            verify=tls,
+            http2=http2,
+            limits=limits,
+            trust_env=not direct,
+        )
+    except (ValueError, ImportError) as error:
+        if direct:
+            raise
+        raise ProxyError(
+            f"the proxy that the environment names cannot be used: {error}"
+        ) from error
+
+
+def _carrier(
+    uds: str | None, tls: SSLContext, limits: httpx.Limits, *, http2: bool
+) -> httpx.AsyncHTTPTransport:
+    return httpx.AsyncHTTPTransport(
+        uds=uds, verify=tls, http2=http2, limits=limits, trust_env=False
+    )
+
+
+def goes_direct(url: str, uds: str | None = None) -> bool:
+    """A Unix socket, or an address at which only this host answers."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    return bool(uds) or host.endswith(".localhost") or _here(host)
+
+
+def _here(host: str) -> bool:
+    if host in {"localhost", "ip6-localhost", "ip6-loopback"}:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return _short_form_is_here(host)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or address.is_unspecified
+
+
+def _short_form_is_here(host: str) -> bool:
+    """``127.1`` is how some write 127.0.0.1, and connecting understands it."""
+    try:
+        return ipaddress.ip_address(socket.inet_aton(host)).is_loopback
+    except (OSError, UnicodeError):
+        return False
