@@ -50,7 +50,8 @@ def prune(
 
     Without limits: what is older than 7 days, then the oldest beyond 5 GB. A session
     that is being recorded stays, and so does one tagged `keep`. Nothing is pruned by
-    itself unless INFERWATCH_RETENTION (as 30d,5GB) asks for it when a recording starts.
+    itself unless INFERWATCH_RETENTION (as 30d,5GB) asks for it when a recording starts;
+    then it goes into the bin, and for good a week later.
 
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run

@@ -1,18 +1,33 @@
-"""Prunes while a session is recorded, where a setting asks for it."""
+"""Prunes while a session is recorded, where a setting asks for it.
+
+Nobody is there to confirm it, so it goes through the bin: what is over the limits is
+put there, and deleted for good only once it has lain there for a week.
+"""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from collectors.clock import anchor
+from collectors.clock import NS_PER_S, anchor
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.storage.erasing import erase, vacuum
-from inferwatch.storage.retention import Going, Limits, choose, limits_of
-from inferwatch.storage.sessions import list_sessions
+from inferwatch.storage.housekeeping import put_away
+from inferwatch.storage.retention import (
+    AGE_FORMS,
+    DAY_S,
+    SIZE_FORMS,
+    Going,
+    Limits,
+    choose,
+    limits_of,
+)
+from inferwatch.storage.sessions import SessionRow, list_sessions
 from inferwatch.storage.sizes import sizes_in
 
 SETTING = "INFERWATCH_RETENTION"
+IN_BIN_S = 7 * DAY_S
+"""So long what was pruned by itself can be restored."""
 
 
 def to_go(path: Path, limits: Limits) -> list[Going]:
@@ -36,7 +51,10 @@ def set_limits() -> Limits | None:
         return None
     limits = limits_of(setting)
     if limits is None:
-        raise UsageError(f"{SETTING}={setting!r} means nothing: try 30d,5GB")
+        raise UsageError(
+            f"{SETTING}={setting!r} means nothing: it is an age ({AGE_FORMS}), a size "
+            f"({SIZE_FORMS}) or both, as 30d,5GB"
+        )
     return limits
 
 
@@ -49,6 +67,15 @@ def prune_beside(path: Path, limits: Limits) -> Thread:
 
 def _prune(path: Path, limits: Limits) -> None:
     with suppress(StorageError, OSError):  # the recorder says what is wrong
-        if going := to_go(path, limits):
-            erase(path, [each.row.session for each in going])
+        going = to_go(path, limits)
+        if listed := [e.row.session for e in going if e.row.deleted_ns is None]:
+            put_away(path, listed)
+        if expired := [e.row.session for e in going if _long_in_bin(e.row)]:
+            erase(path, expired)
             vacuum(path)
+
+
+def _long_in_bin(row: SessionRow) -> bool:
+    if row.deleted_ns is None:
+        return False
+    return anchor().wall_ns - row.deleted_ns > IN_BIN_S * NS_PER_S

@@ -11,8 +11,12 @@ from inferwatch.storage.sessions import SessionRow
 from inferwatch.storage.sizes import Sizes
 
 DAY_S = 86_400.0
-AGES_S = {"m": 60.0, "h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
-SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+AGES_S = {"h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
+SIZES = {"MB": 10**6, "GB": 10**9}
+"""No unit stands for an age and for a size: ``500M`` means neither."""
+AGE_FORMS = "36h, 30d or 4w"
+SIZE_FORMS = "500MB or 5GB"
+_AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?([A-Za-z]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +46,9 @@ def age_s(text: str) -> float | None:
     >>> age_s("30d")
     2592000.0
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip().lower())
-    return float(found[1]) * AGES_S[found[2]] if found else None
+    found = _AMOUNT.fullmatch(text.strip())
+    unit = AGES_S.get(found[2].lower()) if found else None
+    return float(found[1]) * unit if found and unit else None
 
 
 def size_bytes(text: str) -> int | None:
@@ -52,24 +57,24 @@ def size_bytes(text: str) -> int | None:
     >>> size_bytes("5GB")
     5000000000
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", text.strip().upper())
-    unit = SIZES.get(found[2]) if found else None
-    return int(float(found[1]) * unit) if found and unit else None
+    found = _AMOUNT.fullmatch(text.strip())
+    unit = SIZES.get(found[2].upper()) if found else None
+    return round(float(found[1]) * unit) if found and unit else None
 
 
 def limits_of(setting: str) -> Limits | None:
-    """``30d``, ``5GB`` or ``30d,5GB``; None when it means nothing.
+    """``30d``, ``5GB`` or ``30d,5GB``; None when it means nothing, or two things.
 
     >>> limits_of("30d,5GB")
     Limits(older_than_s=2592000.0, max_bytes=5000000000)
     """
-    ages = [age_s(part) for part in setting.split(",")]
-    sizes = [size_bytes(part) for part in setting.split(",")]
-    if any(age is None and size is None for age, size in zip(ages, sizes, strict=True)):
+    parts = setting.split(",")
+    ages = [age for part in parts if (age := age_s(part)) is not None]
+    sizes = [size for part in parts if (size := size_bytes(part)) is not None]
+    if len(ages) + len(sizes) < len(parts) or len(ages) > 1 or len(sizes) > 1:
         return None
     return Limits(
-        older_than_s=next((age for age in ages if age is not None), None),
-        max_bytes=next((size for size in sizes if size is not None), None),
+        older_than_s=ages[0] if ages else None, max_bytes=sizes[0] if sizes else None
     )
 
 

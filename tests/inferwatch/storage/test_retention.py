@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from collectors.clock import anchor
 from inferwatch.errors import UsageError
-from inferwatch.storage import housekeeping, retention
+from inferwatch.storage import housekeeping, pruning, retention
 from inferwatch.storage.pruning import prune_beside, set_limits
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.retention import DAY_S, Limits, choose
@@ -148,14 +150,31 @@ def test_amounts_are_read_as_the_examples_say() -> None:
     assert outcome.failed == 0
 
 
-@pytest.mark.parametrize("setting", ["soon", "5GB;30d", "1XB", "-1d", "30d,x"])
-def test_a_setting_that_means_nothing_is_refused(
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("soon", "5GB;30d", "1XB", "-1d", "30d,x", "30d,", "500M", "5G", "500m"),
+        *("90", "1TB", "10KB", "7 days", "30d,7d", "5GB,1GB", "9" * 400 + "GB", "٣d"),
+    ],
+)
+def test_a_setting_that_is_no_age_and_no_size_is_refused_with_both_forms(
     setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFERWATCH_RETENTION", setting)
 
-    with pytest.raises(UsageError, match="try 30d,5GB"):
+    with pytest.raises(UsageError, match=r"36h, 30d or 4w.*500MB or 5GB"):
         set_limits()
+
+
+@given(number=st.integers(0, 999), unit=st.text("bBkKmMgGtThHdDwW", max_size=2))
+def test_no_unit_is_read_as_an_age_and_as_a_size(number: int, unit: str) -> None:
+    text = f"{number}{unit}"
+
+    age, size = retention.age_s(text), retention.size_bytes(text)
+
+    assert age is None or size is None
+    assert (age is not None) == (unit.lower() in {"h", "d", "w"})
+    assert (size is not None) == (unit.lower() in {"mb", "gb"})
 
 
 def test_without_a_setting_nothing_is_pruned(
@@ -166,7 +185,12 @@ def test_without_a_setting_nothing_is_pruned(
     assert set_limits() is None
 
 
-def test_a_setting_prunes_beside_the_recording(
+def binned(path: Path) -> dict[str | None, bool]:
+    rows = list_sessions(path, bin_too=True)
+    return {each.name: each.deleted_ns is not None for each in rows}
+
+
+def test_a_setting_puts_into_the_bin_beside_the_recording(
     record: Callable[..., Recorder], path: Path
 ) -> None:
     for name in ("old", "kept"):
@@ -176,7 +200,38 @@ def test_a_setting_prunes_beside_the_recording(
 
     prune_beside(path, Limits(max_bytes=0)).join()
 
-    assert [each.name for each in list_sessions(path, bin_too=True)] == ["live", "kept"]
+    assert binned(path) == {"live": False, "kept": False, "old": True}
     assert recorder.health.ok
     recorder.close()
     assert list_sessions(path)[0].state is SessionState.COMPLETE
+
+
+def test_what_a_setting_has_pruned_can_be_restored(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    record(name="old").close()
+    for _ in range(2):  # what is in the bin already is not deleted by the next one
+        prune_beside(path, Limits(max_bytes=0)).join()
+
+    housekeeping.restore(path, [1])
+
+    assert binned(path) == {"old": False}
+
+
+@pytest.mark.parametrize(("days", "gone"), [(6, False), (8, True), (-30, False)])
+def test_after_a_week_in_the_bin_it_goes_for_good(
+    days: int,
+    gone: bool,
+    record: Callable[..., Recorder],
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record(name="old").close()
+    prune_beside(path, Limits(max_bytes=0)).join()
+    later_ns = anchor().wall_ns + days * DAY_NS
+    later = structs.replace(anchor(), wall_ns=later_ns)
+    monkeypatch.setattr(pruning, "anchor", lambda: later)
+
+    prune_beside(path, Limits(max_bytes=0)).join()
+
+    assert (not binned(path)) is gone
