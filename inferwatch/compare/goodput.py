@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.latencies import CLIENT_DONE, PROPER, ClientRequests, Requests
+from inferwatch.compare.latencies import (
+    CLIENT_LATENCIES,
+    PROPER,
+    ClientRequests,
+    Requests,
+)
 from inferwatch.compare.rhythm import BINS, Floats
 from inferwatch.compare.rows import UNKNOWN
 from inferwatch.compare.session_numbers import Sums
@@ -39,11 +44,10 @@ def client_goodput(
     span: Span,
 ) -> Sums:
     """As the client saw each request, by the objectives of its class."""
-    columns = client.columns
-    last_ns = np.where(columns[CLIENT_DONE] == 1, columns["last_token_ns"], UNKNOWN)
-    times = columns["intended_ns"], columns["first_token_ns"], last_ns
-    values = _latencies(*times, columns["output_tokens"])
-    classes, longest = _classes_and_gaps(connection, session, columns["ordinal"])
+    last_ns = client.last_ns
+    ordinals = client.columns["ordinal"]
+    classes, longest = _classes_and_gaps(connection, session, ordinals)
+    values = {name: _seconds(client.latency_ns(name)) for name in CLIENT_LATENCIES}
     values["itl_s"] = longest
     good = np.zeros(len(last_ns), bool)
     for name, slo in objectives.items():
@@ -63,6 +67,10 @@ def _latencies(
         "e2el_s": _between(came_ns, last_ns),
         "tpot_s": _between(first_ns, last_ns) / spans,
     }
+
+
+def _seconds(durations_ns: Ints) -> Floats:
+    return np.where(durations_ns == UNKNOWN, np.nan, durations_ns / NS_PER_S)
 
 
 def _between(begin_ns: Ints, end_ns: Ints) -> Floats:

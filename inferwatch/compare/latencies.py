@@ -1,12 +1,12 @@
 """Latencies of a session's requests, each with the moment at which it was known.
 
 Defined as in the catalog and on the screens: TTFT and E2EL by the front end, queue by
-the engine, the client's from the moment a send was due.
+the engine, the client's by :mod:`inferwatch.metrics.request_latencies`.
 """
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -14,6 +14,13 @@ import numpy as np
 
 from inferwatch.compare.rows import UNKNOWN, between, whole
 from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.request_latencies import (
+    Answered,
+    AnsweredRow,
+    e2el_ns,
+    tpot_ns,
+    ttft_ns,
+)
 
 PROPER = "coalesce(reason, '') NOT IN ('abort', 'error')"
 """A finish that is an end of the request's own: stop, length, repetition."""
@@ -27,9 +34,15 @@ REQUEST_COLUMNS = (
 CLIENT_COLUMNS = (
     *("source", "intended_ns", "sent_ns", "first_token_ns", "last_token_ns"),
     *("end_ns", "prompt_tokens", "output_tokens", "failure IS NULL", "ordinal"),
-    "coalesce(failure = 'aborted', 0)",
+    *("coalesce(failure = 'aborted', 0)", "first_chunk_tokens"),
 )
 CLIENT_DONE, CLIENT_ABORTED = CLIENT_COLUMNS[8], CLIENT_COLUMNS[10]
+CLIENT_LATENCIES: dict[str, tuple[str, Callable[[Answered], int | None]]] = {
+    "ttft_s": ("first_token_ns", ttft_ns),
+    "e2el_s": ("last_token_ns", e2el_ns),
+    "tpot_s": ("last_token_ns", tpot_ns),
+}
+"""A client's, and the moment at which each is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +110,24 @@ class ClientRequests:
         done = self.columns[CLIENT_DONE] == 1
         return np.where(done, self.columns["last_token_ns"], UNKNOWN)
 
-    def ttft(self) -> Timed:
-        """From the moment the send was due."""
-        first_ns = self.columns["first_token_ns"]
-        return Timed(*between(self.columns["intended_ns"], first_ns))
+    def timed(self, latency: str) -> Timed:
+        """A latency of each that has it, known when its last moment came."""
+        at, _ = CLIENT_LATENCIES[latency]
+        at_ns, values_ns = self.columns[at], self.latency_ns(latency)
+        known = values_ns != UNKNOWN
+        return Timed(at_ns[known], values_ns[known])
 
-    def e2el(self) -> Timed:
-        """From the moment the send was due, of those that succeeded."""
-        return Timed(*between(self.columns["intended_ns"], self.last_ns))
+    def latency_ns(self, latency: str) -> Ints:
+        """A latency of each, in the order of the columns."""
+        _, of = CLIENT_LATENCIES[latency]
+        found = map(of, self._answered())
+        return np.fromiter((UNKNOWN if v is None else v for v in found), np.int64)
 
-    def tpot(self) -> Timed:
-        """Of those that succeeded with two tokens or more."""
-        first_ns, last_ns = self.columns["first_token_ns"], self.last_ns
-        return per_token(first_ns, last_ns, self.columns["output_tokens"], last_ns)
+    def _answered(self) -> Iterator[Answered]:
+        columns = self.columns
+        numbers = (_known(columns[name]) for name in AnsweredRow._fields[:-1])
+        failures = (None if done else "failed" for done in columns[CLIENT_DONE])
+        return map(AnsweredRow, *numbers, failures)
 
 
 def per_token(first_ns: Ints, last_ns: Ints, tokens: Ints, at_ns: Ints) -> Timed:
@@ -118,6 +136,10 @@ def per_token(first_ns: Ints, last_ns: Ints, tokens: Ints, at_ns: Ints) -> Timed
     known &= at_ns != UNKNOWN
     spans = (last_ns[known] - first_ns[known]) / (tokens[known] - 1)
     return Timed(at_ns[known], spans.round().astype(np.int64))
+
+
+def _known(column: Ints) -> Iterator[int | None]:
+    return (None if value == UNKNOWN else value for value in column.tolist())
 
 
 def client_gaps(connection: sqlite3.Connection, session: int) -> Iterator[Timed]:

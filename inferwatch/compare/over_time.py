@@ -19,7 +19,8 @@ def throughput(
     tokens = _of_steps(connection, session, span.origin_ns, length_ns)
     if not tokens.any():
         done = client.columns[CLIENT_DONE] == 1
-        at_ns, came_out = client.last_ns[done], client.columns["output_tokens"][done]
+        at_ns = client.last_ns[done]
+        came_out = np.maximum(client.columns["output_tokens"][done], 0)
         bins = (at_ns - span.origin_ns) * BINS // length_ns
         inside = (bins >= 0) & (bins < BINS)
         summed = np.bincount(bins[inside], came_out[inside], minlength=BINS)

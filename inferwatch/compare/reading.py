@@ -11,6 +11,7 @@ from inferwatch.compare.counted import Counted, Counter, counted
 from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
 from inferwatch.compare.latencies import (
     CLIENT_DONE,
+    CLIENT_LATENCIES,
     ClientRequests,
     Requests,
     Timed,
@@ -81,8 +82,9 @@ class _Reading:
 
     def _settling(self) -> list[Timed]:
         """What tells the warm-up."""
-        source = self._requests if len(self._requests) else self._client
-        return [source.ttft(), source.e2el()]
+        if len(self._requests):
+            return [self._requests.ttft(), self._requests.e2el()]
+        return [self._client.timed("ttft_s"), self._client.timed("e2el_s")]
 
     def _seen_ns(self, settling: list[Timed]) -> tuple[int, int]:
         """From the first arrival to the last thing that happened."""
@@ -102,9 +104,7 @@ class _Reading:
             "tpot_s": tokens.tpot(self._requests),
             "e2el_s": self._requests.e2el(),
             "queue_s": self._requests.queue(),
-            "client.ttft_s": self._client.ttft(),
-            "client.tpot_s": self._client.tpot(),
-            "client.e2el_s": self._client.e2el(),
+            **{f"client.{name}": self._client.timed(name) for name in CLIENT_LATENCIES},
         }
         return {
             "itl_s": gaps,

@@ -22,7 +22,7 @@ from inferwatch.metrics.load_book import ABORTED
 from inferwatch.metrics.load_plan import PlanFacts, plan_of
 from inferwatch.metrics.load_run import RunProgress
 from inferwatch.metrics.load_view import ClientTimeline
-from inferwatch.metrics.request_latencies import tpot_ns
+from inferwatch.metrics.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.sealing import seal, unseal
 from inferwatch.metrics.slo import Slo
 from inferwatch.metrics.snapshot import ClientView, Latency, Window
@@ -191,13 +191,13 @@ class Client:
 
     def _latencies(self, record: RequestRecord) -> None:
         first_ns, last_ns = record.first_token_ns, record.last_token_ns
-        if first_ns is not None:
-            self.samples["ttft_s"].add(first_ns, first_ns - record.intended_ns)
-        if last_ns is None or record.failure is not None:
-            return
-        self.samples["e2el_s"].add(last_ns, last_ns - record.intended_ns)
-        if (spent_ns := tpot_ns(record)) is not None:
-            self.samples["tpot_s"].add(last_ns, spent_ns)
+        for metric, at_ns, value_ns in (
+            ("ttft_s", first_ns, ttft_ns(record)),
+            ("e2el_s", last_ns, e2el_ns(record)),
+            ("tpot_s", last_ns, tpot_ns(record)),
+        ):
+            if at_ns is not None and value_ns is not None:
+                self.samples[metric].add(at_ns, value_ns)
 
     def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
         """Record and token times together; one waits for the other."""
@@ -214,8 +214,10 @@ class Client:
     def _complete(self, record: RequestRecord, times: TokenTimes) -> None:
         if record.phase is Phase.WARMUP:
             return
-        gaps_ns = np.array(times.gaps_ns, np.int64)
-        self.samples["itl_s"].add_many(times.first_ns + np.cumsum(gaps_ns), gaps_ns)
+        if record.failure is None:
+            gaps_ns = np.array(times.gaps_ns, np.int64)
+            at_ns = times.first_ns + np.cumsum(gaps_ns)
+            self.samples["itl_s"].add_many(at_ns, gaps_ns)
         self._judge(record, times.gaps_ns)
 
     def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:

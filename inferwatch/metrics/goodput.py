@@ -7,7 +7,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
 from inferwatch.metrics.intervals import share_interval
 from inferwatch.metrics.load_book import ABORTED, LoadBook
-from inferwatch.metrics.request_latencies import tpot_ns
+from inferwatch.metrics.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.slo import Slo
 
 DEFAULT_SHARE = 0.95
@@ -89,13 +89,13 @@ def latencies(record: RequestRecord, gaps_ns: list[int]) -> dict[str, float]:
     """
     found: dict[str, int | float] = {}
     end_ns = record.end_ns
-    first_ns, last_ns = record.first_token_ns, record.last_token_ns
-    done = record.failure is None
-    if (ttft_at := first_ns or end_ns) is not None:
-        found["ttft_s"] = ttft_at - record.intended_ns
-    if (e2el_at := last_ns if done else end_ns) is not None:
-        found["e2el_s"] = e2el_at - record.intended_ns
-    if done and (tpot := tpot_ns(record)) is not None:
+    waited_ns = None if end_ns is None else end_ns - record.intended_ns
+    if (ttft := ttft_ns(record)) is not None or (ttft := waited_ns) is not None:
+        found["ttft_s"] = ttft
+    e2el = e2el_ns(record) if record.failure is None else waited_ns
+    if e2el is not None:
+        found["e2el_s"] = e2el
+    if (tpot := tpot_ns(record)) is not None:
         found["tpot_s"] = tpot
     if gaps_ns:
         found["itl_s"] = max(gaps_ns)

@@ -1,6 +1,10 @@
-"""The latencies of a client's requests, each with its interval."""
+"""What a client's TTFT, TPOT and E2EL are, and those of a run with their intervals.
 
-from collections.abc import Iterable, Iterator, Sequence
+Whoever shows, sums up, compares or exports them asks here.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,36 +26,59 @@ LATENCIES = (
 where an answer begins with reasoning, and only there."""
 
 
+class AnsweredRow(NamedTuple):
+    """All that latencies are made of, by the columns of the record that hold it."""
+
+    intended_ns: int
+    first_token_ns: int | None
+    last_token_ns: int | None
+    output_tokens: int | None
+    first_chunk_tokens: int | None
+    failure: str | None
+
+
+Answered = RequestRecord | AnsweredRow
+"""A request as its client saw it."""
+
+
+def ttft_ns(request: Answered) -> int | None:
+    """From the moment a send was due, of all that had a first token."""
+    return _span_ns(request.intended_ns, request.first_token_ns)
+
+
+def e2el_ns(request: Answered) -> int | None:
+    """From the moment a send was due, of those that succeeded."""
+    return _span_ns(request.intended_ns, _last_ns(request))
+
+
+def tpot_ns(request: Answered) -> int | None:
+    """From the first token to the last, by the tokens in between; if it succeeded.
+
+    A first chunk of several tokens is one moment: where the server counts tokens in
+    each chunk, all of them are left out, else one.
+    """
+    spent_ns = _span_ns(request.first_token_ns, _last_ns(request))
+    tokens = (request.output_tokens or 0) - (request.first_chunk_tokens or 1)
+    return None if spent_ns is None or tokens < 1 else round(spent_ns / tokens)
+
+
 def latencies_of(
     book: LoadBook, records: Sequence[RequestRecord]
 ) -> dict[str, Estimate]:
     """TTFT of all that had a first token, the others of who succeeded."""
     succeeded = [each for each in records if each.failure is None]
     found = {
-        "ttft_s": _between("intended_ns", "first_token_ns", records),
+        "ttft_s": _estimate(map(ttft_ns, records)),
         "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
         "first_content_s": _between("intended_ns", "first_content_ns", records),
-        "tpot_s": estimate(_ints(_known(map(tpot_ns, succeeded)))),
+        "tpot_s": _estimate(map(tpot_ns, succeeded)),
         "itl_s": estimate(_gaps_ns(book, succeeded)),
-        "e2el_s": _between("intended_ns", "last_token_ns", succeeded),
+        "e2el_s": _estimate(map(e2el_ns, succeeded)),
         "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
     }
     if all(each.first_content_ns is None for each in records):
         del found["first_content_s"]
     return found
-
-
-def tpot_ns(record: RequestRecord) -> int | None:
-    """From the first token to the last, by the tokens in between.
-
-    A first chunk of several tokens is one moment: where the server counts tokens in
-    each chunk, all of them are left out, else one.
-    """
-    first_ns, last_ns = record.first_token_ns, record.last_token_ns
-    tokens = (record.output_tokens or 0) - (record.first_chunk_tokens or 1)
-    if first_ns is None or last_ns is None or tokens < 1:
-        return None
-    return round((last_ns - first_ns) / tokens)
 
 
 def _gaps_ns(book: LoadBook, records: Sequence[RequestRecord]) -> Ints:
@@ -60,15 +87,17 @@ def _gaps_ns(book: LoadBook, records: Sequence[RequestRecord]) -> Ints:
 
 
 def _between(start: str, end: str, records: Sequence[RequestRecord]) -> Estimate:
-    pairs = ((getattr(each, start), getattr(each, end)) for each in records)
-    known = (b - a for a, b in pairs if a is not None and b is not None)
-    return estimate(_ints(known))
+    return _estimate(_span_ns(getattr(r, start), getattr(r, end)) for r in records)
 
 
-def _known(values: Iterable[int | None]) -> Iterator[int]:
+def _estimate(values_ns: Iterable[int | None]) -> Estimate:
     """Zero is known: tokens that came together."""
-    return (value for value in values if value is not None)
+    return estimate(np.fromiter((v for v in values_ns if v is not None), np.int64))
 
 
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, np.int64)
+def _last_ns(request: Answered) -> int | None:
+    return request.last_token_ns if request.failure is None else None
+
+
+def _span_ns(begin_ns: int | None, end_ns: int | None) -> int | None:
+    return None if begin_ns is None or end_ns is None else end_ns - begin_ns

@@ -19,12 +19,13 @@ SERVER_TTFT = (
     "AND ttft_ns IS NOT NULL ORDER BY ttft_ns DESC LIMIT 1 OFFSET ?"
 )
 CLIENT = (
-    "SELECT count(first_token_ns), sum(output_tokens), min(intended_ns), "
-    "max(last_token_ns) FROM client_requests WHERE session = ? AND failure IS NULL"
+    "SELECT count(first_token_ns), sum(output_tokens) FILTER (WHERE failure IS NULL), "
+    "min(intended_ns), max(last_token_ns) FILTER (WHERE failure IS NULL) "
+    "FROM client_requests WHERE session = ? AND phase != 'warmup'"
 )
 CLIENT_TTFT = (
     "SELECT first_token_ns - intended_ns AS ttft_ns FROM client_requests "
-    "WHERE session = ? AND failure IS NULL AND ttft_ns IS NOT NULL "
+    "WHERE session = ? AND phase != 'warmup' AND ttft_ns IS NOT NULL "
     "ORDER BY ttft_ns DESC LIMIT 1 OFFSET ?"
 )
 
@@ -34,7 +35,7 @@ class SessionSummary:
     """Of the whole session."""
 
     vantage: Vantage
-    """Who measured: the server's front end, else the client."""
+    """Who measured: the server's front end, else the client, its warm-up left out."""
     n: int = 0
     """Requests with a first token."""
     ttft_p99_s: float | None = None

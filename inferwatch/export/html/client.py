@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from collectors.clock import NS_PER_S
 from collectors.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.export.html.curves import Distribution
-from inferwatch.metrics.request_latencies import tpot_ns
+from inferwatch.metrics.request_latencies import e2el_ns, tpot_ns, ttft_ns
 
 COLUMNS = 240
 FINEST_NS = NS_PER_S // 10
@@ -40,8 +40,8 @@ class Client:
     of: dict[str, Distribution] = field(
         default_factory=lambda: defaultdict(Distribution)
     )
-    _waiting: dict[str, TokenTimes | Phase] = field(default_factory=dict)
-    """Token times whose record has not come, phases whose token times have not."""
+    _waiting: dict[str, TokenTimes | RequestRecord] = field(default_factory=dict)
+    """Token times whose record has not come, records whose token times have not."""
 
     @property
     def bin_ns(self) -> int:
@@ -52,19 +52,19 @@ class Client:
         """A complete request."""
         if record.phase is not Phase.WARMUP:
             self._latencies(record)
-        other = self._match(record.external_id, record.phase)
-        if isinstance(other, TokenTimes) and record.phase is not Phase.WARMUP:
-            self._gaps(other)
+        other = self._match(record.external_id, record)
+        if isinstance(other, TokenTimes):
+            self._gaps(record, other)
 
     def times(self, times: TokenTimes) -> None:
         """When its chunks came; the record comes before or after."""
-        phase = self._match(times.external_id, times)
-        if isinstance(phase, Phase) and phase is not Phase.WARMUP:
-            self._gaps(times)
+        other = self._match(times.external_id, times)
+        if isinstance(other, RequestRecord):
+            self._gaps(other, times)
 
     def _match(
-        self, external_id: str, half: TokenTimes | Phase
-    ) -> TokenTimes | Phase | None:
+        self, external_id: str, half: TokenTimes | RequestRecord
+    ) -> TokenTimes | RequestRecord | None:
         """The other half, if it came; else this one waits, as long as there is room."""
         other = self._waiting.pop(external_id, None)
         if other is None:
@@ -75,13 +75,17 @@ class Client:
 
     def _latencies(self, record: RequestRecord) -> None:
         first_ns, last_ns = record.first_token_ns, record.last_token_ns
-        if first_ns is not None:
-            self._add("ttft_s", self.ttft, first_ns, first_ns - record.intended_ns)
+        waited_ns = ttft_ns(record)
+        if first_ns is not None and waited_ns is not None:
+            self._add("ttft_s", self.ttft, first_ns, waited_ns)
         if last_ns is not None and record.failure is None:
-            self.of["e2el_s"].add(last_ns - record.intended_ns)
             self.tokens[last_ns // self.bin_ns] += record.output_tokens or 0
-            if (spent_ns := tpot_ns(record)) is not None:
-                self.of["tpot_s"].add(spent_ns)
+        for metric, value_ns in (
+            ("e2el_s", e2el_ns(record)),
+            ("tpot_s", tpot_ns(record)),
+        ):
+            if value_ns is not None:
+                self.of[metric].add(value_ns)
 
     def columns(self) -> tuple[int, dict[str, Column]]:
         """How long a column is, and what stands in it; None is a gap."""
@@ -101,7 +105,9 @@ class Client:
             )
         return self.bin_ns, found
 
-    def _gaps(self, times: TokenTimes) -> None:
+    def _gaps(self, record: RequestRecord, times: TokenTimes) -> None:
+        if record.phase is Phase.WARMUP or record.failure is not None:
+            return
         t_ns = times.first_ns
         for gap_ns in times.gaps_ns:
             t_ns += gap_ns
