@@ -18,6 +18,7 @@ from inferwatch.cli.replay import replay
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
 from inferwatch.errors import InferwatchError
+from inferwatch.storage.connect import check_sqlite
 
 
 @click.group(
@@ -41,6 +42,7 @@ def inferwatch(context: click.Context) -> None:
     Look at it again:            inferwatch replay last
     Did the change help?         inferwatch compare before after
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    check_sqlite()
     if context.invoked_subcommand is None:
         find_engines()
 

@@ -100,8 +100,11 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
 
     path = record_of(database)
     damage = recover_into(path, into)
+    told = f"Nothing in {path} is lost, all of it"
+    if damage.is_loss:
+        told = f"{damage.sentence}\nWhat could be read"
     tell(
-        f"{damage.sentence}\nWhat could be read is in {into}: use it with --db",
+        f"{told} is in {into}: use it with --db",
         {"into": str(into), **damage.facts},
         as_json=as_json,
     )

@@ -37,7 +37,9 @@ class SessionList:
             return
         self.rows = list_sessions(self.path, bin_too=True)
         damage = damage_of(self.path)
-        self.damage = f"the file is damaged: {damage.losses}" if damage else None
+        self.damage = None
+        if damage is not None and damage.is_loss:
+            self.damage = f"the file is damaged: {damage.losses}"
 
     def measure(self) -> None:
         """Takes time: how much each takes, if that can have changed.

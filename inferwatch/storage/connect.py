@@ -3,7 +3,26 @@
 import sqlite3
 from pathlib import Path
 
+from inferwatch.errors import StorageError
+
 BUSY_TIMEOUT_S = 1.0
+OLDEST_SQLITE = (3, 38, 2)
+"""STRICT tables came with 3.37, which takes no whole REAL beside computed columns."""
+
+
+def check_sqlite() -> None:
+    """See that the SQLite this Python brings can read and write the record.
+
+    Raises:
+        StorageError: it is too old; the message says what to do.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise StorageError(
+            f"The record needs SQLite {oldest} or newer, this Python has "
+            f"{sqlite3.sqlite_version}: use a Python that brings a newer one (those of "
+            "uv and conda-forge do), or update the system's libsqlite3"
+        )
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

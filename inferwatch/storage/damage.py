@@ -46,9 +46,36 @@ class Damage:
         return sum(session.lost for session in self.sessions)
 
     @property
+    def membersless(self) -> int:
+        """Steps without their members, all sessions together."""
+        return sum(session.membersless for session in self.sessions)
+
+    @property
+    def is_loss(self) -> bool:
+        """Something is gone; else only how the file is laid out is at fault."""
+        return bool(not self.sessions or self.lost or self.membersless or self.torn)
+
+    @property
     def sentence(self) -> str:
         """Fit to show."""
-        return f"{self.path} is damaged: {self.losses}. Shown is what could be read"
+        if self.is_loss:
+            return f"{self.path} is damaged: {self.losses}. Shown is what could be read"
+        return (
+            f"nothing in {self.path} is lost, but it is not laid out as it should be: "
+            f"{self.remedy}"
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why the file is not written to, and what helps."""
+        fault = "damaged" if self.is_loss else "not laid out as it should be"
+        return f"{self.path} is {fault} and left as it is: {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        """What to type, and what that does."""
+        saved = "what can be read" if self.is_loss else "all of it"
+        return f"`inferwatch sessions recover NEW.db --db {self.path}` saves {saved}"
 
     @property
     def losses(self) -> str:
@@ -61,9 +88,10 @@ class Damage:
         if hurt:
             some = ", ".join(f"{e.id} {e.lost:,} of {e.readings:,}" for e in hurt[:5])
             told += f" ({some}{', …' if len(hurt) > 5 else ''})"
-        bare = sum(session.membersless for session in self.sessions)
-        if bare:
-            told += f"; {bare:,} steps do not say who was in them"
+        if self.membersless:
+            told += f"; {self.membersless:,} steps do not say who was in them"
+        if self.torn and not self.lost:
+            told += f"; rows of {', '.join(self.torn)} could not be read"
         return told
 
     def losses_of(self, session_id: str) -> str | None:

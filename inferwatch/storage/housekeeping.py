@@ -41,11 +41,8 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
     """
     if not path.exists():
         raise StorageError(f"Nothing is recorded in {path} yet: try `inferwatch demo`")
-    if damage_of(path) is not None:
-        raise StorageError(
-            f"{path} is damaged and left as it is: `inferwatch sessions recover NEW.db "
-            f"--db {path}` saves what can be read"
-        )
+    if damage := damage_of(path):
+        raise StorageError(damage.refusal)
     connection = open_for_writing(path)
     try:
         connection.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")

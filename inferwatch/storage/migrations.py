@@ -11,7 +11,7 @@ from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.transaction import transaction
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x69776174
 """Marks our files ("iwat"), so that we never write into another program's."""
 
@@ -40,6 +40,12 @@ def version_3(database: Database) -> None:
 def version_4(database: Database) -> None:
     """What answers say of themselves: turns, first content, the server's own times."""
     _execute(database, "schema_4.sql")
+
+
+@migrations()
+def version_5(database: Database) -> None:
+    """Bookmarks in a table that no SQLite takes for damaged."""
+    _execute(database, "schema_5.sql")
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:

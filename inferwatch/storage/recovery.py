@@ -20,6 +20,7 @@ from inferwatch.storage.mending import mend
 from inferwatch.storage.migrations import SCHEMA_VERSION, migrate
 from inferwatch.storage.salvage import Salvage
 from inferwatch.storage.session_tables import session_tables
+from inferwatch.storage.soundness import first_fault
 from inferwatch.storage.transaction import transaction
 
 CHECKED_UP_TO_BYTES = 32_000_000
@@ -79,12 +80,11 @@ def _is_sound(stamp: Stamp) -> bool:
         return True
     try:
         with closing(connect(stamp.path, "ro")) as connection:
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return first_fault(connection) is None
     except UnicodeDecodeError:
         return False
     except sqlite3.DatabaseError as error:
         return not is_damage(error)
-    return bool(said == "ok")
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,18 @@ def test_the_version_is_told() -> None:
     result = CliRunner().invoke(inferwatch, ["--version"])
 
     assert __version__ in result.output
+
+
+def test_a_sqlite_that_is_too_old_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+
+    with pytest.raises(SystemExit) as ended:
+        main(["sessions"])
+
+    assert ended.value.code == 2
+    assert "needs SQLite 3.38.2 or newer" in capsys.readouterr().err
 
 
 def test_an_unknown_command_is_a_usage_error_without_a_traceback() -> None:

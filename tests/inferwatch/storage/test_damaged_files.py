@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
+from inferwatch.replay.bookmarks import bookmarks, keep_bookmark
 from inferwatch.storage import housekeeping, recovery
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.erasing import erase, vacuum
@@ -165,6 +166,58 @@ def test_what_only_says_where_things_lie_can_be_done_without(
     path.write_bytes(spoil(whole))
 
     assert read_back(path, "last") == original
+
+
+def test_a_file_of_which_nothing_is_lost_is_not_called_damaged(
+    whole: bytes, path: Path
+) -> None:
+    """It is not written to all the same: SQLite would make it worse."""
+    path.write_bytes(noise(whole, [2]))  # the pointer map
+    into = path.with_name("sound.db")
+
+    damage = damage_of(path)
+
+    assert damage is not None
+    assert not damage.is_loss
+    assert damage.sentence.startswith(f"nothing in {path} is lost")
+    with pytest.raises(StorageError, match=r"recover NEW\.db --db .* saves all of it"):
+        housekeeping.rename(path, 1, "x")
+    assert not recover_into(path, into).is_loss
+    assert damage_of(into) is None
+
+
+def test_a_lost_bookmark_is_told(whole: bytes, path: Path) -> None:
+    """It is no reading, so none is lost with it."""
+    path.write_bytes(whole)
+    keep_bookmark(path, find(path, "last"), 7, "here")
+    with closing(sqlite3.connect(path)) as connection:
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'bookmarks'"
+        ).fetchone()
+    path.write_bytes(noise(path.read_bytes(), [root]))
+
+    damage = damage_of(path)
+
+    assert damage is not None
+    assert (damage.lost, damage.is_loss) == (0, True)
+    assert "rows of bookmarks could not be read" in damage.sentence
+
+
+def test_a_lost_schema_of_this_version_can_be_done_without(
+    path: Path, read_back: ReadBack
+) -> None:
+    path.write_bytes(gzip.decompress((FILES / "schema_4.db.gz").read_bytes()))
+    list_sessions(path)  # migrates it
+    original = read_back(path, "last")
+    with closing(sqlite3.connect(path)) as connection:
+        pages = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' AND pageno > 1"
+        ).fetchall()
+    path.write_bytes(noise(path.read_bytes(), [page for (page,) in pages]))
+
+    assert read_back(path, "last") == original
+    with closing(open_for_reading(path)) as connection:
+        assert [mark.text for mark in bookmarks(connection, 1)] == ["hello"]
 
 
 def test_the_damaged_file_itself_is_left_as_it_is(whole: bytes, path: Path) -> None:

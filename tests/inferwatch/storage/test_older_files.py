@@ -25,6 +25,9 @@ from collectors.readings import (
 )
 from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError
+from inferwatch.replay.bookmarks import bookmarks, keep_bookmark
+from inferwatch.storage import housekeeping
+from inferwatch.storage.columns import insert_sql
 from inferwatch.storage.connections import (
     close_after_writing,
     open_for_reading,
@@ -38,6 +41,7 @@ from inferwatch.storage.migrations import (
     migrations,
     schema_version,
 )
+from inferwatch.storage.recovery import damage_of, recover_into
 from inferwatch.storage.sessions import find, list_sessions
 from inferwatch.storage.sizes import sizes_in
 from inferwatch.storage.summaries import summarise
@@ -149,6 +153,97 @@ def test_a_file_that_is_not_ours_is_read_and_left_as_it_is(
     assert version_of(older) == version
     assert older.read_bytes() == before
     assert [each.name for each in older.parent.iterdir()] == [older.name]
+
+
+@pytest.fixture
+def marked(path: Path) -> Path:
+    """A file of version 4 with a bookmark, which SQLite 3.40 takes for damaged."""
+    with gzip.open(FILES / "schema_4.db.gz") as packed, path.open("wb") as file:
+        shutil.copyfileobj(packed, file)
+    return path
+
+
+def marks_of(path: Path) -> list[tuple[int, str]]:
+    with closing(open_for_reading(path)) as connection:
+        return [(mark.t_ns, mark.text) for mark in bookmarks(connection, 1)]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400], ids=["ours", "read-only"])
+def test_a_bookmark_damages_nothing(
+    marked: Path, read_back: Callable[..., list[Any]], mode: int
+) -> None:
+    marked.chmod(mode)
+
+    assert damage_of(marked) is None
+    assert len(read_back(marked)) == find(marked, "last").readings > 1_000
+    assert marks_of(marked) == [(20_000_000_000, "hello")]
+
+
+def test_what_has_a_bookmark_can_be_renamed_deleted_and_saved(marked: Path) -> None:
+    into = marked.with_name("saved.db")
+
+    damage = recover_into(marked, into)
+    housekeeping.rename(marked, 1, "renamed")
+    housekeeping.put_away(marked, [1])
+
+    assert not damage.is_loss
+    assert damage_of(into) is None
+    assert marks_of(into) == marks_of(marked) == [(20_000_000_000, "hello")]
+    [row] = list_sessions(marked, bin_too=True)
+    assert row.name == "renamed"
+    assert row.deleted_ns is not None
+
+
+def test_a_bookmark_made_today_damages_nothing(older: Path) -> None:
+    keep_bookmark(older, find(older, "last"), 7, "today")
+
+    assert damage_of(older) is None
+    assert (7, "today") in marks_of(older)
+    with closing(sqlite3.connect(older)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_keys_come_first_in_tables_without_rowid() -> None:
+    """SQLite 3.40 finds damage in others that is none."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, Path(":memory:"))
+        tables = connection.execute(
+            "SELECT name FROM pragma_table_list WHERE wr AND type = 'table'"
+        ).fetchall()
+        keys = {
+            name: [
+                pk
+                for (pk,) in connection.execute(
+                    "SELECT pk FROM pragma_table_info(?) ORDER BY cid", (name,)
+                )
+            ]
+            for (name,) in tables
+        }
+
+    assert len(keys) > 10
+    for name, places in keys.items():
+        led = [pk for pk in places if pk]
+        assert places[: len(led)] == led == sorted(led), name
+
+
+def test_no_sqlite_finds_fault_with_a_row_of_any_table(path: Path) -> None:
+    """What may be unknown is."""
+    close_after_writing(open_for_writing(path))
+    values = {"INTEGER": 1, "REAL": 1.5, "TEXT": "x", "BLOB": b"x"}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        names = connection.execute(
+            "SELECT name FROM pragma_table_list WHERE type = 'table' AND strict"
+        ).fetchall()
+        for (name,) in names:
+            columns = connection.execute(
+                'SELECT name, type, "notnull" OR pk FROM pragma_table_info(?)', (name,)
+            ).fetchall()
+            row = [values[kind] if needed else None for _, kind, needed in columns]
+            insert = insert_sql(name, [column for column, _, _ in columns])
+            connection.execute(insert, row)
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def test_a_newer_file_is_refused_with_the_version_that_can_read_it(
