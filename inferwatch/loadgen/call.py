@@ -12,6 +12,9 @@ from inferwatch.loadgen.sse import SseError
 LATE_NS = 10_000_000
 """A send that left this long after its intended time is counted as late."""
 
+LONGEST_MS = 1e9
+"""Eleven days: more is no time that a server spent on a request."""
+
 
 class Failure(StrEnum):
     """How a request can fail."""
@@ -66,6 +69,16 @@ class Call:
             failure, detail = Failure.SERVER_ERROR_EVENT, told
         self.failure = failure
         self.detail = detail or None
+
+    def cut(self, failure: Failure, detail: str = "") -> None:
+        """The exchange ended before the response did; an answer may have ended sooner.
+
+        A connection that stays open, or breaks, after ``[DONE]`` takes nothing away.
+        """
+        if self.failure is None and self.reply.done_ns is not None:
+            self.answered = True
+        else:
+            self.fail(failure, detail)
 
     def judge(self) -> None:
         """Decode the stream that has ended: was it an answer?
@@ -128,4 +141,5 @@ class Call:
 
 
 def _ns(ms: float | None) -> int | None:
-    return None if ms is None else round(ms * 1e6)
+    """What cannot be a time is unknown."""
+    return round(ms * 1e6) if ms is not None and 0 <= ms <= LONGEST_MS else None

@@ -1,6 +1,12 @@
 """What servers stream: the parts of a completion's or a chat's chunk that tell us."""
 
+from typing import Annotated
+
 import msgspec
+
+MOST_TOKENS = 1 << 31
+"""A count or an id beyond is nonsense; sums of these still fit where we keep them."""
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -29,7 +35,7 @@ class Choice(msgspec.Struct, gc=False):
     text: str | None = None
     delta: Delta | None = None
     finish_reason: str | None = None
-    token_ids: list[int] | None = None
+    token_ids: list[Tokens] | None = None
     """Where they were asked for (``return_token_ids``) and the server knows how."""
 
     @property
@@ -52,8 +58,8 @@ class Choice(msgspec.Struct, gc=False):
 class Usage(msgspec.Struct, gc=False):
     """Tokens so far."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
 
 
 class ServerTimes(msgspec.Struct, gc=False):
@@ -67,13 +73,21 @@ class ServerTimes(msgspec.Struct, gc=False):
     """First token to last: what we call decode."""
 
 
+NO_ERROR = msgspec.Raw(b"null")
+
+
 class Chunk(msgspec.Struct, gc=False):
     """One event of a stream."""
 
     choices: list[Choice] = []
     usage: Usage | None = None
-    error: object = None
+    error: msgspec.Raw = NO_ERROR
     metrics: ServerTimes | None = None
+
+    @property
+    def failed(self) -> bool:
+        """It tells an error; some servers have an empty one in every chunk."""
+        return bytes(self.error) not in {b"null", b"false", b'""', b"{}"}
 
 
 chunks = msgspec.json.Decoder(Chunk)

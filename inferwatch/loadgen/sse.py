@@ -34,13 +34,14 @@ class SseReader:
         self._rest = bytearray()
         self._after_cr = False
         self._data: list[bytes] = []
+        self._data_bytes = 0
         self._name = b""
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events completed by these bytes.
 
         Raises:
-            SseError: a line is longer than any event of ours could be.
+            SseError: a line or an event is longer than any of ours could be.
         """
         if not data:
             return []
@@ -94,11 +95,14 @@ class SseReader:
         field, _, value = line.partition(b":")
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
+            self._data_bytes += len(value) + 1
+            if self._data_bytes > MAX_LINE_BYTES:
+                raise SseError(f"an event of more than {MAX_LINE_BYTES} bytes")
         elif field == b"event":
             self._name = value.removeprefix(b" ")
         return None
 
     def _dispatch(self) -> SseEvent | None:
         data, name = self._data, self._name
-        self._data, self._name = [], b""
+        self._data, self._data_bytes, self._name = [], 0, b""
         return SseEvent(b"\n".join(data), name) if data else None

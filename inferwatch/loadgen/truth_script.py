@@ -104,10 +104,14 @@ def whole(status: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+def _error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "Error"}}).encode()
+
+
 REFUSALS = {
-    "http_429": whole("429 Too Many", b"slow down", "Retry-After: 1"),
-    "http_404": whole("404 Not Found", b"no such model"),
-    "http_500": whole("500 Oops", b"engine dead"),
+    "http_429": whole("429 Too Many", _error("slow down"), "Retry-After: 1"),
+    "http_404": whole("404 Not Found", _error("no such model")),
+    "http_500": whole("500 Oops", _error("engine dead")),
     "redirect": whole("302 Found", b"", "Location: /v1/completions"),
     "silent": b"",
     "hangup": b"",

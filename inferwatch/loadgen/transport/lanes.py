@@ -20,6 +20,8 @@ from inferwatch.loadgen.transport.seam import UnreachableError
 
 KEEPALIVE_S = 2.0
 """As the raw transport's."""
+DONE_S = 0.05
+"""After ``[DONE]``, for the end of the response."""
 
 _LEAVES = ("http11.send_request_body.started", "http2.send_request_body.started")
 """httpcore's events right before the write that makes the request complete: stamped
@@ -121,16 +123,18 @@ class HttpxExchange:
             async with asyncio.timeout(self._timeout_s):
                 await self._exchange()
         except TimeoutError:
-            call.fail(Failure.TIMEOUT, f"after {self._timeout_s:g} s")
+            call.cut(Failure.TIMEOUT, f"after {self._timeout_s:g} s")
         except httpx.ConnectError as error:
             call.fail(Failure.REFUSED, str(error))
-        except (httpx.HTTPError, SseError, NotAnEventError) as error:
-            call.fail(Failure.BROKEN_STREAM, str(error) or type(error).__name__)
+        except httpx.HTTPError as error:
+            call.cut(Failure.BROKEN_STREAM, _words(error))
+        except (SseError, NotAnEventError) as error:
+            call.fail(Failure.BROKEN_STREAM, str(error))
         except asyncio.CancelledError:
-            call.fail(Failure.ABORTED)
+            call.cut(Failure.ABORTED)
             raise
         finally:
-            call.end_ns = monotonic_ns()
+            call.end_ns = (call.answered and call.reply.done_ns) or monotonic_ns()
 
     async def _exchange(self) -> None:
         with self._transport.lane() as lane:
@@ -142,21 +146,38 @@ class HttpxExchange:
 
     async def _read(self, response: httpx.Response) -> None:
         """To the end of the stream, past ``[DONE]``, so that the connection is kept."""
-        receipts, good = (
-            self._transport.receipts,
-            response.status_code == httpx.codes.OK,
-        )
-        self.call.reply.by_kernel = False
-        async for data in response.aiter_raw():
-            receipts.reads += 1
-            if good:
-                self.call.reply.read(data, monotonic_ns())
-            else:
-                self._refusal.read(data)
-                if self._refusal.complete:
-                    break
-        if good:
+        headers = {name.lower(): value for name, value in response.headers.raw}
+        if response.status_code == httpx.codes.OK:
+            kind = headers.get(b"content-type", b"")
+            self.call.reply.content_type = kind.decode("latin-1")
+            await self._read_answer(response)
             self.call.answered = True
-        else:
-            headers = {name.lower(): value for name, value in response.headers.raw}
-            self._refusal.tell(self.call, response.status_code, headers)
+            return
+        async for data in response.aiter_raw():
+            self._transport.receipts.reads += 1
+            self._refusal.read(data)
+            if self._refusal.complete:
+                break
+        self._refusal.tell(self.call, response.status_code, headers)
+
+    async def _read_answer(self, response: httpx.Response) -> None:
+        """To its end, or a moment longer than to the end it tells."""
+        reply, receipts = self.call.reply, self._transport.receipts
+        reply.by_kernel = False
+        loop = asyncio.get_running_loop()
+        patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                async for data in response.aiter_raw():
+                    receipts.reads += 1
+                    reply.read(data, monotonic_ns())
+                    if reply.may_be_done and reply.done_ns is not None:
+                        patience.reschedule(loop.time() + DONE_S)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+
+
+def _words(error: httpx.HTTPError) -> str:
+    """What went wrong, without the bytes that some of the messages repeat."""
+    return str(error).partition(":")[0] or type(error).__name__

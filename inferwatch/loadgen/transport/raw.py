@@ -65,8 +65,9 @@ class RawTransport:
 
     def ensure(self, connections: int) -> bool:
         """Connect in advance, so that no request waits for a handshake."""
-        for _ in range(connections - len(self._idle)):
-            self._rest(self._connect())
+        with suppress(OSError):  # no more sockets: those that need one will say so
+            for _ in range(connections - len(self._idle)):
+                self._rest(self._connect())
         return all(each.connected or not each.open for each in self._idle)
 
     async def aclose(self) -> None:
@@ -81,14 +82,14 @@ class RawTransport:
     # For its exchanges.
 
     def fly(self, exchange: "RawExchange") -> Connection:
-        """Send it on the connection that was idle last, the likeliest alive."""
+        """Send it on a connection that was idle, else on a new one.
+
+        Raises:
+            OSError: there is no socket to be had.
+        """
+        connection = self._live_one() or self._connect()
         self._flying[exchange] = monotonic_ns() + self._timeout_ns
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.open and not _expired(connection):
-                return connection
-            self._close(connection)
-        return self._connect()
+        return connection
 
     def land(self, exchange: "RawExchange", connection: Connection) -> None:
         """It has ended; its connection may be good for another."""
@@ -99,6 +100,15 @@ class RawTransport:
             self._close(connection)
 
     # Connections.
+
+    def _live_one(self) -> Connection | None:
+        """That was idle last, the likeliest alive."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open and not _expired(connection):
+                return connection
+            self._close(connection)
+        return None
 
     def _connect(self) -> Connection:
         connection = Connection(self._address, self._poller, self.receipts)
@@ -125,8 +135,11 @@ class RawTransport:
     def _sweep(self) -> None:
         now_ns = monotonic_ns()
         self.receipts.anchor()
-        for exchange in [each for each, by in self._flying.items() if by < now_ns]:
-            exchange.time_out(self._plan.request_timeout_s)
+        for exchange, by_ns in list(self._flying.items()):
+            if exchange.call.reply.may_be_done and exchange.end_if_done():
+                continue
+            if by_ns < now_ns:
+                exchange.time_out(self._plan.request_timeout_s)
         while self._idle and (_expired(self._idle[0]) or not self._idle[0].open):
             self._close(self._idle.pop(0))
         loop = asyncio.get_running_loop()
@@ -148,13 +161,26 @@ class RawExchange:
     def begin(self) -> asyncio.Future[None]:
         """Send now."""
         self._ended.add_done_callback(self._abort)
-        self._connection = self._transport.fly(self)
-        self._connection.carry(self)
+        try:
+            self._connection = self._transport.fly(self)
+        except OSError as error:
+            self.refused(error.strerror or type(error).__name__)
+        else:
+            self._connection.carry(self)
         return self._ended
 
     def time_out(self, after_s: float) -> None:
         """It took too long."""
         self._fail(Failure.TIMEOUT, f"after {after_s:g} s: {self._progress()}")
+
+    def end_if_done(self) -> bool:
+        """It may have said ``[DONE]``, though its response goes on: whether it has."""
+        done_ns = self.call.reply.done_ns
+        if done_ns is not None:
+            self.response.reusable = False
+            self.call.answered = True
+            self._end(done_ns)
+        return done_ns is not None
 
     # What the connection tells.
 
@@ -199,6 +225,8 @@ class RawExchange:
     def _finish(self, at_ns: int) -> None:
         status = self.response.status or 0
         if status == 200:
+            kind = self.response.headers.get(b"content-type", b"")
+            self.call.reply.content_type = kind.decode("latin-1")
             self.call.answered = True
         else:
             self._refusal.tell(self.call, status, self.response.headers)
@@ -206,7 +234,7 @@ class RawExchange:
 
     def _fail(self, failure: Failure, detail: str, at_ns: int | None = None) -> None:
         self.response.reusable = False
-        self.call.fail(failure, detail.strip())
+        self.call.cut(failure, detail.strip())
         self._end(at_ns or monotonic_ns())
 
     def _end(self, at_ns: int) -> None:

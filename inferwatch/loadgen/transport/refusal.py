@@ -1,13 +1,14 @@
-"""What a server said instead of an answer: its status and the beginning of its body."""
+"""What a server said instead of an answer: its status and its error's message."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from inferwatch.loadgen.call import Call, Failure
-from inferwatch.loadgen.reply import DETAIL_CHARS
+from inferwatch.loadgen.error_message import KEPT_BYTES, error_message, shown
 
 
 class Refusal:
-    """Keeps no more of the body than is shown, however much comes."""
+    """Reads no more of the body than can hold the message, however much comes."""
 
     def __init__(self) -> None:
         self._beginning = b""
@@ -15,18 +16,26 @@ class Refusal:
     @property
     def complete(self) -> bool:
         """The rest need not be read."""
-        return len(self._beginning) >= DETAIL_CHARS
+        return len(self._beginning) >= KEPT_BYTES
 
     def read(self, data: bytes) -> None:
         """A piece of the body."""
-        self._beginning += data[:DETAIL_CHARS]
+        self._beginning += data[: KEPT_BYTES - len(self._beginning)]
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Fail the call by its status."""
-        said = [str(status), self._beginning[:DETAIL_CHARS].decode("utf-8", "replace")]
+        said = [str(status), error_message(self._beginning) or _phrase(status)]
         for name in (b"location", b"retry-after"):
             if name in headers:
-                value = headers[name].decode("latin-1")
+                value = shown(headers[name].decode("latin-1").partition("?")[0])
                 said.append(f"({name.decode()}: {value})")
         kind = f"http_{status // 100}xx" if 300 <= status < 600 else "broken_stream"
         call.fail(Failure(kind), " ".join(part for part in said if part))
+
+
+def _phrase(status: int) -> str:
+    """As the standard has it: the server's own is not needed for what it means."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

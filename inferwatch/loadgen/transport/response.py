@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_SIZE_LINE_BYTES = 4 << 10
+MAX_LENGTH_DIGITS = 18
 NO_BODY = {204, 304}
 
 Take = Callable[[bytes, int], None]
@@ -54,7 +55,7 @@ class Response:
         if not blank:
             self._keep(data, MAX_HEAD_BYTES, "the head")
             if not data.startswith(b"HTTP/"[: len(data)]):
-                raise NotHttpError(f"not HTTP: {data[:40]!r}")
+                raise NotHttpError("not HTTP")
             return b""
         self._rest = b""
         self._parse(head)
@@ -167,13 +168,13 @@ class Response:
 def _status(line: bytes) -> int:
     version, _, rest = line.partition(b" ")
     if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-        raise NotHttpError(f"not HTTP/1.1: {line[:40]!r}")
+        raise NotHttpError("not HTTP/1.1")
     return int(rest[:3])
 
 
 def _decimal(text: bytes) -> int:
-    if not text.isdigit():
-        raise NotHttpError(f"a content length of {text[:40]!r}")
+    if not text.isdigit() or len(text) > MAX_LENGTH_DIGITS:
+        raise NotHttpError("a content length that is no number")
     return int(text)
 
 
@@ -184,7 +185,7 @@ def _size(line: bytes) -> int:
     except ValueError:
         size = _extended_size(line)
     if size < 0:
-        raise NotHttpError(f"a chunk's size of {line[:40]!r}")
+        raise NotHttpError("a chunk's size that is no number")
     return size
 
 
@@ -192,4 +193,4 @@ def _extended_size(line: bytes) -> int:
     try:
         return int(line.partition(b";")[0], 16)
     except ValueError:
-        raise NotHttpError(f"a chunk's size of {line[:40]!r}") from None
+        raise NotHttpError("a chunk's size that is no number") from None

@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 
 from inferwatch.loadgen.reply import UNREAD_BYTES, NotAnEventError, Reply
@@ -40,9 +42,66 @@ def test_a_chunk_is_stamped_when_its_last_byte_has_come() -> None:
     assert read(first, second).stamps_ns == [1, 1]
 
 
-def test_a_token_without_text_is_a_token() -> None:
+BLANK = token(text="")
+
+
+def counted(text: str, tokens: int, finish: str = "null") -> str:
+    """A chunk that says how many tokens have come so far."""
+    choice = f'{{"text":"{text}","finish_reason":{finish}}}'
+    usage = f'{{"completion_tokens":{tokens}}}'
+    return f'data: {{"choices":[{choice}],"usage":{usage}}}\n\n'
+
+
+@pytest.mark.parametrize("end", ["", usage(3), usage(4), DONE])
+def test_a_first_chunk_that_says_nothing_is_not_the_first_token(end: str) -> None:
+    assert read(BLANK, token(), token(), LAST, end).stamps_ns[0] == 1
+
+
+def test_what_came_before_the_first_text_is_no_gap_of_its_tokens() -> None:
+    """With as many tokens as chunks, two had come by the first text."""
+    reply = read(BLANK, token(), token(), LAST, usage(4))
+
+    assert reply.stamps_ns == [1, 2, 3]
+    assert reply.first_chunk_tokens == 2
+
+
+def test_a_token_without_text_is_a_token_where_the_count_says_so() -> None:
     """Half a character has no text yet."""
-    assert read(token(text=""), token(), LAST).stamps_ns == [0, 1, 2]
+    assert read(token(), BLANK, LAST, usage(3)).stamps_ns == [0, 1, 2]
+    assert read(token(), BLANK, LAST, usage(2)).stamps_ns == [0, 2]
+    assert read(token(), BLANK, LAST).stamps_ns == [0, 2]
+
+
+def test_an_answer_that_says_nothing_has_the_tokens_that_are_counted() -> None:
+    assert read(BLANK, BLANK, BARE, usage(3)).stamps_ns == [0, 1, 2]
+    assert read(BLANK, BARE, usage(1)).stamps_ns == [1]
+    assert read(BARE, usage(4)).stamps_ns == [0]
+    assert read(BLANK, BARE, usage(0)).stamps_ns == []
+
+
+def test_a_finish_after_bundled_tokens_is_no_token() -> None:
+    """Five chunks of four tokens: the count exceeds the chunks all the same."""
+    assert read(*[token()] * 5, BARE, usage(20)).stamps_ns == [0, 1, 2, 3, 4]
+
+
+def test_a_finish_after_which_the_count_is_the_same_is_no_token() -> None:
+    chunks = [counted("four of them", 4 * n) for n in range(1, 6)]
+
+    reply = read(*chunks, counted("", 20, '"stop"'), usage(20))
+
+    assert reply.stamps_ns == [0, 1, 2, 3, 4]
+    assert reply.first_chunk_tokens == 4
+
+
+def test_a_finish_that_counts_one_more_is_a_token() -> None:
+    reply = read(counted("a", 4), counted("", 5, '"stop"'), usage(5))
+
+    assert reply.stamps_ns == [0, 1]
+
+
+def test_a_count_that_comes_with_the_finish_is_of_the_whole_answer() -> None:
+    assert read(token(), token(), counted("", 2, '"stop"')).stamps_ns == [0, 1]
+    assert read(token(), token(), counted("", 3, '"stop"')).stamps_ns == [0, 1, 2]
 
 
 def test_a_bare_finish_is_a_token_when_the_server_counts_one_more() -> None:
@@ -88,10 +147,104 @@ def test_an_error_in_the_stream_is_kept(stream: str) -> None:
     assert "gone" in (read(token(), stream).error or "")
 
 
-@pytest.mark.parametrize("junk", ["{not json", "[]", '{"choices":7}'])
-def test_what_is_no_completion_is_refused(junk: str) -> None:
-    with pytest.raises(NotAnEventError):
-        read(f"data: {junk}\n\n")
+def test_an_error_as_old_servers_have_it_is_kept() -> None:
+    event = 'data: {"object":"error","message":"too long","code":400}\n\n'
+
+    assert read(event).error == "too long"
+
+
+@pytest.mark.parametrize("error", ["null", "false", '""', "{}"])
+def test_an_empty_error_is_none(error: str) -> None:
+    event = f'data: {{"choices":[{{"text":"a"}}],"error":{error}}}\n\n'
+
+    assert read(event).error is None
+
+
+DEEP = "[" * 5_000 + "]" * 5_000
+NONSENSE = [
+    "{not json",
+    "[]",
+    '{"choices":7}',
+    b'{"choices":[{"text":"\xff\xfe"}]}',
+    f'{{"x":{DEEP}}}',
+    f'{{"choices":[],"error":{DEEP}}}',
+    '{"choices":[],"usage":{"completion_tokens":10000000000000000000000000}}',
+    '{"choices":[],"usage":{"completion_tokens":-1}}',
+    '{"choices":[],"usage":{"prompt_tokens":-1}}',
+    '{"choices":[{"text":"a","token_ids":[10000000000000000000000000]}]}',
+    '{"choices":[{"text":"\\ud800"}]}',
+]
+
+
+@pytest.mark.parametrize("junk", NONSENSE, ids=range(len(NONSENSE)))
+def test_what_is_no_completion_is_refused(junk: str | bytes) -> None:
+    event = junk.encode() if isinstance(junk, str) else junk
+    with pytest.raises(NotAnEventError) as refused:
+        read(b"data: " + event + b"\n\n")
+
+    assert len(str(refused.value)) < 250
+    assert "not json" not in str(refused.value), "a part of an answer"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"error": {"message": "overloaded"}}',
+        '{\n "error": {\n  "message": "overloaded"\n }\n}\n',
+        '{"error": "overloaded"}',
+        '{"detail": "overloaded"}',
+        'data: {"error": {"message": "overloaded"}}',
+    ],
+    ids=["openai", "indented", "text", "fastapi", "an event without its end"],
+)
+def test_an_error_that_is_no_stream_is_told(body: str) -> None:
+    reply = Reply()
+    reply.read(body.encode(), 1)
+
+    with suppress(NotAnEventError):
+        reply.end()
+    assert reply.error == "overloaded"
+
+
+def test_a_body_that_is_no_stream_is_named_and_not_repeated() -> None:
+    reply = Reply()
+    reply.content_type = "text/html\x1b[2J"
+    reply.read(b"<html>A secret: 42", 1)
+
+    with pytest.raises(NotAnEventError, match=r"a body of text/html\\x1b\[2J$"):
+        reply.end()
+    assert reply.error is None
+
+
+@pytest.mark.parametrize("body", ["", "\n\n", ": still here\n\n", "retry: 10\n\n"])
+def test_a_stream_without_events_is_a_stream(body: str) -> None:
+    assert read(body).stamps_ns == []
+
+
+def test_done_is_the_end_whatever_follows() -> None:
+    reply = read(token(), LAST, DONE, token(), "data: {not json\n\n", b"\xff" * 99)
+
+    assert reply.done_ns == 2
+    assert reply.stamps_ns == [0, 1]
+
+
+def test_done_in_a_text_is_no_end() -> None:
+    reply = read(token(text="[DONE]"), LAST)
+
+    assert reply.may_be_done
+    assert reply.done_ns is None
+
+
+@pytest.mark.parametrize("cut", range(1, len(DONE)))
+def test_done_in_two_pieces_may_be_the_end(cut: int) -> None:
+    reply = read(token())
+    assert not reply.may_be_done
+
+    reply.read(DONE[:cut].encode(), 1)
+    reply.read(DONE[cut:].encode(), 2)
+
+    assert reply.may_be_done
+    assert reply.done_ns == 2
 
 
 def delta(text: str = "null", finish: str = "null", **more: str) -> str:
@@ -126,8 +279,8 @@ def test_the_call_of_a_tool_is_tokens() -> None:
     assert read(ROLE, call, CHAT_END).stamps_ns == [1]
 
 
-def test_a_delta_of_half_a_character_is_a_token() -> None:
-    assert read(ROLE, delta('""'), delta('"a"'), CHAT_END).stamps_ns == [1, 2]
+def test_an_empty_delta_is_not_the_first_token() -> None:
+    assert read(ROLE, delta('""'), delta('"a"'), CHAT_END).stamps_ns == [2]
 
 
 def test_no_tool_calls_are_no_token() -> None:
