@@ -84,6 +84,7 @@ class ClientSample(Reading, frozen=True, kw_only=True):
     transport: str
     """raw or httpx."""
     sends: int = 0
+    """Requests that set out; of the whole run, each must have its record."""
     late_sends: int = 0
     """More than 10 ms after their intended time."""
     send_lag_p50_ns: int | None = None

@@ -111,7 +111,7 @@ class ClosedLoop:
             call.intended_ns, call.phase = due_ns, phase()
             if self.keep:
                 self.calls.append(call)
-            await self._flights.fly(exchange)
+            await asyncio.wait([self._flights.fly(exchange)])
             exchange = self._next_turn(call)
             if exchange is None and self._all_taken:
                 break

@@ -30,6 +30,7 @@ class Flights:
         self._in_flight: set[asyncio.Future[None]] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self._unfiled: deque[Call] = deque()
+        self._fault: BaseException | None = None
         self.tally = Tally()
 
     def __len__(self) -> int:
@@ -55,6 +56,7 @@ class Flights:
 
     def fly(self, exchange: Exchange) -> asyncio.Future[None]:
         """Send it now; it is reported when it ends, which the future tells."""
+        self._sampler.begun(exchange.call)
         ended = exchange.begin()
         self._in_flight.add(ended)
         self._sampler.in_flight = len(self._in_flight)
@@ -65,8 +67,16 @@ class Flights:
         """Let work go on beside; it is waited for or aborted with the rest."""
         task = asyncio.create_task(work)
         self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        task.add_done_callback(self._done_beside)
         return task
+
+    def raise_fault(self) -> None:
+        """What broke off work that went on beside, if anything did.
+
+        Half of the load is no load: a run that lost its users must not end well.
+        """
+        if self._fault is not None:
+            raise self._fault
 
     async def land(self, within_s: float) -> None:
         """Wait until nothing is in flight, but no longer than that."""
@@ -87,21 +97,28 @@ class Flights:
             await asyncio.wait(waiting)
         self._file_all()
 
+    def _done_beside(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled():
+            self._fault = self._fault or task.exception()
+
     def _ended(self, call: Call, ended: asyncio.Future[None]) -> None:
         self._in_flight.discard(ended)
         self._sampler.in_flight = len(self._in_flight)
         if not ended.cancelled() and (fault := ended.exception()) is not None:
-            call.fail(Failure.BROKEN_STREAM, repr(fault))  # a mistake of ours is told
+            call.fail(Failure.BROKEN_STREAM, f"{type(fault).__name__} in our client")
         self._unfiled.append(call)
         if len(self._unfiled) == 1:
             asyncio.get_running_loop().call_soon(self._file_next)
 
     def _file_next(self) -> None:
         """One at a time: what comes and what is due goes first."""
-        if self._unfiled:
-            self._file(self._unfiled.popleft())
-        if self._unfiled:
-            asyncio.get_running_loop().call_soon(self._file_next)
+        try:
+            if self._unfiled:
+                self._file(self._unfiled.popleft())
+        finally:
+            if self._unfiled:
+                asyncio.get_running_loop().call_soon(self._file_next)
 
     def _file_all(self) -> None:
         while self._unfiled:

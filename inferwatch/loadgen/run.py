@@ -39,6 +39,7 @@ class Run:
             await self._send()
             report(LoadKind.DRAINING, f"{len(flights)} in flight")
             await flights.land(self._drain_s)
+            flights.raise_fault()
         except (DatasetError, NoOutputError, UnreachableError) as error:
             self._why = f"; {error}"
             raise

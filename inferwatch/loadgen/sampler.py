@@ -71,7 +71,6 @@ class Span:
         self.kernel_stamps += tokens * call.reply.by_kernel
         self.merged_reads += call.reply.merged_reads
         if call.sent_ns is not None:
-            self.sends += 1
             self.late_sends += call.late
             self.send_lags.add([call.lag_ns])
 
@@ -111,7 +110,14 @@ class Sampler:
     def begin(self) -> None:
         """The run begins, or its warm-up has ended: count from here."""
         self._take_receipts()
-        self._whole, self._second = Span(), Span()
+        begun = self._whole.sends  # of the warm-up none, and each needs its outcome
+        self._whole, self._second = Span(sends=begun), Span()
+
+    def begun(self, call: Call) -> None:
+        """A call sets out; the warm-up's are left out of the whole."""
+        self._second.sends += 1
+        if call.phase is not Phase.WARMUP:
+            self._whole.sends += 1
 
     def count(self, call: Call) -> None:
         """A call has ended; the warm-up's are left out of the whole."""

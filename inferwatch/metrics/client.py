@@ -85,7 +85,7 @@ class Client:
         if record.phase is Phase.WARMUP:
             self.tallies.add(t_ns, 0, 0, 0, 0, 1)
         else:
-            self.tallies.add(t_ns, int(record.sent_ns is not None), *_ended(record), 0)
+            self.tallies.add(t_ns, 1, *_ended(record), 0)
             self._latencies(record)
         if record.first_token_ns is None:
             self._judge(record, [])

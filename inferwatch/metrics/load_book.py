@@ -81,6 +81,16 @@ class LoadBook:
         return final or (together(self._samples) if self._samples else None)
 
     @property
+    def sent(self) -> int:
+        """As the generator counted them when they set out, warm-up left out.
+
+        More than there are records, and some are lost; where it has not told its end,
+        as many as there are records.
+        """
+        final = next((each for each in self._samples if each.final), None)
+        return max(final.sends if final else 0, len(self._records))
+
+    @property
     def asked_per_s(self) -> float | None:
         """The rate it was told to keep, on average; None in a closed loop."""
         told = self._told()

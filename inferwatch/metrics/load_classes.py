@@ -53,7 +53,7 @@ def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> Part:
     succeeded = [each for each in records if each.failure is None]
     judged = slo is not None and bool(slo.limits)
     return Part(
-        sent=sum(each.sent_ns is not None for each in records),
+        sent=len(records),
         succeeded=len(succeeded),
         failed=sum(each.failure not in {None, ABORTED} for each in records),
         prompt_tokens=sum(each.prompt_tokens or 0 for each in records),

@@ -11,11 +11,11 @@ MOST_KINDS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Requests at one moment; what was sent has ended or is in flight."""
+    """Requests at one moment; what set out has ended or is in flight."""
 
     sent: int = 0
     begun: int = 0
-    """Requests sent; of conversations: their first turns that have ended."""
+    """Requests that set out; of conversations: their first turns that have ended."""
     in_flight: int | None = None
     succeeded: int = 0
     failed: int = 0
@@ -46,8 +46,8 @@ class Counts:
         if record.phase is Phase.WARMUP:
             self.warmup += 1
             return
-        self.sent += sent
-        self.begun += sent and record.turn in {None, 1}
+        self.sent += 1
+        self.begun += record.turn in {None, 1}
         self.in_turns |= record.turn is not None
         if record.failure is None:
             self.succeeded += 1

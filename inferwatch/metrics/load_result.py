@@ -44,6 +44,7 @@ class LoadResult:
     streams: float | None
     """Requests in flight on average, over the span."""
     sent: int
+    """Requests that set out, whether or not anybody took them."""
     succeeded: int
     aborted: int
     warmup: int
@@ -58,6 +59,8 @@ class LoadResult:
     sample: ClientSample | None
     send_lag: Estimate
     verdict: ClientVerdict
+    answered_in_part: int = 0
+    """Requests that failed or were aborted after their first token."""
     slo: Slo | None = None
     goodput: Goodput | None = None
     class_slos: Mapping[str, Slo] = field(default_factory=dict)
@@ -75,6 +78,11 @@ class LoadResult:
     def failed(self) -> int:
         """Of all kinds, our own aborts left out."""
         return sum(each.count for each in self.failures.values())
+
+    @property
+    def unaccounted(self) -> int:
+        """Requests without an outcome; each must have one."""
+        return self.sent - self.succeeded - self.failed - self.aborted
 
     @property
     def worst(self) -> Goodput | None:
@@ -104,9 +112,10 @@ class LoadResult:
 
     @property
     def unanswered(self) -> bool:
-        """Not one request got an answer of any kind."""
+        """Not one request got an answer of any kind, nor a token of one."""
         kinds = set(self.failures)
-        return not self.succeeded and bool(kinds) and kinds <= {"refused", "timeout"}
+        silent = bool(kinds) and kinds <= {"refused", "timeout"}
+        return silent and not self.succeeded and not self.answered_in_part
 
 
 def load_result(
@@ -121,7 +130,7 @@ def load_result(
         run_id=book.run_id,
         span_s=book.span_s,
         streams=_streams(book),
-        sent=sum(each.sent_ns is not None for each in records),
+        sent=book.sent,
         succeeded=len(succeeded),
         aborted=sum(each.failure == ABORTED for each in records),
         warmup=len(book.warmup),
@@ -138,6 +147,10 @@ def load_result(
         sample=book.sample,
         send_lag=send_lag,
         verdict=_verdict(book, send_lag, found),
+        answered_in_part=sum(
+            each.failure is not None and each.first_token_ns is not None
+            for each in records
+        ),
         slo=slo,
         goodput=goodput(book, slo or Slo(()), classes or {}) if judged else None,
         class_slos=classes or {},

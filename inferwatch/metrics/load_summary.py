@@ -26,7 +26,8 @@ def summarise_load(result: LoadResult) -> Summary:
         "run_id": result.run_id,
         "span_s": result.span_s,
         "streams_mean": result.streams,
-        "requests": {name: getattr(result, name) for name in COUNTS},
+        "requests": {name: getattr(result, name) for name in COUNTS}
+        | {"unaccounted": result.unaccounted},
         "failures": {
             kind: {"n": each.count, "first": each.first}
             for kind, each in result.failures.items()

@@ -35,7 +35,12 @@ PART_NAMES = {
 def load_text(summary: Summary) -> str:
     """One run's summary."""
     blocks = [
-        [_counts(summary), _rates(summary), *_failures(summary)],
+        [
+            _counts(summary),
+            *_accounts(summary["requests"]),
+            _rates(summary),
+            *_failures(summary),
+        ],
         _table(summary),
         parts_table("class", summary["classes"]),
         parts_table("turn", summary["turns"]),
@@ -65,6 +70,13 @@ def _counts(summary: Summary) -> str:
     ]
     parts.append(f"{_rate(tokens['output_per_s'])} tokens/s out")
     return ", ".join(parts)
+
+
+def _accounts(requests: Mapping[str, Any]) -> list[str]:
+    """Said when it does not hold: each request that was sent ends in one way."""
+    if not (lost := requests["unaccounted"]):
+        return []
+    return [f"  the outcome of {lost:,} requests is lost: no number here counts them"]
 
 
 def _rates(summary: Summary) -> str:

@@ -1,22 +1,26 @@
 """Whatever a server does, each request ends in one named failure, and soon."""
 
 import asyncio
+import errno
 import socket
 import struct
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collectors.clock import monotonic_ns
-from collectors.readings import Phase
+from collectors.readings import ClientSample, Phase, RequestRecord
 from inferwatch.loadgen.call import Call, Failure
-from inferwatch.loadgen.plan import LoadPlan, TransportKind
+from inferwatch.loadgen.plan import Arrivals, LoadPlan, TransportKind
 from inferwatch.loadgen.prompts import Prompt
+from inferwatch.loadgen.transport import raw
+from inferwatch.loadgen.transport.connection import Connection
 from inferwatch.loadgen.transport.opening import transport_for
 
 Behave = Callable[[Reader, Writer], Awaitable[None]]
@@ -171,10 +175,9 @@ async def redirect(_: Reader, writer: Writer) -> None:
 
 
 async def too_many(_: Reader, writer: Writer) -> None:
-    head = (
-        "HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nContent-Length: 9\r\n\r\nslow down"
-    )
-    writer.write(head.encode())
+    body = b'{"error":{"message":"slow down","prompt":"a secret"}}'
+    head = b"HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nContent-Length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
 
 
 async def endless_comments(_: Reader, writer: Writer) -> None:
@@ -256,7 +259,111 @@ async def test_where_it_was_sent_is_kept_with_the_redirect(ask: Any) -> None:
     async with serving(redirect) as server:
         (call,) = await ask(server.url)
 
-    assert call.record().detail == "307 (location: /v1/completions)"
+    detail = "307 Temporary Redirect (location: /v1/completions)"
+    assert call.record().detail == detail
+
+
+SECRET = "a secret"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 500 No\r\nContent-Length: 8\r\n\r\na secret",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\na secret",
+        OK + chunk(b"data: a secret\n\n") + chunk(b""),
+        OK + chunk(TOKEN) + b"a secret\r\n",
+        b"a secret" * 9,
+        b"HTTP/1.1 200 OK\r\nContent-Length: a secret\r\n\r\n",
+        b"HTTP/1.1 a secret\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na secret\r\n\r\n",
+    ],
+    ids=["500", "body", "event", "chunk", "junk", "length", "status", "header"],
+)
+async def test_no_part_of_an_answer_is_kept_with_a_failure(
+    ask: Any, answer: bytes
+) -> None:
+    async def tell(_: Reader, writer: Writer) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with serving(tell) as server:
+        (call,) = await ask(server.url)
+
+    record = call.record()
+    assert record.failure is not None
+    assert SECRET not in (record.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "failure", "detail"),
+    [
+        (
+            b"application/json",
+            b'{"error":{"message":"model overloaded"}}',
+            Failure.SERVER_ERROR_EVENT,
+            "model overloaded",
+        ),
+        (
+            b"text/html",
+            b"<html>Welcome</html>",
+            Failure.BROKEN_STREAM,
+            "no stream of events: a body of text/html",
+        ),
+    ],
+    ids=["error", "page"],
+)
+async def test_an_answer_that_is_no_stream_says_what_it_is(
+    ask: Any, kind: bytes, body: bytes, failure: Failure, detail: str
+) -> None:
+    async def tell(_: Reader, writer: Writer) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % (kind, len(body)) + body)
+
+    async with serving(tell) as server:
+        (call,) = await ask(server.url)
+
+    record = call.record()
+    assert (record.failure, record.detail) == (failure, detail)
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("cut", [9, len(DONE)])
+async def test_an_answer_that_is_done_ends_though_the_connection_stays_open(
+    ask: Any, cut: int
+) -> None:
+    async def linger(reader: Reader, writer: Writer) -> None:
+        writer.write(OK)
+        for piece in filter(None, (LAST + DONE[:cut], DONE[cut:])):
+            writer.write(chunk(piece))
+            await writer.drain()
+        await reader.read()
+
+    async with serving(linger) as server:
+        began_ns = monotonic_ns()
+        (call,) = await ask(server.url, patience_s=15.0)
+
+    record = call.record()
+    assert record.failure is None
+    assert (monotonic_ns() - began_ns) / 1e9 < 10, "it did not wait for the time-out"
+    assert record.end_ns >= record.last_token_ns
+
+
+async def test_an_answer_that_is_done_stays_so_when_the_connection_breaks(
+    ask: Any,
+) -> None:
+    async def leave(_: Reader, writer: Writer) -> None:
+        writer.write(OK + chunk(LAST + DONE))
+        await writer.drain()
+        writer.close()
+
+    async with serving(leave) as server:
+        (call,) = await ask(server.url)
+
+    assert call.record().failure is None
 
 
 async def test_a_refused_connection_is_used_again(ask: Any) -> None:
@@ -289,3 +396,68 @@ async def test_a_prompt_larger_than_the_sockets_buffers_leaves_whole(ask: Any) -
 
     assert call.record().failure is None
     assert call.sent_ns > began_ns
+
+
+async def test_without_a_socket_to_be_had_each_request_fails_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(*_: object) -> Connection:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(raw, "Connection", none)
+    plan = LoadPlan(run_id="none", model="m", url="http://127.0.0.1:9")
+    calls = [new_call(), new_call()]
+    async with aclosing(raw.RawTransport(plan)) as transport:
+        await transport.open()
+        for call in calls:
+            await transport.prepare(call).begin()
+
+    assert [call.record().failure for call in calls] == [Failure.REFUSED] * 2
+    assert calls[0].record().detail == "Too many open files"
+
+
+ODD_EVENTS = [
+    b'{"choices":[{"text":"\xff\xfe"}]}',
+    b'{"x":' + b"[" * 1_000 + b"]" * 1_000 + b"}",
+    b'{"choices":[],"usage":{"completion_tokens":10000000000000000000000000}}',
+    b'{"choices":[],"usage":{"completion_tokens":-5}}',
+    b'{"choices":[],"usage":{"prompt_tokens":1},"metrics":{"queue_time_ms":1e308}}',
+]
+
+
+CLOSED = {"arrivals": Arrivals.CLOSED, "concurrency": 3}
+
+
+@pytest.mark.parametrize(
+    "loop", [CLOSED, {"rate_per_s": 200.0}], ids=["closed", "open"]
+)
+async def test_events_that_cannot_be_read_cost_no_request_its_outcome(
+    run_plan: Callable[[LoadPlan], Awaitable[list[Any]]], loop: dict[str, Any]
+) -> None:
+    """Each third request is told nonsense; all are asked, and all have a record."""
+    turn = count()
+
+    async def tell(_: Reader, writer: Writer) -> None:
+        number = next(turn)
+        odd = ODD_EVENTS[number // 3 % len(ODD_EVENTS)]
+        event = LAST if number % 3 else b"data: " + odd + b"\n\n"
+        writer.write(OK + chunk(TOKEN) + chunk(event) + chunk(b""))
+
+    async with serving(tell) as server:
+        readings = await run_plan(
+            LoadPlan(
+                **loop,
+                run_id="odd",
+                model="m",
+                url=server.url,
+                requests=30,
+                warmup_s=0.0,
+                transport=TransportKind.RAW,
+            )
+        )
+
+    records = [each for each in readings if isinstance(each, RequestRecord)]
+    assert len({each.index for each in records}) == len(records) == 30
+    assert sum(each.failure is None for each in records) == 22
+    (sample,) = [s for s in readings if isinstance(s, ClientSample) and s.final]
+    assert sample.sends == 30

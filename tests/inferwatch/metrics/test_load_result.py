@@ -139,7 +139,8 @@ def test_failures_are_counted_by_kind_with_the_first_of_each(run: Run) -> None:
         "http_4xx": (2, "429 slow down"),
         "refused": (1, "no"),
     }
-    assert (result.failed, result.aborted, result.sent) == (3, 1, 103)
+    assert (result.failed, result.aborted, result.sent) == (3, 1, 104)
+    assert result.unaccounted == 0
 
 
 def test_who_only_ever_got_refusals_never_was_answered(run: Run) -> None:
@@ -148,6 +149,25 @@ def test_who_only_ever_got_refusals_never_was_answered(run: Run) -> None:
     assert run([request(0, **gone)]).unanswered
     assert not run([request(0, **gone), request(1)]).unanswered
     assert not run([request(0, **{**gone, "failure": "http_5xx"})]).unanswered
+
+
+def test_who_got_a_token_before_the_time_out_was_answered(run: Run) -> None:
+    assert not run([request(0, failure="timeout")]).unanswered
+
+
+def test_a_request_without_an_outcome_is_said(run: Run) -> None:
+    readings = [*hundred(), sample(sends=103)]
+
+    result = run(readings)
+
+    assert (result.sent, result.succeeded, result.unaccounted) == (103, 100, 3)
+    summary = summarise_load(result)
+    assert summary["requests"]["unaccounted"] == 3
+    assert "the outcome of 3 requests is lost" in load_text(summary)
+
+
+def test_where_each_request_has_its_outcome_nothing_is_said(run: Run) -> None:
+    assert "outcome" not in load_text(summarise_load(run([*hundred(), sample()])))
 
 
 def test_rates_are_asked_drawn_and_sent(run: Run) -> None:
