@@ -21,7 +21,12 @@ from inferwatch.cli.load_options import (
     refuse_odd_searches,
 )
 from inferwatch.cli.load_progress import shown_progress
-from inferwatch.cli.load_search import Points, print_points, run_points
+from inferwatch.cli.load_search import (
+    Points,
+    print_points,
+    run_points,
+    why_unanswered,
+)
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
@@ -135,18 +140,26 @@ async def _one(
     plan: LoadPlan,
     stop: asyncio.Event,
 ) -> int:
+    fault = None
     async with session.opened():
         with shown_progress(session, plan):
-            run = await session.follow(plan, stop)
+            try:
+                run = await session.follow(plan, stop)
+            except SourceError as error:
+                if session.run is None or not session.run.book.records:
+                    raise
+                run, fault = session.run, error  # what was measured is told
         snapshot = session.snapshot()
     result = load_result(run.book, *objectives(plan))
     found = _summary(session, run, result)
-    found["stopped"] = "interrupted" if stop.is_set() else None
+    found["stopped"] = "failed" if fault else "interrupted" if stop.is_set() else None
     found["server"] = _server(summarise(snapshot, None))
     _print(options, session, run, result, found)
     _save(options.save_requests, run)
     if session.pipeline.record and session.pipeline.record.message:
         click.echo(f"inferwatch: {session.pipeline.record.message}", err=True)
+    if fault is not None:
+        raise fault
     return _status(options, result, run)
 
 
@@ -185,7 +198,7 @@ def _print(
     else:
         kept = found["session_id"]
         click.echo(f"{run.plan.model} · {session.target.name} · {found['load']}")
-        cut = ", interrupted" if found["stopped"] else ""
+        cut = f", {found['stopped']}" if found["stopped"] else ""
         click.echo((f"session {kept}" if kept else "not recorded") + cut)
         click.echo(load_text(found))
 
@@ -209,10 +222,9 @@ def _save(path: Path | None, run: LoadRun) -> None:
 
 
 def _status(options: LoadOptions, result: LoadResult, run: LoadRun) -> int:
-    if result.unanswered or run.status == SourceError.exit_status:
-        first = next(iter(result.failures.values()), None)
-        raise SourceError(f"the server never answered: {first.first if first else ''}")
+    if why := why_unanswered(run, result):
+        raise SourceError(why)
     missed = bool(result.missed(options.share))
     bound = options.strict_client and result.client_bound
     nothing = result.sent > 0 and not result.succeeded and not result.aborted
-    return int(missed or bound or nothing)
+    return int(missed or bound or nothing or result.unaccounted > 0)

@@ -18,8 +18,8 @@ from inferwatch.loadgen.find_rate import Search
 from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load_points import PointRun, at_rate, recorded_runs, searched
-from inferwatch.loading.load_session import LoadSession, new_run_id, public
-from inferwatch.metrics.load_result import load_result
+from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.storage.location import default_database
 
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
@@ -35,6 +35,8 @@ class Points:
         stop: asyncio.Event,
     ) -> None:
         self.runs: list[PointRun] = []
+        self.fault: SourceError | None = None
+        """Why it went no further; what was measured before stands."""
         self._session = session
         self._plan = plan
         self._objectives = objectives(plan)
@@ -47,12 +49,14 @@ class Points:
         if options.resume:
             path = options.database or default_database()
             for earlier in await recorded_runs(path, options.resume, self._plan):
-                search.add(earlier.point())
-                self._add(earlier)
-        while (rate := search.next_rate()) is not None and not self._stop.is_set():
+                if not earlier.refused:
+                    search.add(earlier.point())
+                    self._add(earlier)
+        while (rate := search.next_rate()) is not None and not self._over:
             runs = (each.runs for each in search.points if each.rate_per_s == rate)
             plan = at_rate(self._plan, new_run_id(), rate, next(runs, 0))
-            if run := await self._run(plan):
+            run = await self._run(plan)
+            if run is not None and self.fault is None:
                 search.add(run.point())
         return search
 
@@ -60,26 +64,49 @@ class Points:
         """One run for each value, in the order given."""
         for value in values:
             change: dict[str, Any] = {what: value, "run_id": new_run_id()}
-            if self._stop.is_set():
+            if self._over:
                 return
             await self._run(msgspec.structs.replace(self._plan, **change))
 
     async def _run(self, plan: LoadPlan) -> PointRun | None:
-        """None when it was stopped before its end: half a run is no point."""
-        with shown_progress(self._session, plan):
-            run = await self._session.follow(plan, self._stop)
-        result = load_result(run.book, *self._objectives)
-        if result.unanswered:
-            raise SourceError("the server never answered")
+        """None when it was stopped before its end: half a run is no point.
+
+        One that failed is: an overloaded server may answer nobody, and be asked less
+        next. But one that takes no connection, or has no address, is not there.
+        """
+        try:
+            with shown_progress(self._session, plan):
+                run = await self._session.follow(plan, self._stop)
+        except SourceError as error:
+            self.fault = error
+            return None
         if self._stop.is_set():
             return None
-        return self._add(PointRun(plan=plan, result=result))
+        result = load_result(run.book, *self._objectives)
+        point = PointRun(plan=plan, result=result)
+        why = why_unanswered(run, result)
+        if why and (point.refused or not run.book.records):
+            self.fault = SourceError(why)
+        return self._add(point) if run.book.records else None
+
+    @property
+    def _over(self) -> bool:
+        return self.fault is not None or self._stop.is_set()
 
     def _add(self, run: PointRun) -> PointRun:
         """Tell as soon as it is known."""
         self.runs.append(run)
         self._curve.tell(_line(run), self.runs)
         return run
+
+
+def why_unanswered(run: LoadRun, result: LoadResult) -> str:
+    """That nobody ever answered, and what was said instead; empty when one did."""
+    if not result.unanswered and run.status != SourceError.exit_status:
+        return ""
+    first = next(iter(result.failures.values()), None)
+    last = run.book.events[-1].text if run.book.events else "nothing was sent"
+    return f"the server never answered: {first.first if first else last}"
 
 
 async def run_points(options: LoadOptions, points: Points) -> dict[str, Any] | None:
@@ -97,7 +124,11 @@ def print_points(
     points: Points,
     found: dict[str, Any] | None,
 ) -> int:
-    """Tell; the exit status."""
+    """Tell; the exit status.
+
+    Raises:
+        SourceError: the server, or our generator, was gone before the end.
+    """
     record = session.pipeline.record
     held = found["highest_held_per_s"] if found else None
     if options.prints_json:
@@ -114,8 +145,14 @@ def print_points(
         click.echo(_table(points.runs))
         click.echo(sentence(found) if found else "")
         click.echo(kept(found, record))
-    bound = options.strict_client and any(r.result.client_bound for r in points.runs)
-    return int((found is not None and held is None) or bound)
+    if points.fault is not None:
+        raise points.fault
+    results = [run.result for run in points.runs]
+    if results and all(result.unanswered for result in results):
+        raise SourceError("the server never answered, at no point")
+    bound = options.strict_client and any(each.client_bound for each in results)
+    lost = any(each.unaccounted for each in results)
+    return int((found is not None and held is None) or bound or lost)
 
 
 def _where(session: LoadSession) -> dict[str, Any]:

@@ -31,6 +31,11 @@ class PointRun:
     result: LoadResult
     resumed: bool = False
 
+    @property
+    def refused(self) -> bool:
+        """Nobody took a single connection: it tells nothing of the rate."""
+        return self.result.unanswered and set(self.result.failures) == {"refused"}
+
     def point(self) -> Point:
         """As the search counts it: every class must hold its own objectives."""
         goodput, rate = self.result.worst, self.plan.rate_per_s
@@ -53,6 +58,12 @@ class PointRun:
             "sent": result.sent,
             "succeeded": result.succeeded,
             "failed": result.failed,
+            "aborted": result.aborted,
+            "unaccounted": result.unaccounted,
+            "failures": {
+                kind: {"n": each.count, "first": each.first}
+                for kind, each in result.failures.items()
+            },
             "output_tokens_per_s": (
                 result.output_tokens / result.span_s if result.span_s else None
             ),

@@ -101,7 +101,12 @@ class LoadSession:
         run = LoadRun(plan=plan, book=new_book(plan))
         self.run = run
         before = await self.target.counters()
-        self._load = load = await begin_load(self._intake, plan, run.book.fold)
+        try:
+            self._load = load = await begin_load(self._intake, plan, run.book.fold)
+        except OSError as error:
+            raise SourceError(
+                f"the load generator did not start: {error.strerror}"
+            ) from error
         try:
             run.status = await _first(load.wait(), stop)
         finally:
