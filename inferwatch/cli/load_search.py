@@ -152,7 +152,8 @@ def print_points(
         raise SourceError("the server never answered, at no point")
     bound = options.strict_client and any(each.client_bound for each in results)
     lost = any(each.unaccounted for each in results)
-    return int((found is not None and held is None) or bound or lost)
+    nothing = bool(results) and not any(each.succeeded for each in results)
+    return int((found is not None and held is None) or bound or lost or nothing)
 
 
 def _where(session: LoadSession) -> dict[str, Any]:

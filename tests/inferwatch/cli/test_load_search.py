@@ -4,15 +4,19 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pexpect
+import psutil
 import pytest
 
 from inferwatch.cli.load_curve import draw
@@ -153,6 +157,132 @@ def test_progress_counts_the_run_that_goes_on(load: Load) -> None:
     first, second = (int(line.split(" s ")[1].split()[0]) for line in told)
     assert 0 < first < second < 2.6 * first
     assert "1 user " in done.stdout
+
+
+class Tiring(ThreadingHTTPServer):
+    """Answers so many requests; then it keeps all waiting, or is gone."""
+
+    def __init__(self, answers: int, *, leaves: bool = False) -> None:
+        super().__init__(("127.0.0.1", 0), Asked)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.ended = Event()
+        self._left = count(answers, -1)
+        self._leaves = leaves
+
+    def answers(self) -> bool:
+        """Whether it still does."""
+        if (left := next(self._left)) > 0:
+            return True
+        if left == 0 and self._leaves:
+            self.socket.close()
+        elif not self._leaves:
+            self.ended.wait()
+        return False
+
+
+class Asked(BaseHTTPRequestHandler):
+    server: Tiring
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def do_POST(self) -> None:
+        if self.path != "/v1/completions":
+            self.send_error(404)
+            return
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answers = self.server.answers()
+        body = b'data: {"choices":[{"text":"a","finish_reason":"stop"}]}\n\n'
+        if answers:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """To nobody."""
+
+
+@contextmanager
+def tiring(answers: int, *, leaves: bool = False) -> Iterator[str]:
+    server = Tiring(answers, leaves=leaves)
+    serving = Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        yield server.url
+    finally:
+        server.ended.set()
+        server.shutdown()
+        server.server_close()
+
+
+POINTS = ("--sweep", "concurrency=1,2,3", "--requests", "3", "--duration", "1")
+
+
+def test_a_point_that_nobody_answers_is_a_point(load: Load, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text("request_timeout_s = 0.5\n")
+
+    with tiring(answers=3) as url:
+        done = load(*POINTS, "--plan", str(plan), "--model", "m", "--json", url=url)
+
+    points = json.loads(done.stdout)["points"]
+    assert [each["concurrency"] for each in points] == [1, 2, 3]
+    assert [each["succeeded"] for each in points] == [3, 0, 0]
+    assert all(each["failures"]["timeout"]["n"] for each in points[1:])
+    assert all(
+        each["sent"] == each["succeeded"] + each["failed"] + each["aborted"]
+        for each in points
+    )
+    assert done.returncode == 0
+
+
+RATES = (
+    *("--find-rate", "--rate", "3", "--duration", "1", "--slo", "ttft_s<10"),
+    *("--arrival", "constant"),
+)
+
+
+@pytest.mark.parametrize("flags", [POINTS, RATES], ids=["sweep", "find-rate"])
+def test_what_was_measured_before_the_server_left_is_told(
+    load: Load, flags: tuple[str, ...]
+) -> None:
+    with tiring(answers=4, leaves=True) as url:
+        done = load(*flags, "--model", "m", "--json", "--warmup", "0", url=url)
+
+    points = json.loads(done.stdout)["points"]
+    assert points[0]["succeeded"] == points[0]["sent"] > 0
+    assert set(points[-1]["failures"]) == {"refused"}
+    assert done.returncode == 3
+    assert "the server never answered: Connection refused" in done.stderr
+
+
+def test_what_a_generator_that_died_had_measured_is_told(
+    server: str, environment: dict[str, str]
+) -> None:
+    flags = ("--rate", "50", "--duration", "60", "--output-tokens", "2", "--json")
+    with subprocess.Popen(
+        [*COMMAND, server, *flags, "--warmup", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # it goes on: some are answered
+        (generator,) = (
+            each
+            for each in psutil.Process(process.pid).children()
+            if "inferwatch.loadgen" in each.cmdline()
+        )
+        generator.kill()
+        printed, told = process.communicate(timeout=30)
+
+    summary = json.loads(printed)
+    assert summary["requests"]["succeeded"] > 0
+    assert summary["stopped"] == "failed"
+    assert process.returncode == 3
+    assert "the load generator failed with status -9" in told
 
 
 SEARCHED = {
