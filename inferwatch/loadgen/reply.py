@@ -7,7 +7,14 @@ wait for the decoding of what came with it.
 import msgspec
 
 from inferwatch.loadgen.error_message import KEPT_BYTES, error_message, shown
-from inferwatch.loadgen.reply_chunks import Choice, Chunk, ServerTimes, Usage, chunks
+from inferwatch.loadgen.reply_chunks import (
+    NO_ERROR,
+    Choice,
+    Chunk,
+    ServerTimes,
+    Usage,
+    chunks,
+)
 from inferwatch.loadgen.sse import SseError, SseEvent, SseReader
 
 DONE = b"[DONE]"
@@ -47,8 +54,6 @@ class Reply:
         """Those that had come with its stamp, where the server's count tells."""
         self.content_type = ""
         """Of the body, as the server says."""
-        self.may_be_done = False
-        """What came lately can be the end of the stream: :attr:`done_ns` knows."""
         self.times = ServerTimes()
         """As the server measured them, where it says so."""
         self.words: list[str] | None = [] if keep_words else None
@@ -62,6 +67,8 @@ class Reply:
         self._sse = SseReader()
         self._unread: list[tuple[bytes, int]] = []
         self._unread_bytes = 0
+        self._looked_at = 0
+        """Of what is unread, so many pieces."""
         self._stamps_ns: list[int] = []
         self._leading_ns: list[int] = []
         """Of chunks without content before the first that has some."""
@@ -80,8 +87,6 @@ class Reply:
         """
         self._unread.append((data, at_ns))
         self._unread_bytes += len(data)
-        if data.find(DONE) >= 0 or len(data) < SHORTEST_DONE:
-            self.may_be_done = True
         if self._unread_bytes > UNREAD_BYTES:
             self._decode_all()
             self._raise_fault()
@@ -107,8 +112,14 @@ class Reply:
     def done_ns(self) -> int | None:
         """When it said ``[DONE]``: whatever the connection does then, it has ended."""
         self._decode_all()
-        self.may_be_done = False
         return self._done_ns
+
+    def looks_done(self) -> bool:
+        """What came since the last look can be its end: :attr:`done_ns` knows."""
+        fresh, self._looked_at = self._unread[self._looked_at :], len(self._unread)
+        return self._done_ns is not None or any(
+            len(data) < SHORTEST_DONE or data.find(DONE) >= 0 for data, _ in fresh
+        )
 
     def end(self) -> None:
         """The stream ended in good order.
@@ -158,6 +169,7 @@ class Reply:
     def _decode_all(self) -> None:
         """Decode what waits; nothing after the first nonsense."""
         unread, self._unread, self._unread_bytes = self._unread, [], 0
+        self._looked_at = 0
         try:
             for data, at_ns in unread:
                 if self._fault is not None or self._done_ns is not None:
@@ -185,23 +197,24 @@ class Reply:
             self._take_chunk(_decode(event.data), event.data, at_ns)
 
     def _take_chunk(self, chunk: Chunk, data: bytes, at_ns: int) -> None:
-        if chunk.failed:
+        brought = None
+        if chunk.error is not NO_ERROR and chunk.failed:
             self._error = error_message(data) or NO_MESSAGE
         elif not chunk.choices and chunk.usage is None:
             self._error = error_message(data) or self._error
-        brought = self._brought(chunk)
         if chunk.usage is not None:
+            brought = self._brought(chunk.usage)
             self._take_usage(chunk, chunk.usage)
         for choice in chunk.choices:
             self._take_choice(choice, at_ns, brought)
             if self._looks:
                 self._look(choice, at_ns)
 
-    def _brought(self, chunk: Chunk) -> int | None:
+    def _brought(self, usage: Usage) -> int | None:
         """Tokens in this chunk, where each chunk counts those so far."""
-        if chunk.usage is None or self.output_tokens is None:
+        if self.output_tokens is None:
             return None
-        return (chunk.usage.completion_tokens or 0) - self.output_tokens
+        return (usage.completion_tokens or 0) - self.output_tokens
 
     def _take_usage(self, chunk: Chunk, usage: Usage) -> None:
         """Of the whole answer at its end, else of what came so far."""

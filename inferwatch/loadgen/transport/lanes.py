@@ -171,7 +171,7 @@ class HttpxExchange:
                 async for data in response.aiter_raw():
                     receipts.reads += 1
                     reply.read(data, monotonic_ns())
-                    if reply.may_be_done and reply.done_ns is not None:
+                    if reply.looks_done() and reply.done_ns is not None:
                         patience.reschedule(loop.time() + DONE_S)
         except TimeoutError:
             if not patience.expired():

@@ -136,7 +136,7 @@ class RawTransport:
         now_ns = monotonic_ns()
         self.receipts.anchor()
         for exchange, by_ns in list(self._flying.items()):
-            if exchange.call.reply.may_be_done and exchange.end_if_done():
+            if exchange.call.reply.looks_done() and exchange.end_if_done():
                 continue
             if by_ns < now_ns:
                 exchange.time_out(self._plan.request_timeout_s)

@@ -229,21 +229,23 @@ def test_done_is_the_end_whatever_follows() -> None:
 
 
 def test_done_in_a_text_is_no_end() -> None:
-    reply = read(token(text="[DONE]"), LAST)
+    reply = Reply()
+    reply.read(token(text="[DONE]").encode(), 0)
 
-    assert reply.may_be_done
+    assert reply.looks_done()
     assert reply.done_ns is None
 
 
 @pytest.mark.parametrize("cut", range(1, len(DONE)))
 def test_done_in_two_pieces_may_be_the_end(cut: int) -> None:
-    reply = read(token())
-    assert not reply.may_be_done
+    reply = Reply()
+    reply.read(token().encode(), 0)
+    assert not reply.looks_done()
 
     reply.read(DONE[:cut].encode(), 1)
     reply.read(DONE[cut:].encode(), 2)
 
-    assert reply.may_be_done
+    assert reply.looks_done()
     assert reply.done_ns == 2
 
 
