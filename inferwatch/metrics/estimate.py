@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.metrics.intervals import Interval, intervals
+from inferwatch.metrics.intervals import Interval, at_least, intervals
 from inferwatch.metrics.quantiles import PERCENTS, Ints, of_weighted
 from inferwatch.metrics.snapshot import Quantiles
 
@@ -17,6 +17,8 @@ class Estimate:
 
     quantiles: Quantiles = field(default_factory=Quantiles)
     ci95: dict[str, Interval] = field(default_factory=dict)
+    p99_at_least: float | None = None
+    """What a hiccup or two may have made of the p99 left out."""
 
     def as_json(self) -> dict[str, Any]:
         """One object, as summaries hold it."""
@@ -32,7 +34,9 @@ class Estimate:
 def estimate(values_ns: Ints) -> Estimate:
     """Of durations in order of time."""
     ones = np.ones(len(values_ns), np.int64)
+    values_s = values_ns / NS_PER_S
     return Estimate(
         quantiles=of_weighted(values_ns, ones, NS_PER_S),
-        ci95=intervals(values_ns / NS_PER_S),
+        ci95=intervals(values_s),
+        p99_at_least=at_least(values_s, 0.99),
     )

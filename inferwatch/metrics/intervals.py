@@ -1,15 +1,29 @@
 """How far off a mean or a percentile may be: 95% intervals that queueing cannot fool.
 
 Latencies of neighbours resemble each other (they share a queue), so n of them say less
-than n independent ones. The values, in order of time, are cut into batches; how much
-the batches differ tells what the whole is worth. Means: Student's t over batch means
-(Law and Kelton, Simulation Modeling and Analysis, "batch means"). Percentiles: order
-statistics at the binomial's ranks, no distribution assumed (Conover, Practical
-Nonparametric Statistics), for as many independent values as the batches show (Woodruff
-1952, for samples in clusters). Shares: Wilson 1927.
+than n independent ones: about n / memory, the memory being the integrated
+autocorrelation time, 1 + 2 times the sum of all autocorrelations. It is taken for the
+larger of two estimates that do not fall short where values are few:
+
+- the initial monotone positive sequence (Geyer 1992, Practical Markov chain Monte
+  Carlo), each autocovariance raised by what subtracting the estimated mean took away
+  (Anderson 1971, The Statistical Analysis of Time Series, 8.2);
+- (1 + r) / (1 - r), r being the upper 95% bound of the correlation of neighbours, its
+  bias of -(1 + 4r) / n (Marriott and Pope 1954, Bias in the estimation of
+  autocorrelations) added.
+
+Means: Student's t, a degree of freedom for three memories, and no less than ten batch
+means would say (Law and Kelton, Simulation Modeling and Analysis, "batch means").
+Percentiles: order statistics at the binomial's ranks, no distribution assumed (Conover,
+Practical Nonparametric Statistics), for as many independent values as there are worth
+(Woodruff 1952, for samples in clusters). Shares: Wilson 1927.
+
+Where values are fewer than FEWEST, or than two memories, there is no interval: nothing
+we know of covers the truth there. ``benchmarks/interval_coverage.py`` checks the rest.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +36,15 @@ Interval = tuple[float | None, float | None]
 
 ALPHA = 0.05
 Z = 1.959963984540054
-BATCHES = 20
-FEWEST_FOR_BATCHES = 5 * BATCHES
+ONE_SIDED_Z = 1.6448536269514722
+FEWEST = 30
+LEAST_MEMORIES = 2
+MEMORIES_A_FREEDOM = 3
+BATCHES = 10
+MOST = 4096
+"""Longer series are taken in so many stretches: means of neighbours."""
+ROUNDS = 20
+EPISODES = 20
 _SMALL_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 
 
@@ -33,18 +54,22 @@ def intervals(values: Numbers) -> dict[str, Interval]:
         return {}
     ordered = np.sort(values)
     found = {"mean": mean_interval(values)}
+    worth = worth_of(values)
     for name, percent in PERCENTS.items():
-        found[name] = _percentile_interval(values, ordered, percent / 100)
+        found[name] = _percentile_interval(values, ordered, percent / 100, worth)
     return found
 
 
 def mean_interval(values: Numbers) -> Interval:
     """Of the mean."""
-    parts = batch_means(values)
-    if len(parts) < 2:
+    worth = worth_of(values)
+    if worth is None:
         return None, None
     middle = float(values.mean())
-    half = student_t(len(parts) - 1) * float(parts.std(ddof=1)) / math.sqrt(len(parts))
+    half = worth.t * float(values.std(ddof=1)) / math.sqrt(worth.independent)
+    batches = stretches(values, BATCHES)
+    spread = float(batches.std(ddof=1)) / math.sqrt(BATCHES)
+    half = max(half, student_t(BATCHES - 1) * spread)
     return middle - half, middle + half
 
 
@@ -58,12 +83,75 @@ def share_interval(good: int, n: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def batch_means(values: Numbers) -> Numbers:
-    """Of BATCHES equal stretches; with few values, these themselves."""
-    if len(values) < FEWEST_FOR_BATCHES:
-        return values
-    each = len(values) // BATCHES
-    means: Numbers = values[: each * BATCHES].reshape(BATCHES, each).mean(axis=1)
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What values that resemble their neighbours are worth."""
+
+    independent: float
+    """So many independent ones say as much."""
+    freedom: int
+    """Student's, of what is known of their spread."""
+
+    @property
+    def t(self) -> float:
+        """How many standard errors half an interval is."""
+        return student_t(self.freedom)
+
+
+def worth_of(values: Numbers) -> Worth | None:
+    """None when they are too few, or too few for their memory."""
+    if len(values) < FEWEST:
+        return None
+    short = stretches(values, MOST) if len(values) > MOST else values
+    long = len(short) / memory(short)
+    if long < LEAST_MEMORIES:
+        return None
+    variance, of_short = float(values.var()), float(short.var())
+    # The variance around the estimated mean lacks that of the mean itself.
+    independent = (long - 1) * (variance / of_short if of_short > 0 else 1.0)
+    return Worth(independent, max(int(long / MEMORIES_A_FREEDOM), 1))
+
+
+def memory(values: Numbers) -> float:
+    """How many values in a row say about as much as one independent one."""
+    n = len(values)
+    if float(np.ptp(values)) == 0:
+        return 1.0
+    centred = values - values.mean()
+    spectrum = np.fft.rfft(centred, 2 * n)
+    covariance = np.fft.irfft(np.abs(spectrum) ** 2)[:n] / n
+    neighbours = float(covariance[1] / covariance[0])
+    return max(_by_sequence(covariance), _by_neighbours(neighbours, n))
+
+
+def _by_sequence(covariance: Numbers) -> float:
+    """Geyer's; half of the series at most."""
+    n = len(covariance)
+    seen = 1 - np.arange(n) / n
+    found = 1.0
+    for _ in range(ROUNDS):
+        raised = covariance + covariance[0] * found / n * seen
+        pairs = raised[: n // 2 * 2].reshape(-1, 2).sum(axis=1) / raised[0]
+        ends = np.flatnonzero(pairs <= 0)
+        falling = np.minimum.accumulate(pairs[: ends[0]] if len(ends) else pairs)
+        before, found = found, min(max(2 * float(falling.sum()) - 1, 1.0), n / 2)
+        if abs(found - before) < 0.01 * before:
+            break
+    return found
+
+
+def _by_neighbours(r: float, n: int) -> float:
+    """Of a first-order autoregression at the upper bound of its coefficient."""
+    raised = min(r + (1 + 4 * max(r, 0.0)) / n, 0.9999)
+    bound = math.tanh(math.atanh(raised) + ONE_SIDED_Z / math.sqrt(n - 3))
+    bound = min(max(bound, 0.0), 0.9999)
+    return (1 + bound) / (1 - bound)
+
+
+def stretches(values: Numbers, count: int) -> Numbers:
+    """The means of so many equal stretches; what is left over at the end is not in."""
+    each = len(values) // count
+    means: Numbers = values[: each * count].reshape(count, each).mean(axis=1)
     return means
 
 
@@ -75,6 +163,26 @@ def student_t(freedom: int) -> float:
     second = (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96
     third = (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384
     return Z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def at_least(values: Numbers, share: float) -> float | None:
+    """The quantile, without what a hiccup or two may have made of it.
+
+    The value at the lower of the binomial's ranks, for as many independent values as
+    EPISODES stretches show: it blames nobody for one bad moment, and is no interval.
+    """
+    n = len(values)
+    if n == 0:
+        return None
+    ordered = np.sort(values)
+    worth = n
+    if n >= 5 * EPISODES:
+        high = values > ordered[math.ceil(n * share) - 1]
+        variance = float(stretches(high.astype(float), EPISODES).var(ddof=1))
+        if variance > 0:
+            worth = max(1, min(n, int(share * (1 - share) * EPISODES / variance)))
+    lower, _ = binomial_ranks(worth, share)
+    return None if lower < 1 else float(ordered[-(-lower * n // worth) - 1])
 
 
 def binomial_ranks(n: int, share: float) -> tuple[int, int]:
@@ -96,23 +204,19 @@ def binomial_ranks(n: int, share: float) -> tuple[int, int]:
     return lower, upper
 
 
-def _percentile_interval(values: Numbers, ordered: Numbers, share: float) -> Interval:
+def _percentile_interval(
+    values: Numbers, ordered: Numbers, share: float, worth: Worth | None
+) -> Interval:
+    """By the fewer of what the values, and being below the percentile, are worth."""
     n = len(values)
-    worth = _independent(values, float(ordered[math.ceil(n * share) - 1]), share)
-    lower, upper = binomial_ranks(worth, share)
-    below, above = (-(-rank * n // worth) - 1 for rank in (lower, upper))
+    below = worth_of((values <= ordered[math.ceil(n * share) - 1]).astype(float))
+    if worth is None or below is None:
+        return None, None
+    # Fewer still, as the worth is an estimate itself: what widens a mean's interval.
+    certain = min(each.independent * (Z / each.t) ** 2 for each in (worth, below))
+    count = min(max(int(certain), 1), n)
+    lower, upper = binomial_ranks(count, share)
     return (
-        None if lower < 1 else float(ordered[below]),
-        None if upper > worth else float(ordered[above]),
+        None if lower < 1 else float(ordered[(lower - 1) * n // count]),
+        None if upper > count else float(ordered[-(-upper * n // count) - 1]),
     )
-
-
-def _independent(values: Numbers, quantile: float, share: float) -> int:
-    """How many independent values would pin the quantile as well as these do."""
-    n = len(values)
-    if n < FEWEST_FOR_BATCHES:
-        return n
-    variance = float(batch_means((values <= quantile).astype(float)).var(ddof=1))
-    if variance == 0:
-        return n
-    return max(1, min(n, int(share * (1 - share) * BATCHES / variance)))
