@@ -4,6 +4,11 @@ The interval is the expanded percentile interval: quantiles of the resampled
 differences at levels a little further out, so that few blocks make it as wide as
 Student's t would (Hesterberg 2015, What Teachers Should Know About the Bootstrap,
 The American Statistician 69). It follows the skew of a p99, which mean ± 2 s.e. cannot.
+
+Levels so far out that few draws lie there are not read off the draws: six blocks can be
+drawn in so few ways that the outermost draws say nothing of one chance in a thousand.
+There the interval and the p-value go on as a normal distribution would, on each side
+from the last level that enough draws support.
 """
 
 import math
@@ -24,6 +29,8 @@ ALPHA = 0.05
 NORMAL = NormalDist()
 FEWEST_BEYOND = 10
 """With fewer draws on the other side of zero their share is no probability."""
+MOST_LOG = 700.0
+"""Of a ratio: beyond, it is no number of a computer's."""
 
 Span = tuple[float, float]
 
@@ -67,15 +74,32 @@ class Difference:
 
     def span(self, alpha: float = ALPHA) -> Span:
         """The interval of the difference."""
-        low, high = np.quantile(self._differences, self._levels(alpha))
-        return float(low), float(high)
+        return self._between(self._differences, self.difference, alpha)
 
     def ratio_span(self, alpha: float = ALPHA) -> Span | None:
         """The interval of the ratio; None where there is no ratio."""
         if self._ratios is None:
             return None
-        low, high = np.quantile(self._ratios, self._levels(alpha))
-        return float(low), float(high)
+        if not self._logs:
+            return self._between(self._ratios, self.b / self.a, alpha)
+        found = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
+        low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in found)
+        return low, high
+
+    def _between(self, drawn: Floats, value: float, alpha: float) -> Span:
+        """So many standard errors off; on either side as its own draws say."""
+        deviate = t_beyond(alpha, int(self._freedom)) * self._widening
+        tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(drawn)
+        low, high = map(
+            float, np.quantile(drawn, (max(tail, least), 1 - max(tail, least)))
+        )
+        if tail >= least:
+            return low, high
+        times = deviate / NORMAL.inv_cdf(1 - least)
+        return (
+            value - max(value - low, 0.0) * times,
+            value + max(high - value, 0.0) * times,
+        )
 
     @property
     def p_value(self) -> float:
@@ -105,10 +129,6 @@ class Difference:
         if reach == 0:
             return math.inf if away else 0.0
         return abs(away) / reach * NORMAL.inv_cdf(1 - tail)
-
-    def _levels(self, alpha: float) -> Span:
-        tail = NORMAL.cdf(-t_beyond(alpha, int(self._freedom)) * self._widening)
-        return tail, 1 - tail
 
 
 def _ratios(

@@ -5,6 +5,7 @@ import pytest
 
 from inferwatch.compare.difference import Difference, Drawn
 from inferwatch.compare.fail_if import Outcome, parse_condition
+from inferwatch.compare.resampling import Draws
 from inferwatch.errors import UsageError
 
 RANDOM = np.random.default_rng(0)
@@ -39,6 +40,52 @@ def test_more_conditions_make_each_harder_to_meet() -> None:
 
     assert condition.outcome(LONGER, 0.05) is Outcome.FAILED
     assert condition.outcome(LONGER, 0.05 / 50) is Outcome.OPEN
+
+
+def drawn(seed: int, blocks: int) -> Drawn:
+    """The mean of a session of so many blocks, all sessions being alike."""
+    values = np.exp(0.3 * np.random.default_rng(seed).standard_normal(blocks))
+    draws = Draws.make(blocks, (seed,), 1000)
+    ratios = draws.ratios(values, np.ones(blocks))
+    return Drawn(float(values.mean()), ratios, blocks)
+
+
+PAIRS = [Difference(drawn(2 * n, 6), drawn(2 * n + 1, 6)) for n in range(600)]
+"""Of sessions that differ by chance alone."""
+
+
+@pytest.mark.parametrize("change", ["+0%", "+0ms"])
+def test_fifty_conditions_do_not_fail_more_often_than_one(change: str) -> None:
+    conditions = [
+        parse_condition(f"ttft_mean_s {sign} {change}".replace("< +", "< -"))
+        for sign in (">", "<")
+    ]
+
+    outcomes = [
+        condition.outcome(found, 0.05 / 50)
+        for condition in conditions
+        for found in PAIRS
+    ]
+
+    assert outcomes.count(Outcome.FAILED) <= 2
+    assert outcomes.count(Outcome.OPEN) > 1100
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+def test_an_interval_leaves_out_what_its_p_value_does(alpha: float) -> None:
+    for found in PAIRS[:200]:
+        span = found.ratio_span(alpha)
+        assert span is not None
+        clear = abs(found.p_value - alpha) > 0.1 * alpha
+        assert not clear or (found.p_value < alpha) == (not span[0] <= 1 <= span[1])
+
+
+def test_a_difference_that_is_large_is_still_found_by_few_blocks() -> None:
+    a, b = drawn(1, 6), drawn(2, 6)
+    slower = Difference(a, Drawn(10 * b.value, 10 * b.draws, 6))
+    condition = parse_condition("ttft_mean_s > +5%")
+
+    assert condition.outcome(slower, 0.05 / 50) is Outcome.FAILED
 
 
 def test_what_is_not_known_fails_nothing() -> None:
