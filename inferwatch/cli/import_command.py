@@ -15,27 +15,33 @@ from inferwatch.storage.location import default_database
 def run_import(
     paths: Sequence[Path], name: str | None, database: Path | None, *, as_json: bool
 ) -> None:
-    """All files are read before the first is kept: a bad one leaves no half.
+    """All sessions are there in the end, or none: a bad file leaves no half.
 
     Raises:
         InferwatchError: a file is of no tool we know, or the record refuses.
     """
     database = database or default_database()
-    found = [read_results(path) for path in paths]
-    told = []
-    for number, file in enumerate(found, 1):
-        _warn_of_earlier(database, file)
-        title = f"{name}-{number}" if name and len(found) > 1 else name
-        for session_id, result in keep(database, file, title):
-            told.append(_row(session_id, file, result))
-            if not as_json:
-                click.echo(_sentence(session_id, file, result))
+    files = [read_results(path) for path in paths]
+    known = [
+        (file, [*earlier(database, file.digest), *_given(files[:place], file)])
+        for place, file in enumerate(files)
+    ]
+    kept = keep(database, files, name)
+    for file, same in known:
+        _warn_of_earlier(file, same)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps([_row(*each) for each in kept]))
+        return
+    for each in kept:
+        click.echo(_sentence(*each))
 
 
-def _warn_of_earlier(database: Path, file: ResultFile) -> None:
-    same = earlier(database, file.digest)
+def _given(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
+    """Copies of it that stand before it on the command line."""
+    return [str(each.path) for each in before if each.digest == file.digest]
+
+
+def _warn_of_earlier(file: ResultFile, same: Sequence[str]) -> None:
     if same:
         click.echo(
             f"inferwatch: {file.path} was imported before, as {', '.join(same)}: "

@@ -51,7 +51,10 @@ def read_results(path: Path) -> ResultFile:
         results = _results(path, text, documents)
     except UnreadableResultError as error:
         raise UsageError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (
+        *(LookupError, TypeError, ValueError, AttributeError),
+        *(ArithmeticError, RecursionError),
+    ) as error:
         raise UsageError(
             f"{path}: something in it is not as the tool writes it ({error!r}): "
             f"{EXPECTED}"

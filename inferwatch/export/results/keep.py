@@ -4,23 +4,36 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from collectors.clock import SessionClock, anchor
 from collectors.readings import AnyReading
-from inferwatch.errors import StorageError
+from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.results.detect import ResultFile
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.readings import duration_ns, readings_of
 from inferwatch.metrics.receipts import Receipts
+from inferwatch.storage.adopting import adopt
+from inferwatch.storage.batch import UNSTORABLE
 from inferwatch.storage.connections import reading
 from inferwatch.storage.faults import explain
-from inferwatch.storage.housekeeping import changing
+from inferwatch.storage.housekeeping import changing, checked_name
 from inferwatch.storage.recorded_session import About, RecordedSession
 from inferwatch.storage.transaction import transaction
 
 BATCH = 1_000
 COMMAND = "import"
-CUT_SHORT: str | None = "the import was cut short"
+LONGEST_OWN_NAME = 72
+"""Of a file's name: what tells its runs apart comes behind."""
+
+
+class Kept(NamedTuple):
+    """A run that has become a session."""
+
+    session_id: str
+    file: ResultFile
+    result: Result
 
 
 class PastClock(SessionClock):
@@ -46,23 +59,50 @@ class PastClock(SessionClock):
 
 
 def keep(
-    database: Path, file: ResultFile, name: str | None = None
-) -> list[tuple[str, Result]]:
-    """Make the runs of a file sessions; their ids.
+    database: Path, files: Sequence[ResultFile], name: str | None = None
+) -> list[Kept]:
+    """Make the runs of all these files sessions, or of none.
+
+    They are written into a file of their own, which shows what cannot be stored, and
+    move into the record in one transaction.
 
     Raises:
-        StorageError: the file does not let us.
+        UsageError: a file tells of what no session can hold, or the name is none.
+        StorageError: the record does not let us.
     """
-    kept = []
-    several = len(file.results) > 1
-    for place, result in enumerate(file.results, 1):
-        title = name or file.path.stem
-        title = f"{title}-{place}" if several else title
-        try:
-            kept.append((_keep(database, file, result, title), result))
-        except sqlite3.Error as error:
-            raise StorageError(explain(error, database)) from error
-    return kept
+    runs = [(file, result) for file in files for result in file.results]
+    several = len(files) > 1
+    names = [
+        title
+        for place, file in enumerate(files, 1)
+        for title in _titles(file, name and (f"{name}-{place}" if several else name))
+    ]
+    with TemporaryDirectory(prefix="inferwatch-import-") as folder:
+        staged = Path(folder) / "staged.db"
+        for (file, result), title in zip(runs, names, strict=True):
+            _stage(staged, file, result, title)
+        numbers = adopt(database, staged) if runs else []
+    return [
+        Kept(f"s{number}", file, result)
+        for number, (file, result) in zip(numbers, runs, strict=True)
+    ]
+
+
+def _titles(file: ResultFile, name: str | None) -> list[str | None]:
+    """What the sessions of a file are called: as asked, else as the file is."""
+    title = checked_name(name) if name else _own_name(file.path)
+    if len(file.results) == 1 or title is None:
+        return [title] * len(file.results)
+    return [f"{title}-{place}" for place, _ in enumerate(file.results, 1)]
+
+
+def _own_name(path: Path) -> str | None:
+    """None for a file that is called what no session may be called."""
+    shown = "".join(each if each.isprintable() else "_" for each in path.stem)
+    try:
+        return checked_name(shown[:LONGEST_OWN_NAME])
+    except UsageError:
+        return None
 
 
 def earlier(database: Path, digest: str) -> Sequence[str]:
@@ -77,22 +117,40 @@ def earlier(database: Path, digest: str) -> Sequence[str]:
     return [session_id for (session_id,) in rows]
 
 
-def _keep(database: Path, file: ResultFile, result: Result, name: str) -> str:
+def _stage(staged: Path, file: ResultFile, result: Result, name: str | None) -> None:
+    try:
+        lost = _write(staged, file, result, name)
+    except (*UNSTORABLE, ValueError, TypeError, ArithmeticError) as error:
+        raise UsageError(_refusal(file, str(error))) from error
+    except sqlite3.Error as error:
+        raise StorageError(explain(error, staged)) from error
+    if lost:
+        raise UsageError(_refusal(file, f"{lost} of its readings cannot be stored"))
+
+
+def _refusal(file: ResultFile, why: str) -> str:
+    return (
+        f"{file.path}: no session can be made of it ({why}); nothing was imported. "
+        "Leave it out, or correct what its tool wrote"
+    )
+
+
+def _write(staged: Path, file: ResultFile, result: Result, name: str | None) -> int:
+    """How much of it could not be stored."""
     told_by = f"{result.tool}, {file.path} #{file.digest}"
     clock = PastClock(result.began_unix_ns, duration_ns(result))
     about = About(clock=clock, name=name, command=COMMAND)
-    session = RecordedSession.begin(database, about)
     run_id = f"{COMMAND}-{file.digest[:6]}"
     numbered = enumerate(clock.follow(readings_of(result, run_id, told_by)), 1)
-    lost, reason = 0, CUT_SHORT
+    session = RecordedSession.begin(staged, about)
+    lost = 0
     try:
         while some := list(islice(numbered, BATCH)):
             lost += session.write(session.batch(some), lost)
-        reason = None
     finally:
-        session.end(lost, reason)
-    _label(database, session.number, result.model, told_by)
-    return f"s{session.number}"
+        session.end(lost, None)
+    _label(staged, session.number, result.model, told_by)
+    return lost
 
 
 def _label(database: Path, session: int, model: str | None, told_by: str) -> None:

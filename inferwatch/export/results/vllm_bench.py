@@ -52,7 +52,7 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[Result]:
     return [
         Result(
             tool="inferwatch load" if ours else "vllm bench serve",
-            model=document.get("model_id"),
+            model=None if document["model_id"] is None else str(document["model_id"]),
             calls=list(_calls(document)),
             began_unix_ns=began_ns,
             uncertainty_ns=uncertainty_ns,

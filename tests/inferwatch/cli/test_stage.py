@@ -142,7 +142,7 @@ async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "imported.db"
-    keep(path, read_results(VLLM_RESULT))
+    keep(path, [read_results(VLLM_RESULT)])
     stage = ScriptedStage(None)
 
     await stage.replay(path, "last", Opening())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import AnyReading, Note, Phase, RequestRecord, TokenTimes
+from inferwatch.cli.import_command import run_import
 from inferwatch.cli.replay_command import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.recording import opened
@@ -21,7 +22,7 @@ from inferwatch.metrics.load_plan import plan_of
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
 from inferwatch.storage.recorded_session import RecordedSession
-from inferwatch.storage.sessions import SessionState, find
+from inferwatch.storage.sessions import SessionState, find, list_sessions
 
 SAMPLES = Path(__file__).parent / "samples"
 VLLM, GUIDELLM = SAMPLES / "vllm_bench.json", SAMPLES / "guidellm.json"
@@ -45,8 +46,8 @@ def imported(path: Path) -> Imported:
     """``imported(file)``: the readings of the session that it became."""
 
     def run(file: Path) -> list[AnyReading]:
-        ((session_id, _),) = keep(path, read_results(file))
-        with opened(path, session_id) as recording:
+        (kept,) = keep(path, [read_results(file)])
+        with opened(path, kept.session_id) as recording:
             return list(recording.readings())
 
     return run
@@ -239,9 +240,9 @@ def test_every_benchmark_of_a_report_becomes_a_session(
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(report))
 
-    kept = keep(path, read_results(file))
+    kept = keep(path, [read_results(file)])
 
-    assert [find(path, session_id).name for session_id, _ in kept] == [
+    assert [find(path, each.session_id).name for each in kept] == [
         "sweep-1",
         "sweep-2",
     ]
@@ -253,7 +254,7 @@ def test_the_same_file_is_known_again_wherever_it_lies(
     file = read_results(VLLM)
     assert earlier(path, file.digest) == []
 
-    keep(path, file, "mine")
+    keep(path, [file], "mine")
     copy = tmp_path / "copy.json"
     copy.write_bytes(VLLM.read_bytes())
 
@@ -297,13 +298,77 @@ def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_import_leaves_one_plain_file(path: Path) -> None:
-    keep(path, read_results(VLLM))
+    keep(path, [read_results(VLLM)])
 
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
-def test_an_import_cut_short_says_so(
+def damaged(tmp_path: Path, **changes: Any) -> Path:
+    """A result of vllm bench in which something is as no tool writes it."""
+    file = tmp_path / "damaged.json"
+    file.write_text(json.dumps({**document(VLLM), **changes}))
+    return file
+
+
+BAD_PLAN = {"request_rate": -3.0}
+BAD_ROW = {"output_lens": [1 << 70] * 6}
+BAD_TYPE = {"input_lens": ["many"] * 6}
+
+
+@pytest.mark.parametrize("fault", [BAD_PLAN, BAD_ROW, BAD_TYPE])
+def test_a_file_of_which_no_session_can_be_made_leaves_none(
+    path: Path, tmp_path: Path, fault: dict[str, Any]
+) -> None:
+    keep(path, [read_results(AIPERF)])
+    file = damaged(tmp_path, **fault)
+
+    with pytest.raises(UsageError, match="nothing was imported") as caught:
+        run_import([VLLM, file, GUIDELLM], None, path, as_json=False)
+
+    assert str(file) in str(caught.value)
+    assert [row.name for row in list_sessions(path)] == ["profile_export"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"ttfts": [float("inf")] * 6},
+        {"start_times": [float("nan")] * 6},
+        {"start_times": [1e300] * 6},
+        {"duration": 1e300},
+        {"itls": [[float("inf")]] * 6},
+        {"model_id": {"name": ["tiny"]}, "request_rate": 0},
+        {"date": "99991231-235959", "duration": -1e12},
+        {"errors": [None] * 6},
+        {"max_concurrency": -1, "request_rate": "inf"},
+        {"burstiness": float("nan")},
+    ],
+)
+def test_odd_values_import_or_are_refused_with_a_sentence(
+    path: Path, tmp_path: Path, fault: dict[str, Any]
+) -> None:
+    file = damaged(tmp_path, **fault)
+
+    refused = None
+    try:
+        run_import([file], None, path, as_json=True)
+    except UsageError as error:
+        refused = str(error)
+
+    assert path.exists() == (refused is None)
+    assert refused is None or str(file) in refused
+
+
+def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000)
+
+    with pytest.raises(UsageError, match="expected a result"):
+        read_results(file)
+
+
+def test_an_import_cut_short_leaves_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -311,16 +376,55 @@ def test_an_import_cut_short_says_so(
 
     monkeypatch.setattr(RecordedSession, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        keep(path, read_results(VLLM))
+        keep(path, [read_results(VLLM)])
 
-    assert find(path, "last").reason == "the import was cut short"
+    assert not path.exists()
+
+
+def test_a_copy_that_fails_leaves_nothing(path: Path) -> None:
+    keep(path, [read_results(AIPERF)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON token_times WHEN new.session = 3 "
+            "BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        )
+
+    with pytest.raises(StorageError):
+        keep(path, [read_results(VLLM), read_results(AIPERF)])
+
+    with closing(sqlite3.connect(path)) as connection:
+        tables = ("sessions", "client_requests", "notes", "sources", "token_times")
+        for table in tables:
+            query = f"SELECT DISTINCT session FROM {table}"  # noqa: S608  names above
+            assert connection.execute(query).fetchall() == [(1,)], table
+
+
+def test_a_name_is_checked_before_anything_is_kept(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="taken for an id"):
+        keep(path, [read_results(VLLM)], "s3")
+    assert not path.exists()
+
+    file = tmp_path / "s3.json"
+    file.write_bytes(VLLM.read_bytes())
+    keep(path, [read_results(file)])
+    assert find(path, "last").name is None
+
+
+def test_a_file_given_twice_is_told(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_import([VLLM, VLLM], None, path, as_json=False)
+
+    told = capsys.readouterr()
+    assert told.err.count("was imported before") == 1
+    assert told.out.splitlines()[1].startswith("s2: 6 requests")
 
 
 def test_a_record_that_refuses_is_explained(path: Path) -> None:
     path.write_text("this is no database, and long enough to be looked at" * 100)
 
     with pytest.raises(StorageError, match=r"inferwatch\.db"):
-        keep(path, read_results(VLLM))
+        keep(path, [read_results(VLLM)])
 
 
 def test_the_end_of_a_replay_shows_the_whole_run(
