@@ -1,24 +1,18 @@
 """The one path every reading takes: numbered, recorded, folded."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from pickle import PicklingError
-
-import msgspec
 
 from collectors.collector import Collector
-from collectors.readings import AnyReading, Tick
+from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import RecordState
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.pace import Pace
 from inferwatch.metrics.receipts import Receipts
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.storage.checkpoints import Checkpoint
+from inferwatch.storage.checkpoints import UNSAVABLE, Checkpoint, no_checkpoints
 from inferwatch.storage.recorder import Recorder
 
-UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError, PicklingError)
-"""What saving a Model may end in that holds what no file can."""
 Listener = Callable[[AnyReading], None]
 """Is told every reading of one source, beside the Model."""
 
@@ -51,6 +45,7 @@ class Pipeline:
         self._ordinal = 0
         self._receipts = Receipts()
         self._pace = Pace()
+        self._trouble_told = False
 
     def take(self, readings: Sequence[AnyReading]) -> None:
         """Record and fold readings in session time."""
@@ -64,11 +59,17 @@ class Pipeline:
                 self._keep(self._recorder, t_ns)
 
     def _keep(self, recorder: Recorder, t_ns: int) -> None:
-        """Keep the Model as it is now; a replay can do without."""
+        """Keep the Model as it is now; a replay can do without, but slowly."""
+        trouble = recorder.keeps_no_more
         if recorder.keeps:
-            with suppress(*UNSAVABLE):
+            try:
                 saved = self._model.saved()
                 recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
+            except UNSAVABLE as error:
+                trouble = no_checkpoints(error)
+        if trouble is not None and not self._trouble_told:
+            self._trouble_told = True
+            self.take([Note(t_ns=t_ns, kind=NoteKind.RECORDER, text=trouble)])
 
     async def pump(self, collector: Collector) -> None:
         """Take everything a collector reports, until it ends or fails."""

@@ -145,8 +145,11 @@ class History:
 
 def _saved(bins: dict[int, Bin], parts: Parts) -> list[int]:
     """Numbers of the parts; the order of the bins is kept."""
+    open_chunk = max(bins, default=0) // CHUNK
     chunks = groupby(bins.items(), key=lambda each: each[0] // CHUNK)
-    return [parts.add(dict(chunk)) for _, chunk in chunks]
+    return [
+        parts.add(dict(chunk), lasts=number != open_chunk) for number, chunk in chunks
+    ]
 
 
 def _restored(numbers: list[int], parts: WrittenParts) -> dict[int, Bin]:

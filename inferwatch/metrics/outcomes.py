@@ -3,10 +3,13 @@
 from collectors.readings import RequestEvent, RequestRecord
 from inferwatch.metrics.request import Request
 from inferwatch.metrics.samples import Samples
+from inferwatch.metrics.saved import Parts, SavedFailures, WrittenParts
 from inferwatch.metrics.snapshot import RequestState, Window
 from inferwatch.metrics.tallies import Tallies, Total
 
 REMEMBERED_FAILURES = 10_000
+CHUNK = 256
+"""Ids saved together."""
 ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
 """Finish reasons that are no proper end; stop, length and repetition are."""
 
@@ -23,6 +26,9 @@ class Outcomes:
         self.prompts = Samples(unit=1, cell=1)
         self.tallies = Tallies("arrived", "finished", "aborted", "failed")
         self._failed: dict[str, None] = {}
+        """Ids of the latest that failed."""
+        self._forgotten = 0
+        """Ids that were in there before them."""
 
     def over(self, now_ns: int, window: Window) -> Total:
         """Arrived, finished, aborted and failed in a window."""
@@ -55,14 +61,16 @@ class Outcomes:
         if self._is_news(record.external_id):
             self._count(RequestState.FAILED, t_ns, 1)
 
-    @property
-    def failed(self) -> list[str]:
-        """Ids of the latest that failed."""
-        return list(self._failed)
+    def saved(self, parts: Parts) -> SavedFailures:
+        """All but the counts; ids that failed long ago stand in parts that stay."""
+        numbers = parts.add_queue(list(self._failed), self._forgotten, CHUNK)
+        return SavedFailures(parts=numbers, gone=self._forgotten)
 
-    @failed.setter
-    def failed(self, ids: list[str]) -> None:
-        self._failed = dict.fromkeys(ids)
+    def restore(self, saved: SavedFailures, parts: WrittenParts) -> None:
+        """Be as it was."""
+        chunks = (parts.get(number, list[str]) for number in saved.parts)
+        self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
+        self._forgotten = saved.gone
 
     def _count(self, state: RequestState, t_ns: int, by: int) -> None:
         ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
@@ -74,6 +82,7 @@ class Outcomes:
         self._failed[failed_id] = None
         while len(self._failed) > REMEMBERED_FAILURES:
             del self._failed[next(iter(self._failed))]
+            self._forgotten += 1
         return True
 
 

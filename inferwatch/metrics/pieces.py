@@ -68,8 +68,9 @@ class Pieces:
             rows={name: each.saved() for name, each in rows.items()},
             tallies={name: each.saved() for name, each in tallies.items()},
             history=self._history.saved(parts),
-            failed=self._outcomes.failed,
+            failed=self._outcomes.saved(parts),
             requests=self._requests.saved(parts),
+            passing=parts.passing,
             engines=self._engines.saved(),
             client=self._client.saved(),
             cost=self._cost.saved(),
@@ -81,7 +82,7 @@ class Pieces:
         )
         return SavedModel(
             state=msgspec.msgpack.encode(state),
-            parts=parts.written,
+            parts=parts.lasting,
             blocks={name: each.blocks for name, each in rows.items()},
         )
 
@@ -98,7 +99,7 @@ class Pieces:
             msgspec.MsgspecError: it is something else.
         """
         saved = msgspec.msgpack.decode(state, type=SavedState)
-        written = WrittenParts(parts)
+        written = WrittenParts(parts, saved.passing)
         for name, samples in self._samples().items():
             rows = saved.rows[name]
             samples.restore(rows, blocks_of(name, rows), owed_of(name, rows))
@@ -106,7 +107,7 @@ class Pieces:
             rows = saved.rows[name]
             tallies.restore(saved.tallies[name], rows, blocks_of(name, rows))
         self._history.restore(saved.history, written)
-        self._outcomes.failed = saved.failed
+        self._outcomes.restore(saved.failed, written)
         self._requests.restore(saved.requests, written)
         self._engines.restore(saved.engines)
         self._client.restore(saved.client)

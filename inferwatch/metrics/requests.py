@@ -1,7 +1,6 @@
 """All requests we know of: those that live, and the latest that ended."""
 
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 from inferwatch.metrics.request import Request, as_saved
@@ -152,11 +151,13 @@ class Requests:
         """Those that ended long ago stand in parts that stay as they are."""
         every = [*self.live, *self._ended, *self._remembered]
         place = {request: number for number, request in enumerate(every)}
+        ended = list(map(as_saved, self._ended))
+        remembered = list(map(as_saved, self._remembered))
         return SavedRequests(
-            live=parts.add(list(map(as_saved, self.live))),
-            ended=_in_chunks(parts, self._ended, self._gone),
+            live=parts.add(list(map(as_saved, self.live)), lasts=False),
+            ended=parts.add_queue(ended, self._gone, CHUNK),
             gone=self._gone,
-            remembered=_in_chunks(parts, self._remembered, self._forgotten),
+            remembered=parts.add_queue(remembered, self._forgotten, CHUNK),
             forgotten=self._forgotten,
             waiting=[place[each] for each in self.waiting],
             running=[place[each] for each in self.running],
@@ -241,13 +242,6 @@ class Requests:
         members = self.members(request.source)
         if request.ordinal is not None and members.get(request.ordinal) is request:
             del members[request.ordinal]
-
-
-def _in_chunks(parts: Parts, requests: Iterable[Request], gone: int) -> list[int]:
-    """Numbers of parts that begin at multiples of their size, counting the gone."""
-    saved = list(map(as_saved, requests))
-    cuts = [0, *range(CHUNK - gone % CHUNK, len(saved), CHUNK), len(saved)]
-    return [parts.add(saved[begin:end]) for begin, end in pairwise(cuts)]
 
 
 def _restored(numbers: list[int], parts: WrittenParts) -> list[Request]:

@@ -2,11 +2,13 @@
 
 A *saved* Model is plain data: MessagePack with a type for everything in it, so that
 reading a strange one can fail, but do nothing else. Much of it has not changed since it
-was last saved: that stands in *parts* of its own, equal bytes for equal content. Sealed
-blocks of rows never change and are not in it at all: whoever keeps it keeps them, too.
+was last saved: that stands in *parts* of its own, equal bytes for equal content; what
+will be another the next time stands in its state. Sealed blocks of rows never change
+and are not in it at all: whoever keeps it keeps them, too.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,22 +30,38 @@ Kind = TypeVar("Kind")
 
 
 class Parts:
-    """Parts that are being written."""
+    """Parts that are being written: those that last are numbered from 0 up."""
 
     def __init__(self) -> None:
-        self.written: list[bytes] = []
+        self.lasting: list[bytes] = []
+        """Likely equal the next time: to be kept once."""
+        self.passing: list[bytes] = []
+        """Numbered from -1 down."""
 
-    def add(self, content: object) -> int:
+    def add(self, content: object, *, lasts: bool) -> int:
         """One more; its number."""
-        self.written.append(msgspec.msgpack.encode(content))
-        return len(self.written) - 1
+        parts = self.lasting if lasts else self.passing
+        parts.append(msgspec.msgpack.encode(content))
+        return len(parts) - 1 if lasts else -len(parts)
+
+    def add_queue(self, content: Sequence[object], gone: int, chunk: int) -> list[int]:
+        """What grows at its end and shrinks at its front: only whole chunks last.
+
+        ``gone`` is how many left before these, so that chunks begin at equal places.
+        """
+        cuts = [0, *range(chunk - gone % chunk, len(content), chunk), len(content)]
+        return [
+            self.add(content[begin:end], lasts=end - begin == chunk)
+            for begin, end in pairwise(cuts)
+        ]
 
 
 class WrittenParts:
     """Parts that are being read."""
 
-    def __init__(self, written: Sequence[bytes]) -> None:
-        self._written = written
+    def __init__(self, lasting: Sequence[bytes], passing: Sequence[bytes]) -> None:
+        self._lasting = lasting
+        self._passing = passing
 
     def get(self, number: int, kind: type[Kind]) -> Kind:
         """Decode one.
@@ -51,9 +69,12 @@ class WrittenParts:
         Raises:
             msgspec.MsgspecError: it holds something else.
         """
-        if not 0 <= number < len(self._written):
+        parts, place = self._lasting, number
+        if number < 0:
+            parts, place = self._passing, -1 - number
+        if place >= len(parts):
             raise msgspec.ValidationError("a part is missing")
-        return msgspec.msgpack.decode(self._written[number], type=kind)
+        return msgspec.msgpack.decode(parts[place], type=kind)
 
 
 class SavedTallies(msgspec.Struct, array_like=True):
@@ -62,6 +83,15 @@ class SavedTallies(msgspec.Struct, array_like=True):
     count: int
     sums: list[int]
     maxima: list[int]
+
+
+class SavedFailures(msgspec.Struct, array_like=True):
+    """Ids of requests that failed."""
+
+    parts: list[int]
+    """Numbers of the parts that hold them."""
+    gone: int
+    """How many were forgotten before those."""
 
 
 class SavedHistory(msgspec.Struct, array_like=True):
@@ -173,12 +203,14 @@ class SavedObserver(msgspec.Struct, array_like=True):
 
 
 class SavedState(msgspec.Struct, array_like=True):
-    """Everything but the parts and the blocks."""
+    """Everything but the parts that last, and the blocks."""
 
+    passing: list[bytes]
+    """The parts that do not."""
     rows: dict[str, SavedRows]
     tallies: dict[str, SavedTallies]
     history: SavedHistory
-    failed: list[str]
+    failed: SavedFailures
     requests: SavedRequests
     engines: SavedEngines
     client: bytes

@@ -8,10 +8,15 @@ from time import sleep
 
 from inferwatch.errors import StorageError
 from inferwatch.metrics.pace import Pace
-from inferwatch.replay.frame import Frame, restored
+from inferwatch.replay.frame import UNREADABLE, Frame, restored
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.checkpoint_file import checkpoint_path, settle_checkpoints
-from inferwatch.storage.checkpoints import REFUSALS, Checkpoint, Checkpoints
+from inferwatch.storage.checkpoints import (
+    UNSAVABLE,
+    Checkpoint,
+    Checkpoints,
+    no_checkpoints,
+)
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.ledger import Reader
 from inferwatch.storage.session_state import SessionState
@@ -31,6 +36,8 @@ class Builder:
     def __init__(self, database: Path, session: SessionRow) -> None:
         self.covered_ns = 0
         """Up to here any moment can be had at once."""
+        self.trouble: str | None = None
+        """Why there are none beyond; None while all is well."""
         self._database = database
         self._session = session
         self._given_up = False
@@ -48,13 +55,13 @@ class Builder:
         self._given_up = True
 
     def build(self) -> None:
-        """What a damaged record does not hold, or a full disk does not take, is not."""
+        """Make them; where that cannot go on, ``trouble`` says so."""
         try:
             with closing(Checkpoints.open(self.path, to_write=True)) as checkpoints:
                 if not self._made_by_recorder(checkpoints):
                     self._build(checkpoints)
-        except (OSError, StorageError, *REFUSALS):
-            return
+        except (OSError, StorageError, *UNREADABLE, *UNSAVABLE) as error:
+            self.trouble = no_checkpoints(error)
 
     def close(self) -> None:
         """Leave nothing where nobody would look for it, and one plain file."""

@@ -17,7 +17,8 @@ class Jumps:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._checkpoints: Checkpoints | None = None
-        self._refused = False
+        self.refused = False
+        """They are not used any more."""
 
     def towards(self, target: Target, frame: Frame) -> Frame:
         """Where to go on from: here, a checkpoint or the beginning."""
@@ -30,7 +31,7 @@ class Jumps:
 
     def refuse(self) -> None:
         """They are none of ours: do without."""
-        self._refused = True
+        self.refused = True
         self.close()
 
     def close(self) -> None:
@@ -43,13 +44,14 @@ class Jumps:
         checkpoints = self._opened()
         if checkpoints is None:
             return None
-        row = checkpoints.row_before(t_ns=target.t_ns, ordinal=target.ordinal)
-        if row is None or row[0] <= here.place.ordinal + WORTH:
-            return None
-        return restored(checkpoints, row)
+        with checkpoints.held():
+            row = checkpoints.row_before(t_ns=target.t_ns, ordinal=target.ordinal)
+            if row is None or row[0] <= here.place.ordinal + WORTH:
+                return None
+            return restored(checkpoints, row)
 
     def _opened(self) -> Checkpoints | None:
-        if self._checkpoints is None and not self._refused and self._path.exists():
+        if self._checkpoints is None and not self.refused and self._path.exists():
             with suppress(OSError, sqlite3.Error):
                 self._checkpoints = Checkpoints.open(self._path, to_write=False)
         return self._checkpoints

@@ -83,7 +83,11 @@ class Player:
             file_bytes=_size(self._reel.path),
             written=session.readings,
             unrecorded=session.unrecorded,
-            message=self._lost or self._reel.damage or self._overview.damage,
+            message=self._lost
+            or self._reel.damage
+            or self._reel.unshown
+            or self._overview.damage
+            or self._builder.trouble,
         )
 
     @property

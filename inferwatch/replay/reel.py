@@ -47,6 +47,8 @@ class Reel:
         self.position_ns = 0
         self.damage: str | None = None
         """Why nothing can be shown beyond a moment; None when all is well."""
+        self.unshown: str | None = None
+        """Why the picture is that of another moment; None when it is of this one."""
         self.path = path
         self._connection = open_for_reading(path)
         self._frame = Frame()
@@ -86,8 +88,9 @@ class Reel:
             try:
                 if self.arrived:
                     self._pictures[asked] = self._take(asked)
-            except MISTRUSTED:
-                self._mistrust()
+            except MISTRUSTED as error:
+                if not self._mistrusted():
+                    self._say(error)
             finally:
                 self._winding.release()
         pictures = self._pictures  # whoever winds replaces them
@@ -153,28 +156,39 @@ class Reel:
             self.damage = explain(error, Path(self.path.name))
         try:
             self._arrive(target)
-        except MISTRUSTED:
-            self._mistrust()
-            return self._go(target, overtaken)
+        except MISTRUSTED as error:
+            if self._mistrusted():
+                return self._go(target, overtaken)
+            self._say(error)
         return True
 
     def _arrive(self, target: Target) -> None:
         """Take the picture that is asked for here, not in the thread that draws."""
-        before_ns, asked = self.position_ns, self._asked
+        asked = self._asked
         t_ns = self._frame.t_ns if target.t_ns is None else target.t_ns
         self.position_ns = max(t_ns or 0, 0)
-        try:
-            self._pictures = {asked: self._take(asked)}
-        except MISTRUSTED:
-            self.position_ns = before_ns
-            raise
-        self.arrived = True
+        self._pictures = {asked: self._take(asked)}
+        self.arrived, self.unshown = True, None
 
-    def _mistrust(self) -> None:
-        """A checkpoint was none of ours, as shows only now: begin again without."""
+    def _mistrusted(self) -> bool:
+        """A checkpoint was none of ours, as shows only now: begin again without.
+
+        Only once: False when this came of the readings themselves.
+        """
+        if self._jumps.refused:
+            return False
         self._jumps.refuse()
         self._leave_for(Frame())
         self.arrived = False
+        return True
+
+    def _say(self, error: Exception) -> None:
+        """Stay with the picture there is: another try would end as this one did."""
+        self.arrived = True
+        self.unshown = (
+            f"this moment cannot be shown, please report this: {error!r}; "
+            "go to another one"
+        )
 
     def _leave_for(self, frame: Frame) -> None:
         if frame is not self._frame:

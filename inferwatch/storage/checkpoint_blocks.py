@@ -63,10 +63,24 @@ class BlockShelf:
         self.count = 0 if last is None else last - self._first + 1
 
     def between(self, begin: int, end: int) -> list[Block]:
-        """Those from a number up to another one."""
+        """Those from a number up to another one.
+
+        Raises:
+            ValueError: not all of them are there.
+        """
         asked = (self._first + begin, self._first + end)
-        rows = self._connection.execute(SELECT_BLOCKS, asked)
+        rows = self._connection.execute(SELECT_BLOCKS, asked).fetchall()
+        if len(rows) != end - begin:
+            raise ValueError("blocks are missing")
         return [StoredBlock(self._connection, row) for row in rows]
+
+    def needed(self, upto: int, kept: int) -> tuple[int, int]:
+        """Places of the blocks that stand for those up to a number.
+
+        The latest are kept as they are; of the others only what is not yet counted.
+        """
+        begin = min(upto - kept, upto // UNIT * UNIT, upto - 1)
+        return self._first + max(begin, 0), self._first + upto
 
     def add(self, blocks: Sequence[Block], cell: int | None) -> None:
         """More of them; their values are counted where there are cells."""

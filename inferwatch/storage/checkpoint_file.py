@@ -19,7 +19,10 @@ FOLDER_END = "-replay"
 MOST_BYTES = 2_000_000_000
 """Of all sessions' checkpoints in one place; the ones not used for longest go."""
 MOST_FILE_BYTES = MOST_BYTES // 2
-"""Of one session's: days of a busy engine. Later moments are only slower to come to."""
+"""Of one session's. When that is reached, some checkpoints go, evenly: a longer session
+has them further apart."""
+PAGE_BYTES = 8192
+"""Blobs of a few kilobytes leave less of such a page empty."""
 SOURCES = ("inferwatch.metrics", "collectors")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
@@ -35,7 +38,9 @@ CREATE TABLE IF NOT EXISTS parts (      -- of checkpoints, shared where equal
   part INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS checkpoints (
   ordinal INTEGER PRIMARY KEY,          -- of the last reading in it
+  number INTEGER NOT NULL,              -- of those that were made, also if they went
   t_ns INTEGER NOT NULL,                -- when that was there
+  reach BLOB NOT NULL,                  -- which blocks it needs
   open_requests BLOB NOT NULL,          -- see Place
   state BLOB NOT NULL, parts BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (t_ns);
@@ -44,7 +49,7 @@ CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (t_ns);
 
 def checkpoint_path(database: Path, session: int, started_ns: int) -> Path:
     """Where a session's checkpoints are, if there are any."""
-    named = f"{session} {started_ns} {__version__} {_arithmetic()}"
+    named = f"{session} {started_ns} {__version__} {_arithmetic()} {SCHEMA}"
     name = blake2b(named.encode(), digest_size=6).hexdigest()
     return checkpoint_folder(database) / f"s{session}-{name}.db"
 
@@ -72,6 +77,7 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
         path.touch(_mode_of_record(path.parent))
     connection = connect(path, "rwc" if to_write else "ro")
     if to_write:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")  # it can be made again
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()

@@ -1,4 +1,4 @@
-"""Keeps checkpoints while a session is recorded; when it cannot, it lets it be."""
+"""Keeps checkpoints while a session is recorded; when it cannot, it says so."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from inferwatch.storage.checkpoint_file import checkpoint_path
-from inferwatch.storage.checkpoints import Checkpoint, Checkpoints
+from inferwatch.storage.checkpoints import Checkpoint, Checkpoints, no_checkpoints
 
 Kept = tuple[Checkpoint, tuple[int, ...]]
 """A checkpoint and the requests that were open then."""
@@ -23,6 +23,8 @@ class Keeper:
         self._checkpoints: Checkpoints | None = None
         self.given_up = False
         """No more will be kept."""
+        self.trouble: str | None = None
+        """Why, if that was not to be so."""
 
     def keep(self, session: int, started_ns: int, kept: Sequence[Kept]) -> None:
         """Write them; the readings up to there have been committed."""
@@ -34,8 +36,14 @@ class Keeper:
                 self._checkpoints = Checkpoints.open(path, to_write=True)
             for checkpoint, open_requests in kept:
                 self._checkpoints.keep(checkpoint, open_requests)
-        except Exception:  # noqa: BLE001  whatever it is, it must not cost the record
-            self.close()
+        except Exception as error:  # noqa: BLE001  it must not cost the record
+            self.give_up(no_checkpoints(error))
+
+    def give_up(self, trouble: str) -> None:
+        """No more, for a reason that people should hear."""
+        if not self.given_up:
+            self.trouble = trouble
+        self.close()
 
     def close(self) -> None:
         """No more."""

@@ -91,6 +91,11 @@ class Recorder:
         """Checkpoints are written; not of a record that lacks readings."""
         return self._writer.unrecorded == 0 and not self._writer.keeper.given_up
 
+    @property
+    def keeps_no_more(self) -> str | None:
+        """Why no checkpoints are written any more; None when all is well."""
+        return self._writer.keeper.trouble
+
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keep a Model that took in exactly what was put so far, if there is room."""
         self._inbox.put_if_room((checkpoint.ordinal, checkpoint))

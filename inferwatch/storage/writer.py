@@ -12,6 +12,7 @@ from inferwatch.errors import StorageError
 from inferwatch.storage.batch import Batch
 from inferwatch.storage.checkpoint_file import checkpoint_folder, make_room
 from inferwatch.storage.checkpoint_keeper import Keeper
+from inferwatch.storage.checkpoints import no_checkpoints
 from inferwatch.storage.faults import explain, too_little_room
 from inferwatch.storage.inbox import Inbox
 from inferwatch.storage.recorded_session import About, RecordedSession
@@ -95,8 +96,9 @@ class Writer:
     def _check_file(self) -> None:
         if not self._path.exists():
             raise StorageError(f"{self._path} was removed: start again to record")
-        if too_little_room(self._path, self._free_floor_bytes):
-            self.keeper.close()  # what can be made again goes first
+        if message := too_little_room(self._path, self._free_floor_bytes):
+            # what can be made again goes first
+            self.keeper.give_up(no_checkpoints(StorageError(message)))
             make_room(checkpoint_folder(self._path), 0)
         if message := too_little_room(self._path, self._free_floor_bytes):
             raise StorageError(message)

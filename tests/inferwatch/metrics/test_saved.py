@@ -10,6 +10,7 @@ import pytest
 from collectors.readings import (
     AnyReading,
     ClientSample,
+    EventKind,
     LoadEvent,
     LoadKind,
     Note,
@@ -133,6 +134,40 @@ def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
     for window in Window:
         now = again.snapshot(60 * S, window)
         assert now == model.snapshot(60 * S, window)
+
+
+def test_ids_that_failed_long_ago_are_saved_once() -> None:
+    model, kinds = Model(), Keeps()
+
+    def fail(begin: int, end: int) -> SavedModel:
+        for number in range(begin, end):
+            model.fold(failed(f"cmpl-{number:032x}-0", number))
+        saved = model.saved()
+        kinds.keep(saved)
+        return saved
+
+    first = fail(0, 10_100)
+    second = fail(10_100, 10_110)
+
+    shared = set(first.parts) & set(second.parts)
+    assert sum(map(len, shared)) > 0.9 * 10_000 * 32
+    assert len(second.state) < 100_000
+    again, news = kinds.restored(second), failed(f"cmpl-{5_000:032x}-0", 10_111)
+    for each in (model, again):
+        each.fold(news)  # it was told of before
+        assert each.snapshot(S, Window.SESSION).flow.failed == 10_110
+
+
+def failed(external_id: str, t_ns: int) -> RequestEvent:
+    return RequestEvent(
+        source="engine-1",
+        t_ns=t_ns,
+        kind=EventKind.FINISHED,
+        vantage=Vantage.FRONTEND,
+        request_id=f"{external_id}-{t_ns}",
+        external_id=external_id,
+        reason="error",
+    )
 
 
 def test_what_has_not_changed_is_saved_as_equal_parts(traffic: Any) -> None:

@@ -4,23 +4,27 @@ import asyncio
 import os
 import pickle
 import sqlite3
-import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
+from inferwatch.metrics import pace, recent
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.saved import SavedState
 from inferwatch.metrics.sealing import UnsealError, seal, unseal
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.pipeline import Pipeline
 from inferwatch.replay.builder import Builder
+from inferwatch.replay.frame import Frame
 from inferwatch.replay.player import Player
 from inferwatch.storage import checkpoint_file
 from inferwatch.storage.checkpoint_file import (
@@ -31,11 +35,15 @@ from inferwatch.storage.checkpoint_file import (
 )
 from inferwatch.storage.checkpoints import Checkpoint, Checkpoints
 from inferwatch.storage.erasing import erase
+from inferwatch.storage.ledger import Reader
+from inferwatch.storage.packing import compress, decompress
 from inferwatch.storage.recorder import Recorder
 from inferwatch.storage.sessions import find
 
 S = 1_000_000_000
 LONG_S = 45
+MOST_BYTES = 1_000_000
+NO_MORE = "no checkpoints from here on, so seeking takes longer"
 AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
 
 
@@ -220,7 +228,10 @@ def test_a_model_that_cannot_be_saved_is_recorded_all_the_same(
     pipeline.close()
 
     session = find(path, "last")
-    assert (session.readings, session.unrecorded) == (2, 1)
+    assert (session.readings, session.unrecorded) == (3, 1)
+    told = list(note_texts(path))
+    assert [text.partition(":")[0] for text in told] == [NO_MORE]
+    assert "surrogates not allowed" in told[0]
 
 
 def test_a_checkpoint_that_cannot_be_kept_costs_no_reading(
@@ -235,6 +246,42 @@ def test_a_checkpoint_that_cannot_be_kept_costs_no_reading(
     assert find(path, "last").readings == 2
     assert recorder.health.ok
     assert not recorder.keeps
+
+
+def test_that_checkpoints_are_kept_no_more_is_told_once_in_the_session(
+    record: Callable[..., Recorder], path: Path, eventually: Any
+) -> None:
+    checkpoint_folder(path).write_text("where they should stand")
+    recorder = record()
+    pipeline = Pipeline(Model(), recorder)
+    pipeline.take([Tick(t_ns=0), Tick(t_ns=61 * S)])
+    eventually(lambda: not recorder.keeps)
+
+    pipeline.take([Tick(t_ns=each * 61 * S) for each in (2, 3, 4)])
+    pipeline.close()
+
+    (told,) = note_texts(path)
+    assert told.startswith(f"{NO_MORE}: [Errno 17] File exists")
+
+
+def note_texts(path: Path) -> Iterator[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        for (text,) in connection.execute("SELECT text FROM notes"):
+            yield text
+
+
+async def test_why_checkpoints_cannot_be_made_afterwards_is_told(
+    long_record: Path,
+) -> None:
+    checkpoint_folder(long_record).write_text("where they should stand")
+    player = Player.open(long_record, "last")
+    try:
+        player._builder.build()
+
+        assert str(player.record.message).startswith(f"{NO_MORE}: [Errno 17]")
+        assert player.covered_ns == 0
+    finally:
+        player.close()
 
 
 class Malice:
@@ -321,9 +368,9 @@ async def test_a_malicious_state_is_refused(
     with closing(sqlite3.connect(file_of(built))) as connection:
         rows = connection.execute("SELECT ordinal, state FROM checkpoints").fetchall()
         for ordinal, packed in rows:
-            state = msgspec.msgpack.decode(zlib.decompress(packed), type=SavedState)
+            state = msgspec.msgpack.decode(decompress(packed), type=SavedState)
             state.client = pickle.dumps(Malice())
-            bad = zlib.compress(msgspec.msgpack.encode(state))
+            bad = compress(msgspec.msgpack.encode(state))
             connection.execute(
                 "UPDATE checkpoints SET state = ? WHERE ordinal = ?", (bad, ordinal)
             )
@@ -333,7 +380,7 @@ async def test_a_malicious_state_is_refused(
     try:
         await player.playback.seek(40 * S)
         shown = player.snapshot(Window.MINUTE)
-        refused = player._reel._jumps._refused
+        refused = player._reel._jumps.refused
     finally:
         player.close()
 
@@ -390,6 +437,197 @@ def test_a_file_of_checkpoints_grows_no_further_than_it_may(
     assert 0 < file_of(long_record).stat().st_size <= most_bytes
     assert 0 < builder.covered_ns < LONG_S * S
     assert len(checkpoints_of(long_record)) >= 1
+    assert str(builder.trouble).startswith(f"{NO_MORE}: database or disk is full")
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for a fourth of the checkpoints."""
+    monkeypatch.setattr(pace, "MOST_EFFORT", 250)
+    monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", MOST_BYTES)
+
+
+@pytest.mark.usefixtures("crowded")
+async def test_a_long_session_has_its_checkpoints_further_apart_but_to_its_end(
+    long_record: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    builder = Builder(long_record, find(long_record, "last"))
+    builder.build()
+
+    assert builder.trouble is None
+    assert builder.covered_ns == (LONG_S + 1) * S
+    assert file_of(long_record).stat().st_size <= MOST_BYTES
+    numbers, stride = numbers_of(long_record), stride_of(long_record)
+    assert stride >= 4
+    gaps = {after - before for before, after in pairwise(numbers)}
+    assert max(gaps) <= stride  # those that were not yet thinned are closer
+    assert numbers[-1] > numbers[-2] > max(numbers) - 2 * stride
+    nothing_is_left_and_nothing_lacks(long_record)
+    await shown_as_by_playing(long_record, long_readings, as_of)
+
+
+async def test_blocks_that_no_window_reaches_from_any_checkpoint_go_with_the_others(
+    long_record: Path,
+    long_readings: list[AnyReading],
+    as_of: AsOf,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "MOST_EFFORT", 250)
+    monkeypatch.setattr(recent, "KEPT_NS", 10 * S)
+    Checkpoints.open(file_of(long_record), to_write=True).close()
+    with closing(sqlite3.connect(file_of(long_record))) as connection:
+        connection.execute("PRAGMA user_version = 6")
+
+    Builder(long_record, find(long_record, "last")).build()
+
+    with closing(sqlite3.connect(file_of(long_record))) as connection:
+        (held,) = connection.execute("SELECT count(*) FROM blocks").fetchone()
+        query = "SELECT sum(last) FROM (SELECT max(place & 0xffffffff) + 1 AS last "
+        query += "FROM blocks GROUP BY place >> 40)"
+        (made,) = connection.execute(query).fetchone()
+    assert held < made
+    nothing_is_left_and_nothing_lacks(long_record)
+    windows = (Window.TEN_SECONDS, Window.SESSION)
+    await shown_as_by_playing(long_record, long_readings, as_of, windows)
+
+
+def nothing_is_left_and_nothing_lacks(path: Path) -> None:
+    with closing(sqlite3.connect(file_of(path))) as connection:
+        rows = connection.execute("SELECT reach, parts FROM checkpoints").fetchall()
+        needed = [msgspec.msgpack.decode(parts) for _, parts in rows]
+        kept = connection.execute("SELECT part FROM parts").fetchall()
+        places = connection.execute("SELECT place FROM blocks").fetchall()
+        reaches = [msgspec.msgpack.decode(reach).values() for reach, _ in rows]
+    assert {part for parts in needed for part in parts} == {part for (part,) in kept}
+    reached = {at for reach in reaches for each in reach for at in range(*each)}
+    assert reached <= {place for (place,) in places}
+    unneeded = {place for (place,) in places} - reached
+    since = Counter(place >> 40 for place in unneeded)  # the last that was kept
+    assert max(since.values(), default=0) < stride_of(path)
+
+
+@pytest.mark.usefixtures("crowded")
+async def test_while_recording_they_are_thinned_as_they_are_afterwards(
+    record: Callable[..., Recorder],
+    path: Path,
+    long_readings: list[AnyReading],
+    stopped_clock: Any,
+    as_of: AsOf,
+) -> None:
+    recorder = record(clock=stopped_clock((LONG_S + 1) * S))
+    pipeline = Pipeline(Model(), recorder)
+    pipeline.take(long_readings)
+    pipeline.close()
+    made = checkpoints_of(path)
+    await shown_as_by_playing(path, long_readings, as_of)
+    file_of(path).unlink()
+
+    Builder(path, find(path, "last")).build()
+
+    assert checkpoints_of(path) == made
+
+
+@pytest.mark.usefixtures("crowded")
+async def test_those_begun_and_thinned_are_finished_as_if_never_interrupted(
+    long_record: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    session = find(long_record, "last")
+    for share in (0.2, 0.5, 0.7):
+        stopped = Builder(long_record, session)
+        stopped._fold = partial(  # type: ignore[method-assign]  # ends early
+            fold_some, stopped, round(share * len(long_readings))
+        )
+        stopped.build()
+        assert stopped.trouble is None
+    Builder(long_record, session).build()
+
+    numbers = numbers_of(long_record)
+    assert max(after - before for before, after in pairwise(numbers)) <= stride_of(
+        long_record
+    )
+    await shown_as_by_playing(long_record, long_readings, as_of)
+
+
+def fold_some(
+    builder: Builder, count: int, frame: Frame, reader: Reader, into: Checkpoints
+) -> None:
+    some = [each for each in reader if each[0] <= count]
+    some_reader = cast("Reader", SomeReader(reader, some))
+    Builder._fold(builder, frame, some_reader, into)
+
+
+class SomeReader:
+    """As if whoever read had been stopped there."""
+
+    def __init__(self, reader: Reader, readings: list[tuple[int, AnyReading]]) -> None:
+        self._reader, self._readings = reader, readings
+
+    def __iter__(self) -> Iterator[tuple[int, AnyReading]]:  # noqa: D105 - as Reader
+        return iter(self._readings)
+
+    def place(self, ordinal: int) -> Any:
+        return self._reader.place(ordinal)
+
+
+@pytest.mark.usefixtures("crowded")
+async def test_two_who_write_them_at_once_make_what_one_would_have_made(
+    long_record: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    session = find(long_record, "last")
+    builders = [Builder(long_record, session) for _ in range(2)]
+
+    await asyncio.gather(*(asyncio.to_thread(each.build) for each in builders))
+
+    assert [each.trouble for each in builders] == [None, None]
+    await shown_as_by_playing(long_record, long_readings, as_of)
+
+
+async def test_one_that_goes_while_it_is_read_is_read_to_its_end(
+    built: Path, long_readings: list[AnyReading], as_of: AsOf
+) -> None:
+    with (
+        closing(Checkpoints.open(file_of(built), to_write=True)) as writing,
+        closing(Checkpoints.open(file_of(built), to_write=False)) as reading,
+    ):
+        with reading.held():
+            row = reading.row_before(t_ns=20 * S)
+            assert row is not None
+            writing._connection.execute("DELETE FROM parts")
+            model, place = reading.restore(row)
+
+        t_ns = row[1]
+        shown = model.snapshot(t_ns, Window.MINUTE, client=False)
+        assert place.ordinal == row[0]
+        assert shown == as_of(long_readings[: row[0]], t_ns, Window.MINUTE)
+
+
+async def shown_as_by_playing(
+    path: Path,
+    readings: list[AnyReading],
+    as_of: AsOf,
+    windows: Sequence[Window] = tuple(Window),
+) -> None:
+    player, random = Player.open(path, "last"), Random(5)
+    try:
+        for _ in range(4):
+            t_ns, window = random.randint(0, LONG_S * S), random.choice(windows)
+            await player.playback.seek(t_ns)
+            assert player.snapshot(window) == as_of(readings, t_ns, window), t_ns
+        assert player._reel._jumps._checkpoints is not None  # they were not refused
+    finally:
+        player.close()
+
+
+def numbers_of(path: Path) -> list[int]:
+    with closing(sqlite3.connect(file_of(path))) as connection:
+        query = "SELECT number FROM checkpoints ORDER BY ordinal"
+        return [number for (number,) in connection.execute(query)]
+
+
+def stride_of(path: Path) -> int:
+    with closing(sqlite3.connect(file_of(path))) as connection:
+        (level,) = connection.execute("PRAGMA user_version").fetchone()
+        return 1 << int(level)
 
 
 def test_checkpoints_go_before_the_disk_is_too_full_to_record(

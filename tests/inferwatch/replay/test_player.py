@@ -13,6 +13,7 @@ import pytest
 from collectors.readings import AnyReading, Note, NoteKind, Phase, RequestRecord, Step
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.feed import Feed, FeedState, MarkKind, Playback
+from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
 from inferwatch.storage.recorder import Recorder
@@ -126,6 +127,69 @@ async def test_steps_that_cannot_be_read_are_said(
 
     assert player.now_ns() == 5 * S
     assert "no such table: steps" in str(player.record.message)
+
+
+@pytest.fixture
+def folded(monkeypatch: pytest.MonkeyPatch) -> list[AnyReading]:
+    """No moment after 10 s can be shown; all readings that were folded on the way."""
+    seen: list[AnyReading] = []
+    snapshot, fold = Model.snapshot, Model.fold
+
+    def broken(model: Model, now_ns: int, *args: Any, **kwargs: Any) -> Snapshot:
+        if now_ns > 10 * S:
+            raise ValueError("there is a mistake")
+        return snapshot(model, now_ns, *args, **kwargs)
+
+    def counted(model: Model, reading: AnyReading) -> None:
+        seen.append(reading)
+        if len(seen) > 100_000:
+            raise AssertionError("it is folded again and again")
+        fold(model, reading)
+
+    monkeypatch.setattr(Model, "snapshot", broken)
+    monkeypatch.setattr(Model, "fold", counted)
+    return seen
+
+
+async def test_a_moment_that_cannot_be_shown_is_tried_once_more_and_then_told(
+    player: Player, readings: list[AnyReading], folded: list[AnyReading]
+) -> None:
+    await player.playback.seek(9 * S)
+    before = player.snapshot(Window.MINUTE)
+
+    await player.playback.seek(30 * S)
+
+    assert len(folded) < 2 * len(readings) + 1_000
+    assert player.snapshot(Window.MINUTE) is before
+    assert "cannot be shown" in str(player.record.message)
+    assert "there is a mistake" in str(player.record.message)
+    await player.playback.seek(8 * S)
+    assert player.snapshot(Window.MINUTE).now_ns == 8 * S
+    assert player.record.message is None
+
+
+async def test_a_window_that_cannot_be_shown_does_not_make_the_player_begin_again(
+    player: Player, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    snapshot = Model.snapshot
+
+    def broken(model: Model, now_ns: int, window: Window, **kwargs: Any) -> Snapshot:
+        if window is Window.SESSION:
+            raise ValueError("there is a mistake")
+        return snapshot(model, now_ns, window, **kwargs)
+
+    monkeypatch.setattr(Model, "snapshot", broken)
+
+    async def look() -> None:
+        await player.playback.seek(10 * S)
+        async with asyncio.timeout(60):
+            while player.record.message is None:
+                player.snapshot(Window.SESSION)
+                await asyncio.sleep(0.01)
+        assert player.snapshot(Window.SESSION).now_ns == 10 * S
+        assert player._reel.arrived  # nobody need wind again
+
+    await run(player, look())
 
 
 async def test_a_later_seek_overtakes_an_earlier_one(player: Player) -> None:
