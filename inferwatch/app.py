@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from platformdirs import user_data_path
 from textual import on, work
-from textual.app import App
 from textual.binding import BindingType
 from textual.screen import Screen
 
@@ -25,6 +24,7 @@ from inferwatch.screens.session_screen import SessionScreen
 from inferwatch.screens.sessions import SessionsScreen
 from inferwatch.screens.starting import StartingScreen
 from inferwatch.screens.steps import StepsScreen
+from inferwatch.screens.terminal_app import TerminalApp
 from inferwatch.screens.view import View
 from inferwatch.theme import DARK, LIGHT
 
@@ -41,7 +41,7 @@ SCREENS: dict[str, type[SessionScreen]] = {
 }
 
 
-class InferwatchApp(App[Onward | None]):
+class InferwatchApp(TerminalApp[Onward | None]):
     """Whoever runs it also runs the feed; it ends by :meth:`exit` from anywhere.
 
     What it ends with is where people want to go next; None: nowhere.

@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App
 from textual.binding import Binding, BindingType
 
 from inferwatch.compare.gather import Wanted
 from inferwatch.errors import InferwatchError
 from inferwatch.onward import Onward
 from inferwatch.screens.compare import CompareScreen
+from inferwatch.screens.terminal_app import TerminalApp
 from inferwatch.theme import DARK, LIGHT
 
 
-class CompareApp(App[Onward | None]):
+class CompareApp(TerminalApp[Onward | None]):
     """One screen; None: nowhere else."""
 
     TITLE = "inferwatch"

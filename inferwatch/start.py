@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App
 from textual.binding import Binding, BindingType
 
 from inferwatch.onward import Onward
 from inferwatch.screens.start import StartScreen
+from inferwatch.screens.terminal_app import TerminalApp
 from inferwatch.theme import DARK, LIGHT
 
 
-class StartApp(App[Onward | None]):
+class StartApp(TerminalApp[Onward | None]):
     """One screen; None means that people had enough."""
 
     TITLE = "inferwatch"

@@ -1,15 +1,13 @@
 """Runs ``inferwatch calibrate``."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
 from collectors.clock import SessionClock
 from inferwatch.cli.load_progress import shown_progress
+from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
 from inferwatch.formatting import format_duration
@@ -42,10 +40,10 @@ def run_calibration(fields: Mapping[str, Any], *, as_json: bool) -> int:
     found = asyncio.run(_measure(fields))
     path = store(found)
     if as_json:
-        click.echo(json.dumps(found.as_json()))
+        say_json(found.as_json())
         return 0
-    click.echo(_table(found))
-    click.echo(f"kept in {path}; results of `inferwatch load` carry it")
+    say(_table(found))
+    say(f"kept in {path}; results of `inferwatch load` carry it")
     return 0
 
 

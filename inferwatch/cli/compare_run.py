@@ -1,6 +1,5 @@
 """Prints a comparison, or shows it."""
 
-import json
 import math
 import os
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 
 from inferwatch.cli.damage import say_damage
+from inferwatch.cli.say import say_coloured, say_json, say_no_more, say_now
 from inferwatch.compare.as_json import as_json as comparison_json
 from inferwatch.compare.comparison import Rules
 from inferwatch.compare.fail_if import parse_condition
@@ -70,9 +70,9 @@ def print_comparison(wanted: Wanted, *, as_json: bool) -> int:
         _clear()
     say_damage(wanted.database)
     if as_json:
-        click.echo(json.dumps(comparison_json(found)))
+        say_json(comparison_json(found))
     else:
-        click.echo(comparison_text(found, _paint if _coloured() else plain))
+        say_coloured(comparison_text(found, _paint if _coloured() else plain))
     return 1 if found.failed else 0
 
 
@@ -95,12 +95,12 @@ def show_comparison(wanted: Wanted) -> int:
 def _tell(what: str) -> None:
     """On a terminal one line that changes; elsewhere nothing: it takes seconds."""
     if sys.stderr.isatty():
-        click.echo(f"\r\x1b[2Kcomparing: {what} ...", err=True, nl=False)
+        say_now(f"comparing: {what} ...")
 
 
 def _clear() -> None:
     if sys.stderr.isatty():
-        click.echo("\r\x1b[2K", err=True, nl=False)
+        say_no_more()
 
 
 def _coloured() -> bool:

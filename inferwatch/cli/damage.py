@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import click
+from inferwatch.cli.say import say
 
 
 def say_damage(path: Path) -> None:
@@ -11,4 +11,4 @@ def say_damage(path: Path) -> None:
 
     damage = damage_of(path) if path.exists() else None
     if damage is not None:
-        click.echo(f"inferwatch: {damage.sentence}", err=True)
+        say(f"inferwatch: {damage.sentence}", err=True)

@@ -6,12 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from collectors.clock import NS_PER_S
 from inferwatch.cli.damage import say_damage
 from inferwatch.cli.replay_command import where
 from inferwatch.cli.rows_progress import RowsProgress
+from inferwatch.cli.say import say
 from inferwatch.errors import UsageError
 from inferwatch.export.csv_tables import write_csv
 from inferwatch.export.html.write import write_html
@@ -64,7 +63,7 @@ def run_export(options: ExportOptions) -> None:
             return
     say_damage(database)
     if not target.is_stdout:
-        click.echo(f"{target.path}", err=True)
+        say(f"{target.path}", err=True)
 
 
 def _write(options: ExportOptions, recording: Recording, target: Target) -> None:

@@ -2,8 +2,10 @@
 
 import sys
 
+from inferwatch.cli.say import say
 from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
+from inferwatch.visible import visible
 
 NOTHING_RUNS = """no engine that inferwatch serves runs on this node.
   inferwatch demo           try it on a tiny model, no GPU needed
@@ -26,8 +28,8 @@ def find_engines() -> int:
     if not engines:
         return _nothing_runs(headless=headless)
     if len(engines) > 1:
-        others = ", ".join(engine.model for engine in engines[:-1])
-        sys.stderr.write(f"inferwatch: watching the newest; also running: {others}\n")
+        others = ", ".join(visible(engine.model) for engine in engines[:-1])
+        say(f"inferwatch: watching the newest; also running: {others}", err=True)
     options = WatchOptions(headless=headless, duration_s=10 if headless else None)
     return run_watch("attach", options, FoundEngine(engines[-1]))
 

@@ -1,19 +1,18 @@
 """A watch without a screen: progress on stderr, one summary on stdout."""
 
 import asyncio
-import json
 import signal
 import sys
 import time
 from contextlib import suppress
 
-import click
-
+from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.load_plan import PLAN_NOTE
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.metrics.summary import summarise, summary_text
+from inferwatch.visible import visible
 from inferwatch.watching.watch import Watch
 
 BAR_CELLS = 24
@@ -37,7 +36,7 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
             await watching
     _print_summary(watch, as_json=options.as_json)
     if watch.record is not None and watch.record.message:
-        click.echo(f"inferwatch: {watch.record.message}", err=True)
+        say(f"inferwatch: {watch.record.message}", err=True)
     if watch.lost.is_set():
         raise SourceError(watch.reason)
     return 0
@@ -90,7 +89,7 @@ class Progress:
     def clear(self) -> None:
         """Leave the line to whoever writes next."""
         if self._live_line:
-            click.echo("\r\x1b[2K", err=True, nl=False)
+            say_no_more()
 
     def _tell_stages(self) -> None:
         notes = self._watch.snapshot(Window.MINUTE, requests=False).notes
@@ -98,7 +97,7 @@ class Progress:
             if note.text.startswith(PLAN_NOTE):
                 continue  # long, and for the record
             self.clear()
-            click.echo(f"{note.t_ns / 1e9:6.1f} s  {note.text}", err=True)
+            say(f"{note.t_ns / 1e9:6.1f} s  {visible(note.text)}", err=True)
         self._stages_told = len(notes)
 
     def _tell_numbers(self, elapsed_s: float) -> None:
@@ -110,8 +109,10 @@ class Progress:
             text = f"{bar} {elapsed_s:4.0f}/{self._duration_s:.0f} s  {text}"
         else:
             text = f"{elapsed_s:6.0f} s  {text}"
-        end = "\r\x1b[2K" if self._live_line else ""
-        click.echo(end + text, err=True, nl=not self._live_line)
+        if self._live_line:
+            say_now(text)
+        else:
+            say(text, err=True)
 
 
 def _numbers(snapshot: Snapshot) -> str:
@@ -127,4 +128,7 @@ def _print_summary(watch: Watch, *, as_json: bool) -> None:
     """Of all that was recorded, what ended with the watch included."""
     record = watch.record
     summary = summarise(watch.whole(), record.session_id if record else None)
-    click.echo(json.dumps(summary) if as_json else summary_text(summary))
+    if as_json:
+        say_json(summary)
+    else:
+        say(summary_text(summary))

@@ -1,15 +1,14 @@
 """Runs ``inferwatch import``."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
+from inferwatch.cli.say import say, say_json
 from inferwatch.export.results.detect import ResultFile, read_results
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.keep import earlier, keep
 from inferwatch.storage.location import default_database
+from inferwatch.visible import visible
 
 
 def run_import(
@@ -30,10 +29,10 @@ def run_import(
     for file, same in known:
         _warn_of_earlier(file, same)
     if as_json:
-        click.echo(json.dumps([_row(*each) for each in kept]))
+        say_json([_row(*each) for each in kept])
         return
     for each in kept:
-        click.echo(_sentence(*each))
+        say(_sentence(*each))
 
 
 def _given(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
@@ -43,7 +42,7 @@ def _given(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
 
 def _warn_of_earlier(file: ResultFile, same: Sequence[str]) -> None:
     if same:
-        click.echo(
+        say(
             f"inferwatch: {file.path} was imported before, as {', '.join(same)}: "
             "now it is there twice",
             err=True,
@@ -65,5 +64,5 @@ def _sentence(session_id: str, file: ResultFile, result: Result) -> str:
     load = f", {result.shape.text}" if result.shape else ""
     return (
         f"{session_id}: {len(result.calls)} requests of {result.tool}{load}, "
-        f"from {file.path.name}"
+        f"from {visible(file.path.name)}"
     )

@@ -8,8 +8,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import click
-
 from collectors.clock import SessionClock
 from collectors.discover import probe_at
 from embedded_engine.launch import served_engines
@@ -28,6 +26,7 @@ from inferwatch.cli.load_search import (
     why_unanswered,
 )
 from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.calibration import beside, stored
@@ -43,6 +42,7 @@ from inferwatch.metrics.load_text import load_text
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.summary import summarise
 from inferwatch.pipeline import Pipeline
+from inferwatch.visible import visible
 
 LOOKS = 6
 LOOK_S = 0.2
@@ -157,7 +157,7 @@ async def _one(
     _print(options, session, run, result, found)
     _save(options.save_requests, run)
     if session.pipeline.record and session.pipeline.record.message:
-        click.echo(f"inferwatch: {session.pipeline.record.message}", err=True)
+        say(f"inferwatch: {session.pipeline.record.message}", err=True)
     if fault is not None:
         raise fault
     return _status(options, result, run)
@@ -192,15 +192,16 @@ def _print(
     found: Summary,
 ) -> None:
     if options.output_format == "vllm-bench":
-        click.echo(json.dumps(vllm_bench(run.plan, run.book, result)))
+        say_json(vllm_bench(run.plan, run.book, result))
     elif options.as_json:
-        click.echo(json.dumps(found))
+        say_json(found)
     else:
         kept = found["session_id"]
-        click.echo(f"{run.plan.model} · {session.target.name} · {found['load']}")
+        head = run.plan.model, session.target.name, found["load"]
+        say(" · ".join(map(visible, head)))
         cut = f", {found['stopped']}" if found["stopped"] else ""
-        click.echo((f"session {kept}" if kept else "not recorded") + cut)
-        click.echo(load_text(found))
+        say((f"session {kept}" if kept else "not recorded") + cut)
+        say(load_text(found))
 
 
 def _refuse_lost_requests(path: Path | None) -> None:

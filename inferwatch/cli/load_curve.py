@@ -5,9 +5,9 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 
-import click
 import plotext
 
+from inferwatch.cli.say import say, say_over
 from inferwatch.loading.load_points import PointRun
 
 ROWS = 12
@@ -26,13 +26,12 @@ class Curve:
     def tell(self, line: str, runs: Sequence[PointRun]) -> None:
         """As soon as a point is known; the picture is drawn anew."""
         if not self._live:
-            click.echo(line, err=True)
+            say(line, err=True)
             return
         columns, lines = shutil.get_terminal_size()
         picture = draw(runs, columns) if lines >= LEAST_LINES else []
-        back = f"\x1b[{self._rows}A\r\x1b[J" if self._rows else ""
+        say_over(self._rows, "\n".join([line, *picture]))
         self._rows = len(picture)
-        click.echo("\n".join([f"{back}{line}", *picture]), err=True)
 
 
 def draw(runs: Sequence[PointRun], columns: int) -> list[str]:

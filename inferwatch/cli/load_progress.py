@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
+from inferwatch.cli.say import say, say_no_more, say_now
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load_session import LoadSession
 from inferwatch.metrics.snapshot import Window
@@ -27,7 +26,7 @@ def shown_progress(session: LoadSession, plan: LoadPlan) -> Iterator[None]:
     finally:
         task.cancel()
         if live:
-            click.echo("\r\x1b[2K", err=True, nl=False)
+            say_no_more()
 
 
 async def _show(session: LoadSession, plan: LoadPlan, *, live: bool) -> None:
@@ -40,7 +39,10 @@ async def _show(session: LoadSession, plan: LoadPlan, *, live: bool) -> None:
         ours = run if run and run.run_id == plan.run_id else None
         counts = (ours.succeeded, ours.failed) if ours else (0, 0)
         text = _line(plan, counts, elapsed_s)
-        click.echo(f"\r\x1b[2K{text}" if live else text, err=True, nl=not live)
+        if live:
+            say_now(text)
+        else:
+            say(text, err=True)
 
 
 def _line(plan: LoadPlan, ended: tuple[int, int], elapsed_s: float) -> str:

@@ -5,12 +5,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import click
 import msgspec
 
 from inferwatch.cli.load_curve import Curve
 from inferwatch.cli.load_options import LoadOptions, sweep_points
 from inferwatch.cli.load_progress import shown_progress
+from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_duration, format_rate
@@ -140,11 +140,11 @@ def print_points(
             "find_rate": found,
             "points": [run.as_json() for run in points.runs],
         }
-        click.echo(json.dumps(summary))
+        say_json(summary)
     else:
-        click.echo(_table(points.runs))
-        click.echo(sentence(found) if found else "")
-        click.echo(kept(found, record))
+        say(_table(points.runs))
+        say(sentence(found) if found else "")
+        say(kept(found, record))
     if points.fault is not None:
         raise points.fault
     results = [run.result for run in points.runs]

@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 from collections.abc import Sequence
+from io import StringIO
 
 import click
 
@@ -15,6 +16,7 @@ from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
 from inferwatch.cli.load import load
 from inferwatch.cli.replay import replay
+from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
 from inferwatch.errors import InferwatchError
@@ -63,18 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         status = inferwatch.main(arguments, standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        say(shown.getvalue().removesuffix("\n"), err=True)
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
     except sqlite3.DatabaseError as error:
-        click.echo(
+        say(
             f"inferwatch: the record cannot be read: {error}. `inferwatch sessions "
             "recover NEW.db` saves what can be read of a damaged file",
             err=True,
         )
         sys.exit(2)
     except InferwatchError as error:
-        click.echo(f"inferwatch: {error}", err=True)
+        say(f"inferwatch: {error}", err=True)
         sys.exit(error.exit_status)
     sys.exit(status if isinstance(status, int) else 0)

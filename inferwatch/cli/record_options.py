@@ -1,11 +1,12 @@
 """The options and the manners of all commands that keep the record in order."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from inferwatch.cli.say import say, say_json
 
 if TYPE_CHECKING:
     from inferwatch.storage.sessions import SessionRow
@@ -57,7 +58,10 @@ def chosen(
 
 def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
     """What was done: as a sentence, or for machines."""
-    click.echo(json.dumps(facts) if as_json else text)
+    if as_json:
+        say_json(facts)
+    else:
+        say(text)
 
 
 def _of_group(name: str) -> Callable[[], Any]:

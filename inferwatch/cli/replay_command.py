@@ -1,14 +1,12 @@
 """Runs ``inferwatch replay``."""
 
-import json
 from contextlib import closing
 from pathlib import Path
-
-import click
 
 from inferwatch.cli.damage import say_damage
 from inferwatch.cli.replaying import Opening
 from inferwatch.cli.rows_progress import RowsProgress
+from inferwatch.cli.say import say, say_json
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.metrics.summary import Summary, summarise, summary_text
 from inferwatch.replay.frame import PATIENCE, Frame, Target, go_on
@@ -45,7 +43,10 @@ def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) 
         InferwatchError: there is no such session, or no such moment.
     """
     summary = summary_of(path, session, at)
-    click.echo(json.dumps(summary) if as_json else summary_text(summary))
+    if as_json:
+        say_json(summary)
+    else:
+        say(summary_text(summary))
     say_damage(path)
     return 0
 

@@ -3,7 +3,7 @@
 import sys
 import time
 
-import click
+from inferwatch.cli.say import say_no_more, say_now
 
 PATIENCE_S = 1.0
 """What takes less needs no line."""
@@ -26,9 +26,9 @@ class RowsProgress:
         self._next_s, self._shown = now_s + EVERY_S, True
         whole = f" of {expected:,}" if expected else ""
         part = f"  {min(done / expected, 1):.0%}" if expected else ""
-        click.echo(f"\r\x1b[2K{what}: {done:,}{whole}{part}", err=True, nl=False)
+        say_now(f"{what}: {done:,}{whole}{part}")
 
     def close(self) -> None:
         """Leave the line to whoever writes next."""
         if self._shown:
-            click.echo("\r\x1b[2K", err=True, nl=False)
+            say_no_more()

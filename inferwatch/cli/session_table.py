@@ -7,9 +7,11 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from inferwatch.cli.say import say_coloured
 from inferwatch.formatting import format_bytes, format_duration
 from inferwatch.storage.sessions import SessionRow
 from inferwatch.storage.sizes import Sizes
+from inferwatch.visible import visible
 
 WIDE = 200
 """Columns where no terminal says how many there are."""
@@ -46,8 +48,10 @@ def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
         )
     for row in rows:
         cells = _cells(row, sizes.of.get(row.session))
-        table.add_row(*(cells[heading] for heading in shown))
-    console.print(table)
+        table.add_row(*(visible(cells[heading]) for heading in shown))
+    with console.capture() as drawn:
+        console.print(table)
+    say_coloured(drawn.get().removesuffix("\n"))
 
 
 def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """``inferwatch sessions``: what was recorded, and keeping it in order."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from inferwatch.cli.record_options import json_option, record_option
+from inferwatch.cli.say import say, say_json
 from inferwatch.cli.sessions_edit import delete, rename, restore, tag, untag
 from inferwatch.cli.sessions_free import prune, recover, vacuum
 
@@ -58,10 +58,10 @@ def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
             {**asdict(row), "size_bytes_estimate": size.get(row.session)}
             for row in rows
         ]
-        click.echo(json.dumps(listed))
+        say_json(listed)
     elif rows and sizes:
         print_sessions(rows, sizes)
     elif sizes and sizes.of:
-        click.echo(f"All of {path} is in the bin: `inferwatch sessions --bin` lists it")
+        say(f"All of {path} is in the bin: `inferwatch sessions --bin` lists it")
     else:
-        click.echo(f"Nothing recorded yet in {path}. Try: inferwatch demo")
+        say(f"Nothing recorded yet in {path}. Try: inferwatch demo")

@@ -10,7 +10,9 @@ import click
 
 from inferwatch.cli.amounts import age, size
 from inferwatch.cli.record_options import json_option, record_of, record_option, tell
+from inferwatch.cli.say import say
 from inferwatch.formatting import format_bytes
+from inferwatch.visible import visible
 
 if TYPE_CHECKING:
     from inferwatch.storage.retention import Going
@@ -145,11 +147,11 @@ def _free(
 def _show(going: "Sequence[Going]", frees_bytes: int) -> None:
     for each in going:
         row = each.row
-        what = row.name or row.model or row.command
+        what = visible(row.name or row.model or row.command)
         taken = f"~{_size(each.size_bytes)}"
-        click.echo(f"{row.id:>6}  {taken:>9}  {each.why:5} {what}")
+        say(f"{row.id:>6}  {taken:>9}  {each.why:5} {what}")
     freed = f"Frees about {_size(frees_bytes)}"
-    click.echo(f"To go: {_sessions(len(going))}. {freed}.")
+    say(f"To go: {_sessions(len(going))}. {freed}.")
 
 
 def _confirm(count: int) -> None:

@@ -4,10 +4,9 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-import click
-
 from collectors.clock import SessionClock
 from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.say import say
 from inferwatch.cli.stage import Stage
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
@@ -67,4 +66,4 @@ def _say_goodbye(watch: Watch, *, runs_on: bool) -> int:
 def _say(text: str) -> None:
     """Tell people, if the terminal is still there to be told."""
     with suppress(OSError):
-        click.echo(text, err=True)
+        say(text, err=True)

@@ -1,6 +1,6 @@
 """A comparison for people, in 80 columns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from textwrap import wrap
 
@@ -23,6 +23,7 @@ from inferwatch.compare.words import (
     window_text,
 )
 from inferwatch.formatting import UNKNOWN, format_count
+from inferwatch.visible import visible
 
 WIDTH = 80
 NAME, VALUE, CHANGE, SPAN = 9, 9, 8, 18
@@ -37,16 +38,20 @@ def plain(text: str, verdict: Verdict) -> str:
 
 
 def comparison_text(comparison: Comparison, paint: Paint = plain) -> str:
-    """Verdicts, doubts, tables, settings, method."""
+    """Verdicts, doubts, tables, settings, method; what others named is visible."""
     blocks = [
-        list(_heads(comparison)),
+        _visible(_heads(comparison)),
         *(list(_table(pair, paint)) for pair in comparison.pairs),
-        list(_settings(comparison)),
-        list(_checks(comparison)),
-        [line for each in comparison.sessions for line in _window(each)],
+        _visible(_settings(comparison)),
+        _visible(_checks(comparison)),
+        _visible(line for each in comparison.sessions for line in _window(each)),
         wrap(method_text(comparison), WIDTH),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _visible(lines: Iterable[str]) -> list[str]:
+    return [visible(line) for line in lines]
 
 
 def _window(numbers: SessionNumbers) -> list[str]:
@@ -74,7 +79,7 @@ def _table(pair: Pair, paint: Paint) -> Iterator[str]:
         yield _group_head(f"{name} ({vantage})", results[0])
         yield from (_row(each, paint) for each in results)
     if peaks := peak_text(pair):
-        yield peaks
+        yield visible(peaks)
     yield NOT_RECORDED
     if any(each.more_requests for each in pair.results):
         yield MORE
@@ -117,5 +122,6 @@ def _checks(comparison: Comparison) -> Iterator[str]:
 
 
 def _cut(name: str, width: int) -> str:
+    name = visible(name)
     short = name if len(name) < width else f"{name[: width - 2]}…"
     return short.rjust(width)

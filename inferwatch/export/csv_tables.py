@@ -17,6 +17,7 @@ from typing import IO
 from inferwatch.errors import UsageError
 from inferwatch.export.tables import Table
 from inferwatch.export.target import Target
+from inferwatch.visible import visible_lines
 
 APOSTROPHE = "'"
 FORMULAS = set("=+-@＝＋－＠")
@@ -62,14 +63,16 @@ def _table(table: Table, out: IO[bytes]) -> None:
     """Names first; unknown is empty."""
     text = TextIOWrapper(out, "utf-8", newline="", write_through=False)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_harmless(table.columns))
-    writer.writerows(map(_harmless, table.rows()))
+    writer.writerow(_shown(table.columns))
+    writer.writerows(map(_shown, table.rows()))
     text.flush()
     text.detach()
 
 
-def _harmless(row: Iterable[object]) -> Iterator[object]:
-    return (harmless(cell) if isinstance(cell, str) else cell for cell in row)
+def _shown(row: Iterable[object]) -> Iterator[object]:
+    """Whoever prints the file to a terminal is to see its words, not to obey them."""
+    cells = (visible_lines(cell) if isinstance(cell, str) else cell for cell in row)
+    return (harmless(cell) if isinstance(cell, str) else cell for cell in cells)
 
 
 def harmless(text: str) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from inferwatch.export.tables import Table
 from inferwatch.export.target import Target
+from inferwatch.visible import ascii_json
 
 
 def write_jsonl(tables: Sequence[Table], target: Target) -> None:
@@ -16,4 +17,4 @@ def write_jsonl(tables: Sequence[Table], target: Target) -> None:
             columns = ("table", *table.columns)
             for row in table.rows():
                 fields = dict(zip(columns, (table.name, *row), strict=True))
-                out.write(encode(fields) + b"\n")
+                out.write(ascii_json(encode(fields)) + b"\n")

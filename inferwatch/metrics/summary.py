@@ -7,6 +7,7 @@ from inferwatch.formatting import format_count, format_duration, format_rate
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
+from inferwatch.visible import visible
 
 Summary = dict[str, Any]
 
@@ -150,7 +151,7 @@ def _head(summary: Summary) -> list[str]:
         what += f" · {engine['device']}" if engine["device"] else ""
     session = summary["session_id"]
     kept = f"session {session}" if session else "not recorded"
-    return [what, f"{summary['window_s']:.1f} s watched · {kept}"]
+    return [visible(what), f"{summary['window_s']:.1f} s watched · {kept}"]
 
 
 def _facts(summary: Summary) -> list[str]:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from inferwatch.visible import visible
+
 
 class Run(NamedTuple):
     """Text in one ink; with an action, clicking it does that."""
@@ -20,7 +22,8 @@ Line = tuple[Run, ...]
 
 
 def cells_of(text: str) -> int:
-    """Terminal cells a text takes; nearly all of ours is plain."""
+    """Terminal cells a text takes as it is shown; nearly all of ours is plain."""
+    text = visible(text)
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -41,7 +44,7 @@ def fit(line: Sequence[Run], width: int) -> Line:
         size = cells_of(run.text)
         if size > room:
             kept += [
-                run._replace(text=set_cell_size(run.text, room)),
+                run._replace(text=set_cell_size(visible(run.text), room)),
                 Run("…", "faint"),
             ]
             break
@@ -81,6 +84,7 @@ def ruled(title: Sequence[Run], right: Sequence[Run], width: int) -> Line:
 
 def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> Run:
     """A cell of a table: exactly so wide, cut where it must be."""
+    text = visible(text)
     if cells_of(text) > width:
         text = set_cell_size(text, max(width - 1, 0)) + "…"
     pad = " " * (width - cells_of(text))

@@ -34,8 +34,8 @@ class AskScreen(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Question, consequence, two buttons."""
         with Vertical():
-            yield Label(f"▲ {self._question}", id="question")
-            yield Label(self._consequence, id="consequence")
+            yield Label(f"▲ {self._question}", id="question", markup=False)
+            yield Label(self._consequence, id="consequence", markup=False)
             with Horizontal():
                 yield Button("n  Keep it", id="no", compact=True)
                 yield Button(f"y  {self._yes}", id="yes", variant="error", compact=True)

@@ -9,6 +9,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
+from inferwatch.visible import visible
+
 
 class HostScreen(ModalScreen[bool]):
     """Yes only by the host's name, typed; escape means no."""
@@ -37,7 +39,7 @@ class HostScreen(ModalScreen[bool]):
             yield Label("▲ Others use this server. Load it?", id="question")
             yield Label(
                 "Their requests will wait behind yours.\n"
-                f"To go on, type the name of its host: {self._host}",
+                f"To go on, type the name of its host: {visible(self._host)}",
                 id="consequence",
                 markup=False,
             )

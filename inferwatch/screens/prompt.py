@@ -40,7 +40,7 @@ class PromptScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """What is asked, a field, what can be typed or what is wrong with it."""
         with Vertical():
-            yield Label(self._title, id="title")
+            yield Label(self._title, id="title", markup=False)
             yield Input(self._text, compact=True, select_on_focus=False)
             yield Label(self._hint, id="hint", markup=False)
 

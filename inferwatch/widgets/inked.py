@@ -6,6 +6,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from inferwatch.renderables.runs import Line
+from inferwatch.visible import visible
 
 
 class Inked(Widget):
@@ -45,8 +46,10 @@ class Inked(Widget):
         return self._inks[key]
 
     def strip_of(self, line: Line, width: int) -> Strip:
-        """A line as Textual draws it, filled up to the width."""
+        """A line as Textual draws it, filled up to the width; nothing in it acts."""
         segments = [
-            Segment(run.text, self.ink(run.ink, run.action)) for run in line if run.text
+            Segment(visible(run.text), self.ink(run.ink, run.action))
+            for run in line
+            if run.text
         ]
         return Strip(segments).adjust_cell_length(width, self.ink(""))

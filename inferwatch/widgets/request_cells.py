@@ -7,6 +7,7 @@ from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.renderables.runs import Run, cells
 from inferwatch.renderables.waterfall import Phase
+from inferwatch.visible import visible
 
 NS_PER_S = 1_000_000_000
 
@@ -113,7 +114,7 @@ CELLS: Sequence[Cell] = (
 
 def short_id(row: RequestRow, width: int) -> str:
     """What tells requests apart: ids share their beginning, so it goes first."""
-    name = row.external_id or row.request_id
+    name = visible(row.external_id or row.request_id)
     for prefix in ("chatcmpl-", "cmpl-"):
         name = name.removeprefix(prefix)
     return name if len(name) <= width else f"…{name[-max(width - 1, 1) :]}"

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
+
+from inferwatch.visible import as_html
 
 WIDTH, HEIGHT = 1000, 160
 TICKS = 4
@@ -80,7 +81,7 @@ class TimeChart:
                 at = clock(self.start_s + i * self.column_s)
                 parts.append(
                     f'<rect class="at" x="{i * width:.1f}" y="0" width="{width:.1f}" '
-                    f'height="{HEIGHT}"><title>{escape(f"{at}: {values}")}</title>'
+                    f'height="{HEIGHT}"><title>{as_html(f"{at}: {values}")}</title>'
                     "</rect>"
                 )
         return "".join(parts)
@@ -154,7 +155,7 @@ def figure(
 ) -> str:
     """Shapes in a frame of ordinary text, which keeps its size on a phone."""
     keys = "".join(
-        f'<span class="key"><i style="background:var(--{ink})"></i>{escape(name)}'
+        f'<span class="key"><i style="background:var(--{ink})"></i>{as_html(name)}'
         "</span>"
         for name, ink in legend
     )
@@ -162,14 +163,14 @@ def figure(
         f'<line class="rule" x1="0" x2="{WIDTH}" y1="{y}" y2="{y}"/>'
         for y in (0.5, HEIGHT / 2, HEIGHT - 0.5)
     )
-    ys = "".join(f"<span>{escape(label.strip())}</span>" for label in y_labels)
-    xs = "".join(f"<span>{escape(label.strip())}</span>" for label in x_labels)
+    ys = "".join(f"<span>{as_html(label.strip())}</span>" for label in y_labels)
+    xs = "".join(f"<span>{as_html(label.strip())}</span>" for label in x_labels)
     return (
-        f'<figure><figcaption><b>{escape(title)}</b> <span class="unit">'
-        f'{escape(unit)}</span><span class="keys">{keys}</span></figcaption>'
+        f'<figure><figcaption><b>{as_html(title)}</b> <span class="unit">'
+        f'{as_html(unit)}</span><span class="keys">{keys}</span></figcaption>'
         f'<div class="plot"><div class="ys">{ys}</div>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(title)}">{rules}{svg}</svg>'
+        f'aria-label="{as_html(title)}">{rules}{svg}</svg>'
         f'<div class="xs">{xs}</div></div></figure>'
     )
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -22,6 +21,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.quantiles import PERCENTS
 from inferwatch.metrics.summary import SHOWN, Summary, summarise
+from inferwatch.visible import as_html
 
 COLUMNS = ("mean", *PERCENTS, "max")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -35,7 +35,7 @@ def page(recording: Recording, gathered: Gathered) -> Iterable[str]:
     summary = summarise(gathered.snapshot, row.id, row)
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
     yield from _head(title)
-    yield f"<h1>{escape(title)}</h1>"
+    yield f"<h1>{as_html(title)}</h1>"
     yield from _about(recording)
     yield _cards(summary)
     yield from _latencies(summary)
@@ -45,7 +45,7 @@ def page(recording: Recording, gathered: Gathered) -> Iterable[str]:
     yield from _notes(gathered)
     yield (
         "<h2>All numbers</h2><details><summary>The summary as JSON, as --json prints "
-        f"it</summary><pre>{escape(json.dumps(summary, indent=1))}</pre></details>"
+        f"it</summary><pre>{as_html(json.dumps(summary, indent=1))}</pre></details>"
     )
     yield "</body></html>\n"
 
@@ -56,7 +56,7 @@ def _head(title: str) -> Iterable[str]:
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield '<link rel="icon" href="data:,">'
-    yield f"<title>{escape(title)} · inferwatch</title><style>{style}</style>"
+    yield f"<title>{as_html(title)} · inferwatch</title><style>{style}</style>"
     yield "</head><body>"
 
 
@@ -74,9 +74,9 @@ def _about(recording: Recording) -> Iterable[str]:
         words.append(row.state)
     if row.unrecorded:
         words.append(f"{row.unrecorded} readings are missing")
-    yield f"<p>{escape(' · '.join(words))}</p>"
+    yield f"<p>{as_html(' · '.join(words))}</p>"
     if recording.imported_from:
-        yield f"<p>imported from {escape(recording.imported_from)}</p>"
+        yield f"<p>imported from {as_html(recording.imported_from)}</p>"
 
 
 def _cards(summary: Summary) -> str:
@@ -99,7 +99,7 @@ def _cards(summary: Summary) -> str:
             ("KV peak", format_share(summary["kv_peak_usage"])),
             ("preemptions", format_count(summary["preemptions"])),
         ]
-    cells = (f"<div><b>{escape(v.strip())}</b><span>{n}</span></div>" for n, v in told)
+    cells = (f"<div><b>{as_html(v.strip())}</b><span>{n}</span></div>" for n, v in told)
     return f'<div class="cards">{"".join(cells)}</div>'
 
 
@@ -120,7 +120,7 @@ def _latencies(summary: Summary) -> Iterable[str]:
 
 def _latency(metric: str, row: dict[str, Any]) -> str:
     abbr = CATALOG[metric].abbr
-    cells = [f"<td>{abbr} <span class=unit>{escape(row['vantage'])}</span></td>"]
+    cells = [f"<td>{abbr} <span class=unit>{as_html(row['vantage'])}</span></td>"]
     cells.append(f"<td>{format_count(row['n']).strip()}</td>")
     for column in COLUMNS:
         weak = ' class="weak"' if column in row["weak"] else ""
@@ -140,7 +140,7 @@ def _facts(heading: str, facts: dict[str, Any] | None) -> Iterable[str]:
         yield f'<h2>{heading}</h2><table class="facts">'
         for name, value in facts.items():
             told = UNKNOWN if value is None else str(value)
-            yield f"<tr><td>{escape(name)}</td><td>{escape(told)}</td></tr>"
+            yield f"<tr><td>{as_html(name)}</td><td>{as_html(told)}</td></tr>"
         yield "</table>"
 
 
@@ -152,9 +152,9 @@ def _notes(gathered: Gathered) -> Iterable[str]:
         return
     yield '<h2>Notes</h2><table class="facts">'
     for t_ns, kind, text in sorted(told, key=lambda each: each[0]):
-        words = escape(text)
+        words = as_html(text)
         if text.startswith(PLAN):
             words = f"<details><summary>load plan</summary>{words}</details>"
         at = clock(t_ns / NS_PER_S)
-        yield f"<tr><td>{at} {escape(kind)}</td><td>{words}</td></tr>"
+        yield f"<tr><td>{at} {as_html(kind)}</td><td>{words}</td></tr>"
     yield "</table>"

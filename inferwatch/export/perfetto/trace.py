@@ -10,6 +10,7 @@ from typing import IO, Any
 import msgspec
 
 from inferwatch.export.tables import EVERYWHEN, Span
+from inferwatch.visible import ascii_json
 
 Args = Mapping[str, object]
 
@@ -33,7 +34,7 @@ class Trace:
         self._out = out
         self._start_ns = start_monotonic_ns
         self._span = span
-        self._encode = msgspec.json.Encoder().encode
+        self._encoder = msgspec.json.Encoder()
         self._pids: dict[str, int] = {}
         self._ids = 0
         self._empty = True
@@ -112,6 +113,10 @@ class Trace:
         self._out.write(b"\n" if self._empty else b",\n")
         self._out.write(self._encode(event))
         self._empty = False
+
+    def _encode(self, what: object) -> bytes:
+        """Viewers see the same; a terminal that is shown the file obeys nothing."""
+        return ascii_json(self._encoder.encode(what))
 
     def _at(self, t_ns: int) -> msgspec.Raw:
         return self._micros(self._start_ns + t_ns)

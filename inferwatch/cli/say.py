@@ -1,0 +1,51 @@
+"""All that commands write to the terminal; nothing else in here writes to it.
+
+Much of it is named by others: the terminal is to show that, not to obey it.
+"""
+
+import json
+import re
+
+import click
+
+from inferwatch.visible import visible, visible_lines
+
+CLEAR = "\r\x1b[2K"
+_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Lines for people."""
+    click.echo(visible_lines(text), err=err)
+
+
+def say_json(facts: object) -> None:
+    """A line for machines, in printable ASCII."""
+    click.echo(json.dumps(facts).replace("\x7f", "\\u007f"))
+
+
+def say_coloured(text: str) -> None:
+    """Lines with colours of ours, in which all that others named is visible already.
+
+    What is not would be no more than a colour.
+    """
+    parts = _COLOUR.split(text)
+    click.echo(
+        "".join(part if n % 2 else visible_lines(part) for n, part in enumerate(parts))
+    )
+
+
+def say_now(text: str) -> None:
+    """On the one line of stderr that changes, over what it said before."""
+    click.echo(f"{CLEAR}{visible(text)}", err=True, nl=False)
+
+
+def say_no_more() -> None:
+    """Leave that line to whoever writes next."""
+    click.echo(CLEAR, err=True, nl=False)
+
+
+def say_over(lines: int, text: str) -> None:
+    """On stderr, over the last so many lines."""
+    back = f"\x1b[{lines}A\r\x1b[J" if lines else ""
+    click.echo(f"{back}{visible_lines(text)}", err=True)

@@ -1,0 +1,72 @@
+"""Text that others chose, made safe to show.
+
+A request id, a model's name, a server's error, a line of a log: whoever wrote it may
+have put in what a terminal obeys. It is shown instead.
+"""
+
+import json
+import re
+from html import escape
+
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Controls, what turns the direction of writing, what has no width, half characters.
+
+Joiners and what stands in no terminal's way are as good as letters.
+"""
+_UNESCAPED = re.compile("[\x7f-\U0010ffff]")
+
+
+def visible(text: str) -> str:
+    r"""In one line: controls as their pictures, the rest of the hidden by its number.
+
+    >>> visible("a\x1b[31mb\x07\n")
+    'a␛[31mb␇␊'
+    >>> visible("\x9b31m \u202egpj")
+    '␛[31m <U+202E>gpj'
+    >>> visible("größer 大 🙂")
+    'größer 大 🙂'
+    """
+    return text if text.isprintable() else _HIDDEN.sub(_picture, text)
+
+
+def visible_lines(text: str) -> str:
+    r"""The same of a text whose lines are meant.
+
+    >>> visible_lines("a\x1b\nb\r")
+    'a␛\nb␍'
+    """
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def as_html(text: str) -> str:
+    """The same as text of a page, in which nothing is markup."""
+    return escape(visible_lines(text))
+
+
+def ascii_json(encoded: bytes) -> bytes:
+    r"""JSON that says the same in printable ASCII.
+
+    >>> ascii_json('["ä\x9b\x7f🙂"]'.encode())
+    b'["\\u00e4\\u009b\\u007f\\ud83d\\ude42"]'
+    """
+    if encoded.isascii() and b"\x7f" not in encoded:
+        return encoded
+    return _UNESCAPED.sub(_escaped, encoded.decode()).encode()
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    if code < 0xA0:  # each stands for escape and a letter
+        return f"␛{chr(code - 0x40)}"
+    return f"<U+{code:04X}>"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "\\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1]
