@@ -12,6 +12,10 @@ The order is that of vLLM's own loop, which stops at the first of these:
 8. the head's blocks, prefix hits aside, exceed the free ones     → kv
 9. anything else (encoder budget, alignment, prefill balancing)   → other
 
+Where vLLM keeps no list of the deferred (0.29 and before) one that was passed over for
+a LoRA's sake cannot be told from one that was not looked at: for rule 6 only those
+count that still wait for something.
+
 Rule 8 reads the very state in which vLLM gave the head up: nothing is allocated
 after that. It may call a request too big that a prefix hit would have made fit; then
 vLLM would have scheduled it.
@@ -25,18 +29,17 @@ from embedded_engine.probe.reader import Reader, Vllm
 
 
 class Bound:
-    """The rule, with the limits of one scheduler."""
+    """The rule, with the limits of one scheduler as they are at each step."""
 
     def __init__(self, scheduler: Vllm, missing: Callable[[str], None]) -> None:
-        limits = Reader("Scheduler", names.LIMITS, missing).read(scheduler)
-        budget, seqs, batched, chunked, speculation, watermark, groups, block = limits
-        self._budget, self._seqs, self._batched = budget, seqs, batched
-        self._chunked = chunked
-        self._draft_slots = getattr(speculation, names.DRAFT_SLOTS, 0)
-        self._watermark = watermark
+        groups, block = Reader("Scheduler", names.BLOCKS, missing).read(scheduler)
         self._block = block if len(groups) == 1 else None
+        self._limits = Reader("Scheduler", names.LIMITS, missing)
         self._gates = Reader("Scheduler", names.GATES, missing)
         self._size = Reader("Request", names.SIZE, missing)
+        self._status = Reader("Request", names.STATUS, missing)
+        self._limits.read(scheduler)  # what is missing is said at birth
+        self._gates.read(scheduler)
 
     def by(
         self,
@@ -56,36 +59,51 @@ class Bound:
         paused, sessions, deferred = self._gates.read(scheduler)
         if paused:
             return BoundBy.OTHER
-        left = self._left(members, tokens)
+        limits = self._limits.read(scheduler)
+        left = _left(limits, members, tokens)
         if left <= 0:
             return BoundBy.TOKENS
-        if self._seqs is not None and running + sessions >= self._seqs:
+        seqs = limits[1]
+        if seqs is not None and running + sessions >= seqs:
             return BoundBy.SEQS
-        head = _head(holding, deferred) or _head(waiting, deferred)
-        return BoundBy.OTHER if head is None else self._by_head(head, free, left)
+        head = self._head(holding, deferred) or self._head(waiting, deferred)
+        return (
+            BoundBy.OTHER if head is None else self._by_head(limits, head, free, left)
+        )
 
-    def _left(self, members: int, tokens: int) -> float:
-        """Tokens the step could still have taken."""
-        left = float("inf")
-        if self._budget is not None:
-            left = self._budget - tokens
-        if self._batched is not None:
-            slots = self._draft_slots * (members + 1)
-            left = min(left, self._batched - tokens - slots)
-        return left
-
-    def _by_head(self, head: Vllm, free: int | None, left: float) -> BoundBy:
+    def _by_head(
+        self, limits: tuple[Vllm, ...], head: Vllm, free: int | None, left: float
+    ) -> BoundBy:
+        *_, chunked, _, watermark = limits
         tokens = self._size.read(head)
-        if not self._chunked and tokens > left:
+        if not chunked and tokens > left:
             return BoundBy.TOKENS
         if self._block is None or free is None:
             return BoundBy.KV  # by elimination: what fits cannot be told
-        blocks = -(-tokens // self._block) + self._watermark
+        blocks = -(-tokens // self._block) + watermark
         return BoundBy.KV if blocks > free else BoundBy.OTHER
 
+    def _head(self, queue: Vllm, deferred: Vllm) -> Vllm | None:
+        """The first request that was not passed over."""
+        if not queue:
+            return None
+        first = queue.peek_request()  # to iterate over a priority queue is dear
+        if not self._is_deferred(first, deferred):
+            return first
+        others = (each for each in queue if not self._is_deferred(each, deferred))
+        return next(others, None)
 
-def _head(queue: Vllm, deferred: Vllm) -> Vllm | None:
-    """The first request that was not passed over."""
-    if not deferred:
-        return queue.peek_request() if queue else None
-    return next((request for request in queue if request not in deferred), None)
+    def _is_deferred(self, request: Vllm, deferred: Vllm) -> bool:
+        if callable(deferred):
+            return bool(deferred(self._status.read(request)))
+        return request in deferred
+
+
+def _left(limits: tuple[Vllm, ...], members: int, tokens: int) -> float:
+    """Tokens the step could still have taken."""
+    budget, _, batched, _, speculation, _ = limits
+    left = float("inf") if budget is None else budget - tokens
+    if batched is not None:
+        slots = getattr(speculation, names.DRAFT_SLOTS, 0) * (members + 1)
+        left = min(left, batched - tokens - slots)
+    return left

@@ -1,6 +1,6 @@
 """Reads attributes of vLLM's objects at C speed, and survives those that moved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,7 +13,7 @@ Vllm = Any
 class Reader:
     """Reads the fields of one kind of object in one go; one field alone comes bare.
 
-    The first object it meets decides which of them there are.
+    The first object it meets decides which of them there are, and by which name.
     """
 
     def __init__(
@@ -26,19 +26,22 @@ class Reader:
         self._missing = missing
 
     def _first(self, thing: Vllm) -> Any:  # noqa: ANN401 - so are the values
-        absent = {path for path, _ in self._fields if not _has(thing, path)}
-        for path in sorted(absent):
-            self._missing(f"{self._kind}.{path}")
-        self.read = self._lenient(absent) if absent else self._strict()
+        paths = [_path_in(thing, names) for names, _ in self._fields]
+        lacks = [
+            names.partition("|")[0]
+            for (names, _), path in zip(self._fields, paths, strict=True)
+            if path is None
+        ]
+        for name in sorted(lacks):
+            self._missing(f"{self._kind}.{name}")
+        known = [path for path in paths if path is not None]
+        self.read = self._lenient(paths) if lacks else attrgetter(*known)
         return self.read(thing)
 
-    def _strict(self) -> Callable[[Vllm], Any]:
-        return attrgetter(*(path for path, _ in self._fields))
-
-    def _lenient(self, absent: set[str]) -> Callable[[Vllm], Any]:
+    def _lenient(self, paths: Sequence[str | None]) -> Callable[[Vllm], Any]:
         getters = [
-            _always(default) if path in absent else attrgetter(path)
-            for path, default in self._fields
+            _always(default) if path is None else attrgetter(path)
+            for (_, default), path in zip(self._fields, paths, strict=True)
         ]
         if len(getters) == 1:
             return getters[0]
@@ -47,6 +50,11 @@ class Reader:
 
 def _always(value: object) -> Callable[[Vllm], Any]:
     return lambda _: value
+
+
+def _path_in(thing: Vllm, names: str) -> str | None:
+    """The first of some names that there is."""
+    return next((name for name in names.split("|") if _has(thing, name)), None)
 
 
 def _has(thing: Vllm, path: str) -> bool:

@@ -1,6 +1,7 @@
 """Every name of vLLM the probe stands on, in one table.
 
-Written against vLLM 0.32.0. When vLLM moves a name, this file is what changes. A
+Written against vLLM 0.32.0, with the names that its scheduler had from 0.26 on where
+these differ. When vLLM moves a name, this file is what changes. A
 method that is missing is not wrapped and an attribute that is missing reads as its
 default; both are said once, by name, and everything else goes on.
 """
@@ -52,7 +53,10 @@ FRONT_METHODS = {
 }
 
 Fields = tuple[tuple[str, Any], ...]
-"""Dotted paths from an object, each with what it reads as when it is missing."""
+"""Dotted paths from an object, each with what it reads as when it is missing.
+
+``newer|older`` is the first of the two that there is.
+"""
 
 STEP: Fields = (
     ("num_scheduled_tokens", {}),
@@ -66,19 +70,22 @@ FIRST: Fields = (("req_id", ""), ("num_computed_tokens", None))
 QUEUES: Fields = (
     ("running", ()),
     ("waiting", ()),
-    ("kv_holding_waiting", ()),
+    ("kv_holding_waiting|skipped_waiting", ()),
 )
-"""Of Scheduler, as are the following."""
+"""Of Scheduler, as are the following; what waits in the last one comes first."""
 FREE_QUEUE: Fields = (("kv_cache_manager.block_pool.free_block_queue", None),)
 REQUESTS: Fields = (("requests", {}),)
 BLOCK_TOTAL: Fields = (("kv_cache_manager.block_pool.num_gpu_blocks", None),)
 LIMITS: Fields = (
     ("max_num_scheduled_tokens", None),
-    ("max_num_active_reqs", None),
+    ("max_num_active_reqs|max_num_running_reqs", None),
     ("scheduler_config.max_num_batched_tokens", None),
     ("scheduler_config.enable_chunked_prefill", True),
     ("vllm_config.speculative_config", None),
     ("kv_cache_manager.watermark_blocks", 0),
+)
+"""May be changed while it runs."""
+BLOCKS: Fields = (
     ("kv_cache_config.kv_cache_groups", ()),
     ("block_size", None),
 )
@@ -87,8 +94,9 @@ DRAFT_SLOTS = "max_num_new_slots_for_drafting"
 GATES: Fields = (
     ("_pause_state", 0),
     ("num_waiting_for_streaming_input", 0),
-    ("deferred_waiting", ()),
+    ("deferred_waiting|_is_blocked_waiting_status", ()),
 )
+"""The last is a set of requests, or says of a status whether it defers a request."""
 CACHE_KIND: Fields = (
     ("kv_cache_manager.block_pool.free_block_queue", None),
     ("cache_config.enable_prefix_caching", None),
@@ -130,6 +138,7 @@ TEMPERATURE = "temperature"
 PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
 COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
 SIZE: Fields = (("num_tokens", 0),)
+STATUS: Fields = (("status", None),)
 ENDED: Fields = (
     ("request_id", ""),
     ("num_output_tokens", None),
