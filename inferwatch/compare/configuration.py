@@ -71,11 +71,18 @@ def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | Non
         "ORDER BY ordinal DESC LIMIT 1",
         (session,),
     ).fetchone()
-    values = row or [None] * len(ENGINE)
-    return {
-        f"engine {name}": _text(value)
-        for name, value in zip(ENGINE, values, strict=True)
-    }
+    values = dict(zip(ENGINE, row or [None] * len(ENGINE), strict=True))
+    if (ranks := _ranks(connection, session)) > (values["data_parallel"] or 1):
+        values["data_parallel"] = ranks
+    return {f"engine {name}": _text(value) for name, value in values.items()}
+
+
+def _ranks(connection: sqlite3.Connection, session: int) -> int:
+    """Of one engine: ranks that share no experts are told that each is the only one."""
+    (highest,) = connection.execute(
+        "SELECT max(rank) FROM engines WHERE session = ?", (session,)
+    ).fetchone()
+    return 1 if highest is None else int(highest) + 1
 
 
 def _count(connection: sqlite3.Connection, session: int) -> int:

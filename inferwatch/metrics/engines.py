@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from collectors.readings import Endpoint, EngineInfo, Step, Totals
 from inferwatch.metrics.bins import KvBlocks
 from inferwatch.metrics.saved import SavedEngines, SavedRank
@@ -147,7 +149,12 @@ class Engines:
     def infos(self) -> tuple[EngineInfo, ...]:
         """Of those that live, and of those lost last."""
         ranks = [self.ranks[key] for key in sorted(self.ranks)]
-        return tuple(rank.info for rank in ranks if rank.info is not None)
+        known = [rank.info for rank in ranks if rank.info is not None]
+        sizes: dict[str, int] = {}
+        for info in known:
+            least = max(info.data_parallel or 1, info.rank + 1)
+            sizes[info.source] = max(sizes.get(info.source, 1), least)
+        return tuple(_of_so_many(info, sizes[info.source]) for info in known)
 
     @property
     def kv(self) -> KvBlocks:
@@ -162,6 +169,13 @@ class Engines:
         if kv[0] is not None and kv[0] > (self.peak_used_blocks or -1):
             self.peak_used_blocks = kv[0]
         return kv
+
+
+def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
+    """Ranks that share no experts are told that each is the only one."""
+    if (info.data_parallel or 1) >= ranks:
+        return info
+    return msgspec.structs.replace(info, data_parallel=ranks)
 
 
 def known_sum(values: Iterable[int | None]) -> int | None:

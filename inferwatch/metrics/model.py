@@ -23,7 +23,7 @@ from inferwatch.metrics.count_table import Owed
 from inferwatch.metrics.curve import Grid
 from inferwatch.metrics.flow import Seen, flow, kv_state
 from inferwatch.metrics.load_book import ABORTED
-from inferwatch.metrics.pieces import Pieces
+from inferwatch.metrics.pieces import MOST_GPUS, Pieces
 from inferwatch.metrics.recent import SavedRows
 from inferwatch.metrics.saved import (
     BlocksOf,
@@ -111,7 +111,7 @@ class Model(Pieces):
             verdict=self._observer.verdict(now_ns, work, flowing, since_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
-            gpu=self._gpu,
+            gpus=tuple(self._gpus.values()),
             last_token_ns=self._last_token_ns,
             flow=flowing,
             latencies=latencies,
@@ -200,4 +200,9 @@ class Model(Pieces):
             self._outcomes.client_failed(record, ended_ns)
 
     def _gpu_info(self, gpu: GpuInfo) -> None:
-        self._gpu = gpu
+        if gpu.name is not None:
+            self._gpus.pop(None, None)
+        elif self._gpus.keys() - {None}:
+            return
+        if len(self._gpus) < MOST_GPUS:
+            self._gpus[gpu.uuid] = gpu

@@ -32,6 +32,7 @@ from inferwatch.metrics.tallies import Tallies
 from inferwatch.metrics.verdict import Observer
 
 MOST_NOTES = 200
+MOST_GPUS = 100
 TALLIES = {"steps", "outcomes", "client", "objectives"}
 CELLS = {"prompt_tokens": 1}
 
@@ -56,7 +57,8 @@ class Pieces:
         self._cost = Ledger()
         self._observer = Observer(self._engines, self._requests)
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
-        self._gpu: GpuInfo | None = None
+        self._gpus: dict[str | None, GpuInfo] = {}
+        """By their ids; or why there is none."""
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
 
@@ -76,7 +78,7 @@ class Pieces:
             cost=self._cost.saved(),
             observer=self._observer.saved(),
             notes=list(self._notes),
-            gpu=self._gpu,
+            gpus=list(self._gpus.values()),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
         )
@@ -114,7 +116,7 @@ class Pieces:
         self._cost.restore(saved.cost)
         self._observer.restore(saved.observer)
         self._notes.extend(saved.notes)
-        self._gpu = saved.gpu
+        self._gpus = {gpu.uuid: gpu for gpu in saved.gpus}
         self._last_token_ns, self._began_ns = saved.last_token_ns, saved.began_ns
 
     def release(self) -> None:

@@ -218,7 +218,7 @@ class SavedState(msgspec.Struct, array_like=True):
     cost: SavedCost
     observer: SavedObserver
     notes: list[Note]
-    gpu: GpuInfo | None
+    gpus: list[GpuInfo]
     last_token_ns: int | None
     began_ns: int | None
 

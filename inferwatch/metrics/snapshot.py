@@ -282,7 +282,7 @@ class Snapshot:
     verdict: Verdict
     engines: tuple[EngineInfo, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
-    gpu: GpuInfo | None = None
+    gpus: tuple[GpuInfo, ...] = ()
     last_token_ns: int | None = None
     flow: Flow = field(default_factory=Flow)
     latencies: tuple[Latency, ...] = ()

@@ -1,5 +1,6 @@
 """GPU, or why there is none; CPU of every process; what the probe costs."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from inferwatch.formatting import format_share
@@ -39,12 +40,16 @@ class HostLine(Panel):
 
 
 def _gpu(snapshot: Snapshot) -> Line:
-    gpu = snapshot.gpu
-    if gpu is None:
-        return (Run("GPU ", "muted"), Run("not looked for yet", "faint"))
-    if gpu.name is None:
-        return (Run("GPU ", "muted"), Run(gpu.absent_because or "none", "faint"))
-    return (Run("GPU ", "muted"), Run(gpu.name))
+    head = Run("GPU ", "muted")
+    if not snapshot.gpus:
+        return (head, Run("not looked for yet", "faint"))
+    models = Counter(gpu.name for gpu in snapshot.gpus if gpu.name is not None)
+    if not models:
+        return (head, Run(snapshot.gpus[-1].absent_because or "none", "faint"))
+    each = [
+        f"{count} × {name}" if count > 1 else name for name, count in models.items()
+    ]
+    return (head, Run(", ".join(each)))
 
 
 def _cpu(cost: Cost) -> Line:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.readings import Note, NoteKind
+from collectors.readings import EngineInfo, Note, NoteKind
 from inferwatch.compare.configuration import Setting, configuration, differing
 from inferwatch.loadgen.lengths import fixed
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
@@ -47,6 +47,23 @@ def test_what_a_plan_leaves_out_is_as_ever_and_not_unknown(differ: Differ) -> No
     assert differ(PLAN, constant) == [
         Setting(name="load arrivals", values=("poisson", "constant"))
     ]
+
+
+def test_an_engine_has_as_many_ranks_as_were_heard(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    recorder = record()
+    for rank in range(2):
+        info = EngineInfo(
+            t_ns=1, pid=7, rank=rank, model="m", vllm_version="1", data_parallel=1
+        )
+        recorder.put(rank + 1, msgspec.structs.replace(info, source="engine-1"))
+    recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        known = configuration(connection, list_sessions(path)[0])
+
+    assert known["engine data_parallel"] == "2"
 
 
 def test_lengths_are_written_for_people(differ: Differ) -> None:

@@ -194,8 +194,30 @@ def test_facts_pass_through(see: See) -> None:
 
     assert snapshot.endpoints == (endpoint,)
     assert snapshot.engines == (info(),)
-    assert snapshot.gpu == gpu
+    assert snapshot.gpus == (gpu,)
     assert snapshot.notes == tuple(notes[50:])
+
+
+def test_every_gpu_is_kept_and_a_missing_one_only_while_there_is_none(
+    see: See,
+) -> None:
+    absent = GpuInfo(t_ns=1, absent_because="no NVIDIA driver")
+    gpus = [GpuInfo(t_ns=2, name="NVIDIA H100", uuid=f"GPU-{n}") for n in range(2)]
+
+    assert see([absent, absent]).gpus == (absent,)
+    assert see([absent, *gpus, *gpus, absent]).gpus == tuple(gpus)
+
+
+def test_two_ranks_are_an_engine_of_two_whatever_each_takes_itself_for(
+    see: See,
+) -> None:
+    ranks = [info(rank=rank, data_parallel=1) for rank in range(2)]
+    other = info(source="engine-2", data_parallel=1)
+    unsaid = info(source="engine-3")
+
+    engines = see([*ranks, other, unsaid]).engines
+
+    assert [engine.data_parallel for engine in engines] == [2, 2, 1, None]
 
 
 # Outcomes.

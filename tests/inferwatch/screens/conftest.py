@@ -294,7 +294,7 @@ def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
                 t_ns=9 * S, pid=4240, model=ENGINE.model, url="http://127.0.0.1:8000"
             ),
         ),
-        gpu=GpuInfo(t_ns=0, absent_because="no NVIDIA driver"),
+        gpus=(GpuInfo(t_ns=0, absent_because="no NVIDIA driver"),),
         last_token_ns=now_ns - 8_000_000,
         flow=Flow(
             arrivals_per_s=9.1,
