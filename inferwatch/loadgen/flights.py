@@ -99,8 +99,10 @@ class Flights:
 
     def _done_beside(self, task: asyncio.Task[None]) -> None:
         self._beside.discard(task)
-        if not task.cancelled():
-            self._fault = self._fault or task.exception()
+        fault = None if task.cancelled() else task.exception()
+        while isinstance(fault, BaseExceptionGroup):
+            fault = fault.exceptions[0]
+        self._fault = self._fault or fault
 
     def _ended(self, call: Call, ended: asyncio.Future[None]) -> None:
         self._in_flight.discard(ended)

@@ -16,6 +16,8 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.export.results.found import Call, Result
+from inferwatch.loadgen.error_message import shown
+from inferwatch.metrics.error_text import error_text
 from inferwatch.metrics.load_plan import PLAN_NOTE
 
 
@@ -100,5 +102,5 @@ def _record(
         prompt_tokens=call.prompt_tokens,
         output_tokens=call.output_tokens,
         failure=call.failure,
-        detail=call.detail,
+        detail=None if call.detail is None else shown(error_text(call.detail)),
     )

@@ -437,3 +437,19 @@ def test_the_end_of_a_replay_shows_the_whole_run(
     with closing(sqlite3.connect(path)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM client_requests").fetchone()
     assert client["sent"] == client["e2el_s"]["n"] == count == 6
+
+
+def test_of_a_tools_error_only_the_message_is_kept(
+    tmp_path: Path, imported: Imported
+) -> None:
+    told = json.loads(FAILED[0].read_text())
+    body = (
+        '{"prompt": "a secret", "error": {"message": "gone\\u001b]52;c;aGk=\\u0007"}}'
+    )
+    told["errors"] = [each and f"HTTP 500: {body}" for each in told["errors"]]
+    file = tmp_path / "failed.json"
+    file.write_text(json.dumps(told))
+
+    details = {record.detail for record in records(imported(file)) if record.failure}
+
+    assert details == {r"HTTP 500: gone\x1b]52;c;aGk=\x07"}

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from collectors.readings import (
 )
 from collectors.wire import decode_reading, encode_reading
 from inferwatch.loadgen.call import Call
+from inferwatch.loadgen.closed_loop import ClosedLoop
 from inferwatch.loadgen.flights import Flights
 from inferwatch.loadgen.plan import TransportKind
 from inferwatch.loadgen.prompts import Prompt, Turn
@@ -142,12 +144,16 @@ class Prepares:
         return RawExchange(server, call, b"")
 
 
-async def outcomes(servers: list[Server]) -> list[Any]:
-    """All that is reported of a run that asks each server once."""
+def flights_to(servers: list[Server]) -> tuple[Flights, Sampler, Any]:
     outbox: Any = Readings()
     transport: Any = Prepares(servers)
     sampler = Sampler(TransportKind.RAW, Receipts(), outbox)
-    flights = Flights("run", transport, outbox, sampler)
+    return Flights("run", transport, outbox, sampler), sampler, outbox
+
+
+async def outcomes(servers: list[Server]) -> list[Any]:
+    """All that is reported of a run that asks each server once."""
+    flights, sampler, outbox = flights_to(servers)
     later = Turn(token_ids=[1], max_tokens=4)
     prompt = Prompt(token_ids=[1], max_tokens=4, kv_tokens=5, later=(later,))
     for _ in servers:
@@ -236,3 +242,46 @@ async def test_a_mistake_of_ours_costs_one_request_and_is_told(
 
     counts = told(readings)
     assert (counts["sent"], counts["succeeded"], counts["unaccounted"]) == (4, 3, 1)
+
+
+async def test_users_that_break_off_break_off_the_run() -> None:
+    flights, _, _ = flights_to([])
+
+    async def users() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(user())
+
+    async def user() -> None:
+        raise ZeroDivisionError
+
+    flights.spawn(users())
+    await flights.land(5)
+
+    with pytest.raises(ZeroDivisionError):
+        flights.raise_fault()
+
+
+async def test_a_user_outlives_a_request_that_raises() -> None:
+    """Two users and six requests, each of which raises instead of ending."""
+    flights, sampler, outbox = flights_to([])
+    asked = [Prompt(token_ids=[1], max_tokens=1, kv_tokens=2)] * 6
+    monkey: Any = flights
+    monkey.ensure = lambda _: True
+    monkey._transport = Raises()
+
+    await ClosedLoop(flights, iter(asked)).run(2, lambda: Phase.STEADY)
+    await flights.land(5)
+    sampler.end()
+
+    counts = told(outbox.taken)
+    assert (counts["sent"], counts["failed"], counts["unaccounted"]) == (6, 6, 0)
+
+
+class Raises:
+    """In place of a transport with a mistake in it."""
+
+    def prepare(self, call: Call) -> Any:
+        async def begin() -> None:
+            raise ZeroDivisionError
+
+        return SimpleNamespace(call=call, begin=lambda: asyncio.ensure_future(begin()))
