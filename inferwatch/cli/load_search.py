@@ -19,9 +19,11 @@ from inferwatch.loadgen.objectives import objectives
 from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loading.load_points import PointRun, at_rate, recorded_runs, searched
 from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.metrics.error_text import error_text
 from inferwatch.metrics.load_result import LoadResult, load_result
 from inferwatch.storage.location import default_database
 
+COLUMNS = 80
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
 
 
@@ -163,7 +165,17 @@ def _where(session: LoadSession) -> dict[str, Any]:
 def _table(runs: Sequence[PointRun]) -> str:
     lines = ["load".ljust(18) + "".join(head.rjust(10) for head in HEADS)]
     ordered = sorted(runs, key=lambda r: (r.plan.rate_per_s or 0, r.plan.concurrency))
-    return "\n".join([*lines, *map(_line, ordered)])
+    for run in ordered:
+        lines += [_line(run), *_failed(run)]
+    return "\n".join(lines)
+
+
+def _failed(run: PointRun) -> list[str]:
+    """What the first of each kind said, below the point."""
+    return [
+        f"  {each.count:,} × {kind}: {error_text(each.first)}"[:COLUMNS]
+        for kind, each in run.result.failures.items()
+    ]
 
 
 def _line(run: PointRun) -> str:

@@ -133,6 +133,8 @@ class RawTransport:
                 connection.handle(events)
 
     def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         now_ns = monotonic_ns()
         self.receipts.anchor()
         for exchange, by_ns in list(self._flying.items()):
@@ -142,8 +144,6 @@ class RawTransport:
                 exchange.time_out(self._plan.request_timeout_s)
         while self._idle and (_expired(self._idle[0]) or not self._idle[0].open):
             self._close(self._idle.pop(0))
-        loop = asyncio.get_running_loop()
-        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
 
 
 class RawExchange:
