@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
-from inferwatch.metrics.intervals import share_interval
+from inferwatch.metrics.intervals import share_interval_of
 from inferwatch.metrics.load_book import ABORTED, LoadBook
-from inferwatch.metrics.request_latencies import e2el_ns, tpot_ns, ttft_ns
+from inferwatch.metrics.request_latencies import e2el_ns, known_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.slo import Slo
 
 DEFAULT_SHARE = 0.95
@@ -25,7 +27,7 @@ class Goodput:
     """Requests that broke a metric's limit; one can break several."""
     good_per_s: float | None
     ci95: tuple[float, float]
-    """Of the share."""
+    """Of the share; from 0 to 1 where nothing can be said of it."""
 
     @property
     def share(self) -> float | None:
@@ -49,23 +51,29 @@ def goodput_of(
     classes: Mapping[str, Slo],
 ) -> Goodput:
     """Of these requests of a run, per second of the whole run."""
-    good = undetermined = 0
+    flags: list[bool] = []
+    undetermined = 0
     missed: dict[str, int] = {}
     for record in records:
         limits = classes.get(record.class_name or "", slo)
         broken = broken_by(record, book.gaps_of(record), limits)
         for metric in broken:
             missed[metric] = missed.get(metric, 0) + 1
-        undetermined += not broken and record.failure == ABORTED
-        good += not broken and record.failure is None
-    n = len(records) - undetermined
+        if not broken and record.failure == ABORTED:
+            undetermined += 1
+        else:
+            flags.append(not broken)
+    n, good = len(flags), sum(flags)
     return Goodput(
         n=n,
         good=good,
         undetermined=undetermined,
         missed=missed,
         good_per_s=good / book.span_s if book.span_s else None,
-        ci95=share_interval(good, n),
+        ci95=share_interval_of(
+            np.array(flags, float),
+            [known_ns(of, records).astype(float) for of in (ttft_ns, e2el_ns)],
+        ),
     )
 
 

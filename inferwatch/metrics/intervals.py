@@ -23,6 +23,7 @@ we know of covers the truth there. ``benchmarks/interval_coverage.py`` checks th
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,8 +74,24 @@ def mean_interval(values: Numbers) -> Interval:
     return middle - half, middle + half
 
 
-def share_interval(good: int, n: int) -> tuple[float, float]:
-    """Of a share of n: Wilson's, which stays within 0 and 1."""
+def share_interval_of(
+    good: Numbers, series: Iterable[Numbers] = ()
+) -> tuple[float, float]:
+    """Of the share of ones among zeros, in order of time: from 0 to 1 says nothing.
+
+    Few ones hide how long they remember: what decides them, latencies, may show it.
+    """
+    told = [each for each in series if len(each) >= FEWEST]
+    worth = [worth_of(each) for each in (good, *told)]
+    known = [each.certain for each in worth if each is not None]
+    if len(known) < len(worth):
+        return 0.0, 1.0
+    certain = min(float(len(good)), *known)
+    return share_interval(float(good.mean()) * certain, certain)
+
+
+def share_interval(good: float, n: float) -> tuple[float, float]:
+    """Of a share of n independent ones: Wilson's, which stays within 0 and 1."""
     if n == 0:
         return 0.0, 1.0
     share, spread = good / n, Z * Z / n
@@ -96,6 +113,11 @@ class Worth:
     def t(self) -> float:
         """How many standard errors half an interval is."""
         return student_t(self.freedom)
+
+    @property
+    def certain(self) -> float:
+        """Fewer, as the worth is an estimate itself: what widens a mean's interval."""
+        return self.independent * (Z / self.t) ** 2
 
 
 def worth_of(values: Numbers) -> Worth | None:
@@ -212,9 +234,7 @@ def _percentile_interval(
     below = worth_of((values <= ordered[math.ceil(n * share) - 1]).astype(float))
     if worth is None or below is None:
         return None, None
-    # Fewer still, as the worth is an estimate itself: what widens a mean's interval.
-    certain = min(each.independent * (Z / each.t) ** 2 for each in (worth, below))
-    count = min(max(int(certain), 1), n)
+    count = min(max(int(min(worth.certain, below.certain)), 1), n)
     lower, upper = binomial_ranks(count, share)
     return (
         None if lower < 1 else float(ordered[(lower - 1) * n // count]),

@@ -3,7 +3,7 @@
 Whoever shows, sums up, compares or exports them asks here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,18 +62,26 @@ def tpot_ns(request: Answered) -> int | None:
     return None if spent_ns is None or tokens < 1 else round(spent_ns / tokens)
 
 
+def known_ns(
+    latency: Callable[[RequestRecord], int | None], records: Iterable[RequestRecord]
+) -> Ints:
+    """Of those that have it; zero is known: tokens that came together."""
+    found = map(latency, records)
+    return np.fromiter((each for each in found if each is not None), np.int64)
+
+
 def latencies_of(
     book: LoadBook, records: Sequence[RequestRecord]
 ) -> dict[str, Estimate]:
     """TTFT of all that had a first token, the others of who succeeded."""
     succeeded = [each for each in records if each.failure is None]
     found = {
-        "ttft_s": _estimate(map(ttft_ns, records)),
+        "ttft_s": estimate(known_ns(ttft_ns, records)),
         "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
         "first_content_s": _between("intended_ns", "first_content_ns", records),
-        "tpot_s": _estimate(map(tpot_ns, succeeded)),
+        "tpot_s": estimate(known_ns(tpot_ns, succeeded)),
         "itl_s": estimate(_gaps_ns(book, succeeded)),
-        "e2el_s": _estimate(map(e2el_ns, succeeded)),
+        "e2el_s": estimate(known_ns(e2el_ns, succeeded)),
         "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
     }
     if all(each.first_content_ns is None for each in records):
@@ -87,12 +95,10 @@ def _gaps_ns(book: LoadBook, records: Sequence[RequestRecord]) -> Ints:
 
 
 def _between(start: str, end: str, records: Sequence[RequestRecord]) -> Estimate:
-    return _estimate(_span_ns(getattr(r, start), getattr(r, end)) for r in records)
+    def between(record: RequestRecord) -> int | None:
+        return _span_ns(getattr(record, start), getattr(record, end))
 
-
-def _estimate(values_ns: Iterable[int | None]) -> Estimate:
-    """Zero is known: tokens that came together."""
-    return estimate(np.fromiter((v for v in values_ns if v is not None), np.int64))
+    return estimate(known_ns(between, records))
 
 
 def _last_ns(request: Answered) -> int | None:

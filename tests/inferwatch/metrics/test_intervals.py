@@ -18,6 +18,7 @@ from inferwatch.metrics.intervals import (
     intervals,
     mean_interval,
     share_interval,
+    share_interval_of,
     student_t,
 )
 
@@ -88,6 +89,27 @@ def test_what_is_printed_of_a_first_order_memory_is_an_interval(
     assert {name: cell.coverage >= 0.93 for name, cell in enough.items()} == (
         dict.fromkeys(enough, True)
     )
+
+
+@pytest.mark.parametrize("n", [30, 100, 400])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.95])
+def test_a_share_of_requests_that_share_a_queue_is_covered(
+    benchmark: ModuleType, n: int, rho: float
+) -> None:
+    case = benchmark.Case(n=n, rho=rho, lognormal=False, trials=150)
+    cell = benchmark.Cell()
+
+    for values in case.draw():
+        cell.count(share_interval_of((values < 1.2816).astype(float), [values]), 0.9)
+
+    assert cell.coverage >= 0.93
+
+
+def test_a_share_of_too_few_is_anything() -> None:
+    assert share_interval_of(np.ones(29)) == (0.0, 1.0)
+    assert share_interval_of(np.empty(0)) == (0.0, 1.0)
+    lower, upper = share_interval_of(np.ones(100))
+    assert 0.94 < lower < upper == 1.0
 
 
 def test_a_drift_has_no_interval() -> None:
