@@ -13,6 +13,7 @@ from collectors.clock import SessionClock
 from collectors.processes import birth
 from collectors.readings import AnyReading, Note, NoteKind
 from collectors.runtime_dir import socket_dir
+from collectors.unix_sockets import nobody_listens
 from collectors.wire import LossCounter, unpack
 
 POLL_MS = 50
@@ -91,6 +92,7 @@ def _own_path(run_id: str) -> Path:
     directory = socket_dir(len(name))
     for path in directory.glob("*.load"):
         pid = path.stem.rpartition(".")[2]
-        if pid.isdecimal() and birth(int(pid)) is None:
+        dead = pid.isdecimal() and birth(int(pid)) is None
+        if dead and nobody_listens(path):
             path.unlink(missing_ok=True)
     return directory / name

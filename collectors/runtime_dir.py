@@ -8,19 +8,17 @@ whoever looks also clears away those of the dead.
 import hashlib
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.clock import NS_PER_S
 from collectors.processes import birth
+from collectors.unix_sockets import nobody_listens
 
 ENGINE_ID_LIMIT = 32
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
 SOCKET_PATH_LIMIT = 107
 """Linux's sun_path, less the closing NUL."""
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +65,10 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
     """What can be heard now, of one engine or of all; those of the dead are removed."""
     found = []
     for socket in _sockets():
-        if not _alive(socket):
+        born = birth(socket.pid)
+        if not _is_held(socket.path, born):
             socket.path.unlink(missing_ok=True)
-        elif engine_id in {None, socket.engine_id}:
+        elif born is not None and engine_id in {None, socket.engine_id}:
             found.append(socket)
     return sorted(found, key=lambda socket: socket.pid)
 
@@ -77,21 +76,32 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
 def _sockets() -> Iterator[ProbeSocket]:
     for path in socket_dir().glob("*.sock"):
         engine_id, _, pid = path.stem.rpartition(".")
-        if engine_id and pid.isdecimal():
+        if engine_id and pid.isdecimal() and path.is_socket():
             yield ProbeSocket(path=path, engine_id=engine_id, pid=int(pid))
 
 
-def _alive(socket: ProbeSocket) -> bool:
-    """Its process lives, and is not another that got the same pid later."""
-    ticks = birth(socket.pid)
-    if ticks is None:
-        return False
+_held: dict[Path, tuple[int, int]] = {}
+"""Sockets that answered: whose process it was by its birth, and the file's inode."""
+
+
+def _is_held(path: Path, born: int | None) -> bool:
+    """Somebody is behind it; who was there once is while the process lives.
+
+    No clock tells: the wall's may be set meanwhile. A process that cannot be seen may
+    live in a container. So it is asked, but once, for every call costs the engine.
+    """
     try:
-        bound_s = socket.path.stat().st_mtime
+        inode = path.stat().st_ino
     except OSError:
+        return True  # it was removed just now
+    if born is not None and _held.get(path) == (born, inode):
+        return True
+    if nobody_listens(path):
+        _held.pop(path, None)
         return False
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / CLOCK_TICKS_PER_S
-    return time.time_ns() / NS_PER_S - age_s <= bound_s + 1
+    if born is not None:
+        _held[path] = born, inode
+    return True
 
 
 def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:

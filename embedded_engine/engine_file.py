@@ -20,6 +20,7 @@ from collectors.runtime_dir import (
     runtime_dir,
     socket_dir,
 )
+from collectors.unix_sockets import nobody_listens
 from embedded_engine.errors import NoSuchEngineError
 
 SCRATCH_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.vllm/") + len(str(UUID(int=0)))
@@ -95,8 +96,18 @@ def sweep() -> None:
             path.unlink(missing_ok=True)
     for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):
         pid = path.stem.rpartition(".")[2]
-        if pid.isdecimal() and birth(int(pid)) is None:
+        dead = pid.isdecimal() and birth(int(pid)) is None
+        if dead and not _in_use(path):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _in_use(scratch: Path) -> bool:
+    """Who cannot be seen here may live in a container."""
+    try:
+        sockets = [path for path in scratch.iterdir() if path.is_socket()]
+    except OSError:
+        return False
+    return not all(map(nobody_listens, sockets))
 
 
 def _read(path: Path) -> EngineFile | None:

@@ -22,7 +22,7 @@ from embedded_engine.errors import (
     PortTakenError,
 )
 from embedded_engine.family import Family, Member
-from embedded_engine.listen import reserved, url_of
+from embedded_engine.listen import clear_unix_socket, reserved, url_of
 from embedded_engine.logs import cause, rendezvous_files, tail, telling
 from embedded_engine.server import connect, served_model
 from embedded_engine.spawn import model_of, spawn
@@ -149,11 +149,10 @@ class Engine:
             os.waitpid(self.file.pid, os.WNOHANG)
 
     def _clear_away(self) -> None:
-        left = rendezvous_files(Path(self.file.log_path))
-        if self.file.uds is not None:
-            left.add(Path(self.file.uds))
-        for path in left:
+        for path in rendezvous_files(Path(self.file.log_path)):
             path.unlink(missing_ok=True)
+        if self.file.uds is not None:
+            clear_unix_socket(Path(self.file.uds))
         self.file.remove()
 
 

@@ -21,6 +21,20 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
+def bound(path: Path) -> socket.socket:
+    """A socket there that listens, as a probe's does."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
+
+
+def left(path: Path) -> Path:
+    """A socket's file that nobody is behind."""
+    bound(path).close()
+    return path
+
+
 @pytest.fixture
 def dead_pid() -> int:
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -67,33 +81,71 @@ def test_sockets_of_the_living_are_found_and_those_of_the_dead_removed(
     dead_pid: int,
 ) -> None:
     mine, other = socket_path("a.b", os.getpid()), socket_path("c", os.getppid())
-    gone = socket_path("a.b", dead_pid)
-    for path in (mine, other, gone):
-        path.touch()
+    gone = left(socket_path("a.b", dead_pid))
 
-    assert [found.path for found in probe_sockets("a.b")] == [mine]
-    assert {found.engine_id for found in probe_sockets()} == {"a.b", "c"}
+    with bound(mine), bound(other):
+        assert [found.path for found in probe_sockets("a.b")] == [mine]
+        assert {found.engine_id for found in probe_sockets()} == {"a.b", "c"}
     assert not gone.exists()
 
 
 def test_a_zombie_is_dead(zombie_pid: int) -> None:
-    socket_path("e", zombie_pid).touch()
+    left(socket_path("e", zombie_pid))
 
     assert birth(zombie_pid) is None
     assert probe_sockets("e") == []
 
 
-def test_a_socket_older_than_the_process_of_its_pid_is_of_the_dead() -> None:
-    path = socket_path("e", os.getpid())
-    path.touch()
-    os.utime(path, (0, 0))
+def test_a_socket_of_another_process_that_had_the_same_pid_is_removed() -> None:
+    path = left(socket_path("e", os.getpid()))
 
     assert probe_sockets("e") == []
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("stepped_s", [-60, 60, 1e9])
+def test_a_wall_clock_that_is_set_removes_no_socket_of_the_living(
+    stepped_s: float,
+) -> None:
+    path = socket_path("e", os.getpid())
+    with bound(path):
+        written_s = path.stat().st_mtime - stepped_s
+        os.utime(path, (written_s, written_s))
+
+        assert [found.path for found in probe_sockets("e")] == [path]
+
+
+def test_a_socket_that_answers_stays_though_its_process_cannot_be_seen(
+    dead_pid: int,
+) -> None:
+    path = socket_path("e", dead_pid)  # as of one in a container
+    with bound(path):
+        assert probe_sockets("e") == []
+        assert path.is_socket()
+
+
+def test_a_socket_that_does_not_listen_yet_stays() -> None:
+    path = socket_path("e", os.getpid())
+    with socket.socket(socket.AF_UNIX) as binding:
+        binding.bind(str(path))
+
+        assert [found.path for found in probe_sockets("e")] == [path]
+
+
+def test_a_probe_is_asked_once_however_often_one_looks() -> None:
+    path = socket_path("e", os.getpid())
+    with bound(path) as listener:
+        for _ in range(3):
+            assert probe_sockets("e")
+        listener.setblocking(False)
+        listener.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_files_that_are_no_probe_sockets_are_left_alone(directory: Path) -> None:
     strangers = [runtime_dir() / name for name in ("e.json", "x.sock", "e.one.sock")]
-    for path in strangers:
+    for path in (*strangers, socket_path("e", 1)):
         path.touch()
 
     assert probe_sockets() == []
@@ -109,7 +161,7 @@ def test_a_directory_too_long_for_sockets_gets_a_short_stand_in(
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind(str(path))
 
-    assert [found.path for found in probe_sockets("e" * 32)] == [path]
+        assert [found.path for found in probe_sockets("e" * 32)] == [path]
     path.unlink()
     path.parent.rmdir()
 

@@ -1,0 +1,44 @@
+"""Whether anybody is behind a Unix socket's file, which outlives its process."""
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+STATE, PATH = 5, 7
+"""Places in a line of /proc/net/unix."""
+CONNECTED = b"03"
+"""What a listener accepted goes by its path, and may outlive it."""
+
+
+def nobody_listens(path: Path) -> bool:
+    """A socket's file whose owner is gone: then it may be removed.
+
+    Only a refused connection proves that. A datagram socket answers otherwise, and
+    one that is bound but does not listen yet refuses too, so it is looked up.
+    """
+    if not path.is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(0)
+        try:
+            answer = caller.connect_ex(str(path))
+        except OSError:  # a path too long to connect to
+            return False
+    return answer == errno.ECONNREFUSED and not _is_bound(path)
+
+
+def _is_bound(path: Path) -> bool:
+    """Somebody holds it, as the kernel lists it: by the path that was bound."""
+    try:
+        listed = Path("/proc/net/unix").read_bytes()
+    except OSError:
+        return True  # who cannot know does not remove
+    wanted = {bytes(path.absolute()), bytes(path.resolve())}
+    for line in listed.splitlines()[1:]:
+        *fields, name = line.split(None, PATH)
+        if len(fields) == PATH and fields[STATE] != CONNECTED:
+            relative = not name.startswith((b"/", b"@"))
+            if name in wanted or (relative and name.endswith(os.fsencode(path.name))):
+                return True
+    return False
