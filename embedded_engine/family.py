@@ -5,12 +5,12 @@ import fcntl
 import os
 import signal
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.processes import birth
+from collectors.processes import BIRTH, birth
 
 GRACE_S = 2.5
 """From SIGTERM to SIGKILL: vLLM's own clean end takes 1-2 s, rarely 5."""
@@ -55,8 +55,8 @@ class Member:
 class Family:
     """An engine's processes: its session, all descendants, and who was seen before.
 
-    The session finds what lost its parent; the descendants who left the session; the
-    memory who did both.
+    The session finds what lost its parent, while somebody known keeps its number from
+    coming again; the descendants who left the session; the memory who did both.
     """
 
     def __init__(self, root: Member) -> None:
@@ -67,7 +67,9 @@ class Family:
         """Those that live now."""
         stats = dict(_stats())
         ours = {m.pid for m in self._seen if m.pid in stats and m.alive}
-        ours |= {pid for pid, stat in stats.items() if stat[SESSION] == self.root.pid}
+        if self._session_is_ours(stats):
+            session = self.root.pid
+            ours |= {pid for pid, stat in stats.items() if stat[SESSION] == session}
         while newborn := {
             pid
             for pid, stat in stats.items()
@@ -78,6 +80,15 @@ class Family:
         living = {Member(pid, born) for pid, born in births.items() if born is not None}
         self._seen |= living
         return living
+
+    def _session_is_ours(self, stats: Mapping[int, list[int]]) -> bool:
+        """Its number comes again once the root is buried and the session empty."""
+        root = stats.get(self.root.pid)
+        return (root is not None and root[BIRTH] == self.root.birth) or any(
+            member.alive and stats[member.pid][SESSION] == self.root.pid
+            for member in self._seen
+            if member.pid in stats
+        )
 
     def roles(self) -> dict[Member, str]:
         """API servers, EngineCores and workers; helpers have no role."""

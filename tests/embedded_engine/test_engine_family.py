@@ -90,6 +90,37 @@ async def test_who_was_seen_belongs_even_without_session_and_parent(
     assert named(family, "sleep 60")
 
 
+async def test_a_session_whose_number_came_again_is_not_ours(start: Start) -> None:
+    stranger = start("(sleep 60 &) ; sleep 61")
+    await until(lambda: named(stranger, "sleep 60"))
+    ended = Family(Member(stranger.root.pid, stranger.root.birth - 1))
+
+    await ended.end()
+
+    assert ended.members() == set()
+    assert stranger.root.alive
+    assert named(stranger, "sleep 60")
+
+
+async def test_a_session_is_ours_while_somebody_known_is_in_it(start: Start) -> None:
+    family = start("(sleep 60 &) ; sleep 61")
+    await until(lambda: named(family, "sleep 60"))
+    known = Family(Member(family.root.pid, family.root.birth - 1))
+    known._seen |= set(named(family, "sleep 60"))
+
+    assert named(known, "sleep 61")
+
+
+async def test_who_lost_a_parent_that_is_not_buried_yet_still_belongs(
+    start: Start,
+) -> None:
+    family = start("(sleep 60 &) ; exit 0")
+    root = family.root
+    await until(lambda: not root.alive)
+
+    assert named(Family(root), "sleep 60")
+
+
 async def test_the_end_is_the_end_of_all_even_of_who_will_not_hear(
     start: Start,
 ) -> None:
