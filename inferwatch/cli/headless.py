@@ -34,7 +34,8 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-    _print_summary(watch, as_json=options.as_json)
+    if options.as_json or watch.came_up or not watch.lost.is_set():
+        _print_summary(watch, as_json=options.as_json)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
     if watch.lost.is_set():

@@ -47,6 +47,8 @@ class Lives:
         self.state = FeedState.STARTING
         self.live = asyncio.Event()
         """Set while an engine answers and its load, if any, runs."""
+        self.came_up = False
+        """An engine has answered, in this life or an earlier one."""
         self.lost = asyncio.Event()
         """Set when the engine died or never came; ``reason`` says why."""
         self.reason = ""
@@ -91,6 +93,7 @@ class Lives:
         self._is_lost(reason)
 
     async def _is_live(self, engine: LiveEngine) -> None:
+        self.came_up = True
         self._intake.take(engine.endpoint, source=engine.engine_id)
         await self._await_probe()
         await self._guest.engine_up(engine)

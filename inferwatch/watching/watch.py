@@ -57,6 +57,11 @@ class Watch:
         return self._lives.live
 
     @property
+    def came_up(self) -> bool:
+        """An engine has answered: there is something to sum up."""
+        return self._lives.came_up
+
+    @property
     def lost(self) -> asyncio.Event:
         """Set when the engine died or never came."""
         return self._lives.lost
