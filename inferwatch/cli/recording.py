@@ -6,6 +6,7 @@ from collectors.clock import SessionClock
 from inferwatch.storage.location import default_database
 from inferwatch.storage.pruning import prune_beside, set_limits
 from inferwatch.storage.recorder import Recorder
+from inferwatch.watchdog import before_the_end
 
 
 def open_recorder(
@@ -26,6 +27,7 @@ def open_recorder(
         return None
     path, limits = database or default_database(), set_limits()
     recorder = Recorder.open(path, clock=clock, name=name, command=command)
+    before_the_end(recorder.close)
     if limits is not None:
         prune_beside(path, limits)
     return recorder

@@ -2,14 +2,16 @@
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 
+from inferwatch import watchdog
 from inferwatch.app import InferwatchApp
 from inferwatch.cli.replaying import Opening, place
 from inferwatch.compare.gather import Wanted
@@ -20,6 +22,7 @@ from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession, 
 from inferwatch.replay.player import Player
 from inferwatch.screens.view import View
 from inferwatch.start import StartApp
+from inferwatch.terminal import terminal
 
 
 class Stage:
@@ -151,8 +154,20 @@ def on_stage(stage: Stage, showing: Coroutine[Any, Any, int | None]) -> int:
 
     async def show() -> int:
         loop = asyncio.get_running_loop()
+
+        def told() -> None:
+            watchdog.end_within()
+            stage.leave()
+
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, stage.leave)
+            loop.add_signal_handler(number, told)
+        terminal().when_gone(partial(_from_thread, loop, stage.leave))
         return await showing or 0
 
     return asyncio.run(show())
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Do it in the loop, unless that is over."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)

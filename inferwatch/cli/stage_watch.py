@@ -5,13 +5,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from collectors.clock import SessionClock
+from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
-from inferwatch.cli.say import say
 from inferwatch.cli.stage import Stage
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
 from inferwatch.pipeline import Pipeline
 from inferwatch.storage.location import default_database
+from inferwatch.terminal import terminal
 from inferwatch.watching.demo import demo_load, demo_source
 from inferwatch.watching.watch import Watch
 
@@ -27,17 +28,18 @@ async def watch_on(
     watching = asyncio.create_task(watch.run())
     if duration_s is not None:
         asyncio.get_running_loop().call_later(duration_s, stage.leave)
-    try:
-        await stage.show(watch, database, until=watching)
-    finally:
-        runs_on = watch.served and watch.live.is_set()
-        if watch.load_desk.running:
-            _say("ending the load ...")
-        if not runs_on:
-            _say("stopping the engine ...")
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+    with watchdog.patience(watchdog.ENDS_ENGINE_S):
+        try:
+            await stage.show(watch, database, until=watching)
+        finally:
+            runs_on = watch.served and watch.live.is_set()
+            if watch.load_desk.running:
+                terminal().say("ending the load ...")
+            if not runs_on:
+                terminal().say("stopping the engine ...")
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
     return _say_goodbye(watch, runs_on=runs_on)
 
 
@@ -55,15 +57,11 @@ async def watch_demo(stage: Stage) -> None:
 
 def _say_goodbye(watch: Watch, *, runs_on: bool) -> int:
     if runs_on:
-        _say("detached; the engine runs on. `inferwatch` finds it again.")
+        terminal().say("detached; the engine runs on. `inferwatch` finds it again.")
     if watch.record is not None:
-        _say(f"recorded as {watch.record.session_id}. `inferwatch sessions` lists.")
+        terminal().say(
+            f"recorded as {watch.record.session_id}. `inferwatch sessions` lists."
+        )
     if watch.lost.is_set():
         raise SourceError(watch.reason)
     return 0
-
-
-def _say(text: str) -> None:
-    """Tell people, if the terminal is still there to be told."""
-    with suppress(OSError):
-        say(text, err=True)

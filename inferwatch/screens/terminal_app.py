@@ -1,4 +1,7 @@
-"""What our apps have in common: whatever they show, the terminal obeys none of it."""
+"""What our apps have in common: how they stand towards the terminal.
+
+Whatever they show, it obeys none of it; whether it stalls or goes, they can be left.
+"""
 
 from collections.abc import Sequence
 
@@ -6,14 +9,22 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import App, ReturnType
 from textual.color import Color
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 
+from inferwatch.terminal import TerminalDriver
 from inferwatch.visible import visible, visible_lines
 
 
 class TerminalApp(App[ReturnType]):
     """Our own widgets make text visible; this holds for Textual's as well."""
+
+    def get_driver_class(self) -> type[Driver]:
+        """Ours in place of Textual's own; whoever names another one gets that."""
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What every line of every widget passes on its way to the terminal."""

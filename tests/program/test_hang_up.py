@@ -1,0 +1,304 @@
+"""The terminal stalls or goes away, with and without a word: nothing stays behind."""
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pyte
+import pytest
+
+from collectors.runtime_dir import SOCKET_PATH_LIMIT
+from inferwatch.sample import sample_file
+
+PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
+COLUMNS, ROWS = 120, 40
+READY_S = 90.0
+ENDS_S = 5.0
+ENGINE_ENDS_S = 10.0
+"""An idle machine needs 2 s of it, and none more than the watchdog's 8."""
+PRESSED = 40
+"""Pictures drawn while nobody reads; Textual alone lets 30 wait."""
+SMALL = (
+    *("--max-model-len", "512", "--max-num-seqs", "16", "--enforce-eager"),
+    *("--kv-cache-memory-bytes", "33554432", "--served-model-name", "tiny"),
+)
+
+
+class Window:
+    """A terminal of our own: it can stop reading, and close with no signal sent."""
+
+    def __init__(self, home: Any, arguments: tuple[str, ...], *, told: bool) -> None:
+        self.master, self._slave = os.openpty()
+        fcntl.ioctl(
+            self._slave, termios.TIOCSWINSZ, struct.pack("4H", ROWS, COLUMNS, 0, 0)
+        )
+        take = ["setsid", "--ctty"] if told else ["setsid"]
+        self.process = subprocess.Popen(
+            [*take, *PROGRAM, *arguments],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env=home.environment,
+            cwd=home.path,
+        )
+        self.program = psutil.Process(self.process.pid)
+        self._screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def shows(self, text: str, seconds: float = READY_S) -> None:
+        """Read until the screen shows a text."""
+        deadline_s = time.monotonic() + seconds
+        while text not in (shown := "\n".join(self._screen.display)):
+            assert time.monotonic() < deadline_s, f"{text!r} not shown:\n{shown}"
+            if select.select([self.master], [], [], 0.1)[0]:
+                self._stream.feed(os.read(self.master, 65536))
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self.master, keys.encode())
+
+    def stall(self, key: str, pressed: int = 0) -> None:
+        """Let it draw until the terminal takes no more, and so much more."""
+        room = select.poll()
+        room.register(self._slave, select.POLLOUT)
+        deadline_s = time.monotonic() + READY_S
+        while room.poll(0):
+            assert time.monotonic() < deadline_s, "it draws nothing"
+            self.press(key)
+            time.sleep(0.1)  # for it to draw: keys that wait would delay the next
+        for _ in range(pressed):
+            self.press(key)
+
+    def blank(self) -> None:
+        """What was shown is wiped away."""
+        self._screen.reset()
+
+    def close(self) -> None:
+        """Its owner dies."""
+        os.close(self._slave)
+        os.close(self.master)
+        self.master = -1
+
+    def end(self) -> None:
+        """Leave nothing of the window; the program is for the home to find."""
+        if self.master >= 0:
+            self.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENGINE_ENDS_S)
+
+
+@pytest.fixture
+def window(home: Any) -> Iterator[Callable[..., Window]]:
+    opened: list[Window] = []
+
+    def start(*arguments: str, told: bool = False) -> Window:
+        opened.append(Window(home, arguments, told=told))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.end()
+
+
+@pytest.fixture
+def recorded(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample is the only session of this home; beside it lies its copy."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home.path / "cache"))
+    shutil.copy(sample_file(), home.database)
+    shutil.copy(home.database, home.path / "other.db")
+
+
+def nothing_left(home: Any, seconds: float) -> None:
+    deadline_s = time.monotonic() + seconds
+    while left := home.processes():
+        assert time.monotonic() < deadline_s, f"still there: {left}"
+        time.sleep(0.05)
+
+
+def session_state(home: Any) -> str:
+    with closing(sqlite3.connect(home.database)) as file:
+        (state,) = file.execute("SELECT state FROM sessions").fetchone()
+    return str(state)
+
+
+STATES = {
+    "start screen": ((), "kept 1", (), "t"),
+    "replay": (("replay",), "tok/s", (), "t"),
+    "dialog": (("replay",), "tok/s", ("g", "Go to a time"), "x\x7f"),
+    "comparison": (("compare", "s1", "other.db"), "TTFT", (), "t"),
+}
+"""Arguments, what shows that it is up, how to get there, what makes it draw."""
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("told", "stalled", "leaving"),
+    [
+        pytest.param(False, False, False, id="looked at"),
+        pytest.param(False, False, True, id="q pressed"),
+        pytest.param(False, True, False, id="stalled"),
+        pytest.param(False, True, True, id="stalled, q pressed"),
+        pytest.param(True, True, False, id="stalled, told by SIGHUP"),
+    ],
+)
+def test_a_closed_terminal_ends_it_whatever_is_shown(
+    window: Callable[..., Window],
+    home: Any,
+    *,
+    state: str,
+    told: bool,
+    stalled: bool,
+    leaving: bool,
+) -> None:
+    arguments, up, way, draws = STATES[state]
+    shown = window(*arguments, told=told)
+    shown.shows(up)
+    if way:
+        key, there = way
+        shown.press(key)
+        shown.shows(there)
+    if stalled:
+        shown.stall(draws, 0 if leaving else PRESSED)
+    if leaving:
+        shown.press("\x1bq" if way else "q")
+
+    shown.close()
+
+    nothing_left(home, ENDS_S)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("arguments", [(), ("replay",), ("compare", "s1", "other.db")])
+def test_a_terminal_that_is_gone_at_once_ends_it(
+    window: Callable[..., Window], home: Any, arguments: tuple[str, ...]
+) -> None:
+    shown = window(*arguments)
+    assert os.read(shown.master, 1)  # it has begun to draw
+
+    shown.close()
+
+    nothing_left(home, ENDS_S)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("how", ["q", "SIGTERM"])
+def test_it_is_left_although_the_terminal_takes_nothing_more(
+    window: Callable[..., Window], home: Any, how: str
+) -> None:
+    shown = window("replay")
+    shown.shows("tok/s")
+    shown.stall("t")
+
+    if how == "q":
+        shown.press("q")
+    else:
+        shown.program.send_signal(signal.SIGTERM)
+
+    nothing_left(home, ENDS_S)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_terminal_that_takes_pictures_again_gets_a_whole_one(
+    window: Callable[..., Window],
+) -> None:
+    shown = window("replay")
+    shown.shows("tok/s")
+    shown.stall("t", PRESSED)
+    shown.blank()
+
+    shown.shows("tok/s", ENDS_S)
+    shown.shows("replay s1", ENDS_S)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
+@pytest.mark.parametrize("state", ["start-up", "dashboard", "dialog", "leaving"])
+def test_a_closed_terminal_takes_the_demo_and_its_engine_along(
+    window: Callable[..., Window], home: Any, *, state: str, stalled: bool
+) -> None:
+    shown = window("demo")
+    shown.shows("process up" if state == "start-up" else "tok/s")
+    draws = "t"
+    if state == "dialog":
+        shown.press("b")
+        shown.shows("Bookmark")
+        draws = "x\x7f"
+    if stalled:
+        shown.stall(draws, 0 if state == "leaving" else PRESSED)
+    if state == "leaving":
+        shown.press("q")
+    assert home.engines()
+
+    shown.close()
+
+    nothing_left(home, ENGINE_ENDS_S)
+    assert session_state(home) == "complete"
+
+
+@pytest.mark.engine
+def test_a_stalled_terminal_holds_up_no_recording(
+    window: Callable[..., Window], home: Any
+) -> None:
+    shown = window("demo")
+    shown.shows("tok/s")
+    shown.stall("t", PRESSED)
+
+    def steps() -> int:
+        with closing(sqlite3.connect(home.database)) as file:
+            (count,) = file.execute("SELECT max(end_ns) FROM steps").fetchone()
+        return int(count or 0)
+
+    before = steps()
+    deadline_s = time.monotonic() + READY_S
+    while steps() < before + 3_000_000_000:
+        assert time.monotonic() < deadline_s, "the recording stands still"
+        time.sleep(0.1)
+    shown.close()
+    nothing_left(home, ENGINE_ENDS_S)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
+def test_a_served_engine_outlives_a_closed_terminal(
+    window: Callable[..., Window], home: Any, tmp_path: Path, *, stalled: bool
+) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "embedded_engine.tiny_model", str(tmp_path / "models")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    uds = str(tmp_path / "engine.sock")
+    assert len(uds) < SOCKET_PATH_LIMIT
+    shown = window("serve", made.stdout.strip(), "--uds", uds, "--", *SMALL)
+    shown.shows("IDLE")
+    if stalled:
+        shown.stall("t")
+
+    shown.close()
+
+    psutil.wait_procs([shown.program], timeout=ENDS_S)
+    assert not shown.program.is_running()
+    transport = httpx.HTTPTransport(uds=uds)
+    with httpx.Client(transport=transport, base_url="http://localhost") as client:
+        assert client.get("/health").status_code == httpx.codes.OK
+    assert session_state(home) == "complete"
+    for engine in home.engines():
+        with suppress(psutil.NoSuchProcess):
+            engine.terminate()
+    nothing_left(home, ENGINE_ENDS_S)
