@@ -34,3 +34,13 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
+
+
+def file_id(path: Path) -> tuple[int, int]:
+    """Device and inode: another file under the same name has others.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = path.stat()
+    return found.st_dev, found.st_ino

@@ -13,6 +13,7 @@ from collectors.processes import birth
 from inferwatch import __version__
 from inferwatch.storage.batch import UNSTORABLE, Batch
 from inferwatch.storage.columns import insert_sql
+from inferwatch.storage.connect import file_id
 from inferwatch.storage.connections import (
     close_after_writing,
     closed_on_failure,
@@ -55,8 +56,14 @@ class RecordedSession:
     """Its number, its connection, and what its rows need to know of earlier ones."""
 
     def __init__(
-        self, connection: sqlite3.Connection, number: int, clock: SessionClock
+        self,
+        connection: sqlite3.Connection,
+        file: tuple[int, int],
+        number: int,
+        clock: SessionClock,
     ) -> None:
+        self.file = file
+        """Which one is open, see :func:`file_id`: its name may be another's by now."""
         self.number = number
         self.ended_ns: int | None = None
         """None while it goes on."""
@@ -69,13 +76,14 @@ class RecordedSession:
         """A new session; those whose recorder died are marked first.
 
         Raises:
-            StorageError, sqlite3.Error: the file does not let us.
+            StorageError, sqlite3.Error, OSError: the file does not let us.
         """
         connection = open_for_writing(path)
         with closed_on_failure(connection), transaction(connection):
+            file = file_id(path)
             mark_interrupted(connection)
             number = connection.execute(BEGIN, _first_row(about)).lastrowid
-        return cls(connection, int(number or 0), about.clock)
+        return cls(connection, file, int(number or 0), about.clock)
 
     @property
     def started_ns(self) -> int:

@@ -13,6 +13,7 @@ from inferwatch.storage.batch import Batch
 from inferwatch.storage.checkpoint_file import checkpoint_folder, make_room
 from inferwatch.storage.checkpoint_keeper import Keeper
 from inferwatch.storage.checkpoints import no_checkpoints
+from inferwatch.storage.connect import file_id
 from inferwatch.storage.faults import explain, too_little_room
 from inferwatch.storage.inbox import Inbox
 from inferwatch.storage.recorded_session import About, RecordedSession
@@ -81,7 +82,7 @@ class Writer:
     def _write_all(self) -> None:
         if self.session is None:
             self.session = RecordedSession.begin(self._path, self._about)
-        self._check_file()
+        self._check_file(self.session.file)
         while self._batch is not None or self._inbox:
             if self._batch is None:
                 self._batch = self.session.batch(self._inbox.take(BATCH_LIMIT))
@@ -93,9 +94,18 @@ class Writer:
                 session = self.session
                 self.keeper.keep(session.number, session.started_ns, kept)
 
-    def _check_file(self) -> None:
-        if not self._path.exists():
-            raise StorageError(f"{self._path} was removed: start again to record")
+    def _check_file(self, opened: tuple[int, int]) -> None:
+        """SQLite writes on into a file that has lost its name."""
+        try:
+            found = file_id(self._path)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{self._path} was removed: start again to record"
+            ) from None
+        if found != opened:
+            raise StorageError(
+                f"{self._path} was replaced by another file: start again to record"
+            )
         if message := too_little_room(self._path, self._free_floor_bytes):
             # what can be made again goes first
             self.keeper.give_up(no_checkpoints(StorageError(message)))

@@ -215,6 +215,44 @@ def test_a_removed_file_is_said(
     assert recorder.health.message == f"{path} was removed: start again to record"
 
 
+def test_a_file_that_another_has_replaced_is_said_and_what_is_lost_is_counted(
+    record: Record, path: Path, eventually: Eventually, read_back: ReadBack
+) -> None:
+    recorder = record()
+    put_ticks(recorder, 1, 5)
+    eventually(lambda: recorder.health.written == 5)
+
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink()
+    other = record()
+    put_ticks(other, 1, 3)
+    put_ticks(recorder, 6, 9)
+    said = f"{path} was replaced by another file: start again to record"
+    eventually(lambda: recorder.health.message == said)
+    recorder.close()
+    other.close()
+
+    assert (recorder.health.written, recorder.health.unrecorded) == (5, 4)
+    assert ordinals(read_back(path)) == [1, 2, 3]
+
+
+def test_a_file_that_is_moved_and_comes_back_is_recorded_into(
+    record: Record, path: Path, eventually: Eventually, read_back: ReadBack
+) -> None:
+    recorder = record()
+    aside = path.with_name("aside.db")
+
+    path.rename(aside)
+    put_ticks(recorder, 1, 5)
+    eventually(lambda: not recorder.health.ok)
+    aside.rename(path)
+    eventually(lambda: recorder.health.ok)
+    recorder.close()
+
+    assert ordinals(read_back(path)) == [1, 2, 3, 4, 5]
+    assert recorder.health.unrecorded == 0
+
+
 def make_newer(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("INSERT INTO schema_versions VALUES (99, '7.8.9')")
