@@ -24,6 +24,9 @@ class Batch:
 
     def __init__(self) -> None:
         self.readings = 0
+        """That became rows."""
+        self.lost = 0
+        """That could not."""
         self.steps = 0
         self.requests = 0
         self.model: str | None = None

@@ -6,6 +6,8 @@ from heapq import merge
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from collectors.readings import (
     AnyReading,
     ClientSample,
@@ -35,6 +37,8 @@ from inferwatch.storage.steps import StepTable
 from inferwatch.storage.table import Numbered, PlainTable, Table
 from inferwatch.storage.token_times import TokenTimesTable
 
+UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
+"""What turning a reading into a row may end in, when it holds what no row can."""
 INSERT_SOURCE = "INSERT INTO sources (session, source, name) VALUES (?, ?, ?)"
 SELECT_SOURCES = "SELECT source, name FROM sources WHERE session = ?"
 
@@ -67,8 +71,8 @@ class Ledger:
     def __init__(self, session: int) -> None:
         self._session = session
         self._sources: dict[str, int] = {}
-        other = OtherTable()
-        self._tables = tables(other)
+        self._other = OtherTable()
+        self._tables = tables(self._other)
         self._requests: RequestTable = self._tables[RequestEvent]  # type: ignore[assignment]  # see tables()
 
     def batch(self, readings: Iterable[Put]) -> Batch:
@@ -79,7 +83,12 @@ class Ledger:
                 batch.checkpoints.append((reading, self._requests.open_requests()))
                 continue
             key = (self._session, ordinal, self._source(batch, reading.source))
-            self._tables[type(reading)].add(batch, key, reading)
+            table = self._tables.get(type(reading), self._other)
+            try:
+                table.add(batch, key, reading)
+            except UNWRITABLE:
+                batch.lost += 1
+                continue
             batch.readings += 1
             if isinstance(reading, EngineInfo | Endpoint):
                 batch.model = reading.model

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from typing import get_args
 
 import msgspec
 
@@ -12,7 +13,9 @@ from inferwatch.storage.place import START, Place
 from inferwatch.storage.table import KEY, Numbered
 
 INSERT = insert_sql("other_readings", (*KEY, "kind", "reading"))
-SELECT = select_sql("other_readings", ("source", "reading"))
+SELECT = select_sql("other_readings", ("source", "kind", "reading"))
+KNOWN = {kind.__name__ for kind in get_args(AnyReading)}
+"""Others were written by an inferwatch that knows more kinds than this one."""
 
 _decoder = msgspec.msgpack.Decoder(AnyReading)
 
@@ -38,6 +41,8 @@ class OtherTable:
     ) -> Iterator[Numbered]:
         """One reading a row."""
         rows = connection.execute(SELECT, (session, place.ordinal))
-        for ordinal, source, blob in rows:
+        for ordinal, source, kind, blob in rows:
+            if kind not in KNOWN:
+                continue
             bare = _decoder.decode(blob)
             yield ordinal, msgspec.structs.replace(bare, source=sources[source])

@@ -99,6 +99,8 @@ class RecordedSession:
     def write(self, batch: Batch, unrecorded: int) -> int:
         """Commit a batch, or what of it can be stored; how many rows cannot.
 
+        ``unrecorded``: readings that are lost already, those of the batch included.
+
         Raises:
             sqlite3.Error: the file is at fault; the same batch may be tried again.
         """

@@ -86,6 +86,7 @@ class Writer:
         while self._batch is not None or self._inbox:
             if self._batch is None:
                 self._batch = self.session.batch(self._inbox.take(BATCH_LIMIT))
+                self._lost += self._batch.lost
             lost = self.session.write(self._batch, self.unrecorded)
             self.written += self._batch.readings - lost
             self._lost += lost

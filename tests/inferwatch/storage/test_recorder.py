@@ -5,10 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
-from collectors.readings import Endpoint, EngineInfo, Note, NoteKind, Tick
+from collectors.readings import (
+    Endpoint,
+    EngineInfo,
+    Note,
+    NoteKind,
+    Reading,
+    Tick,
+)
 from inferwatch.metrics.model import Model
 from inferwatch.storage.checkpoints import Checkpoint
 from inferwatch.storage.inbox import Inbox
@@ -47,6 +55,44 @@ def test_a_reading_is_in_the_file_while_the_session_lasts(
     eventually(lambda: ask(path, "SELECT t_ns FROM ticks") == [(5,)])
     eventually(lambda: recorder.health.written == 1)
     assert recorder.health.file_bytes > 0
+
+
+class Strange(Reading, frozen=True):
+    """A reading for which no table was made."""
+
+    t_ns: int
+    text: str = ""
+
+
+def test_a_reading_without_a_table_is_kept_whole(
+    record: Record, path: Path, read_back: Callable[[Path], list[tuple[int, object]]]
+) -> None:
+    recorder = record()
+    recorder.put(1, Tick(t_ns=1))
+    recorder.put(2, Strange(t_ns=2))  # type: ignore[arg-type]  # that is the point
+    recorder.put(3, Tick(t_ns=3))
+    recorder.close()
+
+    assert (recorder.health.message, recorder.health.unrecorded) == (None, 0)
+    assert read_back(path) == [(1, Tick(t_ns=1)), (3, Tick(t_ns=3))]
+    [(kind, held)] = ask(path, "SELECT kind, reading FROM other_readings")
+    assert kind == "Strange"
+    assert msgspec.msgpack.decode(held) == {"type": "Strange", "t_ns": 2}
+
+
+def test_a_reading_that_no_row_can_hold_is_counted_and_stops_nothing(
+    record: Record, path: Path, read_back: Callable[[Path], list[tuple[int, object]]]
+) -> None:
+    recorder = record()
+    recorder.put(1, Strange(t_ns=1, text="\ud800"))  # type: ignore[arg-type]  # likewise
+    recorder.put(2, Strange(t_ns=1 << 70))  # type: ignore[arg-type]  # likewise
+    recorder.put(3, Tick(t_ns=3))
+    recorder.close()
+
+    assert recorder.health.message is None
+    assert (recorder.health.written, recorder.health.unrecorded) == (1, 2)
+    assert read_back(path) == [(3, Tick(t_ns=3))]
+    assert find(path, "last").unrecorded == 2
 
 
 def test_closing_twice_is_harmless(record: Record, path: Path) -> None:
