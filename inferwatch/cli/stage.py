@@ -83,7 +83,7 @@ class Stage:
         """A recorded session.
 
         Raises:
-            InferwatchError: it cannot be opened, or has no such moment.
+            InferwatchError: it cannot be opened, or gone to, or has no such moment.
         """
         player = await asyncio.to_thread(Player.open, database, session)
         running = asyncio.create_task(player.run())
@@ -91,11 +91,16 @@ class Stage:
             await asyncio.sleep(0)  # cancelled before it began it would close nothing
             t_ns = opening.moment(player)
             going = asyncio.create_task(place(player, t_ns, opening))
+            failed = asyncio.create_task(_failed(going))
             screen = "load" if player.only_load else "overview"
             view = View(window=opening.window, screen=screen)
-            await self.show(player, database, view=view)
-            going.cancel()
-            await asyncio.gather(going, return_exceptions=True)
+            try:
+                await self.show(player, database, view=view, until=failed)
+            finally:
+                failed.cancel()
+                going.cancel()
+            with suppress(asyncio.CancelledError):
+                await going
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):
@@ -145,6 +150,13 @@ class Stage:
                 await watch_demo(self)
             case CompareSessions(database=database, sessions=sessions):
                 await self._compare(Wanted(database=database, sessions=sessions))
+
+
+async def _failed(task: asyncio.Task[None]) -> None:
+    """Until it fails; one that ends well is waited for in vain."""
+    await asyncio.wait([task])
+    if task.cancelled() or task.exception() is None:
+        await asyncio.Event().wait()
 
 
 def on_stage(stage: Stage, showing: Coroutine[Any, Any, int | None]) -> int:

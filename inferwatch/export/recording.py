@@ -13,6 +13,7 @@ from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.faults import explain
 from inferwatch.storage.ledger import recorded
 from inferwatch.storage.sessions import SessionRow, find
+from inferwatch.storage.table import SourceNames
 
 EVERY = 5_000
 """Rows between two words on how far it is."""
@@ -48,7 +49,7 @@ class Recording:
     @property
     def sources(self) -> dict[int, str]:
         """Engines, GPUs and load runs by their numbers."""
-        return dict(self.connection.execute(SOURCES, (self.session.session,)))
+        return SourceNames(self.connection.execute(SOURCES, (self.session.session,)))
 
     def readings(self) -> Iterator[AnyReading]:
         """What was recorded, in order of receipt."""

@@ -24,6 +24,7 @@ from inferwatch.metrics.request_latencies import (
 from inferwatch.storage.other_readings import OtherTable
 from inferwatch.storage.steps import StepTable
 from inferwatch.storage.table import Table as StorageTable
+from inferwatch.storage.table import readable
 from inferwatch.storage.token_times import TokenTimesTable
 
 Row = tuple[Any, ...]
@@ -261,4 +262,4 @@ def _read(
     recording: Recording, table: StorageTable[Any]
 ) -> Iterator[tuple[int, AnyReading]]:
     number = recording.session.session
-    return table.read(recording.connection, number, recording.sources)
+    return readable(table.read(recording.connection, number, recording.sources))

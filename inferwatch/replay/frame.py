@@ -6,13 +6,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from inferwatch.errors import StorageError
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
 from inferwatch.storage.checkpoints import Checkpoints, Row
 from inferwatch.storage.ledger import Reader
 from inferwatch.storage.place import START, Place
 
-UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError, StopIteration)
+UNREADABLE = (
+    *(StorageError, sqlite3.Error, msgspec.MsgspecError),
+    *(ArithmeticError, LookupError, TypeError, ValueError),
+)
 """What reading a damaged file may end in."""
 PATIENCE = 256
 """Readings between two looks at whether they are still wanted."""

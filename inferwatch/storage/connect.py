@@ -27,13 +27,20 @@ def check_sqlite() -> None:
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
     """Transactions are ours to begin; threads take turns by their own locks."""
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
     )
+    # A flipped bit in a name must not keep the rest of the file from being read.
+    connection.text_factory = _text
+    return connection
+
+
+def _text(held: bytes) -> str:
+    return held.decode("utf-8", "replace")
 
 
 def file_id(path: Path) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+RECOVER = "`inferwatch sessions recover NEW.db` saves what can be read"
 _ADVICE = {
     sqlite3.SQLITE_FULL: "the disk is full: free some space",
     sqlite3.SQLITE_BUSY: "another program has locked it: close that program",
@@ -12,8 +13,7 @@ _ADVICE = {
     sqlite3.SQLITE_PERM: "access is denied: make it writable",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is the directory writable?",
     sqlite3.SQLITE_IOERR: "the disk refuses: see dmesg, quota and file size limits",
-    sqlite3.SQLITE_CORRUPT: "it is damaged: choose another file with --db; "
-    "`inferwatch sessions recover` saves what can be read",
+    sqlite3.SQLITE_CORRUPT: f"it is damaged: choose another file with --db; {RECOVER}",
     sqlite3.SQLITE_NOTADB: "it is not an SQLite file: choose another with --db",
 }
 PRIMARY_CODE = 0xFF
@@ -23,6 +23,8 @@ PRIMARY_CODE = 0xFF
 def explain(error: Exception, path: Path) -> str:
     """The fault, the file, the remedy."""
     code = getattr(error, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_ERROR:  # a name in the schema has changed
+        return f"{path}: {error}; {RECOVER}"
     advice = None if code is None else _ADVICE.get(code & PRIMARY_CODE)
     return f"{path}: {advice or error}"
 

@@ -34,7 +34,13 @@ from inferwatch.storage.other_readings import OtherTable
 from inferwatch.storage.place import START, Place
 from inferwatch.storage.requests import RequestTable
 from inferwatch.storage.steps import StepTable
-from inferwatch.storage.table import Numbered, PlainTable, Table
+from inferwatch.storage.table import (
+    Numbered,
+    PlainTable,
+    SourceNames,
+    Table,
+    readable,
+)
 from inferwatch.storage.token_times import TokenTimesTable
 
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
@@ -109,19 +115,20 @@ class Ledger:
 class Reader:
     """The readings of a session after a place, in order of receipt, in bounded memory.
 
-    The caller holds a transaction open, so that all tables show the same moment.
+    The caller holds a transaction open, so that all tables show the same moment. At a
+    row that makes no sense, reading on raises StorageError.
     """
 
     def __init__(
         self, connection: sqlite3.Connection, session: int, place: Place = START
     ) -> None:
-        sources = dict(connection.execute(SELECT_SOURCES, (session,)).fetchall())
+        sources = SourceNames(connection.execute(SELECT_SOURCES, (session,)).fetchall())
         other = OtherTable()
         every = tables(other)
         self._requests: RequestTable = every[RequestEvent]  # type: ignore[assignment]  # see tables()
         self._readings = merge(
             *(
-                table.read(connection, session, sources, place)
+                readable(table.read(connection, session, sources, place))
                 for table in (*every.values(), other)
             ),
             key=itemgetter(0),

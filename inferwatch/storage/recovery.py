@@ -19,6 +19,7 @@ from inferwatch.storage.grafting import graft, has_whole_schema
 from inferwatch.storage.mending import mend
 from inferwatch.storage.migrations import SCHEMA_VERSION, migrate
 from inferwatch.storage.salvage import Salvage
+from inferwatch.storage.sense import first_nonsense
 from inferwatch.storage.session_tables import session_tables
 from inferwatch.storage.soundness import first_fault
 from inferwatch.storage.transaction import transaction
@@ -75,12 +76,12 @@ def recover_into(path: Path, into: Path) -> Damage:
 
 @lru_cache(maxsize=64)
 def _is_sound(stamp: Stamp) -> bool:
-    """As SQLite sees it, where looking takes no time."""
+    """As SQLite sees it and as we do, where looking takes no time."""
     if stamp.path.stat().st_size > CHECKED_UP_TO_BYTES:
         return True
     try:
         with closing(connect(stamp.path, "ro")) as connection:
-            return first_fault(connection) is None
+            return not (first_fault(connection) or first_nonsense(connection))
     except UnicodeDecodeError:
         return False
     except sqlite3.DatabaseError as error:

@@ -1,5 +1,6 @@
 """Whether a row from a damaged file means something: bytes may be torn within a row."""
 
+import sqlite3
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,6 +28,30 @@ READERS: Mapping[tuple[str, str], Callable[..., object]] = {
     ("other_readings", "reading"): _any_reading.decode,
 }
 """By table and column, what reads the value and fails where it makes no sense."""
+
+
+QUICK: Mapping[tuple[str, str], Callable[..., object]] = {
+    ("step_members", "members"): zlib.decompress,
+    ("token_times", "gaps_ns"): zlib.decompress,
+}
+"""What finds a changed byte sooner than reading the value does: a checksum."""
+
+
+def first_nonsense(connection: sqlite3.Connection) -> str | None:
+    """A value that cannot be read, as its table and column; None when all can be.
+
+    Raises:
+        sqlite3.DatabaseError: the file is too damaged to tell.
+    """
+    for (table, column), reader in READERS.items():
+        distinct = "DISTINCT " if isinstance(reader, type) else ""
+        values = connection.execute(
+            f"SELECT {distinct}{column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608  our own names
+        )
+        quick = QUICK.get((table, column), reader)
+        if not all(_reads(quick, value) for (value,) in values):
+            return f"{table}.{column}"
+    return None
 
 
 def makes_sense(table: str, columns: Sequence[str], values: Sequence[object]) -> bool:

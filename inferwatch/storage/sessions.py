@@ -8,8 +8,9 @@ from pathlib import Path
 
 from collectors.clock import NS_PER_S, boot_id
 from collectors.processes import birth
-from inferwatch.errors import NoSuchSessionError
+from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.connections import reading, settle
+from inferwatch.storage.faults import RECOVER
 from inferwatch.storage.session_state import SessionState
 
 __all__ = [
@@ -77,6 +78,9 @@ _COLUMNS = tuple(field.name for field in fields(SessionRow))
 _CLIENT = """CASE WHEN requests = 0 THEN (
   SELECT count(*) FROM client_requests AS told WHERE told.session = sessions.session
 ) ELSE 0 END AS client_requests"""
+_NUMBERS = ("session", "started_ns", "duration_ns", "readings", "steps", "requests")
+_TEXTS = ("id", "command", "inferwatch_version", "tags")
+"""What is never unknown."""
 _WANTED = [_CLIENT if name == "client_requests" else name for name in _COLUMNS]
 _LIST = f"SELECT {', '.join(_WANTED)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
 
@@ -150,7 +154,17 @@ def _rows(values: Sequence[Sequence[object]]) -> list[SessionRow]:
 
 
 def _row(columns: dict[str, object], *owner: object) -> SessionRow:
-    state = SessionState(str(columns["state"]))
+    if not all(isinstance(columns[name], int) for name in _NUMBERS) or not all(
+        isinstance(columns[name], str) for name in _TEXTS
+    ):
+        raise StorageError(
+            f"the record is damaged: the row of session {columns['session']} makes no "
+            f"sense; {RECOVER}"
+        )
+    try:
+        state = SessionState(str(columns["state"]))
+    except ValueError:
+        state = SessionState.INTERRUPTED
     if state is SessionState.RECORDING and not _lives(*owner):
         state = SessionState.INTERRUPTED
     return SessionRow(**{**columns, "state": state})  # type: ignore[arg-type]  # columns are the fields
@@ -158,7 +172,9 @@ def _row(columns: dict[str, object], *owner: object) -> SessionRow:
 
 def _lives(boot: object, pid: object, born: object) -> bool:
     """The recording process still runs: same boot, same pid, same birth."""
-    return boot == boot_id() and birth(int(str(pid))) == born is not None
+    if boot != boot_id() or not isinstance(pid, int):
+        return False
+    return birth(pid) == born is not None
 
 
 def mark_interrupted(connection: sqlite3.Connection) -> None:

@@ -51,7 +51,8 @@ INSERT = insert_sql("steps", (*KEY, *_written.names, *DERIVED))
 SELECT = select_sql("steps", ("source", *_read.names))
 INSERT_MEMBERS = insert_sql("step_members", ("session", "ordinal", "steps", "members"))
 SELECT_MEMBERS = (
-    "SELECT members FROM step_members WHERE session = :session AND ordinal >= ("
+    "SELECT ordinal, members FROM step_members "
+    "WHERE session = :session AND ordinal >= ("
     "  SELECT coalesce(max(ordinal), 0) FROM step_members"
     "  WHERE session = :session AND ordinal <= :ordinal) ORDER BY ordinal"
 )
@@ -88,14 +89,19 @@ class StepTable:
         sources: Mapping[int, str],
         place: Place = START,
     ) -> Iterator[Numbered]:
-        """Rows and members, joined again."""
+        """Rows and members, joined again.
+
+        Raises:
+            KeyError: nothing tells who was in a step.
+        """
         named = {"session": session, "ordinal": place.ordinal + 1}
         blobs = connection.execute(SELECT_MEMBERS, named)
         held: dict[int, dict[str, Any]] = {}
+        following = next(blobs, None)
         rows = connection.execute(SELECT, (session, place.ordinal))
         for ordinal, source, *values in rows:
-            while ordinal not in held:
-                held = unpack(next(blobs)[0])
+            while following is not None and following[0] <= ordinal:
+                held, following = unpack(following[1]), next(blobs, None)
             fields = _read.restore(values)
             yield ordinal, Step(source=sources[source], **fields, **held[ordinal])
 

@@ -1,12 +1,17 @@
 """What a table must know: a kind of reading as rows, both ways round."""
 
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from collectors.readings import AnyReading
+from inferwatch.errors import StorageError
 from inferwatch.storage.batch import Batch, Key
 from inferwatch.storage.columns import Columns, insert_sql, select_sql
+from inferwatch.storage.faults import RECOVER
 from inferwatch.storage.place import START, Place
 
 Numbered = tuple[int, AnyReading]
@@ -35,6 +40,43 @@ class Table(Protocol[Kind_contra]):
     ) -> Iterator[Numbered]:
         """A session's readings after a place, in order of receipt."""
         ...
+
+
+UNREADABLE = (
+    msgspec.MsgspecError,
+    zlib.error,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What making a reading of a row may end in whose bytes have changed."""
+
+
+class SourceNames(dict[int, str]):
+    """The sources of a session by number; one whose name is lost is unknown."""
+
+    def __missing__(self, number: int) -> str:
+        """As it is called in what is saved of a damaged file."""
+        return f"unknown-{number}"
+
+
+def readable(rows: Iterator[Numbered]) -> Iterator[Numbered]:
+    """The same readings, up to the first that makes no sense.
+
+    Raises:
+        StorageError: it has come to that.
+    """
+    ordinal = None
+    try:
+        for ordinal, reading in rows:
+            yield ordinal, reading
+    except UNREADABLE as error:
+        place = "the first reading" if ordinal is None else f"reading {ordinal:,}"
+        raise StorageError(
+            f"the record is damaged: what comes after {place} makes no sense; {RECOVER}"
+        ) from error
 
 
 class PlainTable:

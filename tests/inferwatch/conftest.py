@@ -395,7 +395,7 @@ class Traffic:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def traffic_of() -> Callable[..., Traffic]:
     """Small engines, made to measure."""
     return Traffic

@@ -12,12 +12,13 @@ from textual.app import App
 from inferwatch.cli.replaying import Opening
 from inferwatch.cli.stage import Stage
 from inferwatch.compare_app import CompareApp
-from inferwatch.errors import NoSuchSessionError, UsageError
+from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.keep import keep
 from inferwatch.metrics.snapshot import Window
 from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession
 from inferwatch.replay.player import Player
+from inferwatch.replay.tape import Tape
 from inferwatch.sample import sample_file
 
 VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
@@ -78,6 +79,25 @@ async def test_what_is_opened_leads_back_to_where_it_was_opened(
     assert (again.feed, again.view) == (second.feed, second.view)
     assert (last.feed, last.view) == (first.feed, first.view)
     assert last._news is None
+
+
+async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: Tape) -> None:
+        raise StorageError("it cannot be shown")
+
+    async def until_it_ends(app: App[Onward | None]) -> None:
+        ended = asyncio.Event()
+        monkeypatch.setattr(app, "exit", ended.set)
+        await ended.wait()
+
+    monkeypatch.setattr(Tape, "go_live", refuse)
+    stage = ScriptedStage()
+    monkeypatch.setattr(stage, "_run", until_it_ends)
+
+    with pytest.raises(StorageError, match="it cannot be shown"):
+        await asyncio.wait_for(stage.replay(database, "s1", Opening()), 60)
 
 
 async def test_what_cannot_be_opened_is_said_where_one_comes_back(

@@ -19,7 +19,7 @@ from inferwatch.storage import housekeeping, recovery
 from inferwatch.storage.connections import open_for_reading
 from inferwatch.storage.erasing import erase, vacuum
 from inferwatch.storage.recovery import damage_of, recover_into
-from inferwatch.storage.sessions import find, list_sessions
+from inferwatch.storage.sessions import SessionState, find, list_sessions
 from inferwatch.storage.steps import unpack
 
 FILES = Path(__file__).parent / "files"
@@ -218,6 +218,107 @@ def test_a_lost_schema_of_this_version_can_be_done_without(
     assert read_back(path, "last") == original
     with closing(open_for_reading(path)) as connection:
         assert [mark.text for mark in bookmarks(connection, 1)] == ["hello"]
+
+
+def flip(path: Path, place: str) -> None:
+    """One bit in the middle of a value: pages and header stay as they should be."""
+    table, column = place.split(".")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        key, held = connection.execute(
+            f"SELECT ordinal, {column} FROM {table} LIMIT 1 OFFSET 3"  # noqa: S608
+        ).fetchone()
+        torn = bytearray(held if isinstance(held, bytes) else held.encode())
+        torn[len(torn) // 2] ^= 1
+        value = bytes(torn) if isinstance(held, bytes) else torn.decode()
+        change = f"UPDATE {table} SET {column} = ? WHERE ordinal = ?"  # noqa: S608
+        connection.execute(change, (value, key))
+
+
+@pytest.mark.parametrize(
+    ("place", "lost"),
+    [("step_members.members", 0), ("token_times.gaps_ns", 1), ("steps.bound_by", 1)],
+)
+def test_a_flipped_bit_in_a_value_is_seen_and_what_it_costs_is_counted(
+    whole: bytes,
+    original: list[Numbered],
+    path: Path,
+    read_back: ReadBack,
+    place: str,
+    lost: int,
+) -> None:
+    path.write_bytes(whole)
+    flip(path, place)
+
+    damage = damage_of(path)
+    left = read_back(path, "last")
+
+    assert damage is not None
+    assert damage.is_loss
+    assert damage.lost == len(original) - len(left) == lost
+    assert (damage.membersless > 0) == (lost == 0)
+    assert {*map(repr, map(bare, left))} <= {*map(repr, map(bare, original))}
+
+
+@pytest.mark.parametrize(
+    "place", ["step_members.members", "token_times.gaps_ns", "steps.bound_by"]
+)
+def test_a_flipped_bit_in_a_large_file_is_told_in_a_sentence_and_the_rest_saved(
+    whole: bytes,
+    path: Path,
+    read_back: ReadBack,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    """It is not looked through when it is opened."""
+    path.write_bytes(whole)
+    flip(path, place)
+    into = path.with_name("saved.db")
+    monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)
+    readings = find(path, "last").readings
+
+    with pytest.raises(StorageError, match="makes no sense; `inferwatch sessions rec"):
+        read_back(path, "last")
+    damage = recover_into(path, into)
+
+    assert damage.is_loss
+    assert len(read_back(into, "last")) == readings - damage.lost
+
+
+def test_a_step_of_which_no_blob_tells_is_not_given_those_of_another(
+    whole: bytes, path: Path, monkeypatch: pytest.MonkeyPatch, read_back: ReadBack
+) -> None:
+    path.write_bytes(whole)
+    monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "DELETE FROM step_members WHERE ordinal = "
+            "(SELECT ordinal FROM step_members ORDER BY ordinal LIMIT 1 OFFSET 3)"
+        )
+
+    with pytest.raises(StorageError, match="makes no sense"):
+        read_back(path, "last")
+
+
+def test_a_name_that_is_no_longer_text_keeps_nothing_from_being_read(
+    whole: bytes, original: list[Numbered], path: Path, read_back: ReadBack
+) -> None:
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE sessions SET name = CAST(x'6162ff63' AS TEXT)")
+
+    assert find(path, "last").name == "ab\N{REPLACEMENT CHARACTER}c"
+    assert read_back(path, "last") == original
+
+
+def test_a_session_whose_state_is_lost_was_interrupted(
+    whole: bytes, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(whole)
+    monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE sessions SET state = 'comp|ete'")
+
+    assert find(path, "last").state is SessionState.INTERRUPTED
 
 
 def test_the_damaged_file_itself_is_left_as_it_is(whole: bytes, path: Path) -> None:
