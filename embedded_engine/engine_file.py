@@ -114,5 +114,5 @@ def _read(path: Path) -> EngineFile | None:
     """None when it is gone, or written by another version."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=EngineFile)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -2,6 +2,7 @@
 
 InferwatchError
 ├── UsageError         the user asked for something that cannot be   (exit 2)
+├── OutputError        what is printed cannot be written             (exit 2)
 ├── SourceError        the source was lost or never came             (exit 3)
 └── StorageError       the record cannot be opened, read or written  (exit 2)
     ├── NewerSchemaError
@@ -19,6 +20,16 @@ class UsageError(InferwatchError):
     """The user asked for something that cannot be done as asked."""
 
     exit_status = 2
+
+
+class OutputError(InferwatchError):
+    """What is printed cannot be written: a full disk, or nobody reads."""
+
+    exit_status = 2
+
+    def __init__(self, message: str, *, nobody_reads: bool) -> None:
+        super().__init__(message)
+        self.nobody_reads = nobody_reads
 
 
 class SourceError(InferwatchError):

@@ -1,9 +1,12 @@
 """Which tests need the machine for themselves, and which one interpreter."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
 
 HERE = Path(__file__).parent
 ALONE = (

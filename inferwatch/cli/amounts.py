@@ -1,6 +1,45 @@
-"""Amounts as people type them: ``30d``, ``5GB``."""
+"""What people type as an amount or as a name, read before anything is done with it."""
+
+from math import isfinite
+from typing import Any
 
 import click
+
+MOST_S = 1e8
+"""Three years; beyond it is a slip, and nanoseconds no longer fit the record."""
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; ``nan`` is within none."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Refuse what is no number, or infinite."""
+        found = float(super().convert(value, param, ctx))
+        if not isfinite(found):
+            self.fail(f"{value!r} is no number to reckon with", param, ctx)
+        return found
+
+
+SECONDS = FiniteRange(0, MOST_S)
+SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
+
+
+def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
+    """What a session can be called; None when nothing is left of it."""
+    from inferwatch.errors import UsageError
+    from inferwatch.storage.housekeeping import checked_name
+
+    if value is None:
+        return None
+    try:
+        return checked_name(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error), context, param) from error
 
 
 def age(context: click.Context, param: click.Parameter, value: str | None) -> object:

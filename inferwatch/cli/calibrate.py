@@ -2,11 +2,13 @@
 
 import click
 
+from inferwatch.cli.amounts import SOME_SECONDS, FiniteRange
+
 
 @click.command()
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     metavar="R",
     help="Requests per second, Poisson.  [default: 20]",
 )
@@ -18,7 +20,7 @@ import click
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SOME_SECONDS,
     default=5.0,
     show_default=True,
     metavar="SECONDS",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-SECONDS = click.FloatRange(min=0)
+from inferwatch.cli.amounts import SECONDS, FiniteRange
 
 
 @click.command(short_help="Two sessions side by side, with honest statistics.")
@@ -34,7 +34,7 @@ SECONDS = click.FloatRange(min=0)
 )
 @click.option(
     "--matters",
-    type=click.FloatRange(min=0.1, max=100),
+    type=FiniteRange(0.1, 100),
     default=10.0,
     show_default=True,
     metavar="PERCENT",

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from inferwatch.cli.amounts import SECONDS
+
 FORMATS = ("csv", "jsonl", "perfetto", "html")
 PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
 
@@ -41,12 +43,12 @@ PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
 @click.option(
     "--from",
     "from_s",
-    type=float,
+    type=SECONDS,
     metavar="SECONDS",
     help="Leave out what was before, in seconds of session time. Not for html.",
 )
 @click.option(
-    "--to", "to_s", type=float, metavar="SECONDS", help="Leave out what came after."
+    "--to", "to_s", type=SECONDS, metavar="SECONDS", help="Leave out what came after."
 )
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.option(

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.amounts import name as checked
+
 
 @click.command(
     "import", short_help="Results of vllm bench, guidellm, aiperf as sessions."
@@ -16,7 +18,10 @@ import click
     type=click.Path(path_type=Path, dir_okay=False),
 )
 @click.option(
-    "--name", metavar="TEXT", help="Name the session.  [default: the file's name]"
+    "--name",
+    metavar="TEXT",
+    callback=checked,
+    help="Name the session.  [default: the file's name]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @click.option(

@@ -2,6 +2,7 @@
 
 import click
 
+from inferwatch.cli.amounts import FiniteRange, name
 from inferwatch.cli.load_plan_flags import FILE, HOW, WHAT, WHEN
 
 HOLDS = [
@@ -13,7 +14,7 @@ HOLDS = [
     ),
     click.option(
         "--share",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=FiniteRange(0, 1, min_open=True),
         default=0.95,
         show_default=True,
         help="Of requests that must be good.",
@@ -54,7 +55,9 @@ RESULT = [
         help="vllm-bench: the JSON that `vllm bench serve` saves.",
     ),
     click.option("--save-requests", type=FILE, help="Each request as a line of JSON."),
-    click.option("--name", metavar="TEXT", help="Name the recorded session."),
+    click.option(
+        "--name", metavar="TEXT", callback=name, help="Name the recorded session."
+    ),
     click.option(
         "--db",
         "database",

@@ -15,6 +15,7 @@ from inferwatch.loadgen.plan import LoadPlan
 from inferwatch.loadgen.plan_bounds import BOUNDS
 from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
 from inferwatch.loadgen.rate_text import read_rates
+from inferwatch.loadgen.target import endpoint_in
 from inferwatch.loading.recorded_trace import trace_like
 from inferwatch.storage.location import default_database
 
@@ -90,6 +91,7 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     """
     fields = read_plan(options.plan) if options.plan else {}
     given = {k: v for k, v in options.fields.items() if v not in {None, ()}}
+    given |= _endpoint(options.url, given.get("endpoint"))
     read = {name: _read(name, value) for name, value in given.items()}
     defaults = _search_defaults(options)
     flags = _arrivals(read)
@@ -104,6 +106,14 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
         fields["duration_s"] = DEFAULT_S
     _refuse_dataset(fields)
     return _with_session(with_trace(fields), options)
+
+
+def _endpoint(url: str | None, asked: str | None) -> dict[str, str]:
+    """What the address says about it."""
+    named = endpoint_in(url) if url else None
+    if named and asked and named != asked:
+        raise UsageError(f"--endpoint {asked}, but {url} is the endpoint of {named}")
+    return {"endpoint": named} if named else {}
 
 
 def _refuse_dataset(fields: Mapping[str, Any]) -> None:
@@ -236,10 +246,17 @@ def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
 
 def _object(text: str) -> dict[str, Any]:
     """A flag's JSON."""
-    found = json.loads(text)
+    try:
+        found = json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{text!r} is no JSON object")  # noqa: TRY004 - a flag's text
+        raise ValueError(f"{text[:80]!r} is no JSON object")  # noqa: TRY004 - a flag's text
     return found
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _groups(text: str) -> dict[str, int]:

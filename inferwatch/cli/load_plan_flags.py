@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
-POSITIVE = click.FloatRange(min=0, min_open=True)
+from inferwatch.cli.amounts import FiniteRange
+
+POSITIVE = FiniteRange(min=0, min_open=True)
 COUNT = click.IntRange(min=1)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -46,7 +48,7 @@ WHEN = [
     click.option(
         "--think",
         "think_s",
-        type=click.FloatRange(min=0),
+        type=FiniteRange(min=0),
         metavar="SECONDS",
         help="What each user waits before asking again.",
     ),
@@ -70,7 +72,7 @@ WHEN = [
     ),
     click.option(
         "--speed",
-        type=click.FloatRange(0.1, 10),
+        type=FiniteRange(0.1, 10),
         metavar="X",
         help="Of --trace or --like: at 2 it takes half its time.  [default: 1]",
     ),
@@ -86,7 +88,7 @@ WHEN = [
     click.option(
         "--warmup",
         "warmup_s",
-        type=click.FloatRange(min=0),
+        type=FiniteRange(min=0),
         metavar="SECONDS",
         help="Send so long before anything counts.  [default: 0]",
     ),
@@ -153,7 +155,7 @@ WHAT = [
         help="Answers have their full length, or end where the model ends them.  "
         "[default: ignore]",
     ),
-    click.option("--temperature", type=click.FloatRange(min=0), help="[default: 0]"),
+    click.option("--temperature", type=FiniteRange(min=0), help="[default: 0]"),
     click.option(
         "--body",
         "extra_body",

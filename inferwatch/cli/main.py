@@ -1,13 +1,18 @@
 """The command line: parse, run one command, turn failures into exit statuses."""
 
+import errno
+import os
 import sqlite3
 import sys
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import StringIO, TextIOWrapper
+from typing import Any
 
 import click
 
 from inferwatch import __version__
+from inferwatch.cli import crash
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.compare import compare
 from inferwatch.cli.demo import demo
@@ -19,15 +24,54 @@ from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
-from inferwatch.errors import InferwatchError
+from inferwatch.errors import InferwatchError, OutputError
 from inferwatch.storage.connect import check_sqlite
+
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
+NOBODY_READS = 141
+"""As of a program that SIGPIPE ended: its reader, such as ``head``, has had enough."""
+
+
+@contextmanager
+def _said_if_unwritable() -> Iterator[None]:
+    """What is printed goes nowhere: a sentence, not a fault of ours.
+
+    Raises:
+        OutputError: it went nowhere.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        raise OutputError(
+            f"the output cannot be written: {error.strerror}",
+            nobody_reads=error.errno == errno.EPIPE,
+        ) from error
+
+
+class Program(click.Group):
+    """The group of all commands, which tells when its output cannot be written."""
+
+    def make_context(self, *arguments: Any, **others: Any) -> click.Context:  # noqa: ANN401 - click's
+        """Parse; this is where ``--help`` prints."""
+        with _said_if_unwritable():
+            return super().make_context(*arguments, **others)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
+        """Run a command."""
+        with _said_if_unwritable():
+            return super().invoke(ctx)
 
 
 @click.group(
+    cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit status: 0 good, 1 a check failed, 2 usage, 3 the engine was lost or "
-    "never came.",
+    f"never came; {crash.STATUS} a fault in inferwatch itself.",
 )
 @click.version_option(__version__, prog_name="inferwatch")
 @click.pass_context
@@ -62,23 +106,50 @@ inferwatch.add_command(import_results)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``inferwatch`` command."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has a dash
     try:
         status = inferwatch.main(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        say(shown.getvalue().removesuffix("\n"), err=True)
-        sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
-    except sqlite3.DatabaseError as error:
-        say(
-            f"inferwatch: the record cannot be read: {error}. `inferwatch sessions "
-            "recover NEW.db` saves what can be read of a damaged file",
-            err=True,
-        )
-        sys.exit(2)
-    except InferwatchError as error:
-        say(f"inferwatch: {error}", err=True)
-        sys.exit(error.exit_status)
+    except (click.ClickException, InferwatchError, sqlite3.DatabaseError) as error:
+        sys.exit(_explained(error))
+    except Exception as error:
+        if crash.let_through():
+            raise
+        _say(crash.told(error))
+        sys.exit(crash.STATUS)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) -> int:
+    """Say it; the exit status."""
+    if isinstance(error, click.ClickException):
+        shown = StringIO()
+        error.show(shown)
+        with suppress(OSError):  # nobody can be told
+            say(shown.getvalue().removesuffix("\n"), err=True)
+        return error.exit_code
+    if isinstance(error, sqlite3.Error):
+        _say(
+            f"the record cannot be read: {error}. `inferwatch sessions recover NEW.db` "
+            "saves what can be read of a damaged file"
+        )
+        return 2
+    if isinstance(error, OutputError):
+        _let_go_of_stdout()
+        if error.nobody_reads:
+            return NOBODY_READS
+    _say(str(error))
+    return error.exit_status
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # nobody can be told
+        say(f"inferwatch: {text}", err=True)
+
+
+def _let_go_of_stdout() -> None:
+    """Python flushes it once more at the end, and would complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from inferwatch.cli.amounts import SOME_SECONDS
+from inferwatch.cli.amounts import name as checked
 from inferwatch.config import WatchOptions
 
 _OPTIONS = [
@@ -15,7 +17,7 @@ _OPTIONS = [
     ),
     click.option(
         "--duration",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SOME_SECONDS,
         metavar="SECONDS",
         help="Stop after this long, counted from the moment the engine is up.",
     ),
@@ -25,7 +27,12 @@ _OPTIONS = [
         is_flag=True,
         help="Print the summary as one JSON object (implies --headless).",
     ),
-    click.option("--name", metavar="TEXT", help="Name the recorded session."),
+    click.option(
+        "--name",
+        metavar="TEXT",
+        callback=checked,
+        help="Name the recorded session.",
+    ),
     click.option(
         "--db",
         "database",

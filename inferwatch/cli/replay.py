@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.amounts import FiniteRange
+
 
 @click.command(short_help="Look at a recorded session as if it were live.")
 @click.argument("session", default="last")
@@ -22,7 +24,7 @@ import click
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1, 100),
+    type=FiniteRange(0.1, 100),
     metavar="X",
     help="Play at once, so many times as fast: from --at, else from the start.",
 )

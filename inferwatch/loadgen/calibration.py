@@ -188,7 +188,7 @@ def _key(host: str, transport: str | None) -> str:
 def _stored() -> dict[str, Calibration]:
     try:
         return msgspec.json.decode(_path().read_bytes(), type=dict[str, Calibration])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return {}
 
 

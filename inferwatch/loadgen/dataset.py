@@ -28,6 +28,9 @@ NAMES = {
 """What ShareGPT calls those who speak."""
 
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
 class DatasetError(ValueError):
     """The file holds no prompts we can read; the message is fit to show."""
 
@@ -88,8 +91,8 @@ def _rows(data: bytes) -> Iterator[_Row]:
     if data.lstrip().startswith(b"["):
         try:
             yield from msgspec.json.decode(data, type=list[_Row])
-        except msgspec.MsgspecError as error:
-            raise DatasetError(f"no list of rows: {error}") from error
+        except UNREADABLE as error:
+            raise DatasetError(f"no list of rows: {_why(error)}") from error
         return
     for number, line in enumerate(data.splitlines(), 1):
         if line.strip():
@@ -99,11 +102,17 @@ def _rows(data: bytes) -> Iterator[_Row]:
 def _of_line(number: int, line: bytes) -> _Row:
     try:
         row = _row.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DatasetError(f"line {number}: {error}") from error
+    except UNREADABLE as error:
+        raise DatasetError(f"line {number}: {_why(error)}") from error
     if row.prompt is None and row.messages is None and row.conversations is None:
         raise DatasetError(f"line {number}: no prompt, messages or conversations")
     return row
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "not in UTF-8: `iconv -t UTF-8` converts it"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _talk(row: _Row, *, turns: bool) -> Talk | None:

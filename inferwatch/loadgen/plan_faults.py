@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
+from inferwatch.loadgen.lengths import MOST_TOKENS
 from inferwatch.loadgen.plan_bounds import MOST_S, beyond
 from inferwatch.loadgen.plan_fields import PlanFields
 from inferwatch.loadgen.plan_parts import (
@@ -87,6 +88,10 @@ def _odd_rows(trace: tuple[TraceRow, ...]) -> Iterator[str]:
             yield "the rows of a trace must be in order of time, from 0 s on"
         if row.prompt_tokens < 1 or row.output_tokens < 1:
             yield "each row of a trace must ask for tokens and get some"
+        if max(row.prompt_tokens, row.output_tokens) > MOST_TOKENS:
+            yield f"a row of a trace has at most {MOST_TOKENS:,} tokens"
+        if row.blocks and min(row.blocks) < 0:
+            yield "the blocks of a trace are numbered from 0 on"
         before_s = row.offset_s
 
 

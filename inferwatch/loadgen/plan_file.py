@@ -38,7 +38,9 @@ def read_plan(path: Path) -> dict[str, Any]:
         fields = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"--plan: {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise UsageError(f"--plan: {path}: nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, an endless number
         raise UsageError(f"--plan: {path}: {error}") from error
     if not isinstance(fields.get("headers", {}), dict):
         raise UsageError(f"--plan: {path}: headers must be a table")
@@ -84,7 +86,17 @@ def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
         plan = msgspec.convert(plain, LoadPlan)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"the load plan: {error}") from error
+    _refuse_odd_text(plan)
     return msgspec.structs.replace(plan, trace=needed(plan)) if plan.trace else plan
+
+
+def _refuse_odd_text(plan: LoadPlan) -> None:
+    """It could be neither sent nor recorded."""
+    for name in plan.__struct_fields__:
+        try:
+            msgspec.json.encode(() if name == "trace" else getattr(plan, name))
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the load plan: {name} is no text: {error}") from error
 
 
 def lengths(text: str) -> dict[str, Any]:

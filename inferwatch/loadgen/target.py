@@ -2,7 +2,9 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -26,6 +28,13 @@ MADE = (
     "sglang:generation_tokens_total",
     "llamacpp:tokens_predicted_total",
 )
+SERVED = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/models": None,
+    "/v1": None,
+}
+"""Below a server's address, as documentation and other clients write it."""
 TIMEOUT_S = 10.0
 REFUSED = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 
@@ -48,7 +57,7 @@ class Target:
         *,
         verify_tls: bool = True,
     ) -> Self:
-        """As people write it: without ``http://``, with or without ``/v1``.
+        """As people write it: without ``http://``, with or without ``/v1`` or more.
 
         A name and password in it become a header: those are not recorded.
 
@@ -58,7 +67,8 @@ class Target:
         parts = _split(url if "://" in url else f"http://{url}")
         said = {**_authorization(parts, headers), **headers}
         place = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-        base = place.geturl().rstrip("/").removesuffix("/v1")
+        base, _ = _base(place.geturl())
+        _refuse_odd_host(base)
         return cls(url=base, uds=uds, headers=said, verify_tls=verify_tls)
 
     @property
@@ -115,6 +125,24 @@ class Target:
         return sums(answer.text) if answer.is_success else {}
 
 
+def endpoint_in(url: str) -> str | None:
+    """What an address that names more than a server asks there: completions, chat.
+
+    >>> endpoint_in("localhost:8000/v1/chat/completions")
+    'chat'
+    """
+    return _base(url)[1]
+
+
+def _base(url: str) -> tuple[str, str | None]:
+    """A server's address without what it serves below, and which of the two that is."""
+    url = url.rstrip("/")
+    for served, endpoint in SERVED.items():
+        if url.endswith(served):
+            return url.removesuffix(served).rstrip("/"), endpoint
+    return url, None
+
+
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
@@ -127,6 +155,14 @@ def _split(url: str) -> SplitResult:
     raise UsageError(f"{shown} is no address of a server: http://HOST:PORT")
 
 
+def _refuse_odd_host(url: str) -> None:
+    """One that no name server could be asked about."""
+    try:
+        httpx.URL(url).host.encode("idna")
+    except (httpx.InvalidURL, ValueError) as error:
+        raise UsageError(f"{url!r} is no address of a server: {error}") from error
+
+
 def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, str]:
     """Of who gives no other."""
     if parts.username is None or "authorization" in map(str.lower, headers):
@@ -136,17 +172,19 @@ def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, 
 
 
 def sums(exposition: str) -> dict[str, float]:
-    """The samples of a Prometheus text, by name, summed over their labels."""
+    """The samples of a Prometheus text, by name, summed over their labels.
+
+    A sample that is no number, such as NaN, is none.
+    """
     found: dict[str, float] = {}
     for line in exposition.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         values = line.rpartition("}")[2].split() if "{" in line else line.split()[1:]
         if not name or name.startswith("#") or not values:
             continue
-        try:
-            found[name] = found.get(name, 0.0) + float(values[0])
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            if isfinite(total := found.get(name, 0.0) + float(values[0])):
+                found[name] = total
     return found
 
 
@@ -166,5 +204,5 @@ def _names(answer: httpx.Response) -> list[str]:
     try:
         listed: Any = answer.json()
         return [str(model["id"]) for model in listed["data"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -3,10 +3,7 @@
 from collections.abc import Iterable
 from time import monotonic
 
-import httpx
-import msgspec
-
-from inferwatch.loadgen.words import Tokenizer
+from inferwatch.loadgen.words import UNTOLD, Tokenizer
 
 CHARS_PER_TOKEN = 4.0
 """Of English in most vocabularies; said to be an estimate."""
@@ -49,5 +46,5 @@ class TextLengths:
                     self._chars += len(text)
                 if monotonic() > deadline_s:
                     return
-        except (httpx.HTTPError, msgspec.MsgspecError):
+        except UNTOLD:
             return

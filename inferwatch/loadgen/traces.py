@@ -1,7 +1,8 @@
 """Traces of what others were asked: Mooncake, Azure and BurstGPT files, and our own.
 
-Which of them a file is, its first line tells. Times become seconds from its first
-request; requests that asked for nothing or got nothing (failures) are left out.
+Which of them a file is, its first line tells; Mooncake's may be one JSON list too.
+Times become seconds from its first request; requests that asked for nothing or got
+nothing (failures) are left out.
 """
 
 import csv
@@ -13,12 +14,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from inferwatch.loadgen.lengths import MOST_TOKENS
 from inferwatch.loadgen.plan import LoadPlan, TraceRow
 
 Fields = Mapping[str, Any]
 FORMATS = ("mooncake", "azure", "burstgpt")
 MOST_ROWS = 1_000_000
 """A plan holds its trace; this is more than a day of a busy service."""
+MOST_BLOCK = (1 << 64) - 1
+SHOWN_CHARS = 200
 
 
 class TraceError(ValueError):
@@ -95,7 +99,12 @@ def _rows(lines: Iterator[str], form: str | None) -> Iterator[TraceRow]:
         raise TraceError("no trace we know: it begins with nothing")
     form = form or _form_of(first)
     whole = chain([first], lines)
-    numbered = _of_json(whole) if form == "mooncake" else _of_csv(whole, form)
+    if form != "mooncake":
+        numbered = _of_csv(whole, form)
+    elif first.lstrip().startswith("["):
+        numbered = _of_json_list("".join(whole))
+    else:
+        numbered = _of_json(whole)
     yield from _useful(map(_read, numbered))
 
 
@@ -104,18 +113,24 @@ def _read(line: _Line) -> TraceRow:
         return line.read()
     except KeyError as error:
         raise TraceError(f"line {line.number}: no {error.args[0]}") from error
+    except RecursionError as error:
+        raise TraceError(f"line {line.number}: nested too deeply") from error
     except (ValueError, TypeError, OverflowError) as error:
-        raise TraceError(f"line {line.number}: {error}") from error
+        said = str(error)[:SHOWN_CHARS]
+        raise TraceError(f"line {line.number}: {said}") from error
 
 
 def _form_of(first: str) -> str:
-    if first.lstrip().startswith("{"):
+    if first.lstrip().startswith(("{", "[")):
         return "mooncake"
-    names = {name.strip() for name in next(csv.reader([first]))}
+    names = {name.strip() for name in next(_csv([first]), [])}
     for form, needed in COLUMNS.items():
         if needed <= names:
             return form
-    raise TraceError(f"no trace we know: columns {', '.join(sorted(names))}")
+    shown = ", ".join(sorted(names))
+    if len(shown) > SHOWN_CHARS:
+        shown = f"{shown[:SHOWN_CHARS]}…"
+    raise TraceError(f"no trace we know: columns {shown}")
 
 
 def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
@@ -124,14 +139,34 @@ def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
             yield _Line(number, lambda line=line: _mooncake(json.loads(line)))  # type: ignore[misc]
 
 
+def _of_json_list(text: str) -> Iterator[_Line]:
+    """Rows are counted, as lines are."""
+    try:
+        rows = json.loads(text)
+    except RecursionError as error:
+        raise TraceError("its list is nested too deeply") from error
+    except ValueError as error:
+        raise TraceError(f"a list that is no JSON: {error}") from error
+    for number, fields in enumerate(rows, 1):
+        yield _Line(number, lambda fields=fields: _mooncake(fields))  # type: ignore[misc]
+
+
 def _of_csv(lines: Iterator[str], form: str) -> Iterator[_Line]:
     read = _azure if form == "azure" else _burstgpt
-    rows = csv.reader(lines)
+    rows = _csv(lines)
     names = [name.strip() for name in next(rows)]
-    for row in rows:
+    for number, row in enumerate(rows, 2):
         fields = dict(zip(names, row, strict=False))
         if fields:
-            yield _Line(rows.line_num, lambda fields=fields: read(fields))  # type: ignore[misc]
+            yield _Line(number, lambda fields=fields: read(fields))  # type: ignore[misc]
+
+
+def _csv(lines: Iterable[str]) -> Iterator[list[str]]:
+    rows = csv.reader(lines)
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise TraceError(f"line {rows.line_num}: {error}") from error
 
 
 COLUMNS = {
@@ -144,8 +179,17 @@ def _mooncake(fields: Fields) -> TraceRow:
     if not isinstance(fields, dict):
         raise TraceError("not an object")
     asked, got = fields["input_length"], fields["output_length"]
-    blocks = tuple(int(each) for each in fields.get("hash_ids", ()))
+    blocks = _blocks(fields.get("hash_ids") or [])
     return _row(float(fields["timestamp"]) / 1e3, asked, got, blocks)
+
+
+def _blocks(given: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
+    if not isinstance(given, list):
+        raise TraceError("hash_ids is no list")
+    blocks = tuple(int(each) for each in given)
+    if blocks and not 0 <= min(blocks) <= max(blocks) <= MOST_BLOCK:
+        raise TraceError("hash_ids must be from 0 to 2^64 - 1")
+    return blocks
 
 
 def _azure(fields: Fields) -> TraceRow:
@@ -165,8 +209,11 @@ def _row(
 ) -> TraceRow:
     if not isfinite(at_s):
         raise TraceError(f"no moment: {at_s}")
+    tokens = int(asked), int(got)
+    if not 0 <= min(tokens) <= max(tokens) <= MOST_TOKENS:
+        raise TraceError(f"lengths must be from 0 to {MOST_TOKENS:,} tokens")
     return TraceRow(
-        offset_s=at_s, prompt_tokens=int(asked), output_tokens=int(got), blocks=blocks
+        offset_s=at_s, prompt_tokens=tokens[0], output_tokens=tokens[1], blocks=blocks
     )
 
 

@@ -23,6 +23,8 @@ FEWEST = 64
 REPEATS = 4
 CHECKED = 48
 TIMEOUT_S = 5.0
+UNTOLD = (httpx.HTTPError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What asking a server that does not count, or counts oddly, raises."""
 
 
 class _Counted(msgspec.Struct):
@@ -58,7 +60,7 @@ class Words:
         try:
             async with Tokenizer(plan) as tokenizer:
                 return await _learn(tokenizer)
-        except (httpx.HTTPError, msgspec.MsgspecError):
+        except UNTOLD:
             return cls()
 
 

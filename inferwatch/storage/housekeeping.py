@@ -67,6 +67,14 @@ def checked_name(name: str) -> str | None:
     return name or None
 
 
+def fitting_name(text: str) -> str | None:
+    """The name that comes nearest to a text nobody chose, such as a file's name."""
+    plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if plain == LAST or LOOKS_LIKE_AN_ID.fullmatch(plain):
+        plain = f"file {plain}"
+    return plain[:LONGEST_NAME].rstrip() or None
+
+
 def checked_tags(words: Iterable[str]) -> list[str]:
     """Tags as they are kept: each once, in the order given.
 

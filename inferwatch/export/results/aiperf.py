@@ -83,9 +83,15 @@ def _summary(records: Path) -> dict[str, Any]:
     path = records.with_name(records.name.replace(".jsonl", "_aiperf.json"))
     try:
         document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if is_aiperf_summary(document) else {}
+
+
+UNLIKE = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 
 
 def _calls(lines: Sequence[str]) -> Iterator[Call]:
@@ -93,7 +99,7 @@ def _calls(lines: Sequence[str]) -> Iterator[Call]:
         if line.strip():
             try:
                 yield _call(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except UNLIKE as error:
                 raise UnreadableResultError(
                     f"line {number} is no request of aiperf: {error!r}"
                 ) from error

@@ -23,6 +23,11 @@ EXPECTED = (
     "profile_export.jsonl"
 )
 DIGEST_DIGITS = 12
+UNLIKE = (
+    *(LookupError, TypeError, ValueError, AttributeError),
+    *(ArithmeticError, RecursionError),
+)
+"""What reading something else than was expected raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +56,7 @@ def read_results(path: Path) -> ResultFile:
         results = _results(path, text, documents)
     except UnreadableResultError as error:
         raise UsageError(f"{path}: {error}") from error
-    except (
-        *(LookupError, TypeError, ValueError, AttributeError),
-        *(ArithmeticError, RecursionError),
-    ) as error:
+    except UNLIKE as error:
         raise UsageError(
             f"{path}: something in it is not as the tool writes it ({error!r}): "
             f"{EXPECTED}"
@@ -79,7 +81,7 @@ def _documents(text: str) -> list[Any]:
     for part in (text, text.partition("\n")[0]):
         try:
             return [json.loads(part)]
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return []
 

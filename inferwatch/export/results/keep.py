@@ -18,14 +18,18 @@ from inferwatch.storage.adopting import adopt
 from inferwatch.storage.batch import UNSTORABLE
 from inferwatch.storage.connections import reading
 from inferwatch.storage.faults import explain
-from inferwatch.storage.housekeeping import changing, checked_name
+from inferwatch.storage.housekeeping import (
+    LONGEST_NAME,
+    changing,
+    checked_name,
+    fitting_name,
+)
 from inferwatch.storage.recorded_session import About, RecordedSession
 from inferwatch.storage.transaction import transaction
 
 BATCH = 1_000
 COMMAND = "import"
-LONGEST_OWN_NAME = 72
-"""Of a file's name: what tells its runs apart comes behind."""
+LONGEST_WITHOUT_NUMBER = LONGEST_NAME - 8
 
 
 class Kept(NamedTuple):
@@ -90,19 +94,11 @@ def keep(
 
 def _titles(file: ResultFile, name: str | None) -> list[str | None]:
     """What the sessions of a file are called: as asked, else as the file is."""
-    title = checked_name(name) if name else _own_name(file.path)
+    title = checked_name(name) if name else fitting_name(file.path.stem)
     if len(file.results) == 1 or title is None:
         return [title] * len(file.results)
-    return [f"{title}-{place}" for place, _ in enumerate(file.results, 1)]
-
-
-def _own_name(path: Path) -> str | None:
-    """None for a file that is called what no session may be called."""
-    shown = "".join(each if each.isprintable() else "_" for each in path.stem)
-    try:
-        return checked_name(shown[:LONGEST_OWN_NAME])
-    except UsageError:
-        return None
+    cut = title[:LONGEST_WITHOUT_NUMBER]
+    return [f"{cut}-{place}" for place, _ in enumerate(file.results, 1)]
 
 
 def earlier(database: Path, digest: str) -> Sequence[str]:

@@ -205,7 +205,10 @@ def test_objectives_decide_the_exit_status(
         (("--sweep", "speed=1,2"), "rate=1,2,4,8"),
         (("--sweep", "rate=1,0"), "above 0"),
         (("--sweep", "concurrency=1,99999999"), "from 1 to 65,535"),
-        (("--rate", "nan"), "rate_per_s must be above 0"),
+        (("--rate", "nan"), "no number to reckon with"),
+        (("--rate", "1", "--name", "s3"), "taken for an id"),
+        (("--rate", "1", "--body", '{"top_p": NaN}'), "JSON has no NaN"),
+        (("--rate", "1", "--body", '{"user": "\\ud800"}'), "extra_body is no text"),
         (("--rate", "1", "--resume", "s1"), "--find-rate"),
     ],
 )

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from inferwatch import __version__
 from inferwatch.cli.main import inferwatch, main
 from inferwatch.errors import SourceError
+from inferwatch.storage.recorder import Recorder
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -69,6 +70,163 @@ def test_a_duration_of_nothing_is_a_usage_error() -> None:
 
     assert status == 2
     assert "--duration" in err
+
+
+@pytest.mark.parametrize("module", ["inferwatch", "inferwatch.cli"])
+def test_the_package_is_the_command(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert __version__ in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["sessions", "--json"], ["sessions"]]
+)
+def test_a_full_disk_under_stdout_is_said_and_no_failed_check(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    record = tmp_path / "sessions.db"
+    Recorder.open(record).close()
+
+    done = _printing_into(Path("/dev/full"), arguments, record)
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "inferwatch: the output cannot be written: No space left on device\n"
+    )
+
+
+def test_who_reads_no_further_ends_it_quietly(tmp_path: Path) -> None:
+    record = tmp_path / "sessions.db"
+    Recorder.open(record).close()
+    ours, theirs = os.pipe()
+    os.close(ours)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "inferwatch", "sessions", "--db", str(record)],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(theirs)
+
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_terminal_without_our_letters_gets_others(tmp_path: Path) -> None:
+    record = tmp_path / "sessions.db"
+    Recorder.open(record, name="größer – 你").close()
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    status, out, err = run("sessions", "--db", str(record), env=env)
+
+    assert (status, err) == (0, "")
+    assert "gr??er ? ?" in out
+
+
+def _printing_into(
+    out: Path, arguments: list[str], record: Path
+) -> subprocess.CompletedProcess[str]:
+    with out.open("w") as stdout:
+        return subprocess.run(
+            [sys.executable, "-m", "inferwatch", *arguments],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "INFERWATCH_DB": str(record)},
+            check=False,
+        )
+
+
+@pytest.fixture
+def unforeseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A fault in a command, and where reports go; what it says."""
+    words = "nobody thought of this\nsecond line"
+
+    def fail() -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("inferwatch.cli.main.find_engines", fail)
+    return words
+
+
+def test_a_fault_of_ours_is_a_sentence_a_report_and_a_status_of_its_own(
+    unforeseen: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("INFERWATCH_TRACEBACK")
+
+    with pytest.raises(SystemExit) as ended:
+        main([])
+
+    (report,) = tmp_path.rglob("fault-*.txt")
+    said = capsys.readouterr().err
+    assert ended.value.code == 70
+    assert "RuntimeError: nobody thought of this" in said
+    assert str(report) in said
+    assert len(said.splitlines()) == 1
+    assert "Traceback" in report.read_text()
+    assert unforeseen in report.read_text()
+    assert report.stat().st_mode & 0o077 == 0
+
+
+def test_where_no_report_can_be_kept_the_fault_is_said_all_the_same(
+    unforeseen: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("INFERWATCH_TRACEBACK")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+
+    with pytest.raises(SystemExit) as ended:
+        main([])
+
+    assert ended.value.code == 70
+    assert unforeseen.partition("\n")[0] in capsys.readouterr().err
+
+
+def test_tests_see_a_fault_of_ours_itself(unforeseen: str) -> None:
+    with pytest.raises(RuntimeError, match=unforeseen.partition("\n")[0]):
+        main([])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["demo"], ["serve", "some/model"], ["load", "localhost:1"], ["import", "a.json"]],
+)
+@pytest.mark.parametrize("name", ["last", "s3", "x" * 81, "a\x1b]52;c;eA==\x07"])
+def test_a_name_that_none_can_have_is_refused_by_every_command(
+    command: list[str], name: str
+) -> None:
+    result = CliRunner().invoke(inferwatch, [*command, "--name", name])
+
+    assert result.exit_code == 2
+    assert "Invalid value for '--name'" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "last", "--format", "csv", "--from", "nan"],
+        ["export", "last", "--format", "csv", "--to", "1e308"],
+        ["compare", "a", "b", "--a-from", "inf"],
+        ["demo", "--duration", "nan"],
+        ["load", "localhost:1", "--rate", "1", "--timeout", "inf"],
+    ],
+)
+def test_what_is_no_finite_number_is_a_usage_error(arguments: list[str]) -> None:
+    assert CliRunner().invoke(inferwatch, arguments).exit_code == 2
 
 
 def test_without_an_engine_it_says_what_to_type(

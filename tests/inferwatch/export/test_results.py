@@ -270,12 +270,24 @@ def test_the_same_file_is_known_again_wherever_it_lies(
         ("# a text", "expected a result of `vllm bench serve"),
         ("", "expected a result of"),
         ("[1, 2]", "expected a result of"),
+        ("[" * 100_000, "expected a result of"),
+        ('{"a":' * 100_000, "expected a result of"),
         ('{"model_id": "m", "completed": 3}', "--save-result --save-detailed"),
         ('{"metadata": {"guidellm_version": "1"}, "benchmarks": []}', "no requests"),
         ('{"aiperf_version": "0.13.0"}', "--export-level records"),
         ('{"metadata": {}, "metrics": {}}', "line 1 is no request of aiperf"),
     ],
-    ids=["text", "empty", "other JSON", "sums", "no requests", "summary", "no times"],
+    ids=[
+        "text",
+        "empty",
+        "other JSON",
+        "deep",
+        "deeper",
+        "sums",
+        "no requests",
+        "summary",
+        "no times",
+    ],
 )
 def test_what_is_expected_is_said(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "file.json"
@@ -285,6 +297,25 @@ def test_what_is_expected_is_said(tmp_path: Path, text: str, why: str) -> None:
         read_results(file)
 
     assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        *(("before", "before"), ("s3", "file s3"), ("last", "file last")),
+        *(("a\x1b]52;c;eA==\x07b", "a ]52;c;eA== b"), ("x" * 99, "x" * 80)),
+    ],
+)
+def test_the_name_of_a_file_becomes_one_that_a_session_can_have(
+    stem: str, name: str, tmp_path: Path, path: Path
+) -> None:
+    file = tmp_path / f"{stem}.json"
+    file.write_bytes(VLLM.read_bytes())
+
+    keep(path, [read_results(file)])
+
+    (row,) = list_sessions(path)
+    assert row.name == name
 
 
 def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
@@ -407,7 +438,7 @@ def test_a_name_is_checked_before_anything_is_kept(path: Path, tmp_path: Path) -
     file = tmp_path / "s3.json"
     file.write_bytes(VLLM.read_bytes())
     keep(path, [read_results(file)])
-    assert find(path, "last").name is None
+    assert find(path, "last").name == "file s3"
 
 
 def test_a_file_given_twice_is_told(

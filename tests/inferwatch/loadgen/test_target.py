@@ -7,13 +7,17 @@ import pytest
 
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.plan import Api, LoadPlan
-from inferwatch.loadgen.target import Target, sums, traffic
+from inferwatch.loadgen.target import Target, endpoint_in, sums, traffic
 from inferwatch.loadgen.words import Words
 
 
 @pytest.mark.parametrize(
     "written",
-    ["localhost:8000", "http://localhost:8000/", "http://localhost:8000/v1"],
+    [
+        *("localhost:8000", "http://localhost:8000/", "http://localhost:8000/v1"),
+        *("localhost:8000/v1/chat/completions", "localhost:8000/v1/completions/"),
+        "http://localhost:8000/v1/models",
+    ],
 )
 def test_an_address_is_read_as_people_write_it(written: str) -> None:
     assert Target.at(written, None, {}).url == "http://localhost:8000"
@@ -23,6 +27,7 @@ def test_an_address_is_read_as_people_write_it(written: str) -> None:
     "written",
     [
         *("ftp://x", "http://", "://", "http://[::1", "localhost:99999"),
+        *("http://xn--a:80", f"http://{'a' * 64}:80"),
         *("localhost:port", "http://host/v1?key=secret", "http://a:b@host#c"),
     ],
 )
@@ -87,6 +92,31 @@ async def test_nobody_there_is_a_lost_source(tmp_path: Path) -> None:
         await Target.at(f"127.0.0.1:{port}", None, {}).models()
     with pytest.raises(SourceError, match="nothing answers at"):
         await Target.at("http://x", str(tmp_path / "none"), {}).models()
+
+
+@pytest.mark.parametrize(
+    ("written", "endpoint"),
+    [
+        ("localhost:8000/v1/chat/completions", "chat"),
+        ("http://h/proxy/v1/completions/", "completions"),
+        ("http://h:1/v1", None),
+        ("h", None),
+    ],
+)
+def test_an_address_may_say_what_is_asked_there(
+    written: str, endpoint: str | None
+) -> None:
+    assert endpoint_in(written) == endpoint
+
+
+@pytest.mark.parametrize("odd", ["NaN", "+Inf", "-Inf", "1e308", "x"])
+def test_a_gauge_that_is_no_number_is_no_traffic(odd: str) -> None:
+    name = "vllm:num_requests_running"
+    text = f'{name}{{e="0"}} {odd}\n{name}{{e="1"}} {odd}\n{name}{{e="2"}} 2\n'
+
+    running, waiting = traffic(sums(text.replace("1e308", "1e999")))
+
+    assert (running, waiting) == (2, 0)
 
 
 def test_samples_are_summed_over_their_labels() -> None:

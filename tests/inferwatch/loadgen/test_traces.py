@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import tzset
@@ -99,6 +100,18 @@ def test_times_without_a_zone_know_no_summer(tmp_path: Path) -> None:
         (AZURE_2023.replace("109", "many"), "line 3: .*many"),
         (AZURE_2023 + "2023-11-16 18:15:51\n", "line 4: no ContextTokens"),
         ("Timestamp,Request tokens,Response tokens\n1,7,0\n", "no request"),
+        (AZURE_2023.replace("109", "1" * 140_000), "line 3: field larger"),
+        ("x" * 140_000, "line 1: field larger"),
+        (MOONCAKE.replace("[4, 6]", "[" * 100_000), "line 2: nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[1, 2", "a list that is no JSON"),
+        ("[1, 2]", "line 1: not an object"),
+        (MOONCAKE.replace("[4, 6]", "[-4]"), "line 2: hash_ids must be from 0"),
+        (MOONCAKE.replace("[4, 6]", f"[{1 << 64}]"), "line 2: hash_ids must be"),
+        (MOONCAKE.replace("[4, 6]", '"46"'), "line 2: hash_ids is no list"),
+        (MOONCAKE.replace("600", "-600"), "line 2: lengths must be from 0"),
+        (MOONCAKE.replace("600", str(10**11)), "line 2: lengths must be from 0"),
+        (AZURE_2023.replace("109", str(10**30)), "line 3: lengths must be from 0"),
     ],
 )
 def test_what_is_no_trace_says_why(tmp_path: Path, text: str, why: str) -> None:
@@ -107,6 +120,25 @@ def test_what_is_no_trace_says_why(tmp_path: Path, text: str, why: str) -> None:
 
     with pytest.raises(TraceError, match=why):
         read_trace(path)
+
+
+def test_what_is_said_of_a_file_is_no_longer_than_a_few_lines(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_text(",".join(f"column {n}" for n in range(10_000)))
+
+    with pytest.raises(TraceError) as refused:
+        read_trace(path)
+
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_mooncakes_rows_may_be_one_list(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "trace.json"
+    rows = [json.loads(line) for line in MOONCAKE.splitlines() if line]
+    path.write_text(json.dumps(rows, indent=indent))
+
+    assert read_trace(path) == (row(0, 600, 52, 4, 6), row(1.5, 700, 12, 4, 5))
 
 
 def test_a_format_can_be_forced(tmp_path: Path) -> None:

@@ -1,0 +1,5 @@
+"""``python -m inferwatch``: the same as the ``inferwatch`` command."""
+
+from inferwatch.cli.main import main
+
+main()
