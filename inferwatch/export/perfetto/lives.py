@@ -17,6 +17,8 @@ class Life:
     phases: list[tuple[str, int, int]] = field(default_factory=list)
     phase: tuple[str, int] | None = None
     """What goes on, and since when."""
+    stepped: bool = False
+    """It was in a step that we know."""
     marks: list[tuple[str, int]] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     seen: set[Vantage] = field(default_factory=set)
@@ -40,7 +42,8 @@ class Life:
 
 QUEUE, PREFILL, DECODE = "queue", "prefill", "decode"
 PREEMPTED, AGAIN = "preempted", "prefill again"
-NEXT = {PREFILL: DECODE, AGAIN: DECODE}
+UNSEEN = "running, unseen"
+NEXT = {PREFILL: DECODE, AGAIN: DECODE, UNSEEN: DECODE}
 FACTS = (
     *("external_id", "prompt_tokens", "cached_tokens", "max_tokens"),
     *("temperature", "output_tokens", "preemptions", "reason"),
@@ -92,6 +95,11 @@ class Lives:
             if life is None or life.phase is None:
                 continue
             life.reach(step.end_ns)
+            if not life.stepped and life.phase[0] == PREFILL:
+                name, since_ns = life.phase
+                seen = since_ns == step.start_ns  # else its first steps escaped us
+                life.phase = (name if seen else UNSEEN, since_ns)
+            life.stepped = True
             if life.phase[0] == PREEMPTED:
                 life.enter(AGAIN, step.start_ns)
             if produced and life.phase[0] in NEXT:

@@ -177,7 +177,7 @@ def test_preemption_is_an_instant_and_a_wait_until_it_is_scheduled_again(
     readings = [
         make_event(0, EventKind.ADDED, **facts),
         make_event(1, EventKind.SCHEDULED, **facts),
-        make_step(10, {4: 1}),
+        make_step(10, {4: 1}, start_ns=1_000_000),
         make_step(20, {9: 1}, preempted=[4]),
         make_step(30, {9: 1}),
         make_step(40, {4: 0}),
@@ -197,6 +197,29 @@ def test_preemption_is_an_instant_and_a_wait_until_it_is_scheduled_again(
     ]
     assert [(e["name"], e["ts"]) for e in track if e["ph"] == "i"] == [
         ("preempted", 10 * ms)
+    ]
+
+
+def test_the_prefill_of_a_request_older_than_the_record_is_not_drawn(
+    make_event: Callable[..., Any],
+    make_step: Callable[..., Step],
+    trace_of: Callable[..., Events],
+) -> None:
+    facts = {"ordinal": 4}
+    readings = [
+        make_event(0, EventKind.ADDED, **facts),
+        make_event(1, EventKind.SCHEDULED, **facts),
+        make_step(31_000, {4: 1}),
+        make_step(31_010, {4: 1}),
+        make_event(31_010, EventKind.FINISHED, **facts),
+    ]
+
+    (track,) = tracks(trace_of(readings), "requests of engine-1").values()
+
+    ms = 1_000_000
+    assert phases(track)[2:] == [
+        ("running, unseen", 1 * ms, 31_000 * ms),
+        ("decode", 31_000 * ms, 31_010 * ms),
     ]
 
 
