@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, Timeline
 from inferwatch.renderables.axis import last
 from inferwatch.renderables.blocks import Texture
@@ -127,21 +128,21 @@ ITL = ChartPlan(
 )
 
 _DECODE = Series(
-    label="decode",
+    label=label_of("timeline.batch_decode"),
     ink="decode",
     texture=Texture.SOLID,
     values=_timeline("batch_decode"),
     show=_mean,
 )
 _PREFILL = Series(
-    label="prefill",
+    label=label_of("timeline.batch_prefill"),
     ink="prefill",
     texture=Texture.DOTTED,
     values=_timeline("batch_prefill"),
     show=_mean,
 )
 _WAITING = Series(
-    label="waiting",
+    label=label_of("timeline.waiting_max"),
     ink="waiting",
     texture=Texture.LIGHT,
     values=_timeline("waiting_max"),
@@ -166,20 +167,20 @@ WAITING = ChartPlan(
 
 _KV = tuple(
     Series(
-        label=label,
+        label=label_of(f"timeline.{name}"),
         ink=ink,
         texture=texture,
         values=_of_total(name),
         fold=last,
         show=format_share,
     )
-    for label, ink, texture, name in (
-        ("used", "kv", Texture.SOLID, "kv_used_blocks"),
-        ("idle-cached", "cached", Texture.DOTTED, "kv_cached_blocks"),
+    for ink, texture, name in (
+        ("kv", Texture.SOLID, "kv_used_blocks"),
+        ("cached", Texture.DOTTED, "kv_cached_blocks"),
     )
 )
 KV_FREE = Series(
-    label="free",
+    label=label_of("timeline.kv_free_blocks"),
     ink="rule",
     texture=Texture.EMPTY,
     values=_of_total("kv_free_blocks"),
@@ -199,7 +200,7 @@ OUTPUT = ChartPlan(
     note="engine, tokens per second",
     series=(
         Series(
-            label="out",
+            label=label_of("timeline.output_tokens"),
             ink="output",
             texture=Texture.SOLID,
             values=_per_second("output_tokens"),
@@ -212,14 +213,14 @@ TOKENS = ChartPlan(
     note="engine, per step",
     series=(
         Series(
-            label="out",
+            label=label_of("timeline.output_tokens"),
             ink="output",
             texture=Texture.SOLID,
             values=_per_step("output_tokens"),
             show=_mean,
         ),
         Series(
-            label="prefill",
+            label=label_of("timeline.prefill_tokens"),
             ink="prefill",
             texture=Texture.DOTTED,
             values=_per_step("prefill_tokens"),
@@ -234,17 +235,17 @@ BOUND_BY = ChartPlan(
     full=_whole,
     series=tuple(
         Series(
-            label=label,
-            ink=ink,
+            label=label_of(f"timeline.bound_{cause}"),
+            ink=cause,
             texture=texture,
-            values=_timeline(f"bound_{label.lower()}"),
+            values=_timeline(f"bound_{cause}"),
             show=format_share,
         )
-        for label, ink, texture in (
-            ("KV", "kv", Texture.SOLID),
-            ("seqs", "seqs", Texture.DOTTED),
-            ("tokens", "tokens", Texture.MEDIUM),
-            ("other", "other", Texture.LIGHT),
+        for cause, texture in (
+            ("kv", Texture.SOLID),
+            ("seqs", Texture.DOTTED),
+            ("tokens", Texture.MEDIUM),
+            ("other", Texture.LIGHT),
         )
     ),
 )

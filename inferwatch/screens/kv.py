@@ -7,6 +7,7 @@ from statistics import median
 from textual.widget import Widget
 
 from inferwatch.formatting import format_count, format_share
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
 from inferwatch.screens import charts, explains
 from inferwatch.screens.chart_screen import ChartScreen
@@ -51,23 +52,31 @@ def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     return [
         [
             (
-                "blocks",
+                label_of("kv.total_blocks"),
                 f"{kv.total_blocks or '–'} × {kv.block_tokens or '–'} tokens",
                 "",
             ),
-            ("used", _blocks(kv, kv.used_blocks), "kv"),
-            ("idle-cached", _blocks(kv, kv.cached_blocks), "cached"),
-            ("free", _blocks(kv, kv.free_blocks), ""),
+            (label_of("kv.used_blocks"), _blocks(kv, kv.used_blocks), "kv"),
+            (label_of("kv.cached_blocks"), _blocks(kv, kv.cached_blocks), "cached"),
+            (label_of("kv.free_blocks"), _blocks(kv, kv.free_blocks), ""),
         ],
         [
             ("prefix-cache hit rate", format_share(_hit_rate(kv)), ""),
-            ("hits", format_count(kv.prefix_hits), ""),
-            ("queried", f"{format_count(kv.prefix_queries)} tokens", ""),
+            (label_of("kv.prefix_hits"), format_count(kv.prefix_hits), ""),
+            (
+                label_of("kv.prefix_queries"),
+                f"{format_count(kv.prefix_queries)} tokens",
+                "",
+            ),
         ],
         [
-            ("peak used", _blocks(kv, kv.peak_used_blocks), "kv"),
-            ("preemptions", format_count(kv.preemptions), ""),
-            ("recomputed", f"{format_count(kv.recomputed_tokens)} tokens", ""),
+            (label_of("kv.peak_used_blocks"), _blocks(kv, kv.peak_used_blocks), "kv"),
+            (label_of("kv.preemptions"), format_count(kv.preemptions), ""),
+            (
+                label_of("kv.recomputed_tokens"),
+                f"{format_count(kv.recomputed_tokens)} tokens",
+                "",
+            ),
         ],
         [("room for", _room(shown), "")],
     ]

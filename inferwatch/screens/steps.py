@@ -6,6 +6,7 @@ from textual.widget import Widget
 
 from collectors.readings import BoundBy, Step
 from inferwatch.formatting import format_count, format_duration, format_share
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, StepTotals
 from inferwatch.screens import charts, explains
 from inferwatch.screens.chart_screen import ChartScreen
@@ -59,15 +60,27 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
     ]
     return [
         [
-            ("steps", format_count(steps.count), ""),
-            ("batch", _mean(steps.batch_mean), "decode"),
-            ("max", f"{steps.batch_max or '–'}", "decode"),
-            ("out", format_count(steps.output_tokens), "output"),
-            ("prefill", format_count(steps.prefill_tokens), "prefill"),
-            ("recomputed", format_count(steps.recomputed_tokens), ""),
+            (label_of("steps.count"), format_count(steps.count), ""),
+            (label_of("steps.batch_mean"), _mean(steps.batch_mean), "decode"),
+            (label_of("steps.batch_max"), f"{steps.batch_max or '–'}", "decode"),
+            (
+                label_of("steps.output_tokens"),
+                format_count(steps.output_tokens),
+                "output",
+            ),
+            (
+                label_of("steps.prefill_tokens"),
+                format_count(steps.prefill_tokens),
+                "prefill",
+            ),
+            (
+                label_of("steps.recomputed_tokens"),
+                format_count(steps.recomputed_tokens),
+                "",
+            ),
         ],
-        [("step time", "", "mean"), *times],
-        [("bound by", "", "kv"), *bound],
+        [(f"{label_of('steps.duration_s')} time", "", "mean"), *times],
+        [(label_of("steps.share_by_bound"), "", "kv"), *bound],
     ]
 
 

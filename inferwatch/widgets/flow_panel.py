@@ -8,6 +8,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Flow
 from inferwatch.renderables.runs import Line, Run, cells
 from inferwatch.widgets.panel import Panel
@@ -68,19 +69,19 @@ class FlowPanel(Panel):
     def _decode(self, flow: Flow) -> Sequence[Fact]:
         limit = f"/{self._max_num_seqs}" if self._max_num_seqs else ""
         return (
-            ("running", f"{_count(flow.running)}{limit}", "strong"),
-            ("batch", _mean(flow.batch_mean), ""),
-            ("step", format_duration(flow.step_s.p50), ""),
-            ("step p99", format_duration(flow.step_s.p99), ""),
+            (label_of("flow.running"), f"{_count(flow.running)}{limit}", "strong"),
+            (label_of("flow.batch_mean"), _mean(flow.batch_mean), ""),
+            (label_of("flow.step_s"), format_duration(flow.step_s.p50), ""),
+            (f"{label_of('flow.step_s')} p99", format_duration(flow.step_s.p99), ""),
         )
 
 
 def _traffic(flow: Flow) -> Sequence[Fact]:
     return (
-        ("req/s", format_rate(flow.arrivals_per_s), "strong"),
-        ("done/s", format_rate(flow.finished_per_s), ""),
-        ("prompt", format_count(flow.prompt_tokens_p50), ""),
-        ("finished", format_count(flow.finished), ""),
+        (label_of("flow.arrivals_per_s"), format_rate(flow.arrivals_per_s), "strong"),
+        (label_of("flow.finished_per_s"), format_rate(flow.finished_per_s), ""),
+        (label_of("flow.prompt_tokens_p50"), format_count(flow.prompt_tokens_p50), ""),
+        (label_of("flow.finished"), format_count(flow.finished), ""),
     )
 
 
@@ -88,11 +89,11 @@ def _queue(flow: Flow) -> Sequence[Fact]:
     waits = bool(flow.waiting)
     mark, ink = ("▲ ", "warn") if waits else ("", "strong")
     return (
-        ("waiting", f"{mark}{_count(flow.waiting)}", ink),
-        ("oldest", format_duration(flow.oldest_wait_s), ""),
-        ("KV used", format_share(flow.kv_usage), ""),
+        (label_of("flow.waiting"), f"{mark}{_count(flow.waiting)}", ink),
+        (label_of("flow.oldest_wait_s"), format_duration(flow.oldest_wait_s), ""),
+        (label_of("flow.kv_usage"), format_share(flow.kv_usage), ""),
         (
-            "preempted",
+            label_of("flow.preemptions"),
             format_count(flow.preemptions),
             "warn" if flow.preemptions else "",
         ),
@@ -101,18 +102,34 @@ def _queue(flow: Flow) -> Sequence[Fact]:
 
 def _prefill(flow: Flow) -> Sequence[Fact]:
     return (
-        ("tok/s", format_rate(flow.prefill_tokens_per_s), "strong"),
-        ("budget", format_share(flow.budget_usage), ""),
-        ("hits", format_share(flow.prefix_hit_rate), ""),
+        (
+            label_of("flow.prefill_tokens_per_s"),
+            format_rate(flow.prefill_tokens_per_s),
+            "strong",
+        ),
+        (label_of("flow.budget_usage"), format_share(flow.budget_usage), ""),
+        (label_of("flow.prefix_hit_rate"), format_share(flow.prefix_hit_rate), ""),
     )
 
 
 def _out(flow: Flow) -> Sequence[Fact]:
     return (
-        ("tok/s", format_rate(flow.output_tokens_per_s), "strong"),
-        ("per user", format_rate(flow.tokens_per_s_per_user), ""),
-        ("failed", format_count(flow.failed), "bad" if flow.failed else ""),
-        ("aborted", format_count(flow.aborted), ""),
+        (
+            label_of("flow.output_tokens_per_s"),
+            format_rate(flow.output_tokens_per_s),
+            "strong",
+        ),
+        (
+            label_of("flow.tokens_per_s_per_user"),
+            format_rate(flow.tokens_per_s_per_user),
+            "",
+        ),
+        (
+            label_of("flow.failed"),
+            format_count(flow.failed),
+            "bad" if flow.failed else "",
+        ),
+        (label_of("flow.aborted"), format_count(flow.aborted), ""),
     )
 
 

@@ -8,6 +8,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import ClientView, LoadRun, RunState, Snapshot
 from inferwatch.renderables.runs import Line, Run, age_text, fit, join, ruled, width_of
 from inferwatch.widgets.panel import Panel
@@ -110,12 +111,16 @@ def _how_far(run: LoadRun) -> Line:
 def _counts(run: LoadRun, width: int) -> Line:
     """As many whole facts as fit; the most telling first."""
     facts = [
-        _fact("sent", _count(run.sent)),
-        _fact("in flight", _count(run.in_flight, 4)),
-        _fact("done", _count(run.succeeded), "good"),
-        _fact("failed", _count(run.failed, 5), "bad" if run.failed else "muted"),
-        _fact("aborted", _count(run.aborted, 4)),
-        _fact("warm-up", _count(run.warmup, 4)),
+        _fact(label_of("run.sent"), _count(run.sent)),
+        _fact(label_of("run.in_flight"), _count(run.in_flight, 4)),
+        _fact(label_of("run.succeeded"), _count(run.succeeded), "good"),
+        _fact(
+            label_of("run.failed"),
+            _count(run.failed, 5),
+            "bad" if run.failed else "muted",
+        ),
+        _fact(label_of("run.aborted"), _count(run.aborted, 4)),
+        _fact(label_of("run.warmup"), _count(run.warmup, 4)),
     ]
     for many in range(len(facts), 0, -1):
         line = join(facts[:many], "  ")
@@ -136,11 +141,12 @@ def _rates(client: ClientView, window: str) -> Line:
     run = client.run
     users = run.users if run is not None else None
     if users is not None:
-        asked = _fact("users", f"{users:>5}")
+        asked = _fact(label_of("run.users"), f"{users:>5}")
     else:
         rate = run.rate_per_s if run is not None else None
-        asked = _fact("asked", f"{format_rate(rate)}/s", "waiting")
-    sent = _fact("sent", f"{format_rate(client.achieved_per_s)}/s", "output")
+        asked = _fact(label_of("run.rate_per_s"), f"{format_rate(rate)}/s", "waiting")
+    achieved = f"{format_rate(client.achieved_per_s)}/s"
+    sent = _fact(label_of("client.achieved_per_s"), achieved, "output")
     mean: Line = ()
     if users is None and client.asked_mean_per_s is not None:
         mean = (
@@ -177,10 +183,14 @@ def _verdict(client: ClientView, width: int) -> Line:
     word = (Run(f"{glyph} client {client.verdict}", f"{ink} bold"),)
     transport = client.run.transport if client.run else None
     facts = [
-        _fact("send lag p99", format_duration(client.send_lag_p99_s)),
-        _fact("receive", format_duration(client.recv_lag_p99_s)),
-        _fact("CPU", format_share(client.cpu_share)),
-        _fact("merged", format_share(client.merged_share)),
+        _fact(
+            label_of("client.send_lag_p99_s"), format_duration(client.send_lag_p99_s)
+        ),
+        _fact(
+            label_of("client.recv_lag_p99_s"), format_duration(client.recv_lag_p99_s)
+        ),
+        _fact(label_of("client.cpu_share"), format_share(client.cpu_share)),
+        _fact(label_of("client.merged_share"), format_share(client.merged_share)),
         (Run(transport or "–", "muted"),),
     ]
     for many in range(len(facts), 0, -1):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.renderables.runs import Run, cells
 from inferwatch.renderables.waterfall import Phase
@@ -99,15 +100,15 @@ def _reason(row: RequestRow, now_ns: int) -> Run:
 
 STATE = Cell("state", " state", 13, 0, _state)
 CELLS: Sequence[Cell] = (
-    Cell("prompt", "prompt", 7, 0, _prompt),
-    Cell("output", "out", 7, 0, _output),
-    Cell("queue", "queue", 9, 0, _seconds("queue_s")),
-    Cell("ttft", "TTFT", 9, 0, _seconds("ttft_s")),
-    Cell("tpot", "TPOT", 9, 0, _seconds("tpot_s")),
-    Cell("itl", "ITL", 9, 96, _seconds("itl_last_s")),
-    Cell("itl_max", "max ITL", 9, 110, _seconds("itl_max_s")),
+    Cell("prompt", label_of("request.prompt_tokens"), 7, 0, _prompt),
+    Cell("output", label_of("request.output_tokens"), 7, 0, _output),
+    Cell("queue", label_of("request.queue_s"), 9, 0, _seconds("queue_s")),
+    Cell("ttft", label_of("request.ttft_s"), 9, 0, _seconds("ttft_s")),
+    Cell("tpot", label_of("request.tpot_s"), 9, 0, _seconds("tpot_s")),
+    Cell("itl", label_of("request.itl_last_s"), 9, 96, _seconds("itl_last_s")),
+    Cell("itl_max", label_of("request.itl_max_s"), 9, 110, _seconds("itl_max_s")),
     Cell("e2el", "E2EL ", 10, 0, _e2el),
-    Cell("preemptions", "pre", 5, 110, _preemptions),
+    Cell("preemptions", label_of("request.preemptions"), 5, 110, _preemptions),
     Cell("reason", "  reason", 10, 100, _reason),
 )
 

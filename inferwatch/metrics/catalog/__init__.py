@@ -14,7 +14,7 @@ from inferwatch.metrics.catalog.run import RUN
 from inferwatch.metrics.catalog.steps import KV, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
 
-__all__ = ["CATALOG", "Better", "Metric", "Unit"]
+__all__ = ["CATALOG", "Better", "Metric", "Unit", "label_of"]
 
 CATALOG: dict[str, Metric] = {
     metric.key: metric
@@ -24,3 +24,8 @@ CATALOG: dict[str, Metric] = {
     )
     for metric in group
 }
+
+
+def label_of(key: str) -> str:
+    """What screens call a number: the help explains it by the same word."""
+    return CATALOG[key].abbr

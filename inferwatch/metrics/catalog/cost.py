@@ -45,7 +45,7 @@ COST = metrics(
     ),
     (
         "process_cpu_share",
-        "cpu",
+        "CPU",
         "CPU by process",
         Unit.SHARE,
         NEITHER,

@@ -19,7 +19,7 @@ FLOW = metrics(
     ),
     (
         "finished_per_s",
-        "fin/s",
+        "done/s",
         "Finished",
         Unit.PER_SECOND,
         HIGH,
@@ -37,7 +37,7 @@ FLOW = metrics(
     ),
     (
         "waiting",
-        "wait",
+        "waiting",
         "Waiting requests",
         Unit.REQUESTS,
         LOW,
@@ -55,7 +55,7 @@ FLOW = metrics(
     ),
     (
         "kv_usage",
-        "KV",
+        "KV used",
         "KV usage",
         Unit.SHARE,
         NEITHER,
@@ -64,7 +64,7 @@ FLOW = metrics(
     ),
     (
         "running",
-        "run",
+        "running",
         "Running requests",
         Unit.REQUESTS,
         NEITHER,
@@ -82,7 +82,7 @@ FLOW = metrics(
     ),
     (
         "prefill_tokens_per_s",
-        "in/s",
+        "tok/s",
         "Prefill rate",
         Unit.TOKENS_PER_SECOND,
         HIGH,
@@ -136,7 +136,7 @@ FLOW = metrics(
     ),
     (
         "finished",
-        "fin",
+        "finished",
         "Finished requests",
         Unit.REQUESTS,
         HIGH,
@@ -145,7 +145,7 @@ FLOW = metrics(
     ),
     (
         "failed",
-        "fail",
+        "failed",
         "Failed requests",
         Unit.REQUESTS,
         LOW,
@@ -154,7 +154,7 @@ FLOW = metrics(
     ),
     (
         "aborted",
-        "abort",
+        "aborted",
         "Aborted requests",
         Unit.REQUESTS,
         LOW,
@@ -163,7 +163,7 @@ FLOW = metrics(
     ),
     (
         "preemptions",
-        "preempt",
+        "preempted",
         "Preemptions",
         Unit.REQUESTS,
         LOW,

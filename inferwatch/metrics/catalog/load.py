@@ -48,7 +48,7 @@ CLIENT_NOW = metrics(
     ),
     (
         "achieved_per_s",
-        "sent/s",
+        "sent",
         "Achieved rate",
         PER_S,
         NEITHER,
@@ -120,7 +120,7 @@ CLIENT_QUALITY = metrics(
     ),
     (
         "send_lag_p99_s",
-        "send lag",
+        "send lag p99",
         "Send lag, p99",
         S,
         LOW,
@@ -132,7 +132,7 @@ CLIENT_QUALITY = metrics(
     ),
     (
         "recv_lag_p99_s",
-        "recv lag",
+        "receive",
         "Receive lag, p99",
         S,
         LOW,
@@ -156,7 +156,7 @@ CLIENT_QUALITY = metrics(
     ),
     (
         "cpu_share",
-        "cpu",
+        "CPU",
         "Generator's CPU",
         SHARE,
         LOW,

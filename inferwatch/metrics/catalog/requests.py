@@ -185,7 +185,7 @@ REQUESTS = (
         ),
         (
             "itl_max_s",
-            "ITL max",
+            "max ITL",
             "Longest gap",
             S,
             LOW,

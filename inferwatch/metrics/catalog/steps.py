@@ -46,7 +46,7 @@ STEPS = metrics(
     ),
     (
         "share_by_bound",
-        "bound",
+        "bound by",
         "What binds",
         Unit.SHARE,
         NEITHER,
@@ -76,7 +76,7 @@ STEPS = metrics(
     ),
     (
         "recomputed_tokens",
-        "again",
+        "recomputed",
         "Recomputed tokens",
         Unit.TOKENS,
         LOW,
@@ -90,7 +90,7 @@ KV = metrics(
     Vantage.ENGINE,
     (
         "total_blocks",
-        "total",
+        "blocks",
         "KV blocks",
         Unit.BLOCKS,
         NEITHER,
@@ -108,7 +108,7 @@ KV = metrics(
     ),
     (
         "cached_blocks",
-        "cached",
+        "idle-cached",
         "Idle-cached blocks",
         Unit.BLOCKS,
         NEITHER,
@@ -126,7 +126,7 @@ KV = metrics(
     ),
     (
         "peak_used_blocks",
-        "peak",
+        "peak used",
         "Peak",
         Unit.BLOCKS,
         NEITHER,
@@ -144,7 +144,7 @@ KV = metrics(
     ),
     (
         "preemptions",
-        "preempt",
+        "preemptions",
         "Preemptions",
         Unit.REQUESTS,
         LOW,
@@ -153,7 +153,7 @@ KV = metrics(
     ),
     (
         "recomputed_tokens",
-        "again",
+        "recomputed",
         "Recomputed tokens",
         Unit.TOKENS,
         LOW,
@@ -162,7 +162,7 @@ KV = metrics(
     ),
     (
         "prefix_queries",
-        "asked",
+        "queried",
         "Prefix queries",
         Unit.TOKENS,
         NEITHER,

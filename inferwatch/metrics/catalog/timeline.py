@@ -100,7 +100,7 @@ TIMELINE = (
         ),
         (
             "waiting_max",
-            "wait",
+            "waiting",
             "Waiting, most",
             Unit.REQUESTS,
             LOW,
@@ -109,7 +109,7 @@ TIMELINE = (
         ),
         (
             "prefill_tokens",
-            "in",
+            "prefill",
             "Prefill tokens",
             Unit.TOKENS,
             NEITHER,
@@ -136,7 +136,7 @@ TIMELINE = (
         ),
         (
             "kv_cached_blocks",
-            "cached",
+            "idle-cached",
             "Idle-cached blocks",
             Unit.BLOCKS,
             NEITHER,
@@ -202,7 +202,7 @@ TIMELINE = (
         ),
         (
             "bound_kv",
-            "kv",
+            "KV",
             "Bound by KV",
             Unit.SHARE,
             LOW,
