@@ -221,7 +221,7 @@ POINTS = ("--sweep", "concurrency=1,2,3", "--requests", "3", "--duration", "1")
 
 def test_a_point_that_nobody_answers_is_a_point(load: Load, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text("request_timeout_s = 0.5\n")
+    plan.write_text("request_timeout_s = 2.0\n")
 
     with tiring(answers=3) as url:
         done = load(*POINTS, "--plan", str(plan), "--model", "m", "--json", url=url)
@@ -239,14 +239,14 @@ def test_a_point_that_nobody_answers_is_a_point(load: Load, tmp_path: Path) -> N
 
 def test_people_are_told_why_a_point_failed(load: Load, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text("request_timeout_s = 0.5\n")
+    plan.write_text("request_timeout_s = 2.0\n")
 
     with tiring(answers=1) as url:
         sweep = ("--sweep", "concurrency=1,2", "--requests", "1", "--duration", "1")
         done = load(*sweep, "--plan", str(plan), "--model", "m", url=url)
 
     (why,) = (line for line in done.stdout.splitlines() if "×" in line)
-    assert why.startswith("  1 × timeout: after 0.5 s")
+    assert why.startswith("  1 × timeout: after 2 s")
     assert len(why) <= 80
 
 
