@@ -40,6 +40,7 @@ from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.found import Call
 from inferwatch.loadgen.lengths import fixed
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan_fields import MAX_IN_FLIGHT
 
 CLIENT_CORE, SERVER_CORE = 0, 1
 PROMPT_TOKENS = 32
@@ -176,7 +177,7 @@ async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWa
         rate_per_s=case.rate_per_s,
         requests=case.requests,
         warmup_s=0.0,
-        max_in_flight=4096,
+        max_in_flight=MAX_IN_FLIGHT if case.concurrency else 4096,
     )
     path = directory / "plan.json"
     path.write_bytes(msgspec.json.encode(plan))

@@ -6,10 +6,9 @@ many tokens per second a server can bring.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import Phase
@@ -25,13 +24,39 @@ RETRY_S = 0.25
 """A server that refuses is not asked faster than this."""
 
 
+class _Stock:
+    """Requests of a phase, made ahead."""
+
+    def __init__(self, phase: Phase, prompts: Iterator[Prompt]) -> None:
+        self.ready: deque[Exchange] = deque()
+        self.all_made = False
+        self._phase = phase
+        self._prompts = prompts
+
+    def make(self, flights: Flights) -> Exchange | None:
+        """The next one; None when there are no more."""
+        prompt = next(self._prompts, None)
+        if prompt is None:
+            self.all_made = True
+            return None
+        return flights.make(self._phase, prompt, 0)
+
+    @property
+    def all_taken(self) -> bool:
+        """Nothing more will be asked."""
+        return self.all_made and not self.ready
+
+
 class ClosedLoop:
-    """As many in flight as users, until told to stop or the prompts run out."""
+    """As many in flight as users, until told to stop or the prompts run out.
+
+    Each phase has prompts of its own: what a warm-up asks is not missing afterwards.
+    """
 
     def __init__(
         self,
         flights: Flights,
-        prompts: Iterator[Prompt],
+        prompts: Mapping[Phase, Iterator[Prompt]],
         think_s: float = 0.0,
         conversations: Conversations | None = None,
     ) -> None:
@@ -39,23 +64,22 @@ class ClosedLoop:
         """Those that began, while ``keep`` is set."""
         self.keep = False
         self._flights = flights
-        self._prompts = prompts
+        self._stocks = {phase: _Stock(phase, each) for phase, each in prompts.items()}
         self._conversations = conversations
         self._think_ns = int(think_s * NS_PER_S)
-        self._stock: deque[Exchange] = deque()
         self._taken = asyncio.Event()
         self._closed = asyncio.Event()
-        self._all_made = False
         self._wanted = 0
         self._present: set[int] = set()
         """Users by number; who has a number of ``wanted`` or more is on his way out."""
         self._users = asyncio.TaskGroup()
+        self._phase: Callable[[], Phase] | None = None
         self._more: Callable[[], None] | None = None
 
     async def run(self, users: int, phase: Callable[[], Phase]) -> None:
         """Until all users have stopped."""
-        self._wanted = users
-        await self._ready_for(users)
+        self._wanted, self._phase = users, phase
+        await self._ready_for(users, phase())
         stocking = asyncio.create_task(self._restock())
         try:
             async with asyncio.TaskGroup() as self._users:
@@ -69,8 +93,8 @@ class ClosedLoop:
         """Add users at once, or let some stop after the request they wait for."""
         more = users - self._wanted
         self._wanted = users
-        if more > 0:
-            await self._ready_for(more)
+        if more > 0 and self._phase is not None:
+            await self._ready_for(more, self._phase())
         if self._more is not None:
             self._more()
 
@@ -81,11 +105,14 @@ class ClosedLoop:
                 self._present.add(number)
                 self._users.create_task(self._user(number, phase))
 
-    async def _ready_for(self, users: int) -> None:
+    async def _ready_for(self, users: int, phase: Phase) -> None:
         """A wave should not wait for handshakes, nor for requests to be made."""
         await self._connected(users)
-        for exchange in islice(self._made(), users):
-            self._stock.append(exchange)
+        stock = self._stocks[phase]
+        for _ in range(users):
+            if (exchange := stock.make(self._flights)) is None:
+                return
+            stock.ready.append(exchange)
             await asyncio.sleep(0)  # stamps must not wait for this
 
     async def _connected(self, users: int) -> None:
@@ -104,17 +131,18 @@ class ClosedLoop:
         due_ns = monotonic_ns()
         exchange: Exchange | None = None
         while self._wants(number):
-            exchange = exchange or self._take()
+            now = phase()
+            exchange = exchange or self._take(now)
             if exchange is None:
                 break  # all is asked, but others may be in a conversation
             call = exchange.call
-            call.intended_ns, call.phase = due_ns, phase()
+            call.intended_ns, call.phase = due_ns, now
             if self.keep:
                 self.calls.append(call)
             await asyncio.wait([self._flights.fly(exchange)])
             exchange = self._next_turn(call)
-            if exchange is None and self._all_taken:
-                break
+            if exchange is None and self._stocks[phase()].all_taken:
+                break  # there is nothing to think about
             due_ns = await self._think(call)
         self._present.discard(number)
 
@@ -125,29 +153,27 @@ class ClosedLoop:
     def _wants(self, number: int) -> bool:
         return not self._closed.is_set() and number < self._wanted
 
-    def _take(self) -> Exchange | None:
+    def _take(self, phase: Phase) -> Exchange | None:
         self._taken.set()
-        return self._stock.popleft() if self._stock else next(self._made(), None)
-
-    def _made(self) -> Iterator[Exchange]:
-        """Requests, made one by one."""
-        for prompt in self._prompts:
-            yield self._flights.make(Phase.STEADY, prompt, 0)
+        stock = self._stocks[phase]
+        return stock.ready.popleft() if stock.ready else stock.make(self._flights)
 
     async def _restock(self) -> None:
-        """Have a request ready for each user; others go between the making of two."""
-        for exchange in self._made():
-            self._stock.append(exchange)
-            while len(self._stock) >= self._wanted:
+        """Have a request ready for each user; others go between the making of two.
+
+        Of the next phase too: it begins from one request to the next.
+        """
+        while not all(stock.all_made for stock in self._stocks.values()):
+            low = next(filter(self._is_low, self._stocks.values()), None)
+            if low is None:
                 self._taken.clear()
                 await self._taken.wait()
+            elif (exchange := low.make(self._flights)) is not None:
+                low.ready.append(exchange)
             await asyncio.sleep(0)
-        self._all_made = True
 
-    @property
-    def _all_taken(self) -> bool:
-        """There is nothing to think about."""
-        return self._all_made and not self._stock
+    def _is_low(self, stock: _Stock) -> bool:
+        return not stock.all_made and len(stock.ready) < self._wanted
 
     async def _think(self, call: Call) -> int:
         """When the next question is due: it counts from the end of the answer."""

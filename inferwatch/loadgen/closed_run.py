@@ -1,6 +1,7 @@
 """A run of users who ask again once answered; how many may change on the way."""
 
 import asyncio
+from collections.abc import Iterator
 from itertools import islice
 
 from collectors.clock import NS_PER_S, monotonic_ns
@@ -8,7 +9,7 @@ from collectors.readings import LoadKind, Phase
 from inferwatch.loadgen.closed_loop import ClosedLoop
 from inferwatch.loadgen.commands import Change
 from inferwatch.loadgen.conversations import Conversations
-from inferwatch.loadgen.prompts import Prompts
+from inferwatch.loadgen.prompts import Prompt, Prompts
 from inferwatch.loadgen.schedule import warmup_of
 from inferwatch.loadgen.setting import Asked, Setting
 
@@ -28,7 +29,10 @@ class ClosedRun:
         begin_ns = monotonic_ns() + warmup_of(plan)
         self._setting.announce_warm_up()
         self._tell()
-        asked = islice(prompts.all(Phase.STEADY), plan.requests)
+        asked: dict[Phase, Iterator[Prompt]] = {}
+        if warmup_of(plan):
+            asked[Phase.WARMUP] = prompts.all(Phase.WARMUP)
+        asked[Phase.STEADY] = islice(prompts.all(Phase.STEADY), plan.requests)
         talk = Conversations(plan, flights)
         self._loop = loop = ClosedLoop(flights, asked, plan.think_s, talk)
         users = flights.spawn(loop.run(self._users, lambda: _phase_at(begin_ns)))

@@ -28,7 +28,7 @@ class WarmUp:
     def __init__(self, plan: LoadPlan, flights: Flights, prompts: Prompts) -> None:
         self._plan = plan
         self._flights = flights
-        self._loop = ClosedLoop(flights, prompts.all(Phase.WARMUP))
+        self._loop = ClosedLoop(flights, {Phase.WARMUP: prompts.all(Phase.WARMUP)})
         self._loop.keep = True
 
     async def measure(self) -> float:

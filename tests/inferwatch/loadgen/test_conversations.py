@@ -40,6 +40,8 @@ def plan_for(url: str, run_id: str, **changes: Any) -> LoadPlan:
         turn_tokens=fixed(5),
         think_s=0.05,
     )
+    if changes.get("arrivals", Arrivals.CLOSED) is not Arrivals.CLOSED:
+        changes.setdefault("concurrency", 1)
     return msgspec.structs.replace(plan, **changes)
 
 

@@ -1,6 +1,7 @@
 """What a run sends, and what it says of itself, against the truth server."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,7 +19,7 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.loadgen.lengths import fixed
+from inferwatch.loadgen.lengths import Range, fixed
 from inferwatch.loadgen.plan import (
     Api,
     Arrivals,
@@ -46,6 +47,8 @@ def plan_for(url: str, run_id: str, **changes: Any) -> LoadPlan:
         prompt_tokens=fixed(12),
         output_tokens=fixed(8),
     )
+    if changes.get("arrivals", Arrivals.CLOSED) is not Arrivals.CLOSED:
+        changes.setdefault("concurrency", 1)
     return msgspec.structs.replace(plan, **changes)
 
 
@@ -107,6 +110,33 @@ async def test_users_think_from_the_answer_to_the_next_question(
 
     for earlier, later in pairwise(sent):
         assert later.intended_ns - (earlier.end_ns or 0) == 100 * MS
+
+
+async def test_what_a_closed_loop_asks_while_warming_up_is_not_of_its_requests(
+    truth_url: str, run_plan: RunPlan
+) -> None:
+    plan = plan_for(truth_url, "cboth", requests=10, warmup_s=0.5)
+
+    sent = records(await run_plan(plan))
+
+    phases = Counter(each.phase for each in sent)
+    assert phases[Phase.STEADY] == 10
+    assert phases[Phase.WARMUP] > 10
+
+
+async def test_the_steady_part_of_a_closed_loop_is_the_same_after_any_warm_up(
+    truth_url: str, truth_log: TruthLog, run_plan: RunPlan
+) -> None:
+    lengths = []
+    for name, warmup_s in (("cshort", 0.0), ("clong", 0.4)):
+        changes = {"warmup_s": warmup_s, "prompt_tokens": Range(8, 4096)}
+        plan = plan_for(truth_url, name, requests=12, concurrency=1, **changes)
+        sent = records(await run_plan(plan))
+        steady = [each for each in sent if each.phase is Phase.STEADY]
+        lengths.append([each.prompt_tokens for each in steady])
+
+    assert len(lengths[0]) == 12
+    assert lengths[0] == lengths[1]
 
 
 async def test_a_closed_loop_marks_its_warm_up_by_time(
