@@ -52,6 +52,12 @@ def run_export(options: ExportOptions) -> None:
     """
     if options.kind == "html" and options.span_s != (None, None):
         raise UsageError("html tells a whole session: leave --from and --to away")
+    parts = options.what != "all" or options.token_times
+    if options.kind in {"html", "perfetto"} and parts:
+        raise UsageError(
+            f"--what and --token-times choose tables of csv and jsonl: {options.kind} "
+            "has none"
+        )
     database, session = where(options.session, options.database)
     progress = RowsProgress()
     with closing(progress), opened(database, session, progress) as recording:

@@ -84,7 +84,12 @@ WHEN = [
         help="Of sending.  [default: 30; with --requests, --trace or --like: to the "
         "end]",
     ),
-    click.option("--requests", type=COUNT, metavar="N", help="Stop after N."),
+    click.option(
+        "--requests",
+        type=COUNT,
+        metavar="N",
+        help="Stop after N; those of the warm-up are not among them.",
+    ),
     click.option(
         "--warmup",
         "warmup_s",

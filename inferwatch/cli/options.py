@@ -57,6 +57,10 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         no_record: bool,
         **others: object,
     ) -> object:
+        if name is not None and no_record:
+            raise click.UsageError(
+                "--name is of a recorded session, --no-record records none: not both"
+            )
         options = WatchOptions(
             headless=headless or as_json,
             duration_s=duration,

@@ -65,6 +65,10 @@ def replay(
     from inferwatch.cli.replay_command import replay_headless, replay_on_screen, where
     from inferwatch.cli.replaying import Opening
 
+    if speed is not None and (headless or as_json):
+        raise click.UsageError(
+            "--speed plays on a screen, --headless and --json print: not both"
+        )
     path, wanted = where(session, database)
     if headless or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return replay_headless(path, wanted, at, as_json=as_json)

@@ -9,12 +9,14 @@ import click
 from inferwatch.cli.options import watch_options
 from inferwatch.config import WatchOptions
 
+LOOPBACK = "127.0.0.1"
+
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("model")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen here.")
+@click.option("--host", default=LOOPBACK, show_default=True, help="Listen here.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Default: a free one.")
 @click.option(
     "--uds",
@@ -44,6 +46,8 @@ def serve(
     \b
     inferwatch serve Qwen/Qwen2.5-7B-Instruct -- --max-num-seqs 64
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    if uds is not None and (port is not None or host != LOOPBACK):
+        raise click.UsageError("--uds is instead of --host and --port: not both")
     from inferwatch.cli.session import run_watch
     from inferwatch.watching.serving import serve_source
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from inferwatch import __version__
 from inferwatch.cli.main import inferwatch, main
-from inferwatch.errors import SourceError
+from inferwatch.errors import SourceError, UsageError
 from inferwatch.storage.recorder import Recorder
 
 
@@ -213,6 +213,35 @@ def test_a_name_that_none_can_have_is_refused_by_every_command(
 
     assert result.exit_code == 2
     assert "Invalid value for '--name'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("replay last --speed 2 --json", "--speed plays on a screen"),
+        ("serve m --uds /run/x.sock --port 8000", "--uds is instead of"),
+        ("serve m --uds /run/x.sock --host 0.0.0.0", "--uds is instead of"),
+        ("demo --name x --no-record", "--no-record records none"),
+    ],
+)
+def test_options_of_which_one_would_be_ignored_are_refused(
+    arguments: str, said: str
+) -> None:
+    result = CliRunner().invoke(inferwatch, arguments.split())
+
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize("kind", ["html", "perfetto"])
+@pytest.mark.parametrize("flag", ["--token-times", "--what=steps"])
+def test_what_is_of_tables_is_refused_where_there_are_none(
+    kind: str, flag: str
+) -> None:
+    with pytest.raises(UsageError, match="tables of csv and jsonl"):
+        inferwatch.main(
+            ["export", "last", "--format", kind, flag], standalone_mode=False
+        )
 
 
 @pytest.mark.parametrize(
