@@ -7,6 +7,8 @@ from pathlib import Path
 
 from inferwatch.storage.faults import PRIMARY_CODE
 
+TOLD = {"step_members"}
+"""Tables whose lost rows show in the steps that lack them."""
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -90,8 +92,9 @@ class Damage:
             told += f" ({some}{', …' if len(hurt) > 5 else ''})"
         if self.membersless:
             told += f"; {self.membersless:,} steps do not say who was in them"
-        if self.torn and not self.lost:
-            told += f"; rows of {', '.join(self.torn)} could not be read"
+        torn = [each for each in self.torn if not (each in TOLD and self.membersless)]
+        if torn and not self.lost:
+            told += f"; rows of {', '.join(torn)} could not be read"
         return told
 
     def losses_of(self, session_id: str) -> str | None:

@@ -18,7 +18,7 @@ from inferwatch.storage.connections import (
     open_for_writing,
 )
 from inferwatch.storage.faults import explain
-from inferwatch.storage.recovery import damage_of
+from inferwatch.storage.recovery import damage_of_layout
 from inferwatch.storage.session_state import SessionState
 from inferwatch.storage.sessions import LAST, SessionRow, rows_of
 from inferwatch.storage.transaction import transaction
@@ -41,7 +41,7 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
     """
     if not path.exists():
         raise StorageError(f"Nothing is recorded in {path} yet: try `inferwatch demo`")
-    if damage := damage_of(path):
+    if damage := damage_of_layout(path):
         raise StorageError(damage.refusal)
     connection = open_for_writing(path)
     try:

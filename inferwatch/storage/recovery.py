@@ -4,7 +4,7 @@ The damaged file itself is never written to.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +42,16 @@ def damage_of(path: Path) -> Damage | None:
     return found[1] if found else None
 
 
+def damage_of_layout(path: Path) -> Damage | None:
+    """The same where SQLite itself finds fault, so that writing would make it worse.
+
+    Raises:
+        StorageError: nothing at all can be read of it.
+    """
+    sound = log_of(path).exists() or _is_laid_out(Stamp.of(path))
+    return None if sound else damage_of(path)
+
+
 def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] | None:
     """A sound copy of a damaged file, and what it lacks; None where there is no damage.
 
@@ -77,11 +87,22 @@ def recover_into(path: Path, into: Path) -> Damage:
 @lru_cache(maxsize=64)
 def _is_sound(stamp: Stamp) -> bool:
     """As SQLite sees it and as we do, where looking takes no time."""
+    return _is_laid_out(stamp) and _finds_nothing(stamp, first_nonsense)
+
+
+@lru_cache(maxsize=64)
+def _is_laid_out(stamp: Stamp) -> bool:
+    return _finds_nothing(stamp, first_fault)
+
+
+def _finds_nothing(
+    stamp: Stamp, look: Callable[[sqlite3.Connection], str | None]
+) -> bool:
     if stamp.path.stat().st_size > CHECKED_UP_TO_BYTES:
         return True
     try:
         with closing(connect(stamp.path, "ro")) as connection:
-            return not (first_fault(connection) or first_nonsense(connection))
+            return look(connection) is None
     except UnicodeDecodeError:
         return False
     except sqlite3.DatabaseError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from inferwatch.storage.columns import insert_sql
 from inferwatch.storage.damage import is_damage
-from inferwatch.storage.sense import makes_sense
+from inferwatch.storage.sense import checks_of, makes_sense
 
 FARTHEST = 1 << 62
 Row = tuple[object, ...]
@@ -77,10 +77,11 @@ class Salvage:
         if source is None:
             return
         insert = insert_sql(name, source.columns, "INSERT OR IGNORE")
+        checks = checks_of(name, source.columns)
         self.rows[name] = 0
         for session in sessions if source.by_session else (0,):
             for _, *values in self._walk(source, session):
-                if makes_sense(name, source.columns, values):
+                if makes_sense(checks, values):
                     self.rows[name] += self._insert(name, insert, values)
                 else:
                     self._tear(name)

@@ -54,12 +54,24 @@ def first_nonsense(connection: sqlite3.Connection) -> str | None:
     return None
 
 
-def makes_sense(table: str, columns: Sequence[str], values: Sequence[object]) -> bool:
+Checks = Sequence[tuple[int, Callable[..., object]]]
+"""Places in a row, and what reads the values there."""
+
+
+def checks_of(table: str, columns: Sequence[str]) -> Checks:
+    """Of a table's rows, as they are selected."""
+    return [
+        (place, READERS[table, name])
+        for place, name in enumerate(columns)
+        if (table, name) in READERS
+    ]
+
+
+def makes_sense(checks: Checks, values: Sequence[object]) -> bool:
     """Every value of the row that can be checked."""
-    readers = ((READERS.get((table, name)), name) for name in columns)
     return all(
-        reader is None or value is None or _reads(reader, value)
-        for (reader, _), value in zip(readers, values, strict=True)
+        values[place] is None or _reads(reader, values[place])
+        for place, reader in checks
     )
 
 

@@ -259,6 +259,23 @@ def test_a_flipped_bit_in_a_value_is_seen_and_what_it_costs_is_counted(
     assert {*map(repr, map(bare, left))} <= {*map(repr, map(bare, original))}
 
 
+def test_a_file_with_a_flipped_bit_in_a_value_can_be_kept_in_order(
+    whole: bytes, path: Path
+) -> None:
+    """SQLite finds it as it should be: one lost reading locks nobody out."""
+    path.write_bytes(whole)
+    flip(path, "token_times.gaps_ns")
+
+    housekeeping.rename(path, 1, "still mine")
+    keep_bookmark(path, find(path, "last"), 7, "here")
+    housekeeping.put_away(path, [1])
+
+    [row] = list_sessions(path, bin_too=True)
+    assert row.name == "still mine"
+    assert row.deleted_ns is not None
+    assert row.unrecorded == 1
+
+
 @pytest.mark.parametrize(
     "place", ["step_members.members", "token_times.gaps_ns", "steps.bound_by"]
 )
