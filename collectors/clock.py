@@ -5,6 +5,7 @@ directly on Linux, so the probe's stamps and ours need no synchronising.
 """
 
 import time
+from bisect import bisect_right
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from collectors.readings import AnyReading, ClockAnchor
 
 NS_PER_S = 1_000_000_000
+PARTED_NS = NS_PER_S // 4
+"""Wall times are shown to the second."""
 
 
 def monotonic_ns() -> int:
@@ -47,6 +50,36 @@ def anchor() -> ClockAnchor:
 def wall_offset_ns() -> int:
     """Unix time minus monotonic time, now: good to a microsecond, and cheap."""
     return time.time_ns() - time.monotonic_ns()
+
+
+class Anchors:
+    """When wall and monotonic clock were read together: again whenever they part.
+
+    They do when the host was suspended, which the monotonic clock sleeps through, and
+    when the wall clock is set.
+    """
+
+    def __init__(self) -> None:
+        self.first = anchor()
+        self._taken = [self.first]
+
+    def parted(self) -> ClockAnchor | None:
+        """A new one, if the last one would tell a wrong time by now."""
+        last = self._taken[-1]
+        known_ns = last.wall_ns - last.t_ns
+        if abs(wall_offset_ns() - known_ns) < PARTED_NS:
+            return None
+        fresh = anchor()
+        if abs(fresh.wall_ns - fresh.t_ns - known_ns) < PARTED_NS:
+            return None  # we were held up between two readings
+        self._taken.append(fresh)
+        return fresh
+
+    def wall_ns(self, t_ns: int) -> int:
+        """Unix time of a monotonic moment, by the last anchor before it."""
+        at = bisect_right(self._taken, t_ns, key=lambda each: each.t_ns)
+        then = self._taken[max(at - 1, 0)]
+        return then.wall_ns + t_ns - then.t_ns
 
 
 class SessionClock:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from collectors.clock import SessionClock, anchor, monotonic_ns
+from collectors.clock import Anchors, SessionClock, monotonic_ns
 from collectors.collector import CollectorError
 from collectors.gpu.nvml import describe_gpus
 from collectors.host import HostSampler
@@ -63,6 +63,7 @@ class LoadSession:
         self.probe = probe
         self._intake = Intake(clock, pipeline)
         self._server = ServerBook()
+        self._anchors = Anchors()
         self._load: Load | None = None
         self.run: LoadRun | None = None
         """The one that goes on, or was the last."""
@@ -74,7 +75,7 @@ class LoadSession:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Watch, from here to the end of the context; then the record is closed."""
-        began = anchor()
+        began = self._anchors.first
         self._intake.take(began, *describe_gpus(began.t_ns))
         tasks = [
             asyncio.create_task(self._tick()),
@@ -89,6 +90,7 @@ class LoadSession:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._look_at_clocks()
             self.pipeline.tick(self._intake.now_ns())
             await asyncio.to_thread(self.pipeline.close)
 
@@ -166,8 +168,13 @@ class LoadSession:
 
     async def _tick(self) -> None:
         while True:
+            self._look_at_clocks()
             self.pipeline.tick(self._intake.now_ns())
             await asyncio.sleep(1)
+
+    def _look_at_clocks(self) -> None:
+        if fresh := self._anchors.parted():
+            self._intake.take(fresh)
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._load.pid if self._load else None

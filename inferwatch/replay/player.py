@@ -1,10 +1,12 @@
 """A recorded session as :class:`inferwatch.feed.Feed` shows it to the screens."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from embedded_engine.logs import tail
+from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState, LoadDesk, RecordState
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.builder import Builder
@@ -16,6 +18,8 @@ from inferwatch.storage.connections import reading
 from inferwatch.storage.recovery import damage_of
 from inferwatch.storage.sessions import find
 
+CLOCKS_S = 1.0
+"""Between two looks at the clocks of a session that goes on."""
 SAW_ONLY_LOAD = """
 SELECT steps = 0 AND requests = 0 AND EXISTS (
   SELECT 1 FROM client_requests WHERE client_requests.session = sessions.session)
@@ -126,6 +130,7 @@ class Player:
                 tasks.create_task(self.playback.run())
                 tasks.create_task(self._overview.run())
                 tasks.create_task(self._builder.run())
+                tasks.create_task(self._look_at_clocks())
         finally:
             self.close()
 
@@ -135,6 +140,15 @@ class Player:
         self.playback.give_up()
         self._reel.close()
         self._builder.close()
+
+    async def _look_at_clocks(self) -> None:
+        while self.playback.goes_on:
+            await asyncio.sleep(CLOCKS_S)
+            await asyncio.to_thread(self._look_at_clocks_once)
+
+    def _look_at_clocks_once(self) -> None:
+        with suppress(StorageError), reading(self._reel.path) as connection:
+            self._clock.look_again(connection)  # a file that is gone is told elsewhere
 
     async def restart(self) -> None:
         """There is nothing to start."""

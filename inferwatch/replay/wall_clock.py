@@ -18,8 +18,14 @@ class WallClock:
     """Goes by the last time both clocks were read; else by the session's start."""
 
     def __init__(self, connection: sqlite3.Connection, session: SessionRow) -> None:
-        known = connection.execute(ANCHORS, (session.session,)).fetchall()
-        self._anchors = known or [(0, session.started_ns)]
+        self._session = session
+        self._anchors = [(0, session.started_ns)]
+        self.look_again(connection)
+
+    def look_again(self, connection: sqlite3.Connection) -> None:
+        """The clocks of a session that goes on may have parted."""
+        asked = (self._session.session,)
+        self._anchors = connection.execute(ANCHORS, asked).fetchall() or self._anchors
 
     def text(self, t_ns: int) -> str:
         """HH:MM:SS, local."""

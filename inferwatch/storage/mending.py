@@ -62,7 +62,8 @@ def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
 def _began(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
     """Unix time of the start by a clock anchor; 0 when there is none."""
     found = connection.execute(
-        "SELECT wall_ns - t_ns FROM clock_anchors WHERE session = ?", (number,)
+        "SELECT wall_ns - t_ns FROM clock_anchors WHERE session = ? ORDER BY t_ns",
+        (number,),
     ).fetchone()
     return (found[0] if found else 0), 0
 

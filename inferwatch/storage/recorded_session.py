@@ -22,7 +22,7 @@ from inferwatch.storage.connections import (
 from inferwatch.storage.inbox import Put
 from inferwatch.storage.ledger import Ledger
 from inferwatch.storage.session_state import SessionState
-from inferwatch.storage.sessions import mark_interrupted
+from inferwatch.storage.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
 from inferwatch.storage.transaction import transaction
 
 BEGIN = insert_sql(
@@ -38,8 +38,8 @@ PROGRESS = (
     "WHERE session = ?"
 )
 END = (
-    "UPDATE sessions SET state = ?, reason = ?, duration_ns = ?, "
-    "ended_ns = started_ns + ?, unrecorded = ? WHERE session = ?"
+    "UPDATE sessions SET state = ?, reason = ?, duration_ns = ?, "  # noqa: S608  our own words
+    f"ended_ns = ? + {BEGAN_BY_LAST_ANCHOR}, unrecorded = ? WHERE session = ?"
 )
 
 

@@ -115,5 +115,7 @@ def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
     """
     if limits.older_than_s is None or row.started_ns <= 0:
         return None
-    ended_ns = row.started_ns + row.duration_ns
+    ended_ns = row.ended_ns
+    if ended_ns is None:
+        ended_ns = row.started_ns + row.duration_ns
     return "age" if (now_ns - ended_ns) / NS_PER_S > limits.older_than_s else None

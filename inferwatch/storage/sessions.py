@@ -25,6 +25,12 @@ __all__ = [
 ]
 
 LAST = "last"
+BEGAN_BY_LAST_ANCHOR = """coalesce((
+  SELECT wall_ns - t_ns FROM clock_anchors AS anchor
+  WHERE anchor.session = sessions.session AND anchor.boot_id = sessions.boot_id
+  ORDER BY t_ns DESC LIMIT 1
+), started_ns)"""
+"""Unix time of the end, less the duration: not the start where the clocks parted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,7 @@ class SessionRow:
     started_ns: int
     """Unix time, as the end; the duration is measured by the monotonic clock."""
     ended_ns: int | None
+    """None while it goes on."""
     duration_ns: int
     readings: int
     steps: int
@@ -81,7 +88,10 @@ _CLIENT = """CASE WHEN requests = 0 THEN (
 _NUMBERS = ("session", "started_ns", "duration_ns", "readings", "steps", "requests")
 _TEXTS = ("id", "command", "inferwatch_version", "tags")
 """What is never unknown."""
-_WANTED = [_CLIENT if name == "client_requests" else name for name in _COLUMNS]
+_ENDED = f"""CASE WHEN ended_ns IS NULL THEN duration_ns + {BEGAN_BY_LAST_ANCHOR}
+ELSE ended_ns END AS ended_ns"""
+_COMPUTED = {"client_requests": _CLIENT, "ended_ns": _ENDED}
+_WANTED = [_COMPUTED.get(name, name) for name in _COLUMNS]
 _LIST = f"SELECT {', '.join(_WANTED)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
 
 
@@ -165,9 +175,13 @@ def _row(columns: dict[str, object], *owner: object) -> SessionRow:
         state = SessionState(str(columns["state"]))
     except ValueError:
         state = SessionState.INTERRUPTED
+    ended_ns = columns["ended_ns"]
     if state is SessionState.RECORDING and not _lives(*owner):
         state = SessionState.INTERRUPTED
-    return SessionRow(**{**columns, "state": state})  # type: ignore[arg-type]  # columns are the fields
+    elif state is SessionState.RECORDING:
+        ended_ns = None
+    known = {**columns, "state": state, "ended_ns": ended_ns}
+    return SessionRow(**known)  # type: ignore[arg-type]  # columns are the fields
 
 
 def _lives(boot: object, pid: object, born: object) -> bool:
@@ -182,8 +196,8 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
     query = "SELECT session, boot_id, pid, birth FROM sessions WHERE state = ?"
     recording = connection.execute(query, (SessionState.RECORDING,)).fetchall()
     connection.executemany(
-        "UPDATE sessions SET state = ?, ended_ns = started_ns + duration_ns "
-        "WHERE session = ?",
+        f"UPDATE sessions SET state = ?, ended_ns = duration_ns + "  # noqa: S608  our own words
+        f"{BEGAN_BY_LAST_ANCHOR} WHERE session = ?",
         [
             (SessionState.INTERRUPTED, session)
             for session, *owner in recording

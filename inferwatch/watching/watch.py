@@ -4,7 +4,7 @@ import asyncio
 import os
 from datetime import datetime
 
-from collectors.clock import NS_PER_S, SessionClock, anchor
+from collectors.clock import NS_PER_S, Anchors, SessionClock
 from collectors.gpu.nvml import describe_gpus
 from collectors.host import HostSampler
 from embedded_engine.logs import tail
@@ -33,7 +33,7 @@ class Watch:
         self.clock = clock
         self._pipeline = pipeline
         self._source = source
-        self._anchor = anchor()
+        self._anchors = Anchors()
         self._intake = Intake(clock, pipeline)
         self.load_desk = WatchedLoadDesk(
             self._intake, served=source.served, make_load=make_load
@@ -92,8 +92,7 @@ class Watch:
 
     def wall_text(self, t_ns: int) -> str:
         """Local clock time of a moment."""
-        elapsed_ns = t_ns + self.clock.start_ns - self._anchor.t_ns
-        wall_s = (self._anchor.wall_ns + elapsed_ns) / NS_PER_S
+        wall_s = self._anchors.wall_ns(t_ns + self.clock.start_ns) / NS_PER_S
         return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
 
     def snapshot(
@@ -129,7 +128,8 @@ class Watch:
     async def run(self) -> None:
         """Watch until cancelled; whatever we started is gone when this returns."""
         host = HostSampler(self.clock, self._processes)
-        self._intake.take(self._anchor, *describe_gpus(self._anchor.t_ns))
+        began = self._anchors.first
+        self._intake.take(began, *describe_gpus(began.t_ns))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._tick())
@@ -137,6 +137,7 @@ class Watch:
                 tasks.create_task(self._lives.run())
         finally:
             await self.playback.close()
+            self._look_at_clocks()
             ended_ns = self.clock.now_ns()
             self._pipeline.tick(ended_ns)
             await asyncio.to_thread(self._pipeline.close)
@@ -144,8 +145,13 @@ class Watch:
 
     async def _tick(self) -> None:
         while True:
+            self._look_at_clocks()
             self._pipeline.tick(self.clock.now_ns())
             await asyncio.sleep(1)
+
+    def _look_at_clocks(self) -> None:
+        if fresh := self._anchors.parted():
+            self._intake.take(fresh)
 
     def _processes(self) -> list[tuple[int, str]]:
         engine = self._lives.engine.processes() if self._lives.engine else []

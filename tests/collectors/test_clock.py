@@ -1,6 +1,16 @@
 """Session time: raw moments are moved once, durations never."""
 
-from collectors.clock import NS_PER_S, SessionClock, anchor, boot_id, monotonic_ns
+import pytest
+
+from collectors import clock
+from collectors.clock import (
+    NS_PER_S,
+    Anchors,
+    SessionClock,
+    anchor,
+    boot_id,
+    monotonic_ns,
+)
 from collectors.readings import EventKind, RequestEvent, Step, Vantage
 
 
@@ -39,3 +49,60 @@ def test_session_time_runs_with_the_monotonic_clock() -> None:
     clock = SessionClock(monotonic_ns() - 5 * NS_PER_S)
 
     assert 5 * NS_PER_S <= clock.now_ns() < 60 * NS_PER_S
+
+
+class Host:
+    """Clocks that go on as told."""
+
+    def __init__(self) -> None:
+        self.monotonic, self.wall = 50 * NS_PER_S, 1_790_000_000 * NS_PER_S
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic
+
+    def time_ns(self) -> int:
+        return self.wall
+
+    def runs(self, seconds: float) -> None:
+        self.monotonic += round(seconds * NS_PER_S)
+        self.wall += round(seconds * NS_PER_S)
+
+    def sleeps(self, seconds: float) -> None:
+        """Suspended; or its wall clock is set."""
+        self.wall += round(seconds * NS_PER_S)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    found = Host()
+    monkeypatch.setattr(clock, "time", found)
+    return found
+
+
+@pytest.mark.parametrize("by_s", [3_600, -60, 0.3])
+def test_when_the_clocks_parted_there_is_a_new_anchor(host: Host, by_s: float) -> None:
+    anchors, began = Anchors(), host.wall
+    host.runs(100)
+    assert anchors.parted() is None
+    host.sleeps(by_s)
+    host.runs(1)
+
+    fresh = anchors.parted()
+
+    assert fresh is not None
+    assert (fresh.t_ns, fresh.wall_ns) == (host.monotonic, host.wall)
+    assert anchors.parted() is None
+    assert anchors.wall_ns(host.monotonic) == host.wall
+    host.runs(10)
+    assert anchors.wall_ns(host.monotonic) == host.wall
+    assert anchors.wall_ns(60 * NS_PER_S) == began + 10 * NS_PER_S
+    assert anchors.wall_ns(40 * NS_PER_S) == began - 10 * NS_PER_S
+
+
+def test_who_is_held_up_between_two_readings_takes_no_anchor(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchors = Anchors()
+    monkeypatch.setattr(clock, "wall_offset_ns", lambda: host.wall)
+
+    assert anchors.parted() is None

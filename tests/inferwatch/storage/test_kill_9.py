@@ -76,7 +76,7 @@ def test_a_killed_session_is_interrupted_and_marked_so_at_the_next_start(
 
     marked = find(path, "s1")
     assert seen_at_once.state is SessionState.INTERRUPTED
-    assert seen_at_once.ended_ns is None
+    assert seen_at_once.ended_ns == marked.ended_ns
     assert marked.state is SessionState.INTERRUPTED
     assert marked.ended_ns == marked.started_ns + marked.duration_ns
     assert marked.readings == seen_at_once.readings > 0
