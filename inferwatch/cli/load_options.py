@@ -11,8 +11,9 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.class_text import read_class
 from inferwatch.loadgen.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.objectives import objectives
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan_bounds import BOUNDS
+from inferwatch.loadgen.plan_fields import FOREIGN
 from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
 from inferwatch.loadgen.rate_text import read_rates
 from inferwatch.loadgen.target import endpoint_in
@@ -21,6 +22,7 @@ from inferwatch.storage.location import default_database
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0
+DEFAULT_SHARE = 0.95
 FIRST_RATE = 1.0
 SEARCH_DRAIN_S = 10.0
 """A rate that is too high leaves a queue: what is not answered by then is aborted."""
@@ -98,10 +100,12 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     if options.slo:
         flags["slo"] = options.slo
     if flags.keys() & HOW:
-        fields = _without_arrivals(fields)
+        fields = _without_arrivals(fields, flags)
     fields = {"warmup_s": 0.0, **defaults, **fields, **flags}
     if "concurrency" in fields and not fields.keys() & {"rate_per_s", "rates"}:
         fields.setdefault("arrivals", "closed")
+    if flags.keys() & {*HOW, "arrivals"}:
+        fields = _without_foreign(fields, flags)
     if not fields.keys() & ENDS:
         fields["duration_s"] = DEFAULT_S
     _refuse_dataset(fields)
@@ -128,12 +132,29 @@ def _refuse_dataset(fields: Mapping[str, Any]) -> None:
         raise UsageError(f"--dataset: {fields['dataset']} holds chats: --endpoint chat")
 
 
-def _without_arrivals(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_arrivals(
+    fields: dict[str, Any], flags: Mapping[str, Any]
+) -> dict[str, Any]:
     """Of a file whose way to say when is not the flags' way."""
     others = {name for name in HOW if name in fields}
-    if fields.get("arrivals") in {"closed", "trace"}:
+    if fields.get("arrivals") in {"closed", "trace"} or "concurrency" in flags:
         others.add("arrivals")
     return {k: v for k, v in fields.items() if k not in others}
+
+
+def _without_foreign(
+    fields: dict[str, Any], flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Without what a file says of another kind of load than the flags ask for."""
+    arrivals = fields.get("arrivals", "poisson")
+    if fields.keys() & {"trace_file", "like", "trace"}:
+        arrivals = "trace"
+    if arrivals not in set(Arrivals):
+        return fields  # the plan says what is wrong
+    foreign = FOREIGN[Arrivals(arrivals)] - {"trace_file"}
+    if "turns" in fields:
+        foreign -= {"think_s"}
+    return {k: v for k, v in fields.items() if k in flags or k not in foreign}
 
 
 def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any]:
@@ -166,19 +187,48 @@ def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None
         UsageError: these do not.
     """
     classes = [each for each in fields.get("classes", ()) if isinstance(each, dict)]
-    if options.find_rate and not any(each.get("slo") for each in (fields, *classes)):
-        raise UsageError("--find-rate needs --slo: what must hold at that rate")
+    objective = any(each.get("slo") for each in (fields, *classes))
     timed = [flag for name, flag in TIMED.items() if options.fields.get(name)]
-    if options.searches and timed:
-        raise UsageError(f"a search chooses how much to send: leave out {timed[0]}")
-    if options.find_rate and options.sweep:
-        raise UsageError("--find-rate chooses the rates, --sweep names them: not both")
-    if options.find_rate and options.fields.get("concurrency"):
-        raise UsageError("--find-rate is for open loops: leave out --concurrency")
-    if options.resume and not options.find_rate:
-        raise UsageError("--resume goes on with a --find-rate")
-    if options.searches and options.output_format != "inferwatch":
-        raise UsageError("--format is for one run")
+    faults = [
+        (
+            options.find_rate and not objective,
+            "--find-rate needs --slo: what must hold at that rate",
+        ),
+        (
+            options.searches and bool(timed),
+            f"a search chooses how much to send: leave out {''.join(timed[:1])}",
+        ),
+        (
+            options.find_rate and options.sweep is not None,
+            "--find-rate chooses the rates, --sweep names them: not both",
+        ),
+        (
+            options.find_rate and bool(options.fields.get("concurrency")),
+            "--find-rate is for open loops: leave out --concurrency",
+        ),
+        (
+            options.resume is not None and not options.find_rate,
+            "--resume goes on with a --find-rate",
+        ),
+        (
+            options.searches and options.output_format != "inferwatch",
+            "--format is for one run",
+        ),
+        (
+            options.searches and options.save_requests is not None,
+            "--save-requests is for one run",
+        ),
+        (
+            options.share != DEFAULT_SHARE and not objective,
+            "--share is of the requests that hold --slo: name that too",
+        ),
+        (
+            options.name is not None and options.no_record,
+            "--name is of a recorded session, --no-record records none: not both",
+        ),
+    ]
+    if why := next((why for broken, why in faults if broken), None):
+        raise UsageError(why)
 
 
 def sweep_points(text: str) -> tuple[str, list[float]]:

@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
+import msgspec
+
 from inferwatch.loadgen.lengths import MOST_TOKENS
 from inferwatch.loadgen.plan_bounds import MOST_S, beyond
-from inferwatch.loadgen.plan_fields import PlanFields
+from inferwatch.loadgen.plan_fields import FOREIGN, PlanFields
 from inferwatch.loadgen.plan_parts import (
     Api,
     Arrivals,
@@ -17,6 +19,7 @@ from inferwatch.loadgen.plan_parts import (
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to say then."""
+DEFAULTS = {each.name: each.default for each in msgspec.structs.fields(PlanFields)}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -29,6 +32,7 @@ def first_fault(plan: PlanFields) -> str | None:
 def _faults(plan: PlanFields) -> Iterator[Fault]:
     """All there could be; some are."""
     yield from _rate_faults(plan)
+    yield from _foreign_faults(plan)
     yield from _prompt_faults(plan)
     yield from [
         (
@@ -50,6 +54,14 @@ def _faults(plan: PlanFields) -> Iterator[Fault]:
         (
             plan.transport is TransportKind.RAW and plan.url.startswith("https:"),
             "raw is plain HTTP: leave transport at auto for https",
+        ),
+        (
+            plan.http2 and plan.transport is TransportKind.RAW,
+            "raw is HTTP/1.1: leave transport at auto for http2",
+        ),
+        (
+            plan.http2 and not plan.url.startswith("https:"),
+            "http2 is agreed on in TLS: it needs an https:// address",
         ),
     ]
 
@@ -78,6 +90,27 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
             "speed is the pace of a trace",
         ),
     ]
+
+
+def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
+    """What would be ignored: a number of the kind of load that this one is not."""
+    foreign = FOREIGN[plan.arrivals]
+    for name, right in RIGHT_FORM.items():
+        said = getattr(plan, name) != DEFAULTS[name]
+        means = name not in foreign or (name == "think_s" and plan.converses)
+        yield said and not means, right
+
+
+RIGHT_FORM = {
+    "burstiness": "burstiness is of gamma arrivals: --arrival gamma",
+    "concurrency": "concurrency is of a closed loop, which has no rate and no trace",
+    "think_s": "think is of the users of a closed loop (--concurrency) or of --turns",
+    "max_in_flight": "max_in_flight holds back a rate; users wait by themselves",
+    "rate_per_s": "a closed loop has no rate_per_s: its users ask when answered",
+    "rates": "a closed loop has no rates: its users ask when answered",
+    "burst_every_s": "bursts come beside a rate: only an open loop has them",
+}
+"""Where a field means nothing, what to do instead."""
 
 
 def _odd_rows(trace: tuple[TraceRow, ...]) -> Iterator[str]:
@@ -109,6 +142,10 @@ def _prompt_faults(plan: PlanFields) -> list[Fault]:
         (
             plan.dataset is not None and bool(made),
             "a data set has its own prompts: no classes, no shared_prefixes",
+        ),
+        (
+            plan.turn_tokens is not None and not plan.converses,
+            "turn_tokens is what a later turn adds: say --turns too",
         ),
         (
             plan.arrivals is Arrivals.TRACE

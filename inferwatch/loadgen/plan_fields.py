@@ -17,6 +17,7 @@ from inferwatch.loadgen.plan_parts import (
 from inferwatch.loadgen.rates import RateSeries
 
 OUTPUT_TOKENS = Range(32, 128)
+MAX_IN_FLIGHT = 512
 
 
 class PlanFields(
@@ -89,7 +90,7 @@ class PlanFields(
     drain_s: float | None = None
     """How long to wait for what is in flight at the end, then it is aborted and
     counted; None: ``request_timeout_s``."""
-    max_in_flight: int = 512
+    max_in_flight: int = MAX_IN_FLIGHT
     """What is due beyond that waits, is sent late, and counted as late."""
     request_timeout_s: float = 120.0
     temperature: float | None = 0.0
@@ -108,3 +109,24 @@ class PlanFields(
         """Nobody gave a rate, so the warm-up finds one."""
         given = self.rate_per_s is not None or self.rates is not None
         return not given and self.arrivals not in {Arrivals.CLOSED, Arrivals.TRACE}
+
+    @property
+    def converses(self) -> bool:
+        """Answers are gone into."""
+        return self.turns != fixed(1)
+
+
+_OF_A_RATE = frozenset(
+    {"rate_per_s", "rates", "max_in_flight", "burst_every_s", "burst_tokens"}
+)
+_OF_USERS = frozenset({"concurrency", "think_s"})
+_OF_TRACES = frozenset({"trace", "trace_of", "trace_file", "trace_format", "speed"})
+_OF_GAMMA = frozenset({"burstiness"})
+FOREIGN = {
+    Arrivals.POISSON: _OF_USERS | _OF_TRACES | _OF_GAMMA,
+    Arrivals.CONSTANT: _OF_USERS | _OF_TRACES | _OF_GAMMA,
+    Arrivals.GAMMA: _OF_USERS | _OF_TRACES,
+    Arrivals.CLOSED: _OF_A_RATE | _OF_TRACES | _OF_GAMMA,
+    Arrivals.TRACE: (_OF_A_RATE | _OF_USERS | _OF_GAMMA) - {"max_in_flight"},
+}
+"""What means nothing where requests are due otherwise; ``think_s`` is also of turns."""

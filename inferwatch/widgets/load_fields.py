@@ -10,6 +10,8 @@ import msgspec
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.lengths import LogNormal, Range
 from inferwatch.loadgen.plan import Api, Arrivals, LoadPlan
+from inferwatch.loadgen.plan_faults import DEFAULTS
+from inferwatch.loadgen.plan_fields import FOREIGN
 from inferwatch.loadgen.plan_file import lengths, make_plan
 from inferwatch.loadgen.rate_text import read_rates
 from inferwatch.metrics.slo import parse_slo
@@ -112,11 +114,11 @@ def _plan(fields: Fields) -> LoadPlan | str:
 
 
 def _arrivals(base: LoadPlan, chosen: str) -> Fields:
-    """A trace is given up when another way to arrive is chosen."""
-    fields: Fields = {"arrivals": chosen}
-    if base.arrivals is Arrivals.TRACE and chosen != "trace":
-        fields |= {"trace": (), "trace_of": None}
-    return fields
+    """What means nothing in another way to arrive is given up with the old one."""
+    lost = FOREIGN[Arrivals(chosen)] & set(base.__struct_fields__)
+    if base.converses:
+        lost -= {"think_s"}
+    return {"arrivals": chosen, **{name: DEFAULTS[name] for name in lost}}
 
 
 # How each is read and written.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.lengths import Range
 from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan_fields import MAX_IN_FLIGHT
 
 
 class UnreadableResultError(UsageError):
@@ -51,7 +52,8 @@ class Shape:
     rate_per_s: float | None = None
     burstiness: float = 1.0
     concurrency: int = 1
-    max_in_flight: int = 1 << 20
+    max_in_flight: int = MAX_IN_FLIGHT
+    """Of an open loop."""
 
     @property
     def users(self) -> int | None:

@@ -43,7 +43,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         (plan_for("http://gpu7:8000"), RAW),
         (plan_for("http://localhost", uds="/run/engine.sock"), RAW),
         (plan_for("https://gpu7"), HTTPX),
-        (plan_for("http://gpu7", http2=True), HTTPX),
+        (plan_for("https://gpu7", http2=True), HTTPX),
         (plan_for("http://gpu7", transport=HTTPX), HTTPX),
     ],
     ids=["plain", "unix socket", "TLS", "HTTP/2", "as asked"],
@@ -82,7 +82,7 @@ def test_raw_cannot_be_asked_to_encrypt() -> None:
 
 @pytest.mark.skipif(find_spec("h2") is not None, reason="it is installed here")
 async def test_what_http2_needs_is_named_when_it_is_missing() -> None:
-    async with aclosing(transport_for(plan_for("http://gpu7", http2=True))) as carrier:
+    async with aclosing(transport_for(plan_for("https://gpu7", http2=True))) as carrier:
         with pytest.raises(UnreachableError, match="pip install h2"):
             await carrier.open()
 

@@ -94,6 +94,49 @@ def test_a_length_that_is_none_is_refused(text: str) -> None:
         lengths(text)
 
 
+CLOSED = {"arrivals": "closed", "concurrency": 4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"rate_per_s": 1, "burstiness": 0.25}, "--arrival gamma"),
+        ({**CLOSED, "burstiness": 0.25}, "--arrival gamma"),
+        ({"rate_per_s": 1, "think_s": 2}, "--concurrency.*--turns"),
+        ({"rate_per_s": 1, "concurrency": 4}, "closed loop"),
+        ({**CLOSED, "max_in_flight": 9}, "max_in_flight holds back a rate"),
+        ({**CLOSED, "rate_per_s": 1}, "no rate_per_s"),
+        ({**CLOSED, "rates": "0:1 9:2"}, "no rates"),
+        ({**CLOSED, "burst_every_s": 9, "burst_tokens": 9}, "bursts come beside"),
+        ({"rate_per_s": 1, "turn_tokens": 9}, "--turns"),
+        ({"rate_per_s": 1, "http2": True, "url": "http://h"}, "https://"),
+        (
+            {"rate_per_s": 1, "http2": True, "url": "https://h", "transport": "raw"},
+            "raw is ",
+        ),
+    ],
+)
+def test_what_would_be_ignored_is_refused_with_the_right_form(
+    fields: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        make_plan({"run_id": "r", "model": "m", **fields})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rate_per_s": 1, "arrivals": "gamma", "burstiness": 0.25},
+        {"rate_per_s": 1, "turns": 3, "think_s": 2, "turn_tokens": 9},
+        {**CLOSED, "think_s": 2},
+        {"rate_per_s": 1, "max_in_flight": 9},
+        {"rate_per_s": 1, "http2": True, "url": "https://h"},
+    ],
+)
+def test_what_is_heeded_is_taken(fields: dict[str, object]) -> None:
+    make_plan({"run_id": "r", "model": "m", **fields})
+
+
 def test_a_closed_loop_says_so() -> None:
     plan = make_plan({**NEEDED, "arrivals": "closed", "concurrency": 8})
 

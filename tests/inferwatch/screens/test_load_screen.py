@@ -581,6 +581,26 @@ def test_a_plan_with_rates_by_time_is_written_as_it_is_read() -> None:
     assert read_form(PLAN, "poisson", {"rate": rate.text(plan)}).plan == plan
 
 
+def test_another_way_to_arrive_leaves_behind_what_meant_nothing_to_it() -> None:
+    clumps = msgspec.structs.replace(
+        PLAN,
+        arrivals=Arrivals.GAMMA,
+        burstiness=0.25,
+        max_in_flight=9,
+        burst_every_s=9.0,
+        burst_tokens=99,
+    )
+
+    users = read_form(clumps, "closed", {"users": "4", "think": "2"}).plan
+    assert users is not None
+    even = read_form(users, "poisson", {"rate": "3"}).plan
+
+    assert (users.concurrency, users.burstiness, users.rate_per_s) == (4, 1.0, None)
+    assert users.burst_every_s is None
+    assert even is not None
+    assert (even.concurrency, even.think_s, even.rate_per_s) == (1, 0.0, 3.0)
+
+
 # Start, stop, change.
 
 
