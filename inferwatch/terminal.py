@@ -56,6 +56,7 @@ class Output:
             if picture and crowded:
                 self._behind = True
                 self._leave_out_pictures()
+                self._changed.notify_all()
             if picture and self._behind:
                 return
             self._waiting.append((data, picture))
@@ -87,8 +88,8 @@ class Output:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                data, _ = self._waiting.popleft()
+                self._changed.wait_for(lambda: self._waiting or self._behind)
+                data, _ = self._waiting.popleft() if self._waiting else (b"", False)
                 self._waiting_bytes -= len(data)
                 self._writing = True
             try:
@@ -217,7 +218,9 @@ class TerminalDriver(LinuxDriver):
         self._input_thread = threading.current_thread()
         try:
             super().run_input_thread()
-        except OSError:
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
             self._terminal.hung_up()
 
     def disable_input(self) -> None:
