@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collectors.clock import boot_id
+from embedded_engine.engine_file import EngineFile
 from embedded_engine.errors import PortTakenError
+from embedded_engine.launch import Engine
 from embedded_engine.listen import (
     claimed_unix_socket,
     clear_unix_socket,
@@ -188,6 +191,31 @@ def test_who_claims_the_same_place_a_moment_later_is_refused(tmp_path: Path) -> 
 
     assert not path.exists()
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+
+
+async def test_an_engine_that_ended_leaves_the_socket_of_who_came_after_it(
+    engine_home: Path,
+) -> None:
+    path = engine_home / "engine.sock"
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    file = EngineFile(
+        engine_id="e",
+        pid=ended.pid,
+        birth=1,
+        boot_id=boot_id(),
+        model="m",
+        uds=str(path),
+        log_path=str(engine_home / "engine.log"),
+    )
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        await Engine(file).stop()
+        assert path.is_socket()
+
+    await Engine(file).stop()
+    assert not path.exists()
 
 
 def test_a_place_that_cannot_be_is_said(tmp_path: Path) -> None:
