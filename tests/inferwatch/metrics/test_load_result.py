@@ -227,6 +227,24 @@ def test_late_sends_are_the_clients_fault(run: Run) -> None:
     assert "send lag p99 is 8 ms or more" in verdict.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("sends", "late", "bound"), [(1_000, 13, True), (400, 6, False)]
+)
+def test_a_p99_that_enough_sends_stand_behind_counts_as_it_is(
+    run: Run, sends: int, late: int, bound: bool
+) -> None:
+    """The reported TTFT's p99 is made of the late ones, and has no mark."""
+    lags_ms = [8 if n % (sends // late) == 0 else 0 for n in range(sends)]
+    requests = [
+        request(n, sent_ns=(n * 100 + lag_ms) * MS) for n, lag_ms in enumerate(lags_ms)
+    ]
+
+    verdict = run([*requests, sample()]).verdict
+
+    assert (verdict.state is ClientState.CLIENT_BOUND) == bound
+    assert not bound or verdict.reasons[0].startswith("send lag p99 is 8 ms, over 10%")
+
+
 def test_one_hiccup_of_the_machine_accuses_nobody(run: Run) -> None:
     readings = [*hundred(), request(100, sent_ns=10_020 * MS), sample()]
 
