@@ -21,10 +21,8 @@ async def test_it_never_wakes_early_and_mostly_at_once() -> None:
 
 async def test_a_moment_that_has_passed_is_now() -> None:
     with closing(FineTimer()) as timer:
-        began_ns = monotonic_ns()
-        await timer.until(began_ns - 10)
-
-        assert monotonic_ns() - began_ns < 100 * MS
+        async with asyncio.timeout(10):
+            await timer.until(monotonic_ns() - 10)
 
 
 async def test_a_waiter_can_be_cancelled_and_another_can_wait() -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 import httpx
@@ -50,7 +49,7 @@ def test_tokens_leave_when_they_are_due(
     first_ns = truth_log("due")["due-0"].started_ns + 50 * MS
     lateness = [at - first_ns - 10 * MS * k for k, at in enumerate(sent_ns)]
     assert min(lateness) >= 0
-    assert median(lateness) < 1 * MS
+    assert sorted(lateness)[10] < 1 * MS  # a neighbour may delay the others
 
 
 def test_a_frozen_server_sends_nothing(
@@ -69,12 +68,12 @@ def test_who_finds_no_slot_waits_for_one(
 ) -> None:
     with ThreadPoolExecutor(3) as users:
         for number in range(3):
-            users.submit(ask, "ttft=0.1,itl=0.001,slots=1", f"slot-{number}")
+            users.submit(ask, "ttft=0.5,itl=0.001,slots=1", f"slot-{number}")
 
     answers = sorted(truth_log("slot").values(), key=lambda each: each.started_ns)
     for earlier, later in pairwise(answers):
-        assert later.started_ns >= earlier.sent_ns[-1]
-        assert later.received_ns < earlier.sent_ns[-1]
+        assert later.started_ns >= max(earlier.sent_ns[-1], later.received_ns)
+        assert later.sent_ns[0] >= later.started_ns + 500 * MS
 
 
 def test_it_tells_how_many_requests_it_has(
