@@ -11,16 +11,8 @@ from typing import Any
 
 import msgspec
 
-from collectors.clock import NS_PER_S
 from collectors.readings import AnyReading, Step, TokenTimes
 from inferwatch.export.recording import EVERY, Recording
-from inferwatch.metrics.request_latencies import (
-    Answered,
-    AnsweredRow,
-    e2el_ns,
-    tpot_ns,
-    ttft_ns,
-)
 from inferwatch.storage.other_readings import OtherTable
 from inferwatch.storage.steps import StepTable
 from inferwatch.storage.table import Table as StorageTable
@@ -67,10 +59,6 @@ MOMENTS = {
     "requests": "coalesce(arrived_ns, added_ns)",
     "client_requests": "intended_ns",
 }
-MADE: dict[str, dict[str, Callable[[Answered], int | None]]] = {
-    "client_requests": {"ttft_s": ttft_ns, "e2el_s": e2el_ns, "tpot_s": tpot_ns}
-}
-"""Columns that are worked out as everywhere, not as the file's own formulas have it."""
 COUNTED = {"steps", "requests"}
 """The session's row knows how many there are."""
 
@@ -145,12 +133,11 @@ def _table(recording: Recording, name: str, span: Span) -> Table:
 
     def rows() -> Iterator[Row]:
         named = _named(recording, columns)
-        made = _made(name, columns)
         cursor = recording.connection.execute(query, values)
         for done, row in enumerate(cursor):
             if done % EVERY == 0:
                 recording.progress.at(name, done, expected)
-            yield made(named(row))
+            yield named(row)
 
     return Table(name=name, columns=columns, rows=rows)
 
@@ -174,28 +161,6 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
         return lambda row: row
     place, sources = columns.index("source"), recording.sources
     return lambda row: (*row[:place], sources[row[place]], *row[place + 1 :])
-
-
-def _made(name: str, columns: tuple[str, ...]) -> Callable[[Row], Row]:
-    """Fills in what is worked out from the other columns."""
-    latencies = MADE.get(name)
-    if latencies is None:
-        return lambda row: row
-    needed = [columns.index(column) for column in AnsweredRow._fields]
-
-    def made(row: Row) -> Row:
-        answered = AnsweredRow(*(row[place] for place in needed))
-        found = {column: of(answered) for column, of in latencies.items()}
-        return tuple(
-            value if column not in found else _seconds(found[column])
-            for column, value in zip(columns, row, strict=True)
-        )
-
-    return made
-
-
-def _seconds(duration_ns: int | None) -> float | None:
-    return None if duration_ns is None else duration_ns / NS_PER_S
 
 
 def _others(recording: Recording) -> Table:

@@ -72,7 +72,7 @@ def merged_share(sample: ClientSample) -> float | None:
 
 
 def _sending(evidence: Evidence) -> str:
-    """By the p99; where too few stand behind it, less what a hiccup may have made of it.
+    """By the p99; where few stand behind it, less what a hiccup may have made of it.
 
     Of a hundred sends, one hiccup of the machine is the p99: no reason to accuse. Of
     a thousand, it is the very sends that a TTFT's p99 without a mark is made of.

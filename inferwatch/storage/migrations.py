@@ -44,7 +44,7 @@ def version_4(database: Database) -> None:
 
 @migrations()
 def version_5(database: Database) -> None:
-    """Bookmarks in a table that no SQLite takes for damaged."""
+    """Bookmarks that no SQLite takes for damage; latencies as `load` reports them."""
     _execute(database, "schema_5.sql")
 
 
