@@ -269,7 +269,7 @@ async def test_a_user_outlives_a_request_that_raises() -> None:
     monkey.ensure = lambda _: True
     monkey._transport = Raises()
 
-    await ClosedLoop(flights, iter(asked)).run(2, lambda: Phase.STEADY)
+    await ClosedLoop(flights, {Phase.STEADY: iter(asked)}).run(2, lambda: Phase.STEADY)
     await flights.land(5)
     sampler.end()
 
