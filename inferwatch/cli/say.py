@@ -5,6 +5,7 @@ Much of it is named by others: the terminal is to show that, not to obey it.
 
 import json
 import re
+import sys
 
 import click
 
@@ -16,12 +17,12 @@ _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 
 def say(text: str, *, err: bool = False) -> None:
     """Lines for people."""
-    click.echo(visible_lines(text), err=err)
+    _write(visible_lines(text), err=err)
 
 
 def say_json(facts: object) -> None:
     """A line for machines, in printable ASCII."""
-    click.echo(json.dumps(facts).replace("\x7f", "\\u007f"))
+    _write(json.dumps(facts).replace("\x7f", "\\u007f"))
 
 
 def say_coloured(text: str) -> None:
@@ -30,22 +31,27 @@ def say_coloured(text: str) -> None:
     What is not would be no more than a colour.
     """
     parts = _COLOUR.split(text)
-    click.echo(
+    _write(
         "".join(part if n % 2 else visible_lines(part) for n, part in enumerate(parts))
     )
 
 
 def say_now(text: str) -> None:
     """On the one line of stderr that changes, over what it said before."""
-    click.echo(f"{CLEAR}{visible(text)}", err=True, nl=False)
+    _write(f"{CLEAR}{visible(text)}", err=True, end="")
 
 
 def say_no_more() -> None:
     """Leave that line to whoever writes next."""
-    click.echo(CLEAR, err=True, nl=False)
+    _write(CLEAR, err=True, end="")
 
 
 def say_over(lines: int, text: str) -> None:
     """On stderr, over the last so many lines."""
     back = f"\x1b[{lines}A\r\x1b[J" if lines else ""
-    click.echo(f"{back}{visible_lines(text)}", err=True)
+    _write(f"{back}{visible_lines(text)}", err=True)
+
+
+def _write(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """Into the stream as it is: left to itself, click writes UTF-8 into an ASCII one."""
+    click.echo(text + end, file=sys.stderr if err else sys.stdout, nl=False)

@@ -1,7 +1,5 @@
 """The recorded sessions as a table for people."""
 
-import errno
-import os
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -32,20 +30,12 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 }
 
 
-class _Paper(Console):
-    """A console that leaves it to the program what a reader that left means."""
-
-    def on_broken_pipe(self) -> None:
-        """Tell the program."""
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-
 def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
     """One line a session, newest first as they come; sizes are estimates."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     width = None if sys.stdout.isatty() else WIDE
     # Names and tags are what people typed: shown as they are.
-    console = _Paper(highlight=False, markup=False, emoji=False, width=width)
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     hidden = {"tags"} if not any(row.tags for row in rows) else set()
     hidden |= {"steps"} if console.width < ROOM_FOR_STEPS else set()
     shown = [heading for heading in COLUMNS if heading not in hidden]

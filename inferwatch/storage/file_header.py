@@ -14,8 +14,11 @@ MAGIC = b"SQLite format 3\x00"
 PAGE_BYTES = 4096
 """SQLite's default, which we leave as it is."""
 HEADER_BYTES = 100
-OURS = b"CREATE TABLE schema_versions"
-"""Stands in every file of ours, wherever its schema lies."""
+OURS = tuple(
+    f"CREATE TABLE {name}".encode()
+    for name in ("schema_versions", "step_members", "client_requests", "load_events")
+)
+"""Stand in every file of ours, wherever its schema lies; one page may be lost."""
 PAGE_COUNT_AT, FREELIST_AT, APPLICATION_AT = 28, 32, 68
 
 
@@ -28,9 +31,9 @@ def is_ours(path: Path) -> bool:
             return True
         file.seek(0)
         while block := file.read(1 << 20):
-            if OURS in kept + block:
+            if any(each in kept + block for each in OURS):
                 return True
-            kept = block[-len(OURS) :]
+            kept = block[-max(map(len, OURS)) :]
     return False
 
 

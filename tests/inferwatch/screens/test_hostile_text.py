@@ -173,6 +173,7 @@ async def test_marks_of_a_replay_do_not_obey(
 async def test_a_load_that_cannot_be_started_says_so_without_obeying(
     hostile_feed: Any, settle: Settle
 ) -> None:
+    hostile_feed.load_desk.plan = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
     app = InferwatchApp(hostile_feed)
 
     async with app.run_test(notifications=True, size=(120, 40)) as pilot:

@@ -104,6 +104,7 @@ def test_of_a_file_cut_off_its_beginning_is_read(
 @example(pages=[5], seed=0)  # the schema's version
 @example(pages=[6], seed=0)  # the sessions
 @example(pages=[5, 30], seed=0)  # the version and some of the schema
+@example(pages=[1, 30], seed=0)  # the header and some of the schema
 def test_around_torn_pages_everything_else_is_read(
     material: Callable[[], tuple[bytes, list[Numbered]]],
     path: Path,
