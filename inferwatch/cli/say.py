@@ -53,5 +53,5 @@ def say_over(lines: int, text: str) -> None:
 
 
 def _write(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Into the stream as it is: left to itself, click writes UTF-8 into an ASCII one."""
+    """Into the stream as it is: by itself click writes UTF-8 into an ASCII one."""
     click.echo(text + end, file=sys.stderr if err else sys.stdout, nl=False)
