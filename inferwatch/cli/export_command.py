@@ -1,7 +1,5 @@
 """Runs ``inferwatch export``."""
 
-import os
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +60,7 @@ def run_export(options: ExportOptions) -> None:
     progress = RowsProgress()
     with closing(progress), opened(database, session, progress) as recording:
         target = Target(path=_path(options, recording), force=options.force)
-        try:
-            _write(options, recording, target)
-        except BrokenPipeError:  # whoever read us, such as head, has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return
+        _write(options, recording, target)
     say_damage(database)
     if not target.is_stdout:
         say(f"{target.path}", err=True)

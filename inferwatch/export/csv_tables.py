@@ -10,8 +10,8 @@ left as they are.
 import csv
 import re
 import zipfile
+from codecs import getwriter
 from collections.abc import Iterable, Iterator, Sequence
-from io import TextIOWrapper
 from typing import IO
 
 from inferwatch.errors import UsageError
@@ -61,12 +61,10 @@ def _zip(tables: Sequence[Table], target: Target) -> None:
 
 def _table(table: Table, out: IO[bytes]) -> None:
     """Names first; unknown is empty."""
-    text = TextIOWrapper(out, "utf-8", newline="", write_through=False)
-    writer = csv.writer(text, lineterminator="\n")
+    # Not a TextIOWrapper: when writing fails, that takes stdout with it.
+    writer = csv.writer(getwriter("utf-8")(out), lineterminator="\n")
     writer.writerow(_shown(table.columns))
     writer.writerows(map(_shown, table.rows()))
-    text.flush()
-    text.detach()
 
 
 def _shown(row: Iterable[object]) -> Iterator[object]:

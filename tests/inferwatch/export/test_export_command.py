@@ -116,12 +116,14 @@ def test_what_cannot_be_is_a_usage_error_that_says_why(
     assert why in str(done.exception)
 
 
-def test_whoever_reads_may_stop_early(recorded: Recorded) -> None:
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "perfetto", "html"])
+def test_whoever_reads_may_stop_early(recorded: Recorded, kind: str) -> None:
     command = [sys.executable, "-P", "-m", "inferwatch.cli", "export", "last"]
-    options = ["--format", "jsonl", "-o", "-", "--db", str(recorded[0])]
+    what = ["--what", "steps"] if kind in {"csv", "jsonl"} else []
+    options = ["--format", kind, *what, "-o", "-", "--db", str(recorded[0])]
 
     with subprocess.Popen(
-        [*command, *options, "--token-times"],
+        [*command, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -132,7 +134,7 @@ def test_whoever_reads_may_stop_early(recorded: Recorded) -> None:
         said = process.stderr.read()
 
     assert said == b""
-    assert process.returncode == 0
+    assert process.returncode == 141
 
 
 def test_imports_are_told_and_repeated_ones_are_warned_of(run: Run) -> None:
