@@ -1,5 +1,6 @@
 import asyncio
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,11 +148,14 @@ async def test_sockets_of_the_dead_are_cleared_away(
 ) -> None:
     monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
     dead, living = tmp_path / "a.4194305.load", tmp_path / f"b.{os.getppid()}.load"
-    dead.touch()
-    living.touch()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))  # its file stays when it is closed
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(living))
+        held.listen()
 
-    stream = LoadStream(SessionClock(), "run")
+        stream = LoadStream(SessionClock(), "run")
 
-    assert not dead.exists()
-    assert living.exists()
-    await stream.close()
+        assert not dead.exists()
+        assert living.exists()
+        await stream.close()
