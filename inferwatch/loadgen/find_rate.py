@@ -2,7 +2,8 @@
 
 A rate holds when the Wilson interval of its share of good requests lies above the
 asked share, and fails when it lies below; while it is astride, the rate is run again
-and the requests are pooled, a few times, before the share itself decides.
+and the requests are pooled, a few times, before the share itself decides. That takes
+requests for independent: a rule for when to go on, and no interval to be told.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ class Point:
     rate_per_s: float
     n: int
     good: int
+    certain: float
+    """So many independent requests would say as much; 0: nothing is certain."""
     runs: int = 1
     client_bound: bool = False
 
@@ -36,8 +39,8 @@ class Point:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Of the share."""
-        return share_interval(self.good, self.n)
+        """Of the share, as wide as requests that resemble their neighbours make it."""
+        return share_interval(self.share * self.certain, self.certain)
 
 
 class Search:
@@ -61,6 +64,7 @@ class Search:
                 rate_per_s=point.rate_per_s,
                 n=known.n + point.n,
                 good=known.good + point.good,
+                certain=known.certain + point.certain,
                 runs=known.runs + point.runs,
                 client_bound=known.client_bound or point.client_bound,
             )
@@ -68,7 +72,7 @@ class Search:
 
     def holds(self, point: Point) -> bool | None:
         """None while it is open."""
-        lower, upper = point.ci95
+        lower, upper = share_interval(point.good, point.n)
         if lower >= self._share:
             return True
         if upper < self._share or not point.n:

@@ -43,6 +43,7 @@ class PointRun:
             rate_per_s=rate or 0.0,
             n=goodput.n if goodput else 0,
             good=goodput.good if goodput else 0,
+            certain=goodput.certain if goodput else 0.0,
             client_bound=self.result.client_bound,
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
-from inferwatch.metrics.intervals import share_interval_of
+from inferwatch.metrics.intervals import certain_of, share_interval
 from inferwatch.metrics.load_book import ABORTED, LoadBook
 from inferwatch.metrics.request_latencies import e2el_ns, known_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.slo import Slo
@@ -26,8 +26,13 @@ class Goodput:
     missed: dict[str, int]
     """Requests that broke a metric's limit; one can break several."""
     good_per_s: float | None
-    ci95: tuple[float, float]
-    """Of the share; from 0 to 1 where nothing can be said of it."""
+    certain: float
+    """So many independent requests would say as much of the share; 0: nothing."""
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """Of the share; from 0 to 1 where nothing can be said of it."""
+        return share_interval((self.share or 0.0) * self.certain, self.certain)
 
     @property
     def share(self) -> float | None:
@@ -70,7 +75,7 @@ def goodput_of(
         undetermined=undetermined,
         missed=missed,
         good_per_s=good / book.span_s if book.span_s else None,
-        ci95=share_interval_of(
+        certain=certain_of(
             np.array(flags, float),
             [known_ns(of, records).astype(float) for of in (ttft_ns, e2el_ns)],
         ),

@@ -74,20 +74,16 @@ def mean_interval(values: Numbers) -> Interval:
     return middle - half, middle + half
 
 
-def share_interval_of(
-    good: Numbers, series: Iterable[Numbers] = ()
-) -> tuple[float, float]:
-    """Of the share of ones among zeros, in order of time: from 0 to 1 says nothing.
+def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
+    """So many independent ones say as much of the share of ones among zeros.
 
-    Few ones hide how long they remember: what decides them, latencies, may show it.
+    In order of time; 0 where nothing can be said. Few ones hide how long they remember:
+    what decides them, latencies, may show it.
     """
     told = [each for each in series if len(each) >= FEWEST]
     worth = [worth_of(each) for each in (good, *told)]
     known = [each.certain for each in worth if each is not None]
-    if len(known) < len(worth):
-        return 0.0, 1.0
-    certain = min(float(len(good)), *known)
-    return share_interval(float(good.mean()) * certain, certain)
+    return min(float(len(good)), *known) if len(known) == len(worth) else 0.0
 
 
 def share_interval(good: float, n: float) -> tuple[float, float]:

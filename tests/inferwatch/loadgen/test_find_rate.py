@@ -4,10 +4,11 @@ import pytest
 
 from inferwatch.loadgen.find_rate import MOST_RUNS, Point, Search
 from inferwatch.loadgen.plan_bounds import MOST_PER_S
+from inferwatch.metrics.intervals import share_interval
 
 
 def point(rate: float, good: int = 100, n: int = 100) -> Point:
-    return Point(rate_per_s=rate, n=n, good=good)
+    return Point(rate_per_s=rate, n=n, good=good, certain=n / 4)
 
 
 def search(knee: float, first: float = 1.0) -> tuple[Search, list[float]]:
@@ -71,3 +72,13 @@ def test_no_rate_is_tried_that_no_plan_can_have() -> None:
     _, tried = search(1e9, first=MOST_PER_S / 3)
 
     assert tried == [MOST_PER_S / 3, MOST_PER_S / 1.5]
+
+
+def test_the_interval_told_is_as_wide_as_what_all_runs_are_worth() -> None:
+    found = Search(4.0, 0.95)
+    for good in (90, 94):
+        found.add(point(4.0, good, 100))
+
+    (pooled,) = found.points
+    assert pooled.ci95 == share_interval(0.92 * 50, 50)
+    assert pooled.ci95[1] - pooled.ci95[0] > 0.1

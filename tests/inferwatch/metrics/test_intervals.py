@@ -3,7 +3,7 @@
 import importlib.util
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -15,10 +15,10 @@ from inferwatch.metrics.intervals import (
     Interval,
     at_least,
     binomial_ranks,
+    certain_of,
     intervals,
     mean_interval,
     share_interval,
-    share_interval_of,
     student_t,
 )
 
@@ -42,6 +42,12 @@ def coverage(draw: Callable[[np.random.Generator], Numbers]) -> dict[str, float]
         for name, truth in truths.items():
             counts[name] += covers(found[name], truth)
     return {name: count / TRIALS for name, count in counts.items()}
+
+
+def told(good: Numbers, series: Sequence[Numbers] = ()) -> tuple[float, float]:
+    """The interval of a share, as goodput tells it."""
+    certain = certain_of(good, series)
+    return share_interval(float(good.mean()) * certain if certain else 0.0, certain)
 
 
 @pytest.mark.parametrize("n", [60, 500, 3000])
@@ -100,15 +106,15 @@ def test_a_share_of_requests_that_share_a_queue_is_covered(
     cell = benchmark.Cell()
 
     for values in case.draw():
-        cell.count(share_interval_of((values < 1.2816).astype(float), [values]), 0.9)
+        cell.count(told((values < 1.2816).astype(float), [values]), 0.9)
 
     assert cell.coverage >= 0.93
 
 
 def test_a_share_of_too_few_is_anything() -> None:
-    assert share_interval_of(np.ones(29)) == (0.0, 1.0)
-    assert share_interval_of(np.empty(0)) == (0.0, 1.0)
-    lower, upper = share_interval_of(np.ones(100))
+    assert told(np.ones(29)) == (0.0, 1.0)
+    assert told(np.empty(0)) == (0.0, 1.0)
+    lower, upper = told(np.ones(100))
     assert 0.94 < lower < upper == 1.0
 
 
