@@ -21,8 +21,8 @@ MOST_BYTES = 2_000_000_000
 MOST_FILE_BYTES = MOST_BYTES // 2
 """Of one session's. When that is reached, some checkpoints go, evenly: a longer session
 has them further apart."""
-PAGE_BYTES = 8192
-"""Blobs of a few kilobytes leave less of such a page empty."""
+PAGE_BYTES = 65536
+"""Blobs of a few kilobytes leave little of such a page empty."""
 SOURCES = ("inferwatch.metrics", "collectors")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name

@@ -43,6 +43,8 @@ from inferwatch.storage.sessions import find
 S = 1_000_000_000
 LONG_S = 45
 MOST_BYTES = 1_000_000
+PAGE_BYTES = 8_192
+"""Small, as the files are: some hundred pages, as a day's has thousands."""
 NO_MORE = "no checkpoints from here on, so seeking takes longer"
 AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
 
@@ -430,6 +432,7 @@ def test_a_file_of_checkpoints_grows_no_further_than_it_may(
 ) -> None:
     most_bytes = 200_000
     monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", most_bytes)
+    monkeypatch.setattr(checkpoint_file, "PAGE_BYTES", PAGE_BYTES)
     builder = Builder(long_record, find(long_record, "last"))
 
     builder.build()
@@ -445,6 +448,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for a fourth of the checkpoints."""
     monkeypatch.setattr(pace, "MOST_EFFORT", 250)
     monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", MOST_BYTES)
+    monkeypatch.setattr(checkpoint_file, "PAGE_BYTES", PAGE_BYTES)
 
 
 @pytest.mark.usefixtures("crowded")
