@@ -24,7 +24,7 @@ from inferwatch.compare.rhythm import BINS
 from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers, Sums
 from inferwatch.compare.span import Cut, Span
 from inferwatch.compare.verdicts import Verdict
-from inferwatch.storage.sessions import SessionRow, SessionState
+from inferwatch.storage.sessions.sessions import SessionRow, SessionState
 
 Floats = npt.NDArray[np.float64]
 

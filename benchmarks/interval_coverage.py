@@ -22,8 +22,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.metrics.intervals import Interval, intervals
-from inferwatch.metrics.quantiles import PERCENTS
+from inferwatch.metrics.series.intervals import Interval, intervals
+from inferwatch.metrics.series.quantiles import PERCENTS
 
 Floats = npt.NDArray[np.float64]
 

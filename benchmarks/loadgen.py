@@ -38,9 +38,9 @@ from collectors.load_stream import LoadStream
 from collectors.readings import AnyReading, ClientSample, RequestRecord, TokenTimes
 from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.found import Call
-from inferwatch.loadgen.lengths import fixed
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan_fields import MAX_IN_FLIGHT
+from inferwatch.loadgen.plan.fields import MAX_IN_FLIGHT
+from inferwatch.loadgen.plan.lengths import fixed
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 
 CLIENT_CORE, SERVER_CORE = 0, 1
 PROMPT_TOKENS = 32
@@ -106,7 +106,7 @@ class Truth(NamedTuple):
 @contextmanager
 def truth_server() -> Iterator[str]:
     """On its core; yields its URL."""
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         os.sched_setaffinity(server.pid, {SERVER_CORE})
         assert server.stdout is not None  # noqa: S101 - we asked for a pipe

@@ -17,13 +17,13 @@ from time import perf_counter, process_time
 
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
-from inferwatch.storage.batch import Batch
-from inferwatch.storage.connections import close_after_writing, open_for_writing
-from inferwatch.storage.inbox import Inbox
-from inferwatch.storage.ledger import Ledger
-from inferwatch.storage.recorded_session import About
-from inferwatch.storage.transaction import transaction
-from inferwatch.storage.writer import INTERVAL_S, Writer
+from inferwatch.storage.file.connections import close_after_writing, open_for_writing
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.recording.inbox import Inbox
+from inferwatch.storage.recording.recorded_session import About
+from inferwatch.storage.recording.writer import INTERVAL_S, Writer
+from inferwatch.storage.tables.batch import Batch
+from inferwatch.storage.tables.ledger import Ledger
 
 ENGINE = "engine-1"
 STEPS_PER_S = 200

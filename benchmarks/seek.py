@@ -29,12 +29,12 @@ from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vanta
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.builder import Builder
 from inferwatch.replay.player import Player
-from inferwatch.storage.checkpoint_file import MOST_FILE_BYTES
-from inferwatch.storage.connections import close_after_writing, open_for_writing
-from inferwatch.storage.ledger import Ledger
-from inferwatch.storage.sessions import find
-from inferwatch.storage.steps import pack, unpack
-from inferwatch.storage.transaction import transaction
+from inferwatch.storage.checkpoints.file import MOST_FILE_BYTES
+from inferwatch.storage.file.connections import close_after_writing, open_for_writing
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.tables.ledger import Ledger
+from inferwatch.storage.tables.steps import pack, unpack
 
 ENGINE = "engine-1"
 STEPS_PER_S = 200

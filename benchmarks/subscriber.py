@@ -17,7 +17,7 @@ from statistics import median, quantiles
 import httpx
 
 from collectors.clock import SessionClock
-from collectors.probe_stream import ProbeStream
+from collectors.probe.stream import ProbeStream
 from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.launch import Engine
 

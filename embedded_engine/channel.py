@@ -16,7 +16,15 @@ from typing import Any, Protocol
 import zmq
 
 from collectors.clock import NS_PER_S, anchor, monotonic_ns
-from collectors.hello import HELLO, LIVE, RING, Hello, Role, Standing, encode_hello
+from collectors.probe.hello import (
+    HELLO,
+    LIVE,
+    RING,
+    Hello,
+    Role,
+    Standing,
+    encode_hello,
+)
 from collectors.readings import AnyReading, EngineInfo, Totals
 from collectors.wire import Sender, encode_reading
 from embedded_engine.probe.ring import Ring, RingEntry

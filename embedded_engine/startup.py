@@ -11,8 +11,8 @@ import httpx
 
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import CollectorError
-from collectors.hello import Role
-from collectors.probe_stream import ProbeStream
+from collectors.probe.hello import Role
+from collectors.probe.stream import ProbeStream
 from collectors.readings import EngineInfo, Note, NoteKind
 from embedded_engine.server import healthy
 from embedded_engine.startup_pipe import StartupPipe

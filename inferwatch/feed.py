@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 
 

@@ -13,15 +13,15 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from collectors.clock import SessionClock
-from inferwatch.app import InferwatchApp
-from inferwatch.compare_app import compare_app
 from inferwatch.metrics.model import Model
-from inferwatch.onward import Onward
-from inferwatch.pipeline import Pipeline
 from inferwatch.replay.player import Player
-from inferwatch.storage.recorder import Recorder
-from inferwatch.watching.demo import demo_load, demo_source
-from inferwatch.watching.watch import Watch
+from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.compare_app import compare_app
+from inferwatch.ui.onward import Onward
 
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]

@@ -15,7 +15,7 @@ ALONE = (
     "inferwatch/cli/test_load.py",
     "inferwatch/cli/test_load_verdict",
     "inferwatch/loadgen",
-    "inferwatch/watching",
+    "inferwatch/session",
     "collectors",
 )
 """How the paths begin of what starts processes and looks at the clock."""

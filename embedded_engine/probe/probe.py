@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from collectors.clock import monotonic_ns
-from collectors.hello import Role
+from collectors.probe.hello import Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from collectors.runtime_dir import socket_path
 from embedded_engine.channel import Channel

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import secrets
 
-from collectors.hello import Role
+from collectors.probe.hello import Role
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.probe import Probe
 from embedded_engine.probe.watchdog import watch_parent

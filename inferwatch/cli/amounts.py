@@ -32,7 +32,7 @@ SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """What a session can be called; None when nothing is left of it."""
     from inferwatch.errors import UsageError
-    from inferwatch.storage.housekeeping import checked_name
+    from inferwatch.storage.sessions.housekeeping import checked_name
 
     if value is None:
         return None
@@ -44,7 +44,7 @@ def name(context: click.Context, param: click.Parameter, value: str | None) -> o
 
 def age(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """``36h``, ``30d``, ``4w``: seconds."""
-    from inferwatch.storage.retention import AGE_FORMS, age_s
+    from inferwatch.storage.sessions.retention import AGE_FORMS, age_s
 
     if value is None:
         return None
@@ -58,7 +58,7 @@ def age(context: click.Context, param: click.Parameter, value: str | None) -> ob
 
 def size(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """``500MB``, ``5GB``, decimal: bytes."""
-    from inferwatch.storage.retention import SIZE_FORMS, size_bytes
+    from inferwatch.storage.sessions.retention import SIZE_FORMS, size_bytes
 
     if value is None:
         return None

@@ -11,21 +11,21 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
 from inferwatch.formatting import format_duration
-from inferwatch.loadgen.calibration import (
+from inferwatch.loadgen.plan.file import make_plan, shape
+from inferwatch.loadgen.sending.target import Target
+from inferwatch.loadgen.truth.calibration import (
     Calibration,
     Compared,
     Deviation,
     calibration,
     store,
 )
-from inferwatch.loadgen.plan_file import make_plan, shape
-from inferwatch.loadgen.target import Target
-from inferwatch.loadgen.truth_process import truth_log, truth_server
-from inferwatch.loadgen.truth_script import DEFAULT_MODEL
-from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id
-from inferwatch.metrics.load_result import load_result
+from inferwatch.loadgen.truth.process import truth_log, truth_server
+from inferwatch.loadgen.truth.script import DEFAULT_MODEL
+from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model import Model
-from inferwatch.pipeline import Pipeline
+from inferwatch.session.load_session import LoadRun, LoadSession, new_run_id
+from inferwatch.session.pipeline import Pipeline
 
 TOKENS = 100
 PROMPT_TOKENS = 32

@@ -17,8 +17,8 @@ from inferwatch.compare.span import Choice
 from inferwatch.compare.text import comparison_text, plain
 from inferwatch.compare.verdicts import Verdict
 from inferwatch.errors import UsageError
-from inferwatch.metrics.slo import parse_slo
-from inferwatch.storage.location import default_database
+from inferwatch.metrics.load.slo import parse_slo
+from inferwatch.storage.file.location import default_database
 
 COLOURS = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.OPEN: "yellow"}
 
@@ -82,7 +82,7 @@ def show_comparison(wanted: Wanted) -> int:
     Raises:
         UsageError, StorageError: there was nothing to see.
     """
-    from inferwatch.compare_app import CompareApp
+    from inferwatch.ui.compare_app import CompareApp
 
     find_all(wanted)
     app = CompareApp(wanted)

@@ -7,7 +7,7 @@ from inferwatch.cli.say import say
 
 def say_damage(path: Path) -> None:
     """Nothing of a sound file."""
-    from inferwatch.storage.recovery import damage_of
+    from inferwatch.storage.repair.recovery import damage_of
 
     damage = damage_of(path) if path.exists() else None
     if damage is not None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import click
 
 from inferwatch.cli.options import watch_options
-from inferwatch.config import WatchOptions
+from inferwatch.session.options import WatchOptions
 
 HEADLESS_S = 30.0
 """How long a headless demo runs unless told."""
@@ -34,7 +34,7 @@ def demo(options: WatchOptions, seed: int, sample: bool) -> int:
     if sample:
         return _show_sample(options)
     from inferwatch.cli.session import run_watch
-    from inferwatch.watching.demo import demo_load, demo_source
+    from inferwatch.session.demo import demo_load, demo_source
 
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)

@@ -3,8 +3,8 @@
 import sys
 
 from inferwatch.cli.say import say
-from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
+from inferwatch.session.options import WatchOptions
 from inferwatch.visible import visible
 
 NOTHING_RUNS = """no engine that inferwatch serves runs on this node.
@@ -21,7 +21,7 @@ def find_engines() -> int:
     """
     from embedded_engine.launch import served_engines
     from inferwatch.cli.session import run_watch
-    from inferwatch.watching.sources import FoundEngine
+    from inferwatch.session.sources import FoundEngine
 
     engines = served_engines()
     headless = not (sys.stdin.isatty() and sys.stdout.isatty())
@@ -39,7 +39,7 @@ def _nothing_runs(*, headless: bool) -> int:
     if headless:
         raise SourceError(NOTHING_RUNS)
     from inferwatch.cli.stage import Stage, on_stage
-    from inferwatch.storage.location import default_database
+    from inferwatch.storage.file.location import default_database
 
     stage = Stage()
     return on_stage(stage, stage.welcome(default_database()))

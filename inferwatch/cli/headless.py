@@ -7,13 +7,13 @@ import time
 from contextlib import suppress
 
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
-from inferwatch.config import WatchOptions
 from inferwatch.errors import SourceError
-from inferwatch.metrics.load_plan import PLAN_NOTE
+from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.metrics.summary import summarise, summary_text
+from inferwatch.reports.summary import summarise, summary_text
+from inferwatch.session.options import WatchOptions
+from inferwatch.session.watch import Watch
 from inferwatch.visible import visible
-from inferwatch.watching.watch import Watch
 
 BAR_CELLS = 24
 

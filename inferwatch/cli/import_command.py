@@ -7,7 +7,7 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.export.results.detect import ResultFile, read_results
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.keep import earlier, keep
-from inferwatch.storage.location import default_database
+from inferwatch.storage.file.location import default_database
 from inferwatch.visible import visible
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.clock import SessionClock
-from collectors.discover import probe_at
+from collectors.probe.discover import probe_at
 from embedded_engine.launch import served_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
@@ -29,19 +29,19 @@ from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.loadgen.calibration import beside, stored
 from inferwatch.loadgen.formats import request_lines, vllm_bench
-from inferwatch.loadgen.objectives import objectives
-from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loadgen.plan_file import shape
-from inferwatch.loadgen.target import Target, tokens_made, traffic
-from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id, public
-from inferwatch.metrics.load_result import LoadResult, load_result
-from inferwatch.metrics.load_summary import Summary, summarise_load
-from inferwatch.metrics.load_text import load_text
+from inferwatch.loadgen.plan.file import shape
+from inferwatch.loadgen.plan.objectives import objectives
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.sending.target import Target, tokens_made, traffic
+from inferwatch.loadgen.truth.calibration import beside, stored
+from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.summary import summarise
-from inferwatch.pipeline import Pipeline
+from inferwatch.reports.load_summary import Summary, summarise_load
+from inferwatch.reports.load_text import load_text
+from inferwatch.reports.summary import summarise
+from inferwatch.session.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.session.pipeline import Pipeline
 from inferwatch.visible import visible
 
 LOOKS = 6

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import plotext
 
 from inferwatch.cli.say import say, say_over
-from inferwatch.loading.load_points import PointRun
+from inferwatch.session.load_points import PointRun
 
 ROWS = 12
 LEAST_COLUMNS, MOST_COLUMNS = 50, 100

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.class_text import read_class
-from inferwatch.loadgen.dataset import DatasetError, read_dataset
-from inferwatch.loadgen.objectives import objectives
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan_bounds import BOUNDS
-from inferwatch.loadgen.plan_fields import FOREIGN
-from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, with_trace
-from inferwatch.loadgen.rate_text import read_rates
-from inferwatch.loadgen.target import endpoint_in
-from inferwatch.loading.recorded_trace import trace_like
-from inferwatch.storage.location import default_database
+from inferwatch.loadgen.plan.bounds import BOUNDS
+from inferwatch.loadgen.plan.class_text import read_class
+from inferwatch.loadgen.plan.fields import FOREIGN
+from inferwatch.loadgen.plan.file import lengths, make_plan, read_plan, with_trace
+from inferwatch.loadgen.plan.objectives import objectives
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.rate_text import read_rates
+from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
+from inferwatch.loadgen.sending.target import endpoint_in
+from inferwatch.session.recorded_trace import trace_like
+from inferwatch.storage.file.location import default_database
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inferwatch.cli.say import say, say_no_more, say_now
-from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loading.load_session import LoadSession
+from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Window
+from inferwatch.session.load_session import LoadSession
 
 BAR_CELLS = 24
 LIVE_S, LINES_S = 0.25, 5.0

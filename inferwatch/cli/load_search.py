@@ -15,13 +15,13 @@ from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.loadgen.find_rate import Search
-from inferwatch.loadgen.objectives import objectives
-from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loading.load_points import PointRun, at_rate, recorded_runs, searched
-from inferwatch.loading.load_session import LoadRun, LoadSession, new_run_id, public
-from inferwatch.metrics.error_text import error_text
-from inferwatch.metrics.load_result import LoadResult, load_result
-from inferwatch.storage.location import default_database
+from inferwatch.loadgen.plan.objectives import objectives
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.load.result import LoadResult, load_result
+from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, searched
+from inferwatch.session.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.storage.file.location import default_database
 
 COLUMNS = 80
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")

@@ -9,7 +9,7 @@ import click
 
 from inferwatch.cli.amounts import SOME_SECONDS
 from inferwatch.cli.amounts import name as checked
-from inferwatch.config import WatchOptions
+from inferwatch.session.options import WatchOptions
 
 _OPTIONS = [
     click.option(

@@ -9,7 +9,7 @@ import click
 from inferwatch.cli.say import say, say_json
 
 if TYPE_CHECKING:
-    from inferwatch.storage.sessions import SessionRow
+    from inferwatch.storage.sessions.sessions import SessionRow
 
 
 def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def record_of(database: Path | None) -> Path:
     """The file that is meant."""
-    from inferwatch.storage.location import default_database
+    from inferwatch.storage.file.location import default_database
 
     return database or default_database()
 
@@ -49,7 +49,7 @@ def chosen(
     Raises:
         StorageError: there is none such, or the file cannot be read.
     """
-    from inferwatch.storage.sessions import list_sessions, pick
+    from inferwatch.storage.sessions.sessions import list_sessions, pick
 
     rows = list_sessions(path, bin_too=bin_too)
     found = [pick(rows, each, path) for each in wanted]

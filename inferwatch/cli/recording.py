@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from collectors.clock import SessionClock
-from inferwatch.storage.location import default_database
-from inferwatch.storage.pruning import prune_beside, set_limits
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.file.location import default_database
+from inferwatch.storage.recording.pruning import prune_beside, set_limits
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.watchdog import before_the_end
 
 

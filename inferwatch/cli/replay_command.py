@@ -8,12 +8,12 @@ from inferwatch.cli.replaying import Opening
 from inferwatch.cli.rows_progress import RowsProgress
 from inferwatch.cli.say import say, say_json
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.metrics.summary import Summary, summarise, summary_text
 from inferwatch.replay.frame import PATIENCE, Frame, Target, go_on
 from inferwatch.replay.player import Player
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.location import default_database
-from inferwatch.storage.sessions import LAST, SessionRow, find
+from inferwatch.reports.summary import Summary, summarise, summary_text
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.file.location import default_database
+from inferwatch.storage.sessions.sessions import LAST, SessionRow, find
 
 
 def where(session: str, database: Path | None) -> tuple[Path, str]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from inferwatch.feed import MarkKind
 from inferwatch.metrics.snapshot import Window
-from inferwatch.moment_text import Scale, moment_of
 from inferwatch.replay.player import Player
+from inferwatch.ui.shared.moment_text import Scale, moment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ import asyncio
 from collectors.clock import SessionClock
 from inferwatch.cli.headless import watch_headless
 from inferwatch.cli.recording import open_recorder
-from inferwatch.config import WatchOptions
 from inferwatch.metrics.model import Model
-from inferwatch.pipeline import Pipeline
-from inferwatch.storage.location import default_database
-from inferwatch.watching.sources import EngineSource
-from inferwatch.watching.watch import MakeLoad, Watch
+from inferwatch.session.options import WatchOptions
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.sources import EngineSource
+from inferwatch.session.watch import MakeLoad, Watch
+from inferwatch.storage.file.location import default_database
 
 
 def run_watch(

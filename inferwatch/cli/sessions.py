@@ -42,9 +42,9 @@ for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
 def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
     from inferwatch.cli.damage import say_damage
     from inferwatch.cli.session_table import print_sessions
-    from inferwatch.storage.location import default_database
-    from inferwatch.storage.sessions import list_sessions
-    from inferwatch.storage.sizes import sizes_in
+    from inferwatch.storage.file.location import default_database
+    from inferwatch.storage.sessions.sessions import list_sessions
+    from inferwatch.storage.sessions.sizes import sizes_in
 
     path = database or default_database()
     if not path.exists():

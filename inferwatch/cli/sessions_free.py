@@ -15,7 +15,7 @@ from inferwatch.formatting import format_bytes
 from inferwatch.visible import visible
 
 if TYPE_CHECKING:
-    from inferwatch.storage.retention import Going
+    from inferwatch.storage.sessions.retention import Going
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
 dry_option = click.option(
@@ -58,8 +58,8 @@ def prune(
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.storage.pruning import to_go
-    from inferwatch.storage.retention import DEFAULT, Limits
+    from inferwatch.storage.recording.pruning import to_go
+    from inferwatch.storage.sessions.retention import DEFAULT, Limits
 
     limits = Limits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
@@ -74,9 +74,9 @@ def prune(
 @json_option
 def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> None:
     """Empty the bin for good and give free space back to the disk."""
-    from inferwatch.storage.retention import Going
-    from inferwatch.storage.sessions import list_sessions
-    from inferwatch.storage.sizes import sizes_in
+    from inferwatch.storage.sessions.retention import Going
+    from inferwatch.storage.sessions.sessions import list_sessions
+    from inferwatch.storage.sessions.sizes import sizes_in
 
     path = record_of(database)
     sizes = sizes_in(path)
@@ -98,7 +98,7 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     \b
     inferwatch sessions recover rescued.db --db damaged.db
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.storage.recovery import recover_into
+    from inferwatch.storage.repair.recovery import recover_into
 
     path = record_of(database)
     damage = recover_into(path, into)
@@ -116,8 +116,8 @@ def _free(
     path: Path, going: "Sequence[Going]", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Show the plan, have it confirmed, carry it out."""
-    from inferwatch.storage.erasing import beside, cut_short, erase, vacuum
-    from inferwatch.storage.sizes import sizes_in
+    from inferwatch.storage.sessions.erasing import beside, cut_short, erase, vacuum
+    from inferwatch.storage.sessions.sizes import sizes_in
 
     numbers = [each.row.session for each in going]
     beside_bytes = beside(path, numbers)

@@ -12,17 +12,23 @@ from typing import Any
 from textual.app import App
 
 from inferwatch import watchdog
-from inferwatch.app import InferwatchApp
 from inferwatch.cli.replaying import Opening, place
 from inferwatch.compare.gather import Wanted
-from inferwatch.compare_app import CompareApp
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
-from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession, RunDemo
 from inferwatch.replay.player import Player
-from inferwatch.screens.view import View
-from inferwatch.start import StartApp
-from inferwatch.terminal import terminal
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.compare_app import CompareApp
+from inferwatch.ui.onward import (
+    CompareSessions,
+    Onward,
+    OpenSample,
+    OpenSession,
+    RunDemo,
+)
+from inferwatch.ui.shared.terminal import terminal
+from inferwatch.ui.shared.view import View
+from inferwatch.ui.start_app import StartApp
 
 
 class Stage:

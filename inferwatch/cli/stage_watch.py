@@ -10,11 +10,11 @@ from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.stage import Stage
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
-from inferwatch.pipeline import Pipeline
-from inferwatch.storage.location import default_database
-from inferwatch.terminal import terminal
-from inferwatch.watching.demo import demo_load, demo_source
-from inferwatch.watching.watch import Watch
+from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
+from inferwatch.storage.file.location import default_database
+from inferwatch.ui.shared.terminal import terminal
 
 
 async def watch_on(

@@ -8,9 +8,9 @@ from functools import cache
 
 import msgspec
 
-from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.metrics.load_plan import PLAN_NOTE
-from inferwatch.storage.sessions import SessionRow
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.load.plan import PLAN_NOTE
+from inferwatch.storage.sessions.sessions import SessionRow
 
 ENGINE = (
     *("model", "vllm_version", "device", "dtype", "num_kv_blocks", "kv_block_tokens"),

@@ -1,7 +1,8 @@
 """Durations counted by time and by value: all that resampling needs of millions.
 
 A cell is a thousandth of its value wide (ten bits of a double's fraction, as in
-:mod:`inferwatch.metrics.quantiles`), so the memory is fixed whatever the session.
+:mod:`inferwatch.metrics.series.quantiles`), so the memory
+is fixed whatever the session.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from inferwatch.compare.rhythm import BINS, PIECES, Floats, memories
-from inferwatch.metrics.quantiles import CELL_SHIFT, Ints
+from inferwatch.metrics.series.quantiles import CELL_SHIFT, Ints
 
 BUFFERED = 500_000
 """Values that are gathered before they are counted at one go."""

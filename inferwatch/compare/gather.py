@@ -13,10 +13,10 @@ from inferwatch.compare.reading import Ask, Tell, read_session
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.span import Choice
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load_plan import PLAN_NOTE, plan_of
-from inferwatch.metrics.slo import Slo
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.sessions import LAST, SessionRow, SessionState, find
+from inferwatch.metrics.load.plan import PLAN_NOTE, plan_of
+from inferwatch.metrics.load.slo import Slo
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.sessions.sessions import LAST, SessionRow, SessionState, find
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

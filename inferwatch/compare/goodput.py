@@ -19,8 +19,8 @@ from inferwatch.compare.rhythm import BINS, Floats
 from inferwatch.compare.rows import UNKNOWN
 from inferwatch.compare.session_numbers import Sums
 from inferwatch.compare.span import Span
-from inferwatch.metrics.quantiles import Ints
-from inferwatch.metrics.slo import Slo
+from inferwatch.metrics.load.slo import Slo
+from inferwatch.metrics.series.quantiles import Ints
 
 Truths = npt.NDArray[np.bool_]
 Objectives = Mapping[str, Slo]

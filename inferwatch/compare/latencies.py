@@ -1,7 +1,7 @@
 """Latencies of a session's requests, each with the moment at which it was known.
 
 Defined as in the catalog and on the screens: TTFT and E2EL by the front end, queue by
-the engine, the client's by :mod:`inferwatch.metrics.request_latencies`.
+the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.
 """
 
 import sqlite3
@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 
 from inferwatch.compare.rows import UNKNOWN, between, whole
-from inferwatch.metrics.quantiles import Ints
-from inferwatch.metrics.request_latencies import (
+from inferwatch.metrics.load.request_latencies import (
     Answered,
     AnsweredRow,
     e2el_ns,
     tpot_ns,
     ttft_ns,
 )
+from inferwatch.metrics.series.quantiles import Ints
 
 PROPER = "coalesce(reason, '') NOT IN ('abort', 'error')"
 """A finish that is an end of the request's own: stop, length, repetition."""

@@ -12,7 +12,7 @@ from inferwatch.compare.latencies import (
 from inferwatch.compare.rows import UNKNOWN
 from inferwatch.compare.session_numbers import LoadFacts
 from inferwatch.compare.span import Span
-from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.series.quantiles import Ints
 
 
 def load_facts(requests: Requests, client: ClientRequests, span: Span) -> LoadFacts:

@@ -26,7 +26,7 @@ from inferwatch.compare.span import Choice, Span, load_times, span_of
 from inferwatch.compare.step_sums import StepSums
 from inferwatch.compare.tokens import Tokens
 from inferwatch.errors import UsageError
-from inferwatch.storage.sessions import SessionRow
+from inferwatch.storage.sessions.sessions import SessionRow
 
 Tell = Callable[[str], None]
 """Hears what is being read, and may raise to stop it."""

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import numpy as np
 
-from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.series.quantiles import Ints
 
 UNKNOWN = -(1 << 62)
 """NULL: no moment and no count is so small."""

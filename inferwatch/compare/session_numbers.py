@@ -19,7 +19,7 @@ from inferwatch.compare.rhythm import (
     too_short,
 )
 from inferwatch.compare.span import Span
-from inferwatch.storage.sessions import SessionRow
+from inferwatch.storage.sessions.sessions import SessionRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from inferwatch.compare.latencies import Timed
 from inferwatch.compare.rhythm import BINS
 from inferwatch.compare.warmup import settled_ns
 from inferwatch.errors import UsageError
-from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.series.quantiles import Ints
 
 
 class Cut(StrEnum):

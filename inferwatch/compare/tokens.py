@@ -15,7 +15,7 @@ import numpy as np
 
 from inferwatch.compare.latencies import ENGINE_PROPER, Requests, Timed, per_token
 from inferwatch.compare.rows import UNKNOWN, whole
-from inferwatch.metrics.quantiles import Ints
+from inferwatch.metrics.series.quantiles import Ints
 
 FIRST_ROOM = 1024
 LIVES = 1 << 20

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.faults import explain
-from inferwatch.storage.ledger import recorded
-from inferwatch.storage.sessions import SessionRow, find
-from inferwatch.storage.table import SourceNames
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.file.faults import explain
+from inferwatch.storage.sessions.sessions import SessionRow, find
+from inferwatch.storage.tables.ledger import recorded
+from inferwatch.storage.tables.table import SourceNames
 
 EVERY = 5_000
 """Rows between two words on how far it is."""

@@ -13,11 +13,11 @@ import msgspec
 
 from collectors.readings import AnyReading, Step, TokenTimes
 from inferwatch.export.recording import EVERY, Recording
-from inferwatch.storage.other_readings import OtherTable
-from inferwatch.storage.steps import StepTable
-from inferwatch.storage.table import Table as StorageTable
-from inferwatch.storage.table import readable
-from inferwatch.storage.token_times import TokenTimesTable
+from inferwatch.storage.tables.other_readings import OtherTable
+from inferwatch.storage.tables.steps import StepTable
+from inferwatch.storage.tables.table import Table as StorageTable
+from inferwatch.storage.tables.table import readable
+from inferwatch.storage.tables.token_times import TokenTimesTable
 
 Row = tuple[Any, ...]
 Span = tuple[int | None, int | None]

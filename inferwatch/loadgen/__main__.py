@@ -18,15 +18,15 @@ from pathlib import Path
 
 import msgspec
 
-from inferwatch.loadgen.commands import read_command
-from inferwatch.loadgen.dataset import DatasetError
-from inferwatch.loadgen.inbox import Inbox
-from inferwatch.loadgen.outbox import Outbox
-from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loadgen.run import Run
-from inferwatch.loadgen.transport.opening import transport_for
-from inferwatch.loadgen.transport.seam import UnreachableError
-from inferwatch.loadgen.warmup import NoOutputError
+from inferwatch.loadgen.exchange.opening import transport_for
+from inferwatch.loadgen.exchange.transport import UnreachableError
+from inferwatch.loadgen.plan.commands import read_command
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.prompts.dataset import DatasetError
+from inferwatch.loadgen.sending.inbox import Inbox
+from inferwatch.loadgen.sending.outbox import Outbox
+from inferwatch.loadgen.sending.run import Run
+from inferwatch.loadgen.sending.warmup import NoOutputError
 
 PARENT_POLL_S = 0.5
 GARBAGE_S = 5.0

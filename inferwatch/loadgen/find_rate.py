@@ -9,8 +9,8 @@ requests for independent: a rule for when to go on, and no interval to be told.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferwatch.loadgen.plan_bounds import RATE
-from inferwatch.metrics.intervals import share_interval
+from inferwatch.loadgen.plan.bounds import RATE
+from inferwatch.metrics.series.intervals import share_interval
 
 CLOSE_ENOUGH = 1.1
 """The search ends when the rate that fails is within 10% of the one that holds."""

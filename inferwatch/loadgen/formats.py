@@ -8,10 +8,10 @@ from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
-from inferwatch.loadgen.plan import Api, Arrivals, LoadPlan
-from inferwatch.metrics.load_book import ABORTED, LoadBook
-from inferwatch.metrics.load_result import LoadResult
-from inferwatch.metrics.quantiles import PERCENTS
+from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
+from inferwatch.metrics.load.book import ABORTED, LoadBook
+from inferwatch.metrics.load.result import LoadResult
+from inferwatch.metrics.series.quantiles import PERCENTS
 
 FORMATS = ("inferwatch", "vllm-bench")
 VLLM_NAMES = {

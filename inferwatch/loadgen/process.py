@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from inferwatch.loadgen.commands import Change
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan.commands import Change
+from inferwatch.loadgen.plan.plan import LoadPlan
 
 STOP_S = 3.0
 """SIGTERM is obeyed within two seconds; after this comes SIGKILL."""

@@ -19,19 +19,19 @@ from collectors.readings import (
     TokenTimes,
     Totals,
 )
-from inferwatch.metrics.count_table import Owed
-from inferwatch.metrics.curve import Grid
-from inferwatch.metrics.flow import Seen, flow, kv_state
-from inferwatch.metrics.load_book import ABORTED
+from inferwatch.metrics.engine.flow import Seen, flow, kv_state
+from inferwatch.metrics.engine.steps import step_totals
+from inferwatch.metrics.engine.work import current_work
+from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.pieces import MOST_GPUS, Pieces
-from inferwatch.metrics.recent import SavedRows
-from inferwatch.metrics.saved import (
+from inferwatch.metrics.saving.saved import (
     BlocksOf,
 )
+from inferwatch.metrics.series.count_table import Owed
+from inferwatch.metrics.series.curve import Grid
+from inferwatch.metrics.series.recent import SavedRows
+from inferwatch.metrics.series.timeline import timeline
 from inferwatch.metrics.snapshot import Latency, Snapshot, Window
-from inferwatch.metrics.steps import step_totals
-from inferwatch.metrics.timeline import timeline
-from inferwatch.metrics.work import current_work
 
 
 class Model(Pieces):

@@ -9,27 +9,27 @@ from collectors.readings import (
     GpuInfo,
     Note,
 )
-from inferwatch.metrics.client import Client
-from inferwatch.metrics.cost import Ledger
-from inferwatch.metrics.count_table import Owed
-from inferwatch.metrics.engines import Engines
-from inferwatch.metrics.history import History
-from inferwatch.metrics.latencies import Latencies
-from inferwatch.metrics.lives import Lives
-from inferwatch.metrics.outcomes import Outcomes
-from inferwatch.metrics.recent import SavedRows
-from inferwatch.metrics.requests import Requests
-from inferwatch.metrics.samples import MICROSECOND, Samples
-from inferwatch.metrics.saved import (
+from inferwatch.metrics.engine.cost import Ledger
+from inferwatch.metrics.engine.engines import Engines
+from inferwatch.metrics.engine.latencies import Latencies
+from inferwatch.metrics.engine.lives import Lives
+from inferwatch.metrics.engine.outcomes import Outcomes
+from inferwatch.metrics.engine.requests import Requests
+from inferwatch.metrics.engine.steps import Steps
+from inferwatch.metrics.engine.verdict import Observer
+from inferwatch.metrics.load.client import Client
+from inferwatch.metrics.saving.saved import (
     BlocksOf,
     Parts,
     SavedModel,
     SavedState,
     WrittenParts,
 )
-from inferwatch.metrics.steps import Steps
-from inferwatch.metrics.tallies import Tallies
-from inferwatch.metrics.verdict import Observer
+from inferwatch.metrics.series.count_table import Owed
+from inferwatch.metrics.series.history import History
+from inferwatch.metrics.series.recent import SavedRows
+from inferwatch.metrics.series.samples import MICROSECOND, Samples
+from inferwatch.metrics.series.tallies import Tallies
 
 MOST_NOTES = 200
 MOST_GPUS = 100

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collectors.readings import AnyReading, RequestRecord, Step, TokenTimes
-from inferwatch.metrics.client import ended_ns
+from inferwatch.metrics.load.client import ended_ns
 
 
 def _last_chunk_ns(times: TokenTimes) -> int:

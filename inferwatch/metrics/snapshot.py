@@ -17,7 +17,7 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.metrics.load_view import ClientTimeline, FailureCount, LoadRun
+from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun
 from inferwatch.metrics.words import Health, RequestState, RunState, Window
 
 __all__ = [

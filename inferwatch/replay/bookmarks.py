@@ -6,9 +6,9 @@ from pathlib import Path
 
 from collectors.clock import anchor
 from inferwatch.feed import Mark, MarkKind
-from inferwatch.storage.housekeeping import changing
-from inferwatch.storage.sessions import SessionRow
-from inferwatch.storage.transaction import transaction
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.sessions.housekeeping import changing
+from inferwatch.storage.sessions.sessions import SessionRow
 
 INSERT = "INSERT INTO bookmarks (session, t_ns, text, made_ns) VALUES (?, ?, ?, ?)"
 SELECT = "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns, made_ns"

@@ -7,20 +7,20 @@ from tempfile import TemporaryDirectory
 from time import sleep
 
 from inferwatch.errors import StorageError
-from inferwatch.metrics.pace import Pace
+from inferwatch.metrics.saving.pace import Pace
 from inferwatch.replay.frame import UNREADABLE, Frame, restored
 from inferwatch.replay.thread_work import until_done
-from inferwatch.storage.checkpoint_file import checkpoint_path, settle_checkpoints
-from inferwatch.storage.checkpoints import (
+from inferwatch.storage.checkpoints.checkpoints import (
     UNSAVABLE,
     Checkpoint,
     Checkpoints,
     no_checkpoints,
 )
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.ledger import Reader
-from inferwatch.storage.session_state import SessionState
-from inferwatch.storage.sessions import SessionRow
+from inferwatch.storage.checkpoints.file import checkpoint_path, settle_checkpoints
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import SessionRow
+from inferwatch.storage.tables.ledger import Reader
 
 SLICE = 128
 """Readings between two moments of rest: the screens come first."""

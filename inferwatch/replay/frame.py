@@ -9,9 +9,9 @@ import msgspec
 from inferwatch.errors import StorageError
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
-from inferwatch.storage.checkpoints import Checkpoints, Row
-from inferwatch.storage.ledger import Reader
+from inferwatch.storage.checkpoints.checkpoints import Checkpoints, Row
 from inferwatch.storage.place import START, Place
+from inferwatch.storage.tables.ledger import Reader
 
 UNREADABLE = (
     *(StorageError, sqlite3.Error, msgspec.MsgspecError),

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from inferwatch.replay.frame import Frame, Target, restored
-from inferwatch.storage.checkpoints import REFUSALS, Checkpoints
+from inferwatch.storage.checkpoints.checkpoints import REFUSALS, Checkpoints
 
 WORTH = 1_000
 """Readings that are folded as fast as a Model is restored."""

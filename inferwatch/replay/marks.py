@@ -9,9 +9,9 @@ from collectors.clock import NS_PER_S
 from collectors.readings import LoadKind, NoteKind
 from inferwatch.errors import UsageError
 from inferwatch.feed import Mark, MarkKind
-from inferwatch.metrics.goodput import DEFAULT_SHARE
-from inferwatch.metrics.load_book import ABORTED
-from inferwatch.metrics.slo import Slo, parse_slo
+from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.goodput import DEFAULT_SHARE
+from inferwatch.metrics.load.slo import Slo, parse_slo
 from inferwatch.replay.bookmarks import bookmarks
 
 MOST_MARKS = 500

@@ -13,10 +13,10 @@ from inferwatch.replay.frame import UNREADABLE
 from inferwatch.replay.marks import in_order, quick_marks, slow_marks
 from inferwatch.replay.shape import shape
 from inferwatch.replay.thread_work import until_done
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.faults import explain
-from inferwatch.storage.session_state import SessionState
-from inferwatch.storage.sessions import SessionRow, find
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.file.faults import explain
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import SessionRow, find
 
 AGAIN_S = 10.0
 """Between two looks at a session that goes on."""

@@ -14,9 +14,9 @@ from inferwatch.replay.overview import Overview
 from inferwatch.replay.reel import Reel
 from inferwatch.replay.tape import Tape
 from inferwatch.replay.wall_clock import WallClock
-from inferwatch.storage.connections import reading
-from inferwatch.storage.recovery import damage_of
-from inferwatch.storage.sessions import find
+from inferwatch.storage.file.connections import reading
+from inferwatch.storage.repair.recovery import damage_of
+from inferwatch.storage.sessions.sessions import find
 
 CLOCKS_S = 1.0
 """Between two looks at the clocks of a session that goes on."""

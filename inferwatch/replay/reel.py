@@ -15,11 +15,11 @@ from inferwatch.errors import StorageError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.frame import UNREADABLE, Frame, Overtaken, Target, go_on
 from inferwatch.replay.jumps import Jumps
-from inferwatch.storage.checkpoints import REFUSALS
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.faults import explain
-from inferwatch.storage.session_state import SessionState
-from inferwatch.storage.sessions import SessionRow, find
+from inferwatch.storage.checkpoints.checkpoints import REFUSALS
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.file.faults import explain
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import SessionRow, find
 
 STEP_AFTER = (
     "SELECT ordinal FROM steps WHERE session = ? AND ordinal > ? "

@@ -4,7 +4,7 @@ import sqlite3
 from dataclasses import fields
 from typing import Any
 
-from inferwatch.metrics.history import MOST_COLUMNS, SESSION_FINEST_NS
+from inferwatch.metrics.series.history import MOST_COLUMNS, SESSION_FINEST_NS
 from inferwatch.metrics.snapshot import Timeline
 
 STEPS = """

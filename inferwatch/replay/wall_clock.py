@@ -5,7 +5,7 @@ from bisect import bisect_right
 from datetime import datetime
 
 from collectors.clock import NS_PER_S
-from inferwatch.storage.sessions import SessionRow
+from inferwatch.storage.sessions.sessions import SessionRow
 
 ANCHORS = (
     "SELECT t_ns, wall_ns FROM clock_anchors JOIN sessions USING (session, boot_id) "

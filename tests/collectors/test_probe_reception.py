@@ -4,7 +4,7 @@ import pytest
 
 from collectors.clock import anchor
 from collectors.collector import WireVersionError
-from collectors.hello import (
+from collectors.probe.hello import (
     LIVE,
     RING,
     Hello,
@@ -13,7 +13,7 @@ from collectors.hello import (
     decode_hello,
     encode_hello,
 )
-from collectors.probe_reception import HELD_LIMIT, Passage, Reception
+from collectors.probe.reception import HELD_LIMIT, Passage, Reception
 from collectors.readings import AnyReading, ClockAnchor, Note, NoteKind, Totals
 from collectors.wire import Sender, encode_reading
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.probe_reception import Passage
+from collectors.probe.reception import Passage
+from collectors.probe.sending_order import SendingOrder
 from collectors.readings import Tick
-from collectors.sending_order import SendingOrder
 
 API, CORE = 1, 2
 ALL = 1_000_000

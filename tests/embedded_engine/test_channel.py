@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import zmq
 
-from collectors import probe_stream
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import SourceLostError
-from collectors.hello import Role
-from collectors.probe_reception import Reception
-from collectors.probe_stream import ProbeStream
+from collectors.probe import stream as probe_stream
+from collectors.probe.hello import Role
+from collectors.probe.reception import Reception
+from collectors.probe.stream import ProbeStream
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from collectors.runtime_dir import probe_sockets, socket_path
 from embedded_engine import channel as channel_module

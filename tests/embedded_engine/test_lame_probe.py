@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from collectors.clock import SessionClock
 from collectors.collector import SourceLostError
-from collectors.probe_stream import ProbeStream
+from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
     EventKind,

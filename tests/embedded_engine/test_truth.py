@@ -15,8 +15,8 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.clock import NS_PER_S, SessionClock
-from collectors.hello import Role
-from collectors.probe_stream import ProbeStream
+from collectors.probe.hello import Role
+from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
     BoundBy,

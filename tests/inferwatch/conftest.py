@@ -31,7 +31,7 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 ENGINE = "engine-1"
 MS = 1_000_000

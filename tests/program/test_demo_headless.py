@@ -12,7 +12,7 @@ from collectors.readings import Tick
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.replay import Replay
-from inferwatch.storage.sessions import find
+from inferwatch.storage.sessions.sessions import find
 
 pytestmark = pytest.mark.engine
 

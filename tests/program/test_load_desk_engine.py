@@ -24,16 +24,16 @@ from collectors.readings import (
     RequestRecord,
 )
 from embedded_engine.config import demo_config
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.pipeline import Pipeline
-from inferwatch.storage.recorder import Recorder
+from inferwatch.session.demo import demo_load
+from inferwatch.session.live_engine import LiveEngine
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.sources import StartedEngine
+from inferwatch.session.watch import Watch
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.replay import Replay
-from inferwatch.watching.demo import demo_load
-from inferwatch.watching.live_engine import LiveEngine
-from inferwatch.watching.sources import StartedEngine
-from inferwatch.watching.watch import Watch
 
 pytestmark = pytest.mark.engine
 

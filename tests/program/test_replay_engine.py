@@ -11,12 +11,12 @@ from collectors.readings import AnyReading, Step, Tick
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.pipeline import Pipeline
 from inferwatch.replay.player import Player
-from inferwatch.storage.recorder import Recorder
+from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.replay import Replay
-from inferwatch.watching.demo import demo_load, demo_source
-from inferwatch.watching.watch import Watch
 
 pytestmark = pytest.mark.engine
 

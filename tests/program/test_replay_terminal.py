@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inferwatch.sample import sample_file
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 SOON_S = 20.0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from collectors.clock import NS_PER_S
 from collectors.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.export.html.curves import Distribution
-from inferwatch.metrics.request_latencies import e2el_ns, tpot_ns, ttft_ns
+from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 
 COLUMNS = 240
 FINEST_NS = NS_PER_S // 10

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from inferwatch.metrics.history import History
-from inferwatch.metrics.latencies import VANTAGES, Latencies
+from inferwatch.metrics.engine.latencies import VANTAGES, Latencies
+from inferwatch.metrics.series.history import History
 
 PER_OCTAVE = 64
 """Cells between a value and its double."""

@@ -17,10 +17,10 @@ from collectors.readings import (
 from inferwatch.export.html.client import Client
 from inferwatch.export.html.curves import Distribution, Distributions
 from inferwatch.export.recording import Recording
-from inferwatch.metrics.lives import Lives
+from inferwatch.metrics.engine.lives import Lives
+from inferwatch.metrics.engine.outcomes import Outcomes
+from inferwatch.metrics.engine.requests import Requests
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.outcomes import Outcomes
-from inferwatch.metrics.requests import Requests
 from inferwatch.metrics.snapshot import Snapshot, Window
 
 BOOKMARKS = "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns"

@@ -19,8 +19,8 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.quantiles import PERCENTS
-from inferwatch.metrics.summary import SHOWN, Summary, summarise
+from inferwatch.metrics.series.quantiles import PERCENTS
+from inferwatch.reports.summary import SHOWN, Summary, summarise
 from inferwatch.visible import as_html
 
 COLUMNS = ("mean", *PERCENTS, "max")

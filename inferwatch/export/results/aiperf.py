@@ -12,7 +12,7 @@ from inferwatch.export.results.found import (
     UnreadableResultError,
     shape_of_rate,
 )
-from inferwatch.loadgen.plan import Arrivals
+from inferwatch.loadgen.plan.plan import Arrivals
 
 TTFT = (
     "TTFT: aiperf's own counts from before the request (its session made, connect "

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.lengths import Range
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan_fields import MAX_IN_FLIGHT
+from inferwatch.loadgen.plan.fields import MAX_IN_FLIGHT
+from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 
 
 class UnreadableResultError(UsageError):

@@ -11,7 +11,7 @@ from inferwatch.export.results.found import (
     UnreadableResultError,
     shape_of_rate,
 )
-from inferwatch.loadgen.plan import Arrivals
+from inferwatch.loadgen.plan.plan import Arrivals
 
 TTFT = (
     "TTFT: guidellm's own counts from the first header written (connect left out) to "

@@ -14,18 +14,18 @@ from inferwatch.export.results.detect import ResultFile
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.readings import duration_ns, readings_of
 from inferwatch.metrics.receipts import Receipts
-from inferwatch.storage.adopting import adopt
-from inferwatch.storage.batch import UNSTORABLE
-from inferwatch.storage.connections import reading
-from inferwatch.storage.faults import explain
-from inferwatch.storage.housekeeping import (
+from inferwatch.storage.file.connections import reading
+from inferwatch.storage.file.faults import explain
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.recording.recorded_session import About, RecordedSession
+from inferwatch.storage.repair.adopting import adopt
+from inferwatch.storage.sessions.housekeeping import (
     LONGEST_NAME,
     changing,
     checked_name,
     fitting_name,
 )
-from inferwatch.storage.recorded_session import About, RecordedSession
-from inferwatch.storage.transaction import transaction
+from inferwatch.storage.tables.batch import UNSTORABLE
 
 BATCH = 1_000
 COMMAND = "import"

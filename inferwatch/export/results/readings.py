@@ -16,9 +16,9 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.export.results.found import Call, Result
-from inferwatch.loadgen.error_message import shown
-from inferwatch.metrics.error_text import error_text
-from inferwatch.metrics.load_plan import PLAN_NOTE
+from inferwatch.loadgen.exchange.error_message import shown
+from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.load.plan import PLAN_NOTE
 
 
 def readings_of(result: Result, run_id: str, told_by: str) -> Iterator[AnyReading]:

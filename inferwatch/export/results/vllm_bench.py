@@ -15,7 +15,7 @@ from inferwatch.export.results.found import (
     UnreadableResultError,
     shape_of_rate,
 )
-from inferwatch.loadgen.plan import Arrivals
+from inferwatch.loadgen.plan.plan import Arrivals
 
 ARRAYS = ("ttfts", "itls", "start_times", "output_lens", "input_lens", "errors")
 TTFT = (

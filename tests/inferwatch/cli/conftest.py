@@ -16,7 +16,7 @@ COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A truth server; its URL."""
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         host, port = json.loads(process.stdout.readline())

@@ -14,9 +14,9 @@ from inferwatch.errors import InferwatchError
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.bookmarks import keep_bookmark
 from inferwatch.replay.player import Player
-from inferwatch.storage import recovery
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import find
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.repair import recovery
+from inferwatch.storage.sessions.sessions import find
 
 FLIPS = 200
 AT_ONCE = 25

@@ -30,8 +30,8 @@ from collectors.readings import (
 from inferwatch.cli import find
 from inferwatch.cli.headless import Progress
 from inferwatch.cli.main import main
-from inferwatch.storage.connections import open_for_writing
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.file.connections import open_for_writing
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.visible import visible, visible_lines
 from tests.inferwatch.export.conftest import SAMPLES
 from tests.inferwatch.hostile import HOSTILE, KEPT, hostile

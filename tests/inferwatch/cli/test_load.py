@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inferwatch.storage.sessions import list_sessions
+from inferwatch.storage.sessions.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 Done = subprocess.CompletedProcess[str]
@@ -424,7 +424,7 @@ def test_a_unix_socket_is_loaded_like_any_server(
     tmp_path: Path, found: Callable[..., dict[str, Any]]
 ) -> None:
     path = str(tmp_path / "truth.sock")
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen([*command, "--uds", path], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -22,8 +22,8 @@ import pytest
 from inferwatch.cli.load_curve import draw
 from inferwatch.cli.load_search import kept, sentence
 from inferwatch.feed import RecordState
-from inferwatch.loading.load_points import PointRun
-from inferwatch.storage.sessions import SessionState, list_sessions
+from inferwatch.session.load_points import PointRun
+from inferwatch.storage.sessions.sessions import SessionState, list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 Load = Callable[..., CompletedProcess[str]]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from inferwatch import __version__
 from inferwatch.cli.main import inferwatch, main
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -289,7 +289,7 @@ def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
 def test_a_missing_vllm_is_said_before_a_session_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    monkeypatch.setattr("inferwatch.watching.installed.find_spec", lambda _: None)
+    monkeypatch.setattr("inferwatch.session.installed.find_spec", lambda _: None)
     record = tmp_path / "sessions.db"
 
     with pytest.raises(SourceError, match=r"pip install 'inferwatch\[engine\]'"):
@@ -316,9 +316,9 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "inferwatch.watching.watch",
+        "inferwatch.session.watch",
         "inferwatch.storage.replay",
-        "inferwatch.loading.load_session",
+        "inferwatch.session.load_session",
     ],
 )
 def test_watching_and_replaying_load_no_engine_and_no_screen(module: str) -> None:

@@ -11,15 +11,15 @@ from textual.app import App
 
 from inferwatch.cli.replaying import Opening
 from inferwatch.cli.stage import Stage
-from inferwatch.compare_app import CompareApp
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.keep import keep
 from inferwatch.metrics.snapshot import Window
-from inferwatch.onward import CompareSessions, Onward, OpenSample, OpenSession
 from inferwatch.replay.player import Player
 from inferwatch.replay.tape import Tape
 from inferwatch.sample import sample_file
+from inferwatch.ui.compare_app import CompareApp
+from inferwatch.ui.onward import CompareSessions, Onward, OpenSample, OpenSession
 
 VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
 Ends = Onward | None | Callable[[], None]

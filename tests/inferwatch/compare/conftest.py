@@ -28,7 +28,7 @@ from collectors.readings import (
 )
 from inferwatch.cli.compare import compare
 from inferwatch.errors import InferwatchError
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 ROOT = Path(__file__).parents[3]
 ENGINE, LOAD = "engine-1", "load-1"

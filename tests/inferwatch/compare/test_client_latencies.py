@@ -23,14 +23,14 @@ from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.recording import opened
 from inferwatch.export.tables import What, tables
 from inferwatch.export.target import Target
-from inferwatch.metrics.load_book import LoadBook
-from inferwatch.metrics.load_result import load_result
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.result import load_result
+from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.slo import parse_slo
 from inferwatch.metrics.snapshot import Window
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.sessions import find
-from inferwatch.storage.summaries import summarise
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.sessions.summaries import summarise
 from tests.inferwatch.compare.conftest import LOAD, MS, SECOND, write
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -10,11 +10,11 @@ import pytest
 
 from collectors.readings import EngineInfo, Note, NoteKind
 from inferwatch.compare.configuration import Setting, configuration, differing
-from inferwatch.loadgen.lengths import fixed
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import list_sessions
+from inferwatch.loadgen.plan.lengths import fixed
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.sessions import list_sessions
 
 PLAN = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
 Differ = Callable[..., list[Setting]]

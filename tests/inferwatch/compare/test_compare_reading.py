@@ -13,13 +13,13 @@ from inferwatch.compare.reading import Ask, read_session
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.span import Choice, Cut
 from inferwatch.errors import UsageError
+from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.slo import parse_slo
 from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
 from inferwatch.sample import PACKED
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.ledger import recorded
-from inferwatch.storage.sessions import find
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.tables.ledger import recorded
 
 EVERYTHING = Choice(from_s=-1e4, to_s=1e4)
 

@@ -10,16 +10,16 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from inferwatch.compare.gather import Wanted
-from inferwatch.compare_app import CompareApp, compare_app
-from inferwatch.metrics.slo import parse_slo
-from inferwatch.onward import Onward
-from inferwatch.screens.compare import CompareScreen
-from inferwatch.widgets.compare_chart import CompareChart
-from inferwatch.widgets.compare_detail import CompareDetail
-from inferwatch.widgets.compare_head import CompareHead
-from inferwatch.widgets.compare_setup import CompareSetup
-from inferwatch.widgets.compare_table import CompareTable
-from inferwatch.widgets.help_drawer import HelpDrawer
+from inferwatch.metrics.load.slo import parse_slo
+from inferwatch.ui.compare.chart import CompareChart
+from inferwatch.ui.compare.detail import CompareDetail
+from inferwatch.ui.compare.head import CompareHead
+from inferwatch.ui.compare.screen import CompareScreen
+from inferwatch.ui.compare.setup import CompareSetup
+from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.compare_app import CompareApp, compare_app
+from inferwatch.ui.onward import Onward
+from inferwatch.ui.shared.help_drawer import HelpDrawer
 
 Piloted = Pilot[Onward | None]
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)

@@ -11,7 +11,7 @@ from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
 from collectors.readings import AnyReading
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.target import Target
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 SAMPLES = Path(__file__).parent / "samples"
 Recorded = tuple[Path, list[AnyReading]]

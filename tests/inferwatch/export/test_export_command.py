@@ -180,7 +180,7 @@ def test_an_imported_session_can_be_exported(run: Run) -> None:
 @pytest.fixture
 def server() -> Iterator[str]:
     """A truth server; its URL."""
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         host, port = json.loads(process.stdout.readline())

@@ -17,12 +17,12 @@ from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.recording import opened
 from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.keep import earlier, keep
-from inferwatch.loadgen.plan import Arrivals
-from inferwatch.metrics.load_plan import plan_of
+from inferwatch.loadgen.plan.plan import Arrivals
+from inferwatch.metrics.load.plan import plan_of
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
-from inferwatch.storage.recorded_session import RecordedSession
-from inferwatch.storage.sessions import SessionState, find, list_sessions
+from inferwatch.storage.recording.recorded_session import RecordedSession
+from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
 
 SAMPLES = Path(__file__).parent / "samples"
 VLLM, GUIDELLM = SAMPLES / "vllm_bench.json", SAMPLES / "guidellm.json"

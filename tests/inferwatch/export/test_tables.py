@@ -37,8 +37,8 @@ from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.tables import What, tables
 from inferwatch.export.target import Target
-from inferwatch.storage.recorded_session import About, RecordedSession
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorded_session import About, RecordedSession
+from inferwatch.storage.recording.recorder import Recorder
 from tests.inferwatch.export.conftest import Exported, Recorded, keep_readings
 
 Rows = dict[str, list[dict[str, Any]]]

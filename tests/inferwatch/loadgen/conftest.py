@@ -16,7 +16,7 @@ import pytest
 from collectors.clock import SessionClock
 from collectors.load_stream import LoadStream
 from collectors.readings import AnyReading
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 
 DEADLINE_S = 60
@@ -36,7 +36,7 @@ def until() -> Callable[..., Awaitable[None]]:
 
 @contextmanager
 def serving(*options: str) -> Iterator[Any]:
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth_server"]
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inferwatch.loadgen.arrivals import arrival_times, burst_times, counted_times
-from inferwatch.loadgen.plan import Arrivals
-from inferwatch.loadgen.rates import flat
+from inferwatch.loadgen.plan.plan import Arrivals
+from inferwatch.loadgen.plan.rates import flat
+from inferwatch.loadgen.schedule.arrivals import (
+    arrival_times,
+    burst_times,
+    counted_times,
+)
 
 SECOND_NS = 1_000_000_000
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import ClientSample, Phase, RequestRecord, TokenTimes
-from inferwatch.loadgen.calibration import (
+from inferwatch.loadgen.truth.calibration import (
     Calibration,
     Compared,
     beside,
@@ -15,10 +15,10 @@ from inferwatch.loadgen.calibration import (
     store,
     stored,
 )
-from inferwatch.metrics.load_book import LoadBook
-from inferwatch.metrics.load_result import LoadResult, load_result
-from inferwatch.metrics.load_summary import summarise_load
-from inferwatch.metrics.load_text import load_text
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.result import LoadResult, load_result
+from inferwatch.reports.load_summary import summarise_load
+from inferwatch.reports.load_text import load_text
 
 MS = 1_000_000
 START_NS = 5_000 * MS

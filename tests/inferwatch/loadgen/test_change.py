@@ -11,11 +11,11 @@ import pytest
 
 from collectors.clock import monotonic_ns
 from collectors.readings import AnyReading, LoadEvent, LoadKind, Phase, RequestRecord
-from inferwatch.loadgen.commands import Change
-from inferwatch.loadgen.lengths import fixed
-from inferwatch.loadgen.plan import Arrivals, LoadPlan, TraceRow
-from inferwatch.loadgen.rates import ramp
-from inferwatch.metrics.load_book import LoadBook
+from inferwatch.loadgen.plan.commands import Change
+from inferwatch.loadgen.plan.lengths import fixed
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
+from inferwatch.loadgen.plan.rates import ramp
+from inferwatch.metrics.load.book import LoadBook
 
 Until = Callable[..., Awaitable[None]]
 UnderLoad = Callable[[LoadPlan], Any]

@@ -15,12 +15,12 @@ import pytest
 
 from collectors.clock import monotonic_ns
 from collectors.readings import Phase
-from inferwatch.loadgen.call import Call
-from inferwatch.loadgen.plan import LoadPlan, TransportKind
-from inferwatch.loadgen.prompts import Prompt
-from inferwatch.loadgen.transport.choice import chosen
-from inferwatch.loadgen.transport.opening import transport_for
-from inferwatch.loadgen.transport.seam import UnreachableError
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.exchange.choice import chosen
+from inferwatch.loadgen.exchange.opening import transport_for
+from inferwatch.loadgen.exchange.transport import UnreachableError
+from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
+from inferwatch.loadgen.prompts.prompts import Prompt
 
 RAW, HTTPX = TransportKind.RAW, TransportKind.HTTPX
 LAST = b'data: {"choices":[{"text":"a","finish_reason":"length"}]}\n\n'

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from inferwatch.loadgen.commands import Change, read_command
-from inferwatch.loadgen.inbox import MOST_BYTES, Inbox
-from inferwatch.loadgen.plan import Arrivals, LoadPlan, TraceRow
-from inferwatch.loadgen.rates import ramp
+from inferwatch.loadgen.plan.commands import Change, read_command
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
+from inferwatch.loadgen.plan.rates import ramp
+from inferwatch.loadgen.sending.inbox import MOST_BYTES, Inbox
 
 OPEN = LoadPlan(run_id="r", model="m", rate_per_s=5.0)
 CLOSED = LoadPlan(run_id="r", model="m", arrivals=Arrivals.CLOSED, concurrency=4)

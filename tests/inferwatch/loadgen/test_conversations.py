@@ -14,11 +14,11 @@ from collectors.readings import (
     Phase,
     RequestRecord,
 )
-from inferwatch.loadgen.conversations import continued
-from inferwatch.loadgen.lengths import Range, fixed
-from inferwatch.loadgen.plan import Api, Arrivals, LoadPlan, PromptForm
-from inferwatch.loadgen.prompts import Prompt, Turn
-from inferwatch.loadgen.reply import Reply
+from inferwatch.loadgen.exchange.reply import Reply
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan, PromptForm
+from inferwatch.loadgen.prompts.conversations import continued
+from inferwatch.loadgen.prompts.prompts import Prompt, Turn
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 TruthLog = Callable[[str], dict[str, Any]]

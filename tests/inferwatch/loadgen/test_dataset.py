@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from collectors.readings import AnyReading, LoadEvent, LoadKind, Phase
-from inferwatch.loadgen.dataset import DatasetError, Talk, read_dataset
-from inferwatch.loadgen.dataset_prompts import DatasetPrompts
-from inferwatch.loadgen.lengths import Range, fixed
-from inferwatch.loadgen.plan import Api, Arrivals, LoadPlan
-from inferwatch.loadgen.text_lengths import TextLengths
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
+from inferwatch.loadgen.prompts.dataset import DatasetError, Talk, read_dataset
+from inferwatch.loadgen.prompts.dataset_prompts import DatasetPrompts
+from inferwatch.loadgen.prompts.text_lengths import TextLengths
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 TruthLog = Callable[[str], dict[str, Any]]

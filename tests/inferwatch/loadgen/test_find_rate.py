@@ -3,8 +3,8 @@
 import pytest
 
 from inferwatch.loadgen.find_rate import MOST_RUNS, Point, Search
-from inferwatch.loadgen.plan_bounds import MOST_PER_S
-from inferwatch.metrics.intervals import share_interval
+from inferwatch.loadgen.plan.bounds import MOST_PER_S
+from inferwatch.metrics.series.intervals import share_interval
 
 
 def point(rate: float, good: int = 100, n: int = 100) -> Point:

@@ -2,7 +2,7 @@ import asyncio
 from contextlib import closing
 
 from collectors.clock import monotonic_ns
-from inferwatch.loadgen.fine_timer import FineTimer
+from inferwatch.loadgen.sending.fine_timer import FineTimer
 
 MS = 1_000_000
 

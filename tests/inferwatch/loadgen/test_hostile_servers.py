@@ -16,12 +16,12 @@ import pytest
 
 from collectors.clock import monotonic_ns
 from collectors.readings import ClientSample, Phase, RequestRecord
-from inferwatch.loadgen.call import Call, Failure
-from inferwatch.loadgen.plan import Arrivals, LoadPlan, TransportKind
-from inferwatch.loadgen.prompts import Prompt
-from inferwatch.loadgen.transport import raw
-from inferwatch.loadgen.transport.connection import Connection
-from inferwatch.loadgen.transport.opening import transport_for
+from inferwatch.loadgen.exchange import raw_transport as raw
+from inferwatch.loadgen.exchange.call import Call, Failure
+from inferwatch.loadgen.exchange.connection import Connection
+from inferwatch.loadgen.exchange.opening import transport_for
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TransportKind
+from inferwatch.loadgen.prompts.prompts import Prompt
 
 Behave = Callable[[Reader, Writer], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

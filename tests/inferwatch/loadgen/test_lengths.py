@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from inferwatch.loadgen.lengths import Empirical, Lengths, LogNormal, Range, fixed
+from inferwatch.loadgen.plan.lengths import Empirical, Lengths, LogNormal, Range, fixed
 
 
 def drawn(lengths: Lengths, count: int = 20_000) -> list[int]:

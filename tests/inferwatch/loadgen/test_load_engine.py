@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
-from inferwatch.loadgen.demo_load import demo_plan
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.loadgen.plan.plan import LoadPlan
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 

@@ -26,8 +26,8 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.loadgen.lengths import Range
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
@@ -309,7 +309,7 @@ async def test_it_ends_soon_even_when_nobody_takes_its_readings(
 
 PARENT = """
 import asyncio, sys, msgspec
-from inferwatch.loadgen.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 
 async def main():

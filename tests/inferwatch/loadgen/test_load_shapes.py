@@ -19,8 +19,8 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.loadgen.lengths import Range, fixed
-from inferwatch.loadgen.plan import (
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import (
     Api,
     Arrivals,
     LoadPlan,
@@ -28,7 +28,7 @@ from inferwatch.loadgen.plan import (
     TraceRow,
     TransportKind,
 )
-from inferwatch.loadgen.rates import steps
+from inferwatch.loadgen.plan.rates import steps
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 TruthLog = Callable[[str], dict[str, Any]]

@@ -17,18 +17,18 @@ from collectors.readings import (
     RequestRecord,
 )
 from collectors.wire import decode_reading, encode_reading
-from inferwatch.loadgen.call import Call
-from inferwatch.loadgen.closed_loop import ClosedLoop
-from inferwatch.loadgen.flights import Flights
-from inferwatch.loadgen.plan import TransportKind
-from inferwatch.loadgen.prompts import Prompt, Turn
-from inferwatch.loadgen.sampler import Sampler
-from inferwatch.loadgen.transport.raw import RawExchange
-from inferwatch.loadgen.transport.receipts import Receipts
-from inferwatch.metrics.load_book import LoadBook
-from inferwatch.metrics.load_result import load_result
-from inferwatch.metrics.load_summary import summarise_load
-from inferwatch.metrics.load_text import load_text
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.exchange.raw_transport import RawExchange
+from inferwatch.loadgen.exchange.receipts import Receipts
+from inferwatch.loadgen.plan.plan import TransportKind
+from inferwatch.loadgen.prompts.prompts import Prompt, Turn
+from inferwatch.loadgen.sending.closed_loop import ClosedLoop
+from inferwatch.loadgen.sending.flights import Flights
+from inferwatch.loadgen.sending.sampler import Sampler
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.result import load_result
+from inferwatch.reports.load_summary import summarise_load
+from inferwatch.reports.load_text import load_text
 
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 INT64 = 1 << 63

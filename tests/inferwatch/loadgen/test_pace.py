@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from collectors.readings import Phase
-from inferwatch.loadgen.arrivals import arrival_numbers
-from inferwatch.loadgen.pace import Pace
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.prompts import Prompts
-from inferwatch.loadgen.rates import Floats, RateSeries, flat, on_off, ramp, steps
-from inferwatch.loadgen.schedule import Due, Schedule
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat, on_off, ramp, steps
+from inferwatch.loadgen.prompts.prompts import Prompts
+from inferwatch.loadgen.schedule.arrivals import arrival_numbers
+from inferwatch.loadgen.schedule.pace import Pace
+from inferwatch.loadgen.schedule.schedule import Due, Schedule
 
 S = 1_000_000_000
 MS = 1_000_000

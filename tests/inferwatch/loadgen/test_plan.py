@@ -1,10 +1,10 @@
 import msgspec
 import pytest
 
-from inferwatch.loadgen.demo_load import demo_plan
-from inferwatch.loadgen.lengths import Range, fixed
-from inferwatch.loadgen.plan import LoadPlan, RequestClass
-from inferwatch.loadgen.plan_bounds import BOUNDS
+from inferwatch.loadgen.plan.bounds import BOUNDS
+from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import LoadPlan, RequestClass
 
 CHATS = {
     "name": "chat",

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.lengths import LogNormal, Range
-from inferwatch.loadgen.plan_file import lengths, make_plan, read_plan, shape
-from inferwatch.loadgen.rates import ramp
+from inferwatch.loadgen.plan.file import lengths, make_plan, read_plan, shape
+from inferwatch.loadgen.plan.lengths import LogNormal, Range
+from inferwatch.loadgen.plan.rates import ramp
 
 NEEDED = {"run_id": "r", "model": "m", "warmup_s": 0.0}
 

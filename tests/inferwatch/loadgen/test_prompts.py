@@ -3,10 +3,10 @@ from collections import Counter
 import pytest
 
 from collectors.readings import Phase
-from inferwatch.loadgen.lengths import Range, fixed
-from inferwatch.loadgen.plan import LoadPlan, RequestClass, SharedPrefixes
-from inferwatch.loadgen.prompts import Prompt, Prompts
-from inferwatch.loadgen.words import Words
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import LoadPlan, RequestClass, SharedPrefixes
+from inferwatch.loadgen.prompts.prompts import Prompt, Prompts
+from inferwatch.loadgen.prompts.words import Words
 
 PLAN = LoadPlan(
     run_id="run",

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inferwatch.loadgen.arrivals import arrival_times
-from inferwatch.loadgen.plan import Arrivals
-from inferwatch.loadgen.rates import RateSeries, flat, on_off, ramp, steps
+from inferwatch.loadgen.plan.plan import Arrivals
+from inferwatch.loadgen.plan.rates import RateSeries, flat, on_off, ramp, steps
+from inferwatch.loadgen.schedule.arrivals import arrival_times
 
 SECOND_NS = 1_000_000_000
 

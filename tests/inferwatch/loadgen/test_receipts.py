@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collectors.clock import monotonic_ns, wall_offset_ns
-from inferwatch.loadgen.transport.receipts import (
+from inferwatch.loadgen.exchange.receipts import (
     ANCILLARY_BYTES,
     Receipts,
     ask_for_stamps,
@@ -71,7 +71,7 @@ def test_a_stepped_wall_clock_does_not_reach_a_stamp(
     tcp: Pair, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     """As if the clock had been stepped since the anchor was read."""
-    stepped = "inferwatch.loadgen.transport.receipts.wall_offset_ns"
+    stepped = "inferwatch.loadgen.exchange.receipts.wall_offset_ns"
     with monkeypatch.context() as patch:
         patch.setattr(stepped, lambda: wall_offset_ns() + int(step_s * 1_000 * MS))
         tcp.receipts.anchor()

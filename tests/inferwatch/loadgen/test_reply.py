@@ -2,7 +2,7 @@ from contextlib import suppress
 
 import pytest
 
-from inferwatch.loadgen.reply import UNREAD_BYTES, NotAnEventError, Reply
+from inferwatch.loadgen.exchange.reply import UNREAD_BYTES, NotAnEventError, Reply
 
 
 def token(text: str = "é", finish: str = "null") -> str:

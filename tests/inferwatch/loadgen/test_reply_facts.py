@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from inferwatch.loadgen.reply import Reply
+from inferwatch.loadgen.exchange.reply import Reply
 
 
 def told(*chunks: dict[str, Any]) -> Reply:

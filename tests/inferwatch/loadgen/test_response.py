@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferwatch.loadgen.transport.response import (
+from inferwatch.loadgen.exchange.response import (
     MAX_HEAD_BYTES,
     MAX_SIZE_LINE_BYTES,
     NotHttpError,

@@ -4,10 +4,10 @@ from typing import Any
 import msgspec
 
 from collectors.readings import Phase
-from inferwatch.loadgen.plan import Arrivals, LoadPlan, TraceRow
-from inferwatch.loadgen.prompts import Prompts
-from inferwatch.loadgen.rates import flat, steps
-from inferwatch.loadgen.schedule import Due, Schedule
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
+from inferwatch.loadgen.plan.rates import flat, steps
+from inferwatch.loadgen.prompts.prompts import Prompts
+from inferwatch.loadgen.schedule.schedule import Due, Schedule
 
 MS = 1_000_000
 PLAN = LoadPlan(run_id="run", model="m", burst_every_s=2.0, burst_tokens=1_000)

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferwatch.loadgen.sse import MAX_LINE_BYTES, SseError, SseEvent, SseReader
+from inferwatch.loadgen.exchange.sse import (
+    MAX_LINE_BYTES,
+    SseError,
+    SseEvent,
+    SseReader,
+)
 
 STREAMS = {
     "plain": (b"data: one\n\ndata: two\n\n", ["one", "two"]),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.loadgen.plan import Api, LoadPlan
-from inferwatch.loadgen.target import Target, endpoint_in, sums, traffic
-from inferwatch.loadgen.words import Words
+from inferwatch.loadgen.plan.plan import Api, LoadPlan
+from inferwatch.loadgen.prompts.words import Words
+from inferwatch.loadgen.sending.target import Target, endpoint_in, sums, traffic
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 
 from collectors.clock import monotonic_ns
 from collectors.readings import Phase
-from inferwatch.loadgen.call import Call, Failure
-from inferwatch.loadgen.plan import LoadPlan, TransportKind
-from inferwatch.loadgen.prompts import Prompt
-from inferwatch.loadgen.transport.opening import transport_for
+from inferwatch.loadgen.exchange.call import Call, Failure
+from inferwatch.loadgen.exchange.opening import transport_for
+from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
+from inferwatch.loadgen.prompts.prompts import Prompt
 
 Until = Callable[..., Awaitable[None]]
 PlanFor = Callable[..., LoadPlan]

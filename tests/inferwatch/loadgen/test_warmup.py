@@ -1,9 +1,9 @@
 import pytest
 
 from collectors.readings import Phase
-from inferwatch.loadgen.call import Call
-from inferwatch.loadgen.prompts import Prompt
-from inferwatch.loadgen.warmup import output_rate
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.prompts.prompts import Prompt
+from inferwatch.loadgen.sending.warmup import output_rate
 
 CHUNK = b'data: {"choices":[{"text":"a"}]}\n\n'
 SECOND_NS = 1_000_000_000

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from inferwatch.loadgen.plan import Api, LoadPlan
-from inferwatch.loadgen.words import CANDIDATES, Words
+from inferwatch.loadgen.plan.plan import Api, LoadPlan
+from inferwatch.loadgen.prompts.words import CANDIDATES, Words
 
 Count = Callable[[str], int]
 LONG = {word for word in CANDIDATES if len(word) > 4}

@@ -13,8 +13,8 @@ from collectors.readings import (
     TokenTimes,
     Vantage,
 )
-from inferwatch.metrics import client
-from inferwatch.metrics.client import Client
+from inferwatch.metrics.load import client
+from inferwatch.metrics.load.client import Client
 from inferwatch.metrics.snapshot import ClientView, Snapshot
 
 See = Callable[..., Snapshot]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from collectors.readings import HostSample, ProcessUsage, Totals
-from inferwatch.metrics.cost import Ledger
+from inferwatch.metrics.engine.cost import Ledger
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from collectors.readings import EventKind, Phase, RequestEvent, RequestRecord, Vantage
-from inferwatch.metrics.check_answers import check_answers
-from inferwatch.metrics.check_parts import CrossCheck
-from inferwatch.metrics.cross_check import (
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.check_answers import check_answers
+from inferwatch.metrics.load.check_parts import CrossCheck
+from inferwatch.metrics.load.cross_check import (
     ServerBook,
     check_means,
     check_requests,
     cross_check,
 )
-from inferwatch.metrics.load_book import LoadBook
 
 MS = 1_000_000
 RUN = "load-1"

@@ -19,8 +19,8 @@ from collectors.readings import (
     Tick,
     Vantage,
 )
-from inferwatch.metrics.outcomes import Outcomes, client_id
-from inferwatch.metrics.request import Request
+from inferwatch.metrics.engine.outcomes import Outcomes, client_id
+from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 
 See = Callable[..., Snapshot]
@@ -268,7 +268,7 @@ def test_the_clients_id_is_inside_the_servers(external_id: str, sent: str) -> No
 
 
 def test_failures_are_remembered_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferwatch.metrics.outcomes.REMEMBERED_FAILURES", 3)
+    monkeypatch.setattr("inferwatch.metrics.engine.outcomes.REMEMBERED_FAILURES", 3)
     outcomes = Outcomes()
     for number in range(10):
         request = Request(source=ENGINE, seen_ns=0, request_id=str(number))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inferwatch.metrics.intervals import (
+from inferwatch.metrics.series.intervals import (
     Interval,
     at_least,
     binomial_ranks,

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
-from inferwatch.metrics.load_book import LoadBook
-from inferwatch.metrics.load_result import LoadResult, load_result
-from inferwatch.metrics.load_summary import summarise_load
-from inferwatch.metrics.load_text import load_text
-from inferwatch.metrics.request_latencies import tpot_ns
-from inferwatch.metrics.slo import parse_slo
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.request_latencies import tpot_ns
+from inferwatch.metrics.load.result import LoadResult, load_result
+from inferwatch.metrics.load.slo import parse_slo
+from inferwatch.reports.load_summary import summarise_load
+from inferwatch.reports.load_text import load_text
 
 MS = 1_000_000
 RUN = "load-1"

@@ -17,9 +17,8 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.loadgen.plan import Arrivals, LoadPlan
-from inferwatch.loading.load import public
-from inferwatch.metrics.load_plan import PLAN_NOTE, PlanFacts
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.metrics.load.plan import PLAN_NOTE, PlanFacts
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import (
     ClientView,
@@ -28,6 +27,7 @@ from inferwatch.metrics.snapshot import (
     Snapshot,
     Window,
 )
+from inferwatch.session.load import public
 
 See = Callable[..., Snapshot]
 S, MS = 1_000_000_000, 1_000_000

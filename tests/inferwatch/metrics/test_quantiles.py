@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferwatch.metrics import count_table, recent
-from inferwatch.metrics.quantiles import PERCENTS, weak_percentiles
-from inferwatch.metrics.samples import Samples
+from inferwatch.metrics.series import count_table, recent
+from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
+from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.series.tallies import Tallies
 from inferwatch.metrics.snapshot import Quantiles, Window
-from inferwatch.metrics.tallies import Tallies
 
 S = 1_000_000_000
 Sample = tuple[int, int, int]

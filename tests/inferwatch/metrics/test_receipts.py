@@ -12,8 +12,8 @@ from collectors.readings import (
     Tick,
     TokenTimes,
 )
-from inferwatch.metrics.pace import LONGEST_NS, MOST_EFFORT, Pace
 from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.saving.pace import LONGEST_NS, MOST_EFFORT, Pace
 
 
 def test_a_reading_is_there_when_it_happened() -> None:

@@ -19,12 +19,12 @@ from collectors.readings import (
     Tick,
     Vantage,
 )
-from inferwatch.metrics import requests
-from inferwatch.metrics.count_table import Counts, CountTable, Owed, counts_of
+from inferwatch.metrics.engine import requests
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.pieces import cell_of
-from inferwatch.metrics.recent import Block, SavedRows
-from inferwatch.metrics.saved import SavedModel
+from inferwatch.metrics.saving.saved import SavedModel
+from inferwatch.metrics.series.count_table import Counts, CountTable, Owed, counts_of
+from inferwatch.metrics.series.recent import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
 
 S = 1_000_000_000

@@ -12,7 +12,7 @@ from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 
 S = 1_000_000_000
 Put = Callable[[list[AnyReading]], Recorder]

@@ -17,28 +17,29 @@ import msgspec
 import pytest
 
 from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
-from inferwatch.metrics import pace, recent
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.saved import SavedState
-from inferwatch.metrics.sealing import UnsealError, seal, unseal
+from inferwatch.metrics.saving import pace
+from inferwatch.metrics.saving.saved import SavedState
+from inferwatch.metrics.saving.sealing import UnsealError, seal, unseal
+from inferwatch.metrics.series import recent
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.pipeline import Pipeline
 from inferwatch.replay.builder import Builder
 from inferwatch.replay.frame import Frame
 from inferwatch.replay.player import Player
-from inferwatch.storage import checkpoint_file
-from inferwatch.storage.checkpoint_file import (
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.checkpoints import file as checkpoint_file
+from inferwatch.storage.checkpoints.checkpoints import Checkpoint, Checkpoints
+from inferwatch.storage.checkpoints.file import (
     checkpoint_folder,
     checkpoint_path,
     forget_checkpoints,
     make_room,
 )
-from inferwatch.storage.checkpoints import Checkpoint, Checkpoints
-from inferwatch.storage.erasing import erase
-from inferwatch.storage.ledger import Reader
-from inferwatch.storage.packing import compress, decompress
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import find
+from inferwatch.storage.checkpoints.packing import compress, decompress
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.erasing import erase
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.tables.ledger import Reader
 
 S = 1_000_000_000
 LONG_S = 45
@@ -645,7 +646,7 @@ def test_checkpoints_go_before_the_disk_is_too_full_to_record(
         return "too full" if file.exists() else None
 
     file = file_of(built)
-    monkeypatch.setattr("inferwatch.storage.writer.too_little_room", room)
+    monkeypatch.setattr("inferwatch.storage.recording.writer.too_little_room", room)
     recorder = record()
     recorder.put(1, Tick(t_ns=1))
 
@@ -675,7 +676,7 @@ def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None
 def test_a_checkpoint_of_another_arithmetic_is_not_known(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inferwatch.storage.checkpoint_file._arithmetic", lambda: "x")
+    monkeypatch.setattr("inferwatch.storage.checkpoints.file._arithmetic", lambda: "x")
 
     assert not file_of(built).exists()
 

@@ -22,9 +22,9 @@ from inferwatch.feed import Mark, MarkKind
 from inferwatch.replay.bookmarks import keep_bookmark
 from inferwatch.replay.marks import MOST_MARKS, in_order
 from inferwatch.replay.overview import Overview
-from inferwatch.storage import recovery
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import find
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.repair import recovery
+from inferwatch.storage.sessions.sessions import find
 
 S = 1_000_000_000
 NOBODY_NEW = "no step for 3.0 s, 2 decoding"

@@ -16,8 +16,8 @@ from inferwatch.feed import Feed, FeedState, MarkKind, Playback
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import find
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.sessions import find
 
 S = 1_000_000_000
 END_NS = 31 * S

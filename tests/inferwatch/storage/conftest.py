@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from collectors.readings import AnyReading
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.ledger import recorded
-from inferwatch.storage.sessions import find
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.tables.ledger import recorded
 
 
 @pytest.fixture

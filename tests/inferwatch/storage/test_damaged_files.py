@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
 from inferwatch.replay.bookmarks import bookmarks, keep_bookmark
-from inferwatch.storage import housekeeping, recovery
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.erasing import erase, vacuum
-from inferwatch.storage.recovery import damage_of, recover_into
-from inferwatch.storage.sessions import SessionState, find, list_sessions
-from inferwatch.storage.steps import unpack
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.repair import recovery
+from inferwatch.storage.repair.recovery import damage_of, recover_into
+from inferwatch.storage.sessions import housekeeping
+from inferwatch.storage.sessions.erasing import erase, vacuum
+from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.tables.steps import unpack
 
 FILES = Path(__file__).parent / "files"
 PAGE = 4096

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from collectors.readings import AnyReading
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
-from inferwatch.storage import housekeeping
-from inferwatch.storage.erasing import cut_short, erase, vacuum
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.session_tables import session_tables
-from inferwatch.storage.sessions import find, list_sessions
-from inferwatch.storage.sizes import sizes_in
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions import housekeeping
+from inferwatch.storage.sessions.erasing import cut_short, erase, vacuum
+from inferwatch.storage.sessions.sessions import find, list_sessions
+from inferwatch.storage.sessions.sizes import sizes_in
+from inferwatch.storage.tables.session_tables import session_tables
 
 Record = Callable[..., Recorder]
 ReadBack = Callable[[Path, str], list[tuple[int, AnyReading]]]
@@ -260,7 +260,7 @@ def test_without_dbstat_sizes_go_by_readings(
     def no_such_table(_: object) -> None:
         raise sqlite3.OperationalError("no such table: dbstat")
 
-    monkeypatch.setattr("inferwatch.storage.sizes._table_bytes", no_such_table)
+    monkeypatch.setattr("inferwatch.storage.sessions.sizes._table_bytes", no_such_table)
 
     sizes = sizes_in(sessions)
 

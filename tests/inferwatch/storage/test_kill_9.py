@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import dedent
 
 from collectors.readings import AnyReading
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import SessionState, find, list_sessions
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
 
@@ -18,7 +18,7 @@ RECORDS_UNTIL_KILLED = """
     import sys, time
     from pathlib import Path
     from collectors.readings import Tick
-    from inferwatch.storage.recorder import Recorder
+    from inferwatch.storage.recording.recorder import Recorder
 
     recorder = Recorder.open(Path(sys.argv[1]), floor_bytes=0)
     for ordinal in range(1, 100_000):

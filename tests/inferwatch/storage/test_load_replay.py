@@ -17,13 +17,13 @@ from collectors.readings import (
     Tick,
     TokenTimes,
 )
-from inferwatch.loadgen.plan import LoadPlan
-from inferwatch.loading.load import public
-from inferwatch.metrics.load_plan import PLAN_NOTE
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.pipeline import Pipeline
-from inferwatch.storage.recorder import Recorder
+from inferwatch.session.load import public
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.replay import Replay
 
 RUN, S, MS = "load-1", 1_000_000_000, 1_000_000

@@ -26,25 +26,25 @@ from collectors.readings import (
 from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError
 from inferwatch.replay.bookmarks import bookmarks, keep_bookmark
-from inferwatch.storage import housekeeping
-from inferwatch.storage.columns import insert_sql
-from inferwatch.storage.connections import (
+from inferwatch.storage.file.connections import (
     close_after_writing,
     open_for_reading,
     open_for_writing,
 )
-from inferwatch.storage.ledger import recorded
-from inferwatch.storage.migrations import (
+from inferwatch.storage.repair.recovery import damage_of, recover_into
+from inferwatch.storage.sessions import housekeeping
+from inferwatch.storage.sessions.sessions import find, list_sessions
+from inferwatch.storage.sessions.sizes import sizes_in
+from inferwatch.storage.sessions.summaries import summarise
+from inferwatch.storage.tables.columns import insert_sql
+from inferwatch.storage.tables.ledger import recorded
+from inferwatch.storage.tables.migrations import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     migrate,
     migrations,
     schema_version,
 )
-from inferwatch.storage.recovery import damage_of, recover_into
-from inferwatch.storage.sessions import find, list_sessions
-from inferwatch.storage.sizes import sizes_in
-from inferwatch.storage.summaries import summarise
 
 FILES = Path(__file__).parent / "files"
 RECORDED = sorted(FILES.glob("schema_*.db.gz"))

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from collectors.readings import EventKind, RequestEvent, RequestRecord, Step, Vantage
-from inferwatch.storage import steps
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.requests import EVENTS
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.tables import steps
+from inferwatch.storage.tables.requests import EVENTS
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from inferwatch.storage import packing
-from inferwatch.storage.packing import compress, decompress, pack, unpack
+from inferwatch.storage.checkpoints import packing
+from inferwatch.storage.checkpoints.packing import compress, decompress, pack, unpack
 
 CONTENT = b"".join(b"request %d of many, " % number for number in range(500))
 

@@ -18,10 +18,10 @@ from collectors.readings import (
     Tick,
 )
 from inferwatch.metrics.model import Model
-from inferwatch.storage.checkpoints import Checkpoint
-from inferwatch.storage.inbox import Inbox
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import SessionState, find, list_sessions
+from inferwatch.storage.checkpoints.checkpoints import Checkpoint
+from inferwatch.storage.recording.inbox import Inbox
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.readings import AnyReading, Tick
 from inferwatch.errors import NoSuchSessionError
-from inferwatch.storage.recorder import Recorder
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.replay import BATCH, Replay
 
 Record = Callable[..., Recorder]

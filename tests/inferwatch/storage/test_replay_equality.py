@@ -9,8 +9,8 @@ import pytest
 from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.pipeline import Pipeline
-from inferwatch.storage.recorder import Recorder
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.replay import Replay
 
 WINDOWS = [Window.TEN_SECONDS, Window.SESSION]

@@ -12,12 +12,13 @@ from msgspec import structs
 
 from collectors.clock import anchor
 from inferwatch.errors import UsageError
-from inferwatch.storage import housekeeping, pruning, retention
-from inferwatch.storage.pruning import prune_beside, set_limits
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.retention import DAY_S, Limits, choose
-from inferwatch.storage.sessions import SessionRow, SessionState, list_sessions
-from inferwatch.storage.sizes import SizedBy, Sizes
+from inferwatch.storage.recording import pruning
+from inferwatch.storage.recording.pruning import prune_beside, set_limits
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions import housekeeping, retention
+from inferwatch.storage.sessions.retention import DAY_S, Limits, choose
+from inferwatch.storage.sessions.sessions import SessionRow, SessionState, list_sessions
+from inferwatch.storage.sessions.sizes import SizedBy, Sizes
 
 DAY_NS = 86_400 * 10**9
 NOW_NS = 20_000 * DAY_NS

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
-from inferwatch.storage.batch import Batch
-from inferwatch.storage.ledger import Ledger, recorded, tables
-from inferwatch.storage.migrations import migrate
-from inferwatch.storage.other_readings import OtherTable
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.requests import RequestTable
-from inferwatch.storage.transaction import transaction
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.tables.batch import Batch
+from inferwatch.storage.tables.ledger import Ledger, recorded, tables
+from inferwatch.storage.tables.migrations import migrate
+from inferwatch.storage.tables.other_readings import OtherTable
+from inferwatch.storage.tables.requests import RequestTable
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
 

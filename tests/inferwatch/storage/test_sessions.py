@@ -8,15 +8,15 @@ import pytest
 from collectors.readings import Phase, RequestRecord
 from inferwatch.cli.session_table import _cells
 from inferwatch.errors import NoSuchSessionError, StorageError
-from inferwatch.storage.location import (
+from inferwatch.storage.file.location import (
     FREE_FLOOR_BYTES,
     default_database,
     free_floor_bytes,
 )
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import find, list_sessions
-from inferwatch.widgets.session_cells import CELLS
-from inferwatch.widgets.session_order import ListedSession
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.sessions import find, list_sessions
+from inferwatch.ui.sessions.cells import CELLS
+from inferwatch.ui.sessions.order import ListedSession
 
 NAMES = ("baseline", None, "tuned", "baseline", *[None] * 7)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from inferwatch.errors import StorageError
-from inferwatch.storage.connect import check_sqlite
-from inferwatch.storage.soundness import first_fault
+from inferwatch.storage.file.connect import check_sqlite
+from inferwatch.storage.repair.soundness import first_fault
 
 KEY_LAST = (
     "CREATE TABLE marks (text TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (n)) "

@@ -13,12 +13,12 @@ import pytest
 
 from collectors.readings import AnyReading, Tick
 from inferwatch.errors import NewerSchemaError, StorageError
-from inferwatch.storage import migrations
-from inferwatch.storage.connections import open_for_reading
-from inferwatch.storage.faults import explain
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.sessions import find, list_sessions
-from inferwatch.storage.transaction import transaction
+from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.file.faults import explain
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.sessions import find, list_sessions
+from inferwatch.storage.tables import migrations
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]
@@ -115,7 +115,7 @@ FILLS_ITS_DISK = """
     import os, sys, time
     from pathlib import Path
     from collectors.readings import Note, NoteKind
-    from inferwatch.storage.recorder import Recorder
+    from inferwatch.storage.recording.recorder import Recorder
 
     {limit}
     recorder = Recorder.open(Path(sys.argv[1]), floor_bytes=0)

@@ -12,10 +12,10 @@ import pytest
 from collectors.clock import SessionClock, boot_id
 from collectors.readings import ClockAnchor, Tick
 from inferwatch.replay.player import Player
-from inferwatch.storage.recorder import Recorder
-from inferwatch.storage.retention import Limits, choose
-from inferwatch.storage.sessions import SessionState, find, list_sessions
-from inferwatch.storage.sizes import sizes_in
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.retention import Limits, choose
+from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.sessions.sizes import sizes_in
 
 S = 1_000_000_000
 DAY_S = 86_400

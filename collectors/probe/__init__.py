@@ -1,0 +1,1 @@
+"""A probe's readings, as a watcher receives them: hello, streams, nothing twice."""

@@ -1,0 +1,145 @@
+"""One request on its way: what was meant, what happened, and the readings of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from collectors.readings import Phase, RequestRecord, TokenTimes
+from inferwatch.loadgen.exchange.reply import NotAnEventError, Reply
+from inferwatch.loadgen.exchange.sse import SseError
+from inferwatch.loadgen.prompts.prompts import Prompt
+
+LATE_NS = 10_000_000
+"""A send that left this long after its intended time is counted as late."""
+
+LONGEST_MS = 1e9
+"""Eleven days: more is no time that a server spent on a request."""
+
+
+class Failure(StrEnum):
+    """How a request can fail."""
+
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+    HTTP_3XX = "http_3xx"
+    HTTP_4XX = "http_4xx"
+    HTTP_5XX = "http_5xx"
+    BROKEN_STREAM = "broken_stream"
+    EMPTY = "empty"
+    SERVER_ERROR_EVENT = "server_error_event"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """A request from its intended time to its end."""
+
+    index: int
+    external_id: str
+    phase: Phase
+    intended_ns: int
+    prompt: Prompt
+    sent_ns: int | None = None
+    end_ns: int | None = None
+    reply: Reply = field(default_factory=Reply)
+    failure: Failure | None = None
+    detail: str | None = None
+    answered: bool = False
+    """The stream ended in good order; whether it was an answer, :meth:`judge` tells."""
+
+    @property
+    def late(self) -> bool:
+        """It left, but not when it should have."""
+        return self.lag_ns > LATE_NS
+
+    @property
+    def lag_ns(self) -> int:
+        """From the intended time to the send; zero when it never left."""
+        return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
+
+    def fail(self, failure: Failure, detail: str = "") -> None:
+        """Remember why there is no good answer; the first reason stays.
+
+        A server that told its error in the stream and then broke off has told it first.
+        """
+        if self.failure is not None:
+            return
+        told = self.reply.error
+        if told is not None and failure is not Failure.ABORTED:
+            failure, detail = Failure.SERVER_ERROR_EVENT, told
+        self.failure = failure
+        self.detail = detail or None
+
+    def cut(self, failure: Failure, detail: str = "") -> None:
+        """The exchange ended before the response did; an answer may have ended sooner.
+
+        A connection that stays open, or breaks, after ``[DONE]`` takes nothing away.
+        """
+        if self.failure is None and self.reply.done_ns is not None:
+            self.answered = True
+        else:
+            self.fail(failure, detail)
+
+    def judge(self) -> None:
+        """Decode the stream that has ended: was it an answer?
+
+        Not done where it ends: others may be waiting for their turn to send.
+        """
+        if not self.answered:
+            return
+        self.answered = False
+        try:
+            self.reply.end()
+        except (SseError, NotAnEventError) as error:
+            self.fail(Failure.BROKEN_STREAM, str(error))
+        if self.reply.error is not None:
+            self.fail(Failure.SERVER_ERROR_EVENT, self.reply.error)
+        elif not self.reply.stamps_ns:
+            self.fail(Failure.EMPTY, "the stream ended without a token")
+        elif not self.reply.complete:
+            self.fail(Failure.BROKEN_STREAM, "the stream ended without a finish")
+
+    def record(self) -> RequestRecord:
+        """The request as its client saw it."""
+        self.judge()
+        stamps, times = self.reply.stamps_ns, self.reply.times
+        return RequestRecord(
+            index=self.index,
+            external_id=self.external_id,
+            phase=self.phase,
+            intended_ns=self.intended_ns,
+            sent_ns=self.sent_ns,
+            first_token_ns=stamps[0] if stamps else None,
+            last_token_ns=stamps[-1] if stamps else None,
+            end_ns=self.end_ns,
+            prompt_tokens=self.reply.prompt_tokens or self.prompt.tokens,
+            output_tokens=self.reply.output_tokens,
+            failure=self.failure,
+            detail=self.detail,
+            class_name=self.prompt.class_name,
+            turn=self.prompt.turn,
+            first_content_ns=self.reply.first_content_ns,
+            first_chunk_tokens=self.reply.first_chunk_tokens,
+            server_queue_ns=_ns(times.queue_time_ms),
+            server_prefill_ns=_ns(times.time_to_first_token_ms),
+            server_decode_ns=_ns(times.generation_time_ms),
+        )
+
+    def token_times(self) -> TokenTimes | None:
+        """When its chunks arrived; None when none did."""
+        self.judge()
+        stamps = self.reply.stamps_ns
+        if not stamps:
+            return None
+        gaps_ns = [later - earlier for earlier, later in pairwise(stamps)]
+        return TokenTimes(
+            external_id=self.external_id,
+            first_ns=stamps[0],
+            gaps_ns=gaps_ns,
+            by_kernel=self.reply.by_kernel,
+        )
+
+
+def _ns(ms: float | None) -> int | None:
+    """What cannot be a time is unknown."""
+    return round(ms * 1e6) if ms is not None and 0 <= ms <= LONGEST_MS else None

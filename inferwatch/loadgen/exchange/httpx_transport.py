@@ -1,0 +1,183 @@
+"""httpx: for TLS, HTTP/2 and proxies; stamped by us when it hands us bytes."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+
+import httpx
+
+from collectors.clock import monotonic_ns
+from collectors.http_client import http_client
+from inferwatch.loadgen.exchange import request
+from inferwatch.loadgen.exchange.call import Call, Failure
+from inferwatch.loadgen.exchange.receipts import Receipts
+from inferwatch.loadgen.exchange.refusal import Refusal
+from inferwatch.loadgen.exchange.reply import NotAnEventError
+from inferwatch.loadgen.exchange.sse import SseError
+from inferwatch.loadgen.exchange.transport import UnreachableError
+from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
+
+KEEPALIVE_S = 2.0
+"""As the raw transport's."""
+DONE_S = 0.05
+"""After ``[DONE]``, for the end of the response."""
+
+_LEAVES = ("http11.send_request_body.started", "http2.send_request_body.started")
+"""httpcore's events right before the write that makes the request complete: stamped
+here, a send is never later than its arrival at the server."""
+_LIMITS = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
+
+
+class HttpxTransport:
+    """As many lanes as requests in flight, each an ``httpx.AsyncClient`` of its own.
+
+    A shared one looks through all its connections at every request, so that a burst of
+    60 takes 380 ms to leave, not 15.
+    """
+
+    kind = TransportKind.HTTPX
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self.receipts = Receipts()
+        self._plan = plan
+        self._lanes: list[httpx.AsyncClient] = []
+        self._idle: list[httpx.AsyncClient] = []
+        self._tls = httpx.create_ssl_context(verify=plan.verify_tls)  # 20 ms: once
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for lane in self._lanes:
+            await lane.aclose()
+
+    async def open(self) -> None:
+        """Load what httpx loads at its first request, which would be the slowest.
+
+        Raises:
+            UnreachableError: HTTP/2 is asked for, but what it needs is not installed.
+        """
+        if self._plan.http2 and find_spec("h2") is None:
+            raise UnreachableError("HTTP/2 needs another package: pip install h2")
+        with suppress(httpx.HTTPError), self.lane() as lane:
+            await lane.get(f"{self._plan.url.rstrip('/')}/health", timeout=2.0)
+
+    def prepare(self, call: Call) -> "HttpxExchange":
+        """The request, ready to be written."""
+        return HttpxExchange(self, self._plan, call)
+
+    def ensure(self, connections: int) -> bool:
+        """Have lanes; their connections are made by their first requests."""
+        for _ in range(connections - len(self._idle)):
+            self._idle.append(self._new_lane())
+        return True
+
+    @contextmanager
+    def lane(self) -> Iterator[httpx.AsyncClient]:
+        """The lane that was idle last, whose connection is likeliest alive."""
+        lane = self._idle.pop() if self._idle else self._new_lane()
+        try:
+            yield lane
+        finally:
+            self._idle.append(lane)
+
+    def _new_lane(self) -> httpx.AsyncClient:
+        lane = http_client(
+            self._plan.url,
+            uds=self._plan.uds,
+            timeout_s=None,  # a whole request has one deadline
+            verify=self._tls,
+            http2=self._plan.http2,
+            limits=_LIMITS,
+        )
+        self._lanes.append(lane)
+        return lane
+
+
+class HttpxExchange:
+    """One request on its way and what comes back."""
+
+    def __init__(self, transport: HttpxTransport, plan: LoadPlan, call: Call) -> None:
+        self.call = call
+        self._transport = transport
+        self._timeout_s = plan.request_timeout_s
+        self._refusal = Refusal()
+        self._request = httpx.Request(
+            "POST",
+            request.url(plan),
+            content=request.body(plan, call),
+            headers=request.headers(plan, call),
+            extensions={"trace": self._trace},
+        )
+
+    def begin(self) -> asyncio.Future[None]:
+        """Send now."""
+        return asyncio.ensure_future(self._send())
+
+    async def _trace(self, event: str, _info: object) -> None:
+        if event in _LEAVES:
+            self.call.sent_ns = monotonic_ns()
+
+    async def _send(self) -> None:
+        call = self.call
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._exchange()
+        except TimeoutError:
+            call.cut(Failure.TIMEOUT, f"after {self._timeout_s:g} s")
+        except httpx.ConnectError as error:
+            call.fail(Failure.REFUSED, str(error))
+        except httpx.HTTPError as error:
+            call.cut(Failure.BROKEN_STREAM, _words(error))
+        except (SseError, NotAnEventError) as error:
+            call.fail(Failure.BROKEN_STREAM, str(error))
+        except asyncio.CancelledError:
+            call.cut(Failure.ABORTED)
+            raise
+        finally:
+            call.end_ns = (call.answered and call.reply.done_ns) or monotonic_ns()
+
+    async def _exchange(self) -> None:
+        with self._transport.lane() as lane:
+            response = await lane.send(self._request, stream=True)
+            try:
+                await self._read(response)
+            finally:
+                await response.aclose()
+
+    async def _read(self, response: httpx.Response) -> None:
+        """To the end of the stream, past ``[DONE]``, so that the connection is kept."""
+        headers = {name.lower(): value for name, value in response.headers.raw}
+        if response.status_code == httpx.codes.OK:
+            kind = headers.get(b"content-type", b"")
+            self.call.reply.content_type = kind.decode("latin-1")
+            await self._read_answer(response)
+            self.call.answered = True
+            return
+        async for data in response.aiter_raw():
+            self._transport.receipts.reads += 1
+            self._refusal.read(data)
+            if self._refusal.complete:
+                break
+        self._refusal.tell(self.call, response.status_code, headers)
+
+    async def _read_answer(self, response: httpx.Response) -> None:
+        """To its end, or a moment longer than to the end it tells."""
+        reply, receipts = self.call.reply, self._transport.receipts
+        reply.by_kernel = False
+        loop = asyncio.get_running_loop()
+        patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                async for data in response.aiter_raw():
+                    receipts.reads += 1
+                    reply.read(data, monotonic_ns())
+                    if reply.looks_done() and reply.done_ns is not None:
+                        patience.reschedule(loop.time() + DONE_S)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+
+
+def _words(error: httpx.HTTPError) -> str:
+    """What went wrong, without the bytes that some of the messages repeat."""
+    return str(error).partition(":")[0] or type(error).__name__

@@ -1,0 +1,285 @@
+"""Plain HTTP/1.1 on sockets of our own: microseconds from intent to wire and back.
+
+All sockets hang on one epoll, which hangs on the event loop: one turn of the loop
+serves every socket that is ready.
+"""
+
+import asyncio
+import select
+import socket
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from inferwatch.loadgen.exchange.call import Call, Failure
+from inferwatch.loadgen.exchange.connection import Address, Connection
+from inferwatch.loadgen.exchange.receipts import Receipts
+from inferwatch.loadgen.exchange.refusal import Refusal
+from inferwatch.loadgen.exchange.reply import NotAnEventError
+from inferwatch.loadgen.exchange.request import plain_http
+from inferwatch.loadgen.exchange.response import NotHttpError, Response
+from inferwatch.loadgen.exchange.sse import SseError
+from inferwatch.loadgen.exchange.transport import UnreachableError
+from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
+
+KEEPALIVE_NS = 2 * NS_PER_S
+"""Below the 5 s after which uvicorn closes idle connections: a connection that both
+sides give up at the same moment would fail a request for no fault of the server."""
+
+SWEEP_S = 0.05
+"""How often deadlines and idle connections are looked at."""
+MAX_EVENTS = 64
+"""Sockets that are served before the loop may send what is due."""
+CONNECT_S = 5.0
+
+
+class RawTransport:
+    """Connections by the server's address, and the exchanges on them."""
+
+    kind = TransportKind.RAW
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self.receipts = Receipts()
+        self._plan = plan
+        self._timeout_ns = int(plan.request_timeout_s * NS_PER_S)
+        self._address = Address(socket.AF_UNIX, plan.uds or "")
+        self._poller = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self._idle: list[Connection] = []
+        self._flying: dict[RawExchange, int] = {}
+        """By when each must have ended, in order of that."""
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Find the address that answers and connect to it once."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._poller.fileno(), self._poll)
+        self._sweep()
+        if self._plan.uds is None:
+            self._address = await _answering(self._plan.url)
+        self.ensure(1)
+
+    def prepare(self, call: Call) -> "RawExchange":
+        """The request as bytes."""
+        return RawExchange(self, call, plain_http(self._plan, call))
+
+    def ensure(self, connections: int) -> bool:
+        """Connect in advance, so that no request waits for a handshake."""
+        with suppress(OSError):  # no more sockets: those that need one will say so
+            for _ in range(connections - len(self._idle)):
+                self._rest(self._connect())
+        return all(each.connected or not each.open for each in self._idle)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()
+        asyncio.get_running_loop().remove_reader(self._poller.fileno())
+        self._poller.close()
+
+    # For its exchanges.
+
+    def fly(self, exchange: "RawExchange") -> Connection:
+        """Send it on a connection that was idle, else on a new one.
+
+        Raises:
+            OSError: there is no socket to be had.
+        """
+        connection = self._live_one() or self._connect()
+        self._flying[exchange] = monotonic_ns() + self._timeout_ns
+        return connection
+
+    def land(self, exchange: "RawExchange", connection: Connection) -> None:
+        """It has ended; its connection may be good for another."""
+        self._flying.pop(exchange, None)
+        if exchange.response.finished and exchange.response.reusable:
+            self._rest(connection)
+        else:
+            self._close(connection)
+
+    # Connections.
+
+    def _live_one(self) -> Connection | None:
+        """That was idle last, the likeliest alive."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open and not _expired(connection):
+                return connection
+            self._close(connection)
+        return None
+
+    def _connect(self) -> Connection:
+        connection = Connection(self._address, self._poller, self.receipts)
+        if connection.open:
+            self._connections[connection.fileno] = connection
+        return connection
+
+    def _rest(self, connection: Connection) -> None:
+        if connection.open:
+            connection.rest()
+            self._idle.append(connection)
+
+    def _close(self, connection: Connection) -> None:
+        if self._connections.get(connection.fileno) is connection:
+            del self._connections[connection.fileno]
+        connection.close()
+
+    def _poll(self) -> None:
+        for fileno, events in self._poller.poll(0, MAX_EVENTS):
+            connection = self._connections.get(fileno)
+            if connection is not None:
+                connection.handle(events)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
+        now_ns = monotonic_ns()
+        self.receipts.anchor()
+        for exchange, by_ns in list(self._flying.items()):
+            if exchange.call.reply.looks_done() and exchange.end_if_done():
+                continue
+            if by_ns < now_ns:
+                exchange.time_out(self._plan.request_timeout_s)
+        while self._idle and (_expired(self._idle[0]) or not self._idle[0].open):
+            self._close(self._idle.pop(0))
+
+
+class RawExchange:
+    """One request on its way and what comes back."""
+
+    def __init__(self, transport: RawTransport, call: Call, request: bytes) -> None:
+        self.call = call
+        self.request = request
+        self.response = Response(self._take)
+        self._transport = transport
+        self._refusal = Refusal()
+        self._connection: Connection | None = None
+        self._ended = asyncio.get_running_loop().create_future()
+
+    def begin(self) -> asyncio.Future[None]:
+        """Send now."""
+        self._ended.add_done_callback(self._abort)
+        try:
+            self._connection = self._transport.fly(self)
+        except OSError as error:
+            self.refused(error.strerror or type(error).__name__)
+        else:
+            self._connection.carry(self)
+        return self._ended
+
+    def time_out(self, after_s: float) -> None:
+        """It took too long."""
+        self._fail(Failure.TIMEOUT, f"after {after_s:g} s: {self._progress()}")
+
+    def end_if_done(self) -> bool:
+        """It may have said ``[DONE]``, though its response goes on: whether it has."""
+        done_ns = self.call.reply.done_ns
+        if done_ns is not None:
+            self.response.reusable = False
+            self.call.answered = True
+            self._end(done_ns)
+        return done_ns is not None
+
+    # What the connection tells.
+
+    def sends(self, at_ns: int) -> None:
+        """The request leaves."""
+        self.call.sent_ns = at_ns
+
+    def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None:
+        """A piece of the response."""
+        if not by_kernel:
+            self.call.reply.by_kernel = False
+        try:
+            self.response.feed(data, at_ns)
+        except (NotHttpError, SseError, NotAnEventError) as error:
+            self._fail(Failure.BROKEN_STREAM, str(error), at_ns)
+            return
+        response = self.response
+        if response.finished or (response.status != 200 and self._refusal.complete):
+            self._finish(at_ns)
+
+    def closed(self, why: str) -> None:
+        """The server hung up."""
+        if self.response.end():
+            self._finish(monotonic_ns())
+        elif self.response.status is None:
+            self._fail(Failure.BROKEN_STREAM, f"disconnected before a response {why}")
+        else:
+            self._fail(Failure.BROKEN_STREAM, f"incomplete: {self._progress()} {why}")
+
+    def refused(self, why: str) -> None:
+        """Nobody listens."""
+        self._fail(Failure.REFUSED, why)
+
+    # How it ends.
+
+    def _take(self, data: bytes, at_ns: int) -> None:
+        if self.response.status == 200:
+            self.call.reply.read(data, at_ns)
+        else:
+            self._refusal.read(data)
+
+    def _finish(self, at_ns: int) -> None:
+        status = self.response.status or 0
+        if status == 200:
+            kind = self.response.headers.get(b"content-type", b"")
+            self.call.reply.content_type = kind.decode("latin-1")
+            self.call.answered = True
+        else:
+            self._refusal.tell(self.call, status, self.response.headers)
+        self._end(at_ns)
+
+    def _fail(self, failure: Failure, detail: str, at_ns: int | None = None) -> None:
+        self.response.reusable = False
+        self.call.cut(failure, detail.strip())
+        self._end(at_ns or monotonic_ns())
+
+    def _end(self, at_ns: int) -> None:
+        self.call.end_ns = at_ns
+        if self._connection is not None:
+            self._transport.land(self, self._connection)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _abort(self, ended: asyncio.Future[None]) -> None:
+        if ended.cancelled() and self.call.end_ns is None:
+            self._fail(Failure.ABORTED, "")
+
+    def _progress(self) -> str:
+        if self.response.status is None:
+            return "no head of a response"
+        return f"{len(self.call.reply.stamps_ns)} chunks with tokens"
+
+
+def _expired(connection: Connection) -> bool:
+    return monotonic_ns() - connection.idle_since_ns > KEEPALIVE_NS
+
+
+async def _answering(url: str) -> Address:
+    """The first address of the host that lets us connect, else its first.
+
+    Raises:
+        UnreachableError: the host has none.
+    """
+    where = urlsplit(url)
+    host, port = where.hostname or "localhost", where.port or 80
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise UnreachableError(f"{host}: {error.strerror}") from error
+    addresses = [Address(family, at) for family, _, _, _, at in found]
+    for address in addresses:
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(_try(address), CONNECT_S)
+            return address
+    return addresses[0]
+
+
+async def _try(address: Address) -> None:
+    with socket.socket(address.family, socket.SOCK_STREAM) as sock:
+        sock.settimeout(0)
+        await asyncio.get_running_loop().sock_connect(sock, address.where)

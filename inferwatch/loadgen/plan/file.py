@@ -1,0 +1,162 @@
+"""Makes a plan from what people give: a TOML file, flags, or both; flags win.
+
+The file's keys are the plan's fields. A length may be written ``32``, ``[32, 128]``,
+or as a table with its ``type``; ``rates`` in a line, see ``rate_text``. For ``trace``
+one gives ``trace_file`` and, should its format not be known by its first line,
+``trace_format``.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferwatch.errors import UsageError
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.rate_text import read_rates
+from inferwatch.loadgen.plan.rates import RateSeries
+from inferwatch.loadgen.schedule.traces import FORMATS, TraceError, needed, read_trace
+
+OURS = ("run_id", "url", "uds", "model")
+"""Set by the command, not by a file, except for the model."""
+LENGTHS = ("prompt_tokens", "output_tokens", "turns", "turn_tokens", "token_ids")
+_FILES = {"trace_file", "dataset"}
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The fields that a file sets.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        fields = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"--plan: {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise UsageError(f"--plan: {path}: nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, an endless number
+        raise UsageError(f"--plan: {path}: {error}") from error
+    if not isinstance(fields.get("headers", {}), dict):
+        raise UsageError(f"--plan: {path}: headers must be a table")
+    beside = {
+        name: str(path.parent / str(fields[name])) for name in _FILES & fields.keys()
+    }
+    return {**fields, **beside}
+
+
+def with_trace(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Its rows instead of the file that holds them.
+
+    Raises:
+        UsageError: it is no trace.
+    """
+    rest = {k: v for k, v in fields.items() if k not in {"trace_file", "trace_format"}}
+    name, form = fields.get("trace_file"), fields.get("trace_format")
+    if form is not None and (name is None or form not in FORMATS):
+        raise UsageError(f"trace_format is of a trace_file: {', '.join(FORMATS)}")
+    if name is None:
+        return rest
+    path = Path(name)
+    try:
+        rows = read_trace(path, form)
+    except TraceError as error:
+        raise UsageError(f"the trace: {error}") from error
+    return {**rest, "arrivals": "trace", "trace": rows, "trace_of": path.name}
+
+
+def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
+    """The plan that has these fields and defaults for the rest.
+
+    Raises:
+        UsageError: a field is unknown or wrong, or they do not go together.
+    """
+    fields = with_trace(fields)
+    unknown = sorted(set(fields) - set(LoadPlan.__struct_fields__))
+    if unknown:
+        known = ", ".join(f for f in LoadPlan.__struct_fields__ if f not in OURS)
+        raise UsageError(f"a plan has no {unknown[0]!r}; it may have: {known}")
+    try:
+        plain = {name: _plain(name, value) for name, value in fields.items()}
+        plan = msgspec.convert(plain, LoadPlan)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"the load plan: {error}") from error
+    _refuse_odd_text(plan)
+    return msgspec.structs.replace(plan, trace=needed(plan)) if plan.trace else plan
+
+
+def _refuse_odd_text(plan: LoadPlan) -> None:
+    """It could be neither sent nor recorded."""
+    for name in plan.__struct_fields__:
+        try:
+            msgspec.json.encode(() if name == "trace" else getattr(plan, name))
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the load plan: {name} is no text: {error}") from error
+
+
+def lengths(text: str) -> dict[str, Any]:
+    """Of prompts or answers as a flag says them.
+
+    Raises:
+        ValueError: it says none.
+    """
+    if text.isdecimal():
+        return _uniform(int(text), int(text))
+    if match := _RANGE.fullmatch(text):
+        return _uniform(*map(int, match.groups()))
+    if match := _LOGNORMAL.fullmatch(text):
+        median, sigma = map(float, match.groups())
+        return {"type": "lognormal", "median": median, "sigma": sigma}
+    raise ValueError(f"{text!r} is not N, LOW-HIGH or lognormal:MEDIAN,SIGMA")
+
+
+def shape(plan: LoadPlan) -> str:
+    """How it sends, in a few words."""
+    if plan.arrivals is Arrivals.CLOSED:
+        said = f"closed loop of {plan.concurrency}"
+    elif plan.arrivals is Arrivals.TRACE:
+        source = f" {plan.trace_of}," if plan.trace_of else ""
+        said = f"trace{source} {len(plan.trace):,} requests"
+    elif plan.rates is not None:
+        said = f"{plan.arrivals}, {_span(plan.rates)}/s by time"
+    elif plan.rate_per_s is None:
+        said = f"{plan.arrivals}, {plan.rate_fraction:.0%} of what is measured"
+    else:
+        said = f"{plan.arrivals} {plan.rate_per_s:g}/s"
+    speed = f" at {plan.speed:g}× speed" if plan.speed != 1 else ""
+    turns = ", conversations" if plan.turns.mean > 1 else ""
+    return f"{said}{speed}{turns}"
+
+
+def _span(rates: RateSeries) -> str:
+    known = [rate for _, rate in rates.points]
+    return f"{min(known):g} to {max(known):g}"
+
+
+def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - TOML
+    if name == "classes" and isinstance(value, list):
+        return [_class(each) for each in value]
+    if name == "rates" and isinstance(value, str):
+        return read_rates(value)
+    if name not in LENGTHS:
+        return value
+    if isinstance(value, int):
+        return _uniform(value, value)
+    if isinstance(value, list) and len(value) == 2:
+        return _uniform(*value)
+    return value
+
+
+def _class(given: Any) -> Any:  # noqa: ANN401 - TOML
+    if not isinstance(given, dict):
+        return given  # what it should be, the plan says
+    return {key: _plain(key, of) for key, of in given.items()}
+
+
+def _uniform(low: int, high: int) -> dict[str, Any]:
+    return {"type": "uniform", "low": low, "high": high}

@@ -1,0 +1,122 @@
+"""Conversations: the next turn repeats all that was said, the real answer included.
+
+It is due a while after the answer, so only first turns can have a schedule. What was
+said is repeated as the server said it, so that its prefix cache can know it again: as
+token ids where it gives them (``return_token_ids``, vLLM), else as text. A server that
+takes ids and gives none gets others in place of the answer.
+"""
+
+import asyncio
+from itertools import cycle, islice
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.readings import Phase
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.exchange.reply import Reply
+from inferwatch.loadgen.exchange.transport import Exchange
+from inferwatch.loadgen.plan.plan import Api, LoadPlan
+from inferwatch.loadgen.prompts.prompts import Prompt
+from inferwatch.loadgen.sending.flights import Flights
+
+
+class Conversations:
+    """Makes the next turn from what was asked and answered."""
+
+    def __init__(self, plan: LoadPlan, flights: Flights) -> None:
+        self._chats = plan.endpoint is Api.CHAT
+        self._flights = flights
+
+    def next_turn(self, call: Call) -> Exchange | None:
+        """Ready but for its time; None when the conversation has ended or failed."""
+        if not call.prompt.later:
+            return None
+        call.judge()
+        if call.failure is not None:
+            return None
+        prompt = continued(call.prompt, call.reply, chats=self._chats)
+        return self._flights.make(call.phase, prompt, 0)
+
+
+class OpenTalks:
+    """The later turns of the conversations that a schedule has begun."""
+
+    def __init__(
+        self, plan: LoadPlan, flights: Flights, slots: asyncio.Semaphore
+    ) -> None:
+        self._conversations = Conversations(plan, flights)
+        self._flights = flights
+        self._slots = slots
+        self._plan = plan
+        self._steady_ns = 0
+        self._end_ns: float = float("inf")
+        self._going_on: set[asyncio.Task[None]] = set()
+
+    def begin(self, start_ns: int, warmup_ns: int) -> None:
+        """The schedule starts then."""
+        self._steady_ns = start_ns + warmup_ns
+        if self._plan.duration_s is not None:
+            self._end_ns = self._steady_ns + self._plan.duration_s * NS_PER_S
+
+    def begun(self, call: Call, ended: asyncio.Future[None]) -> None:
+        """The first turn of a conversation is in flight."""
+        if call.prompt.later:
+            task = self._flights.spawn(self._go_on(call, ended))
+            self._going_on.add(task)
+            task.add_done_callback(self._going_on.discard)
+
+    async def end(self) -> None:
+        """When all have ended, or it is time; what is in flight then goes on."""
+        while self._going_on and (left_ns := self._end_ns - monotonic_ns()) > 0:
+            timeout = None if left_ns == float("inf") else left_ns / NS_PER_S
+            await asyncio.wait(self._going_on, timeout=timeout)
+        self._end_ns = 0
+
+    async def _go_on(self, call: Call, ended: asyncio.Future[None]) -> None:
+        while True:
+            await asyncio.wait([ended])
+            exchange = self._conversations.next_turn(call)
+            due_ns = (call.end_ns or monotonic_ns()) + int(
+                self._plan.think_s * NS_PER_S
+            )
+            if exchange is None or due_ns >= self._end_ns:
+                return
+            await asyncio.sleep(max(due_ns - monotonic_ns(), 0) / NS_PER_S)
+            await self._slots.acquire()
+            if due_ns >= self._end_ns:
+                self._slots.release()
+                return
+            call = exchange.call
+            call.intended_ns = due_ns
+            call.phase = Phase.WARMUP if due_ns < self._steady_ns else Phase.STEADY
+            ended = self._flights.fly(exchange)
+            ended.add_done_callback(lambda _: self._slots.release())
+
+
+def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
+    """The next turn after an answer."""
+    turn, *later = prompt.later
+    answer = "".join(reply.words or ())
+    text, said = turn.text, prompt.said
+    if chats:
+        said = (*prompt.messages, {"role": "assistant", "content": answer})
+    elif prompt.text is not None:
+        text = f"{prompt.text}{answer} {turn.text}"
+    return prompt._replace(
+        token_ids=[*prompt.token_ids, *_ids(prompt, reply), *turn.token_ids],
+        max_tokens=turn.max_tokens,
+        kv_tokens=len(turn.token_ids) + turn.max_tokens,
+        text=text,
+        said=said,
+        estimated=prompt.text is not None,
+        counted=None,
+        turn=(prompt.turn or 1) + 1,
+        later=tuple(later),
+    )
+
+
+def _ids(prompt: Prompt, reply: Reply) -> list[int]:
+    """Of the answer, else as many others."""
+    if reply.ids or not prompt.token_ids:
+        return reply.ids or []
+    tokens = reply.output_tokens or len(reply.stamps_ns)
+    return list(islice(cycle(prompt.token_ids), tokens))

@@ -1,0 +1,160 @@
+"""Prompts of a file: JSON lines, or ShareGPT's JSON; read, never recorded.
+
+===================================  ==============================================
+``{"prompt": "..."}``                one question
+``{"messages": [{"role": ...}]}``    a chat up to its last question
+``{"conversations": [{"from": ...}]}``  ShareGPT's: its first question
+===================================  ==============================================
+
+Each may have ``output_tokens``. Where conversations are asked for, every question of a
+chat is a turn of its own. A file that begins with ``[`` is one list of such rows.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from inferwatch.loadgen.prompts.prompts import Messages
+
+USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
+NAMES = {
+    "human": USER,
+    "user": USER,
+    "system": SYSTEM,
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "assistant"), ASSISTANT),
+}
+"""What ShareGPT calls those who speak."""
+
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class DatasetError(ValueError):
+    """The file holds no prompts we can read; the message is fit to show."""
+
+
+class Talk(NamedTuple):
+    """A row: what is asked, turn by turn, and what was answered then."""
+
+    questions: tuple[str, ...]
+    answers: tuple[str | None, ...] = ()
+    """As far as they are known; their length is what matters."""
+    said: Messages = ()
+    """Before the first question."""
+    output_tokens: int | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str
+
+
+class _Said(msgspec.Struct):
+    value: str
+    speaker: str = msgspec.field(name="from")
+
+
+class _Row(msgspec.Struct):
+    prompt: str | None = None
+    messages: list[_Message] | None = None
+    conversations: list[_Said] | None = None
+    output_tokens: int | None = None
+
+
+_row = msgspec.json.Decoder(_Row)
+
+
+def read_dataset(path: Path, *, turns: bool = False) -> list[Talk]:
+    """What a file asks; with ``turns`` each question of a chat is one.
+
+    Raises:
+        DatasetError: it cannot be read, or asks nothing.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from error
+    try:
+        read = (_talk(row, turns=turns) for row in _rows(data))
+        talks = [talk for talk in read if talk is not None]
+    except DatasetError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    if not talks:
+        raise DatasetError(f"{path}: no row of it asks anything")
+    return talks
+
+
+def _rows(data: bytes) -> Iterator[_Row]:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if data.lstrip().startswith(b"["):
+        try:
+            yield from msgspec.json.decode(data, type=list[_Row])
+        except UNREADABLE as error:
+            raise DatasetError(f"no list of rows: {_why(error)}") from error
+        return
+    for number, line in enumerate(data.splitlines(), 1):
+        if line.strip():
+            yield _of_line(number, line)
+
+
+def _of_line(number: int, line: bytes) -> _Row:
+    try:
+        row = _row.decode(line)
+    except UNREADABLE as error:
+        raise DatasetError(f"line {number}: {_why(error)}") from error
+    if row.prompt is None and row.messages is None and row.conversations is None:
+        raise DatasetError(f"line {number}: no prompt, messages or conversations")
+    return row
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "not in UTF-8: `iconv -t UTF-8` converts it"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _talk(row: _Row, *, turns: bool) -> Talk | None:
+    """None where nothing is asked."""
+    if row.prompt is not None:
+        talk = Talk((row.prompt,)) if row.prompt else None
+    elif row.messages is not None:
+        messages = [(each.role, each.content) for each in row.messages]
+        talk = _turns(messages) if turns else _last_question(messages)
+    else:
+        said = ((each.speaker, each.value) for each in row.conversations or ())
+        talk = _turns([(NAMES.get(name, name), text) for name, text in said])
+    return talk and talk._replace(output_tokens=row.output_tokens)
+
+
+def _last_question(messages: list[tuple[str, str]]) -> Talk | None:
+    """All that was said before it goes with it; an answer after it tells its length."""
+    asked = [at for at, (role, text) in enumerate(messages) if role == USER and text]
+    if not asked:
+        return None
+    at = asked[-1]
+    after = [text for role, text in messages[at + 1 :] if role == ASSISTANT]
+    return Talk((messages[at][1],), tuple(after[:1]), _messages(messages[:at]))
+
+
+def _turns(messages: list[tuple[str, str]]) -> Talk | None:
+    """Each question, and what was answered to it."""
+    questions: list[str] = []
+    answers: list[str | None] = []
+    before = []
+    for role, text in messages:
+        if role == USER and text:
+            questions.append(text)
+            answers.append(None)
+        elif role == ASSISTANT and questions:
+            answers[-1] = text or None
+        elif role == SYSTEM and not questions:
+            before.append((role, text))
+    if not questions:
+        return None
+    return Talk(tuple(questions), tuple(answers), _messages(before))
+
+
+def _messages(said: Iterable[tuple[str, str]]) -> Messages:
+    return tuple({"role": role, "content": text} for role, text in said)

@@ -1,0 +1,121 @@
+"""Prompts in words, for where ids are not taken: as many tokens as asked, if one can.
+
+A word that the server's tokenizer makes one token, wherever it stands, lets us count by
+counting words. ``/tokenize`` (vLLM, SGLang) tells which words are so.
+"""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Self
+
+import httpx
+import msgspec
+
+from collectors.http_client import http_client
+from inferwatch.loadgen.plan.plan import Api, LoadPlan
+
+CANDIDATES = (
+    files("inferwatch.loadgen.prompts").joinpath("words.txt").read_text("ascii").split()
+)
+"""Common words: most tokenizers have a token for each."""
+FEWEST = 64
+"""Fewer different words would be too easy to guess for a prefix cache."""
+REPEATS = 4
+CHECKED = 48
+TIMEOUT_S = 5.0
+UNTOLD = (httpx.HTTPError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What asking a server that does not count, or counts oddly, raises."""
+
+
+class _Counted(msgspec.Struct):
+    count: int
+
+
+class Words:
+    """Says token ids as words."""
+
+    def __init__(
+        self,
+        words: Sequence[str] = CANDIDATES,
+        *,
+        tokens_per_word: float = 1.0,
+        around: int = 0,
+        exact: bool = False,
+    ) -> None:
+        self._words = words
+        self._tokens_per_word = tokens_per_word
+        self._around = around
+        self.exact = exact
+        """A prompt has as many tokens as ids; else that is an estimate."""
+
+    def say(self, token_ids: Sequence[int]) -> str:
+        """So many tokens in words; equal ids are equal words, so prefixes stay."""
+        words, room = self._words, len(token_ids) - self._around
+        length = max(round(room / self._tokens_per_word), 1)
+        return " ".join(words[each % len(words)] for each in token_ids[:length])
+
+    @classmethod
+    async def learn(cls, plan: LoadPlan) -> "Words":
+        """Ask the server how it counts; where it does not tell, estimate."""
+        try:
+            async with Tokenizer(plan) as tokenizer:
+                return await _learn(tokenizer)
+        except UNTOLD:
+            return cls()
+
+
+class Tokenizer:
+    """The server's ``/tokenize``."""
+
+    def __init__(self, plan: LoadPlan, *, as_text: bool = False) -> None:
+        self._as_chat = plan.endpoint is Api.CHAT and not as_text
+        self._plan = plan
+        self._client = http_client(
+            plan.url,
+            uds=plan.uds,
+            headers=plan.headers,
+            timeout_s=TIMEOUT_S,
+            verify=plan.verify_tls,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Ready to ask."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    async def count(self, text: str) -> int:
+        """Tokens of a prompt of that text, all around it included."""
+        if self._as_chat:
+            asked = {"messages": [{"role": "user", "content": text}]}
+        else:
+            asked = {"prompt": text}  # type: ignore[dict-item]
+        answer = await self._client.post(
+            "/tokenize", json={"model": self._plan.model, **asked}
+        )
+        answer.raise_for_status()
+        return msgspec.json.decode(answer.content, type=_Counted).count
+
+
+async def _learn(tokenizer: Tokenizer) -> Words:
+    first = CANDIDATES[0]
+    alone = await tokenizer.count(first)
+    good = []
+    for word in CANDIDATES:
+        told = await tokenizer.count(" ".join([first, *[word] * REPEATS]))
+        if told - alone == REPEATS:
+            good.append(word)
+    if len(good) < FEWEST:
+        return await _estimate(tokenizer, alone)
+    around = await tokenizer.count(good[0]) - 1
+    words = Words(good, around=around, exact=True)
+    asked = list(range(around + CHECKED))
+    exact = await tokenizer.count(words.say(asked)) == len(asked)
+    return Words(good, around=around, exact=exact)
+
+
+async def _estimate(tokenizer: Tokenizer, alone: int) -> Words:
+    told = await tokenizer.count(" ".join(CANDIDATES))
+    return Words(tokens_per_word=(told - alone) / (len(CANDIDATES) - 1))

@@ -1,0 +1,1 @@
+"""When it is asked: arrivals, traces, and a pace that may change."""

@@ -1,0 +1,149 @@
+"""The schedule of a run: which request is due when, before any of it is sent."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import count, takewhile
+from typing import Self
+
+from collectors.clock import NS_PER_S
+from collectors.readings import Phase
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat
+from inferwatch.loadgen.prompts.prompts import Prompt, Prompts
+from inferwatch.loadgen.schedule.arrivals import (
+    arrival_numbers,
+    burst_times,
+    counted_numbers,
+)
+from inferwatch.loadgen.schedule.pace import Pace
+from inferwatch.loadgen.schedule.streams import Due, Paced, Stream
+
+__all__ = ["Due", "Schedule", "warmup_of"]
+
+
+class Schedule:
+    """Everything that is due, in order of time, to the plan's duration or count."""
+
+    def __init__(self, plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> None:
+        warmup_ns = warmup_of(plan)
+        self._warmup_ns = warmup_ns
+        self._pace = Pace(rates)
+        self._left = plan.requests
+        self._end_ns = float("inf")
+        if plan.duration_s is not None:
+            self._end_ns = warmup_ns + plan.duration_s * NS_PER_S
+        self._steady = _steady(plan, prompts, self._pace)
+        self._streams = {
+            Phase.WARMUP: _warm_up(plan, prompts, rates),
+            Phase.STEADY: self._steady,
+            Phase.BURST: Stream(_bursts(plan, prompts, warmup_ns)),
+        }
+        if plan.arrivals is Arrivals.TRACE:
+            self._streams = {Phase.STEADY: Stream(_trace(plan, prompts, warmup_ns))}
+
+    def __iter__(self) -> Self:
+        """It is one."""
+        return self
+
+    def __next__(self) -> Due:
+        """What is due next."""
+        heads = ((s.head, s) for s in self._streams.values())
+        dues = [(head, stream) for head, stream in heads if head is not None]
+        if not dues:
+            raise StopIteration
+        head, stream = min(dues, key=lambda each: each[0].offset_ns)
+        counted = head.phase is not Phase.WARMUP and self._left is not None
+        if head.offset_ns >= self._end_ns or (counted and not self._left):
+            raise StopIteration
+        if counted and self._left is not None:
+            self._left -= 1
+        return stream.take()
+
+    def rate_at(self, at_ns: int) -> float:
+        """The steady part's requests per second, at a moment of the schedule."""
+        return self._pace.rate_at(self._steady_s(at_ns))
+
+    def change(self, at_ns: int, rate_per_s: float, unsent: Iterable[Due]) -> None:
+        """From a moment on another rate, for what is due after it.
+
+        ``unsent`` is given back: it comes again, at its new time.
+        """
+        self._pace.change(self._steady_s(at_ns), rate_per_s)
+        unsent = list(unsent)
+        for phase, stream in self._streams.items():
+            stream.give_back(due for due in unsent if due.phase is phase)
+        self._steady.retime()
+        if self._left is not None:
+            self._left += sum(due.phase is not Phase.WARMUP for due in unsent)
+
+    def _steady_s(self, at_ns: int) -> float:
+        return max(at_ns - self._warmup_ns, 0) / NS_PER_S
+
+
+def warmup_of(plan: LoadPlan) -> int:
+    """How long the schedule's own warm-up takes, in ns."""
+    return 0 if plan.measures_rate else int(plan.warmup_s * NS_PER_S)
+
+
+def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> Stream:
+    """At the rate at which the rest begins, and drawn apart from it."""
+    warmup_ns, rate_per_s = warmup_of(plan), rates.rate_at(0)
+    if not warmup_ns or not rate_per_s:
+        return Stream()
+    stream = Paced(
+        _numbers(plan, plan.seed + (1 << 32)),
+        Pace(flat(rate_per_s)),
+        partial(prompts.make, Phase.WARMUP),
+        phase=Phase.WARMUP,
+    )
+    return Stream(takewhile(lambda due: due.offset_ns < warmup_ns, stream))
+
+
+def _steady(plan: LoadPlan, prompts: Prompts, pace: Pace) -> Paced:
+    numbers = _numbers(plan, plan.seed)
+    if plan.requests:
+        numbers = iter([_counted(plan, plan.requests)])
+    make = partial(prompts.make, Phase.STEADY)
+    after_ns = warmup_of(plan)
+    return Paced(numbers, pace, make, phase=Phase.STEADY, after_ns=after_ns)
+
+
+def _numbers(plan: LoadPlan, seed: int) -> Iterator[Floats]:
+    return arrival_numbers(plan.arrivals, seed=seed, burstiness=plan.burstiness)
+
+
+def _counted(plan: LoadPlan, requests: int) -> Floats:
+    return counted_numbers(
+        plan.arrivals, requests, seed=plan.seed, burstiness=plan.burstiness
+    )
+
+
+def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[Due]:
+    """What was seen, at its times; the beginning is warm-up."""
+    for number, row in enumerate(plan.trace):
+        offset_ns = round(row.offset_s / plan.speed * NS_PER_S)
+        phase = Phase.WARMUP if offset_ns < warmup_ns else Phase.STEADY
+        yield Due(offset_ns, phase, number, prompts.seen(row, number))
+
+
+def _bursts(plan: LoadPlan, prompts: Prompts, after_ns: int) -> Iterator[Due]:
+    if plan.burst_every_s is None:
+        return
+    numbers = count()
+    for offset_ns in burst_times(plan.burst_every_s):
+        members = _enough(plan.burst_tokens, prompts, numbers)
+        for position, (number, prompt) in enumerate(members):
+            size = None if position else len(members)
+            yield Due(after_ns + offset_ns, Phase.BURST, number, prompt, size)
+
+
+def _enough(
+    kv_tokens: int, prompts: Prompts, numbers: Iterator[int]
+) -> list[tuple[int, Prompt]]:
+    """The next prompts that together ask for this much KV cache."""
+    members: list[tuple[int, Prompt]] = []
+    while kv_tokens > 0:
+        number = next(numbers)
+        members.append((number, prompts.make(Phase.BURST, number)))
+        kv_tokens -= members[-1][1].kv_tokens
+    return members

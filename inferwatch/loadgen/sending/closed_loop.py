@@ -1,0 +1,190 @@
+"""Closed loop: users who ask again as soon as they are answered and have thought.
+
+A closed loop hides queueing: a slow server is asked less. What it shows well is how
+many tokens per second a server can bring.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.readings import Phase
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.exchange.transport import Exchange
+from inferwatch.loadgen.prompts.conversations import Conversations
+from inferwatch.loadgen.prompts.prompts import Prompt
+from inferwatch.loadgen.sending.flights import Flights
+
+CONNECT_NS = NS_PER_S
+POLL_S = 0.001
+RETRY_S = 0.25
+"""A server that refuses is not asked faster than this."""
+
+
+class _Stock:
+    """Requests of a phase, made ahead."""
+
+    def __init__(self, phase: Phase, prompts: Iterator[Prompt]) -> None:
+        self.ready: deque[Exchange] = deque()
+        self.all_made = False
+        self._phase = phase
+        self._prompts = prompts
+
+    def make(self, flights: Flights) -> Exchange | None:
+        """The next one; None when there are no more."""
+        prompt = next(self._prompts, None)
+        if prompt is None:
+            self.all_made = True
+            return None
+        return flights.make(self._phase, prompt, 0)
+
+    @property
+    def all_taken(self) -> bool:
+        """Nothing more will be asked."""
+        return self.all_made and not self.ready
+
+
+class ClosedLoop:
+    """As many in flight as users, until told to stop or the prompts run out.
+
+    Each phase has prompts of its own: what a warm-up asks is not missing afterwards.
+    """
+
+    def __init__(
+        self,
+        flights: Flights,
+        prompts: Mapping[Phase, Iterator[Prompt]],
+        think_s: float = 0.0,
+        conversations: Conversations | None = None,
+    ) -> None:
+        self.calls: list[Call] = []
+        """Those that began, while ``keep`` is set."""
+        self.keep = False
+        self._flights = flights
+        self._stocks = {phase: _Stock(phase, each) for phase, each in prompts.items()}
+        self._conversations = conversations
+        self._think_ns = int(think_s * NS_PER_S)
+        self._taken = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._wanted = 0
+        self._present: set[int] = set()
+        """Users by number; who has a number of ``wanted`` or more is on his way out."""
+        self._users = asyncio.TaskGroup()
+        self._phase: Callable[[], Phase] | None = None
+        self._more: Callable[[], None] | None = None
+
+    async def run(self, users: int, phase: Callable[[], Phase]) -> None:
+        """Until all users have stopped."""
+        self._wanted, self._phase = users, phase
+        await self._ready_for(users, phase())
+        stocking = asyncio.create_task(self._restock())
+        try:
+            async with asyncio.TaskGroup() as self._users:
+                self._fill(phase)
+                self._more = partial(self._fill, phase)
+        finally:
+            self._more = None
+            stocking.cancel()
+
+    async def set_users(self, users: int) -> None:
+        """Add users at once, or let some stop after the request they wait for."""
+        more = users - self._wanted
+        self._wanted = users
+        if more > 0 and self._phase is not None:
+            await self._ready_for(more, self._phase())
+        if self._more is not None:
+            self._more()
+
+    def _fill(self, phase: Callable[[], Phase]) -> None:
+        """Have as many users as wanted; who was to stop and is still there stays."""
+        for number in range(self._wanted):
+            if self._wants(number) and number not in self._present:
+                self._present.add(number)
+                self._users.create_task(self._user(number, phase))
+
+    async def _ready_for(self, users: int, phase: Phase) -> None:
+        """A wave should not wait for handshakes, nor for requests to be made."""
+        await self._connected(users)
+        stock = self._stocks[phase]
+        for _ in range(users):
+            if (exchange := stock.make(self._flights)) is None:
+                return
+            stock.ready.append(exchange)
+            await asyncio.sleep(0)  # stamps must not wait for this
+
+    async def _connected(self, users: int) -> None:
+        """Connections for all; but nobody waits for ever."""
+        deadline_ns = monotonic_ns() + CONNECT_NS
+        while not self._flights.ensure(users):
+            await asyncio.sleep(POLL_S)
+            if monotonic_ns() > deadline_ns:
+                return
+
+    def stop(self) -> None:
+        """No user asks again, nor goes on thinking; what is in flight goes on."""
+        self._closed.set()
+
+    async def _user(self, number: int, phase: Callable[[], Phase]) -> None:
+        due_ns = monotonic_ns()
+        exchange: Exchange | None = None
+        while self._wants(number):
+            now = phase()
+            exchange = exchange or self._take(now)
+            if exchange is None:
+                break  # all is asked, but others may be in a conversation
+            call = exchange.call
+            call.intended_ns, call.phase = due_ns, now
+            if self.keep:
+                self.calls.append(call)
+            await asyncio.wait([self._flights.fly(exchange)])
+            exchange = self._next_turn(call)
+            if exchange is None and self._stocks[phase()].all_taken:
+                break  # there is nothing to think about
+            due_ns = await self._think(call)
+        self._present.discard(number)
+
+    def _next_turn(self, call: Call) -> Exchange | None:
+        talk = self._conversations
+        return talk.next_turn(call) if talk is not None else None
+
+    def _wants(self, number: int) -> bool:
+        return not self._closed.is_set() and number < self._wanted
+
+    def _take(self, phase: Phase) -> Exchange | None:
+        self._taken.set()
+        stock = self._stocks[phase]
+        return stock.ready.popleft() if stock.ready else stock.make(self._flights)
+
+    async def _restock(self) -> None:
+        """Have a request ready for each user; others go between the making of two.
+
+        Of the next phase too: it begins from one request to the next.
+        """
+        while not all(stock.all_made for stock in self._stocks.values()):
+            low = next(filter(self._is_low, self._stocks.values()), None)
+            if low is None:
+                self._taken.clear()
+                await self._taken.wait()
+            elif (exchange := low.make(self._flights)) is not None:
+                low.ready.append(exchange)
+            await asyncio.sleep(0)
+
+    def _is_low(self, stock: _Stock) -> bool:
+        return not stock.all_made and len(stock.ready) < self._wanted
+
+    async def _think(self, call: Call) -> int:
+        """When the next question is due: it counts from the end of the answer."""
+        if call.reply.short:
+            call.judge()
+        if call.failure is not None:
+            await asyncio.sleep(RETRY_S)
+            return monotonic_ns()
+        due_ns = (call.end_ns or monotonic_ns()) + self._think_ns
+        if (left_ns := due_ns - monotonic_ns()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ns / NS_PER_S):
+                    await self._closed.wait()
+        return due_ns

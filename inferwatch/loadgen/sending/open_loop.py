@@ -1,0 +1,115 @@
+"""Open loop: each request leaves at its intended time, whatever the server does.
+
+A late send is sent late and counted, never skipped, and moves no other send.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from collectors.clock import monotonic_ns
+from collectors.readings import Phase
+from inferwatch.loadgen.exchange.transport import Exchange
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.prompts.conversations import OpenTalks
+from inferwatch.loadgen.schedule.schedule import Due, Schedule, warmup_of
+from inferwatch.loadgen.sending.fine_timer import FineTimer
+from inferwatch.loadgen.sending.flights import Flights
+
+AHEAD = 128
+"""Requests made before they are due, so that a burst leaves as one."""
+SPARE_NS = 5_000_000
+"""Nothing more is made ahead when something is due this soon."""
+TOGETHER_NS = 50_000_000
+"""What is due within this gets its connections in one go, before the first is due."""
+
+
+class OpenLoop:
+    """Follows a schedule; at most the plan's ``max_in_flight`` at a time."""
+
+    def __init__(
+        self,
+        flights: Flights,
+        schedule: Schedule,
+        plan: LoadPlan,
+        on_burst: Callable[[int], None],
+    ) -> None:
+        self._flights = flights
+        self._schedule = schedule
+        self._slots = asyncio.Semaphore(plan.max_in_flight)
+        self._talks = OpenTalks(plan, flights, self._slots)
+        self._warmup_ns = warmup_of(plan)
+        self._on_burst = on_burst
+        self._timer = FineTimer()
+        self._start_ns = 0
+        self._changed = False
+        self._ready: deque[tuple[Due, Exchange]] = deque()
+        self._made: dict[tuple[Phase, int], Exchange] = {}
+        """What was made, and is due at another time since a change."""
+
+    async def follow(self, start_ns: int) -> None:
+        """Send all of it; the last ones are still in flight when this returns."""
+        self._start_ns = start_ns
+        self._talks.begin(start_ns, self._warmup_ns)
+        try:
+            while await self._make_ahead():
+                self._changed = False
+                await self._timer.until(self._ready[0][1].call.intended_ns)
+                if self._changed:
+                    continue  # something else may be due first, and later
+                due, exchange = self._ready.popleft()
+                if due.burst is not None:
+                    self._on_burst(due.burst)
+                await self._slots.acquire()
+                ended = self._flights.fly(exchange)
+                ended.add_done_callback(self._landed)
+                self._talks.begun(exchange.call, ended)
+            await self._talks.end()
+        finally:
+            self._timer.close()
+
+    def change(self, now_ns: int, rate_per_s: float) -> None:
+        """Go on at another rate; what is made ahead and not yet due is so, too."""
+        self._made |= {(due.phase, due.number): each for due, each in self._ready}
+        unsent = [due for due, _ in self._ready]
+        self._ready.clear()
+        self._schedule.change(now_ns - self._start_ns, rate_per_s, unsent)
+        self._changed = True
+        self._timer.wake()
+
+    def _landed(self, _ended: asyncio.Future[None]) -> None:
+        self._slots.release()
+
+    async def _make_ahead(self) -> bool:
+        """Make the next request, and more while there is time; False at the end."""
+        made = len(self._ready)
+        while len(self._ready) < AHEAD and self._has_time():
+            due = next(self._schedule, None)
+            if due is None:
+                break
+            self._ready.append((due, self._make(due)))
+            await asyncio.sleep(0)  # stamps must not wait for this
+        if len(self._ready) > made:
+            self._flights.ensure(self._together())
+        return bool(self._ready)
+
+    def _make(self, due: Due) -> Exchange:
+        intended_ns = self._start_ns + due.offset_ns
+        exchange = self._made.pop((due.phase, due.number), None)
+        if exchange is None:
+            return self._flights.make(due.phase, due.prompt, intended_ns)
+        exchange.call.intended_ns = intended_ns
+        return exchange
+
+    def _has_time(self) -> bool:
+        if not self._ready:
+            return True
+        _, exchange = self._ready[0]
+        return exchange.call.intended_ns - monotonic_ns() > SPARE_NS
+
+    def _together(self) -> int:
+        first_ns = self._ready[0][1].call.intended_ns
+        return sum(
+            exchange.call.intended_ns - first_ns < TOGETHER_NS
+            for _, exchange in self._ready
+        )

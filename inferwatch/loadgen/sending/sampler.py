@@ -1,0 +1,149 @@
+"""The generator's own quality: how late it sent, how late it read, what it cost."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from collectors.clock import monotonic_ns
+from collectors.readings import ClientSample, Phase
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.exchange.receipts import Receipts
+from inferwatch.loadgen.sending.outbox import Outbox
+
+EVERY_S = 1.0
+MOST_LAGS = 1 << 18
+"""Of the whole run that are kept; then every second one goes, and so on."""
+
+
+class Lags:
+    """Lags of a span; of very many, an even selection and the true worst."""
+
+    def __init__(self) -> None:
+        self._kept: list[int] = []
+        self._stride = 1
+        self._worst_ns: int | None = None
+
+    def add(self, lags_ns: list[int]) -> None:
+        """Some more."""
+        if not lags_ns:
+            return
+        worst_ns = max(lags_ns)
+        self._worst_ns = max(worst_ns, self._worst_ns or 0)
+        self._kept += lags_ns[:: self._stride]
+        if len(self._kept) > MOST_LAGS:
+            self._kept = self._kept[::2]
+            self._stride *= 2
+
+    def told(self, name: str) -> dict[str, Any]:
+        """The fields of a sample."""
+        p50_ns = p99_ns = None
+        if self._kept:
+            p50_ns, p99_ns = (int(each) for each in np.percentile(self._kept, (50, 99)))
+        return {
+            f"{name}_lag_p50_ns": p50_ns,
+            f"{name}_lag_p99_ns": p99_ns,
+            f"{name}_lag_max_ns": self._worst_ns,
+        }
+
+
+@dataclass(slots=True)
+class Span:
+    """What happened since a moment."""
+
+    since_ns: int = field(default_factory=monotonic_ns)
+    cpu_began_s: float = field(default_factory=time.process_time)
+    sends: int = 0
+    late_sends: int = 0
+    tokens: int = 0
+    kernel_stamps: int = 0
+    reads: int = 0
+    merged_reads: int = 0
+    send_lags: Lags = field(default_factory=Lags)
+    recv_lags: Lags = field(default_factory=Lags)
+
+    def count(self, call: Call) -> None:
+        """A call has ended."""
+        tokens = len(call.reply.stamps_ns)
+        self.tokens += tokens
+        self.kernel_stamps += tokens * call.reply.by_kernel
+        self.merged_reads += call.reply.merged_reads
+        if call.sent_ns is not None:
+            self.late_sends += call.late
+            self.send_lags.add([call.lag_ns])
+
+    def sample(self, transport: str, in_flight: int, *, final: bool) -> ClientSample:
+        """As of now."""
+        now_ns = monotonic_ns()
+        return ClientSample(
+            t_ns=now_ns,
+            span_ns=now_ns - self.since_ns,
+            final=final,
+            transport=transport,
+            sends=self.sends,
+            late_sends=self.late_sends,
+            tokens=self.tokens,
+            kernel_stamps=self.kernel_stamps,
+            reads=self.reads,
+            merged_reads=self.merged_reads,
+            cpu_s=time.process_time() - self.cpu_began_s,
+            in_flight=in_flight,
+            **self.send_lags.told("send"),
+            **self.recv_lags.told("recv"),
+        )
+
+
+class Sampler:
+    """Samples each second, and the whole run at its end."""
+
+    def __init__(self, transport: str, receipts: Receipts, outbox: Outbox) -> None:
+        self._transport = transport
+        self._receipts = receipts
+        self._outbox = outbox
+        self._reads_before = 0
+        self._whole = Span()
+        self._second = Span()
+        self.in_flight = 0
+
+    def begin(self) -> None:
+        """The run begins, or its warm-up has ended: count from here."""
+        self._take_receipts()
+        begun = self._whole.sends  # of the warm-up none, and each needs its outcome
+        self._whole, self._second = Span(sends=begun), Span()
+
+    def begun(self, call: Call) -> None:
+        """A call sets out; the warm-up's are left out of the whole."""
+        self._second.sends += 1
+        if call.phase is not Phase.WARMUP:
+            self._whole.sends += 1
+
+    def count(self, call: Call) -> None:
+        """A call has ended; the warm-up's are left out of the whole."""
+        self._second.count(call)
+        if call.phase is not Phase.WARMUP:
+            self._whole.count(call)
+
+    async def run(self) -> None:
+        """Each second, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            self._report(final=False)
+
+    def end(self) -> None:
+        """The run is over."""
+        self._report(final=True)
+
+    def _report(self, *, final: bool) -> None:
+        self._take_receipts()
+        span, self._second = (self._whole if final else self._second), Span()
+        self._outbox.put(span.sample(self._transport, self.in_flight, final=final))
+
+    def _take_receipts(self) -> None:
+        lags_ns = self._receipts.take_lags()
+        reads = self._receipts.reads - self._reads_before
+        self._reads_before = self._receipts.reads
+        for span in (self._whole, self._second):
+            span.recv_lags.add(lags_ns)
+            span.reads += reads

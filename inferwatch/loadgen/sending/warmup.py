@@ -1,0 +1,84 @@
+"""Measures what a server can bring, by a closed loop whose requests are left out."""
+
+import asyncio
+from collections.abc import Sequence
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.readings import Phase
+from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.prompts.prompts import Prompts
+from inferwatch.loadgen.sending.closed_loop import ClosedLoop
+from inferwatch.loadgen.sending.flights import Flights
+
+POLL_S = 0.02
+
+
+class NoOutputError(Exception):
+    """The warm-up brought no token; the message says what came instead."""
+
+
+class WarmUp:
+    """A closed loop that ends ``warmup_s`` after the first token.
+
+    Its last requests run out beside the open loop: a pause to drain them would start
+    the open loop on an empty engine.
+    """
+
+    def __init__(self, plan: LoadPlan, flights: Flights, prompts: Prompts) -> None:
+        self._plan = plan
+        self._flights = flights
+        self._loop = ClosedLoop(flights, {Phase.WARMUP: prompts.all(Phase.WARMUP)})
+        self._loop.keep = True
+
+    async def measure(self) -> float:
+        """Output tokens per second that the server brought.
+
+        Raises:
+            NoOutputError: it brought none.
+        """
+        streams = self._plan.warmup_streams
+        self._flights.spawn(self._loop.run(streams, lambda: Phase.WARMUP))
+        try:
+            await self._first_token()
+            await asyncio.sleep(self._plan.warmup_s)
+        finally:
+            self._loop.stop()
+        rate = output_rate(self._loop.calls, monotonic_ns())
+        if rate is None:
+            raise NoOutputError(self._flights.tally.last_failure or "no token came")
+        return rate
+
+    async def _first_token(self) -> None:
+        """Wait for it, but not long where requests fail."""
+        started_ns = monotonic_ns()
+        while not any(call.reply.stamps_ns for call in self._loop.calls):
+            waited_s = (monotonic_ns() - started_ns) / NS_PER_S
+            failing = bool(self._flights.tally.failures)
+            if waited_s > (self._plan.warmup_s if failing else self._longest_s):
+                return
+            await asyncio.sleep(POLL_S)
+
+    @property
+    def _longest_s(self) -> float:
+        return self._plan.request_timeout_s
+
+
+def output_rate(calls: Sequence[Call], end_ns: int) -> float | None:
+    """Output tokens per second from the first token of all to ``end_ns``.
+
+    Stamps are of chunks. Requests that are still running have no count of tokens
+    yet, so the answered ones say how many tokens a chunk brings.
+    """
+    stamps = [at for call in calls for at in call.reply.stamps_ns]
+    if not stamps or min(stamps) >= end_ns:
+        return None
+    chunks_per_s = len(stamps) / (end_ns - min(stamps)) * NS_PER_S
+    return chunks_per_s * _tokens_per_chunk(calls)
+
+
+def _tokens_per_chunk(calls: Sequence[Call]) -> float:
+    counted = [call.reply for call in calls if call.reply.output_tokens is not None]
+    chunks = sum(len(reply.stamps_ns) for reply in counted)
+    tokens = sum(reply.output_tokens or 0 for reply in counted)
+    return tokens / chunks if chunks else 1.0

@@ -1,1 +1,0 @@
-"""What carries requests: raw sockets where that applies, httpx elsewhere."""

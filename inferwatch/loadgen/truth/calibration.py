@@ -1,0 +1,227 @@
+"""How wrong this client is, on this machine, at a load: reports against truth."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import platformdirs
+
+from collectors.clock import NS_PER_S
+from collectors.readings import RequestRecord
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.result import LoadResult
+from inferwatch.metrics.series.quantiles import of_weighted
+from inferwatch.metrics.snapshot import Quantiles
+
+
+class Deviation(msgspec.Struct, frozen=True, kw_only=True):
+    """A latency as it was, as it was reported, and the error of that, in seconds."""
+
+    n: int
+    truth_mean: float | None
+    truth_p99: float | None
+    reported_mean: float | None
+    reported_p99: float | None
+
+    @property
+    def error_mean(self) -> float | None:
+        """Of the reported mean."""
+        return _minus(self.reported_mean, self.truth_mean)
+
+    @property
+    def error_p99(self) -> float | None:
+        """Of the reported p99."""
+        return _minus(self.reported_p99, self.truth_p99)
+
+
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
+    """From what happened there to what was noted here, in seconds."""
+
+    n: int
+    p50: float | None
+    p99: float | None
+    max: float | None
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of the client against the truth server."""
+
+    date: str
+    host: str
+    load: str
+    streams: float | None
+    """Requests in flight on average."""
+    tokens_per_s: float | None
+    transport: str | None
+    requests: int
+    tokens: int
+    ttft: Deviation
+    """Reported from the due time; the truth is from its arrival to the first send."""
+    itl: Deviation
+    stamp_lag: Lag
+    """From the server's send of a token to our stamp of it."""
+    send_lag: Lag
+    """From the due time to the arrival of the request."""
+    verdict: str
+
+    def as_json(self) -> dict[str, Any]:
+        """One object, as summaries hold it."""
+        return {
+            "date": self.date,
+            "host": self.host,
+            "load": self.load,
+            "streams_mean": self.streams,
+            "tokens_per_s": self.tokens_per_s,
+            "transport": self.transport,
+            "requests": self.requests,
+            "tokens": self.tokens,
+            "ttft_s": _deviation(self.ttft),
+            "itl_s": _deviation(self.itl),
+            "stamp_lag_s": msgspec.to_builtins(self.stamp_lag),
+            "send_lag_s": msgspec.to_builtins(self.send_lag),
+            "verdict": self.verdict,
+        }
+
+
+Truth = Mapping[str, Mapping[str, Any]]
+"""The truth server's log, by request id."""
+
+
+class Compared:
+    """A run's stamps beside the server's, request by request, in ns."""
+
+    def __init__(self, book: LoadBook, truth: Truth, start_ns: int) -> None:
+        self.ttft: tuple[list[int], list[int]] = ([], [])
+        self.itl: tuple[list[int], list[int]] = ([], [])
+        self.stamp_lags: list[int] = []
+        self.send_lags: list[int] = []
+        for record in book.succeeded:
+            answer = truth[record.external_id]
+            there = [at - start_ns for at in answer["sent_ns"]]
+            arrived_ns = answer["arrived_ns"] - start_ns
+            self._add(record, book.gaps_of(record), there, arrived_ns)
+
+    def _add(
+        self,
+        record: RequestRecord,
+        gaps_ns: list[int],
+        there: list[int],
+        arrived_ns: int,
+    ) -> None:
+        first_ns = record.first_token_ns
+        if first_ns is None or len(gaps_ns) + 1 != len(there):
+            return  # chunks that were merged by the server have no stamps of their own
+        here = list(accumulate(gaps_ns, initial=first_ns))
+        self.ttft[0].append(there[0] - arrived_ns)
+        self.ttft[1].append(first_ns - record.intended_ns)
+        self.itl[0].extend(later - earlier for earlier, later in pairwise(there))
+        self.itl[1].extend(gaps_ns)
+        self.stamp_lags.extend(a - b for a, b in zip(here, there, strict=True))
+        self.send_lags.append(arrived_ns - record.intended_ns)
+
+
+def calibration(
+    compared: Compared, result: LoadResult, *, date: str, load: str
+) -> Calibration:
+    """Put into numbers."""
+    return Calibration(
+        date=date,
+        host=socket.gethostname(),
+        load=load,
+        streams=result.streams,
+        tokens_per_s=result.tokens_per_s,
+        transport=result.sample.transport if result.sample else None,
+        verdict=result.verdict.state,
+        requests=len(compared.send_lags),
+        tokens=len(compared.stamp_lags),
+        ttft=_compare(*compared.ttft),
+        itl=_compare(*compared.itl),
+        stamp_lag=_lag(compared.stamp_lags),
+        send_lag=_lag(compared.send_lags),
+    )
+
+
+def store(found: Calibration) -> Path:
+    """Keep it, by host and transport, for the results to come.
+
+    A home directory may be that of many hosts.
+    """
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {**_stored(), _key(found.host, found.transport): found}
+    path.write_bytes(msgspec.json.encode(kept))
+    return path
+
+
+def stored(transport: str | None) -> Calibration | None:
+    """This host's latest of a transport; None where there is none that can be read."""
+    return _stored().get(_key(socket.gethostname(), transport))
+
+
+def beside(found: Calibration, result: LoadResult) -> dict[str, Any]:
+    """A calibration as a later result carries it: how far from it the load was."""
+    streams = _times(result.streams, found.streams)
+    tokens = _times(result.tokens_per_s, found.tokens_per_s)
+    far = max(streams or 0.0, tokens or 0.0)
+    return {
+        **found.as_json(),
+        "run": {
+            "streams_mean": result.streams,
+            "tokens_per_s": result.tokens_per_s,
+            "times_calibrated": far or None,
+        },
+    }
+
+
+def _times(value: float | None, other: float | None) -> float | None:
+    return value / other if value is not None and other else None
+
+
+def _key(host: str, transport: str | None) -> str:
+    return f"{host} {transport or 'unknown'}"
+
+
+def _stored() -> dict[str, Calibration]:
+    try:
+        return msgspec.json.decode(_path().read_bytes(), type=dict[str, Calibration])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _path() -> Path:
+    return platformdirs.user_data_path("inferwatch") / "calibration.json"
+
+
+def _compare(truth: Sequence[int], reported: Sequence[int]) -> Deviation:
+    was, said = _quantiles(truth), _quantiles(reported)
+    return Deviation(
+        n=was.n,
+        truth_mean=was.mean,
+        truth_p99=was.p99,
+        reported_mean=said.mean,
+        reported_p99=said.p99,
+    )
+
+
+def _lag(values: Sequence[int]) -> Lag:
+    found = _quantiles(values)
+    return Lag(n=found.n, p50=found.p50, p99=found.p99, max=found.max)
+
+
+def _quantiles(values: Sequence[int]) -> Quantiles:
+    ns = np.array(values, np.int64)
+    return of_weighted(ns, np.ones(len(ns), np.int64), NS_PER_S)
+
+
+def _deviation(deviation: Deviation) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(deviation)
+    errors = {"error_mean": deviation.error_mean, "error_p99": deviation.error_p99}
+    return {**plain, **errors}
+
+
+def _minus(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value - other

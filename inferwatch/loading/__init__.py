@@ -1,1 +1,0 @@
-"""Load as part of a session: the generator's process, its runs, their points."""

@@ -1,0 +1,1 @@
+"""What an engine does: requests, steps, KV cache, health, what watching it costs."""

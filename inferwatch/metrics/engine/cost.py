@@ -1,0 +1,85 @@
+"""What watching costs and loses."""
+
+from collections import deque
+
+from collectors.clock import NS_PER_S
+from collectors.readings import HostSample, Note, Totals
+from inferwatch.metrics.saving.saved import SavedCost
+from inferwatch.metrics.snapshot import Cost
+
+SPAN_NS = 5 * NS_PER_S
+"""Shares of CPU are over about this long."""
+US = 1_000
+
+
+class Ledger:
+    """Keeps the last seconds of host samples and the latest totals of each probe."""
+
+    def __init__(self) -> None:
+        self._dropped = 0
+        self._hosts: deque[HostSample] = deque()
+        self._totals: dict[tuple[str, int], Totals] = {}
+
+    def host(self, sample: HostSample) -> None:
+        """CPU and memory so far."""
+        self._hosts.append(sample)
+        while len(self._hosts) > 2 and self._hosts[1].t_ns <= sample.t_ns - SPAN_NS:
+            self._hosts.popleft()
+
+    def totals(self, totals: Totals) -> None:
+        """A probe's counts; front ends make no steps and say nothing of cost here."""
+        if totals.steps:
+            self._totals[totals.source, totals.rank] = totals
+
+    def dropped(self, note: Note) -> None:
+        """Readings that never came."""
+        self._dropped += note.count or 0
+
+    def saved(self) -> SavedCost:
+        """All of it."""
+        return SavedCost(self._dropped, list(self._hosts), list(self._totals.values()))
+
+    def restore(self, saved: SavedCost) -> None:
+        """Be as it was."""
+        self._dropped = saved.dropped
+        self._hosts = deque(saved.hosts)
+        self._totals = {(each.source, each.rank): each for each in saved.totals}
+
+    def cost(self, unrecorded_readings: int) -> Cost:
+        """As of the latest readings."""
+        shares = self._shares()
+        return Cost(
+            dropped_readings=self._dropped,
+            unrecorded_readings=unrecorded_readings,
+            self_cpu_s=self._self_cpu_s(),
+            self_cpu_share=shares.get("inferwatch"),
+            process_cpu_share=shares,
+            probe_us_per_step=self._probe_us_per_step(),
+        )
+
+    def _self_cpu_s(self) -> float | None:
+        if not self._hosts:
+            return None
+        used = [p.cpu_s for p in self._hosts[-1].processes if p.role == "inferwatch"]
+        return sum(used) if used else None
+
+    def _shares(self) -> dict[str, float]:
+        """By role, of processes that live at both ends of the span."""
+        if len(self._hosts) < 2:
+            return {}
+        first, last = self._hosts[0], self._hosts[-1]
+        before = {process.pid: process.cpu_s for process in first.processes}
+        elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
+        shares: dict[str, float] = {}
+        for process in last.processes:
+            if process.pid in before and elapsed_s > 0:
+                used_s = process.cpu_s - before[process.pid]
+                shares[process.role] = (
+                    shares.get(process.role, 0.0) + used_s / elapsed_s
+                )
+        return shares
+
+    def _probe_us_per_step(self) -> float | None:
+        steps = sum(totals.steps for totals in self._totals.values())
+        spent_ns = sum(totals.probe_cost_ns for totals in self._totals.values())
+        return spent_ns / steps / US if steps else None

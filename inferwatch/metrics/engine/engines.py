@@ -1,0 +1,184 @@
+"""What the engines are and what they last said of themselves."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from collectors.readings import Endpoint, EngineInfo, Step, Totals
+from inferwatch.metrics.saving.saved import SavedEngines, SavedRank
+from inferwatch.metrics.series.bins import KvBlocks
+
+RANK_FIELDS = SavedRank.__struct_fields__[2:]
+Key = tuple[str, int]
+"""Source and data-parallel rank."""
+
+
+class Rank:
+    """One EngineCore: one rank of an engine."""
+
+    def __init__(self) -> None:
+        self.info: EngineInfo | None = None
+        self.step: Step | None = None
+        self.totals: Totals | None = None
+        self.kv: KvBlocks = (None, None, None)
+        self.last_end_ns: int | None = None
+        self.waiting_since_ns: int | None = None
+        """Requests have waited in every step since."""
+        self.calm_since_ns: int | None = None
+        """When requests last stopped waiting."""
+        self.lost = False
+
+    def take_step(self, step: Step) -> None:
+        """The latest step."""
+        self.step = step
+        self.last_end_ns = step.end_ns
+        self.kv = (step.kv_used_blocks, step.kv_cached_blocks, step.kv_free_blocks)
+        self._waits(step.waiting, step.start_ns)
+
+    def take_totals(self, totals: Totals) -> None:
+        """What it holds now, whether it makes steps or not."""
+        self.totals = totals
+        if totals.waiting is not None:
+            self._waits(totals.waiting, totals.t_ns)
+        if totals.kv_used_blocks is not None:
+            self.kv = self._kv_after(totals.kv_used_blocks)
+
+    @property
+    def at_rest(self) -> Totals | None:
+        """The totals, if no step ended since."""
+        totals = self.totals
+        if totals is None or totals.running is None:
+            return None
+        if self.step is not None and self.step.end_ns > totals.t_ns:
+            return None
+        return totals
+
+    @property
+    def waiting(self) -> int:
+        """As of the latest reading."""
+        if self.at_rest is not None:
+            return self.at_rest.waiting or 0
+        return self.step.waiting if self.step is not None else 0
+
+    @property
+    def total_blocks(self) -> int | None:
+        """KV blocks that requests can use."""
+        if self.info is not None and self.info.num_kv_blocks is not None:
+            return self.info.num_kv_blocks
+        return None if None in self.kv else known_sum(self.kv)
+
+    def forget(self) -> None:
+        """Readings were lost: what was last said need not hold."""
+        self.step = self.totals = self.waiting_since_ns = None
+
+    def _waits(self, waiting: int, t_ns: int) -> None:
+        if waiting and self.waiting_since_ns is None:
+            self.waiting_since_ns = t_ns
+        elif not waiting and self.waiting_since_ns is not None:
+            self.waiting_since_ns, self.calm_since_ns = None, t_ns
+
+    def _kv_after(self, used: int) -> KvBlocks:
+        """Used blocks changed; which idle ones hold a prefix was not said."""
+        return self.kv if used == self.kv[0] else (used, None, None)
+
+
+class Engines:
+    """All ranks of all engines that live."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[Key, Rank] = {}
+        self.endpoints: dict[str, Endpoint] = {}
+        self.peak_used_blocks: int | None = None
+
+    def take_info(self, info: EngineInfo) -> None:
+        """An EngineCore is up; those lost before it are history."""
+        for key in [key for key, rank in self.ranks.items() if rank.lost]:
+            del self.ranks[key]
+            self.endpoints.pop(key[0], None)
+        self.rank(info.source, info.rank).info = info
+
+    def take_step(self, step: Step) -> KvBlocks:
+        """A step ended; the KV blocks of all engines now."""
+        self.rank(step.source, step.rank).take_step(step)
+        return self._kv_changed()
+
+    def take_totals(self, totals: Totals) -> None:
+        """Only an EngineCore says what it holds; front ends count other things."""
+        if totals.running is not None or totals.kv_used_blocks is not None:
+            self.rank(totals.source, totals.rank).take_totals(totals)
+            self._kv_changed()
+
+    def saved(self) -> SavedEngines:
+        """All of them."""
+        return SavedEngines(
+            ranks=[
+                SavedRank(*key, **{name: getattr(rank, name) for name in RANK_FIELDS})
+                for key, rank in self.ranks.items()
+            ],
+            endpoints=self.endpoints,
+            peak_used_blocks=self.peak_used_blocks,
+        )
+
+    def restore(self, saved: SavedEngines) -> None:
+        """Be as it was."""
+        for each in saved.ranks:
+            rank = self.rank(each.source, each.rank)
+            for name in RANK_FIELDS:
+                setattr(rank, name, getattr(each, name))
+        self.endpoints = saved.endpoints
+        self.peak_used_blocks = saved.peak_used_blocks
+
+    def of(self, source: str) -> list[Rank]:
+        """The ranks of a source, all when it is empty."""
+        return [rank for (each, _), rank in self.ranks.items() if source in {"", each}]
+
+    def lost(self, source: str) -> None:
+        """An engine is gone; what it was stays known until another one is up."""
+        for rank in self.of(source):
+            rank.lost = True
+
+    def rank(self, source: str, rank: int) -> Rank:
+        """One EngineCore, new if never heard of."""
+        key = (source, rank)
+        held = self.ranks.get(key)
+        if held is None:
+            held = self.ranks[key] = Rank()
+        return held
+
+    @property
+    def infos(self) -> tuple[EngineInfo, ...]:
+        """Of those that live, and of those lost last."""
+        ranks = [self.ranks[key] for key in sorted(self.ranks)]
+        known = [rank.info for rank in ranks if rank.info is not None]
+        sizes: dict[str, int] = {}
+        for info in known:
+            least = max(info.data_parallel or 1, info.rank + 1)
+            sizes[info.source] = max(sizes.get(info.source, 1), least)
+        return tuple(_of_so_many(info, sizes[info.source]) for info in known)
+
+    @property
+    def kv(self) -> KvBlocks:
+        """Used, idle-cached and free blocks of all."""
+        if len(self.ranks) == 1:  # nearly always; and asked in every step
+            return next(iter(self.ranks.values())).kv
+        used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
+        return known_sum(used), known_sum(cached), known_sum(free)
+
+    def _kv_changed(self) -> KvBlocks:
+        kv = self.kv
+        if kv[0] is not None and kv[0] > (self.peak_used_blocks or -1):
+            self.peak_used_blocks = kv[0]
+        return kv
+
+
+def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
+    """Ranks that share no experts are told that each is the only one."""
+    if (info.data_parallel or 1) >= ranks:
+        return info
+    return msgspec.structs.replace(info, data_parallel=ranks)
+
+
+def known_sum(values: Iterable[int | None]) -> int | None:
+    """Sum of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,81 @@
+"""A request's way through the engine, and the memory it takes."""
+
+from dataclasses import dataclass
+
+from collectors.clock import NS_PER_S
+from inferwatch.metrics.engine.engines import Engines, known_sum
+from inferwatch.metrics.engine.steps import ratio
+from inferwatch.metrics.engine.work import Work
+from inferwatch.metrics.series.tallies import Total
+from inferwatch.metrics.snapshot import Flow, KvState, Quantiles
+
+LEAST_NS = NS_PER_S
+"""A rate over less than a second would be noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a window adds up to."""
+
+    covered_ns: int
+    steps: Total
+    outcomes: Total
+    prompts: Quantiles
+    durations: Quantiles
+    itl: Quantiles
+
+    def per_s(self, count: int) -> float | None:
+        """A rate over the part of the window that was watched."""
+        if self.covered_ns < LEAST_NS:
+            return None
+        return count * NS_PER_S / self.covered_ns
+
+
+def flow(seen: Seen, work: Work, kv: KvState) -> Flow:
+    """From left to right: arrivals, queue, prefill, decode, out."""
+    steps, outcomes = seen.steps.sums, seen.outcomes.sums
+    return Flow(
+        arrivals_per_s=seen.per_s(outcomes["arrived"]),
+        finished_per_s=seen.per_s(outcomes["finished"]),
+        prompt_tokens_p50=seen.prompts.p50,
+        waiting=work.waiting,
+        oldest_wait_s=work.oldest_wait_s,
+        kv_usage=kv_usage(kv),
+        running=work.running,
+        batch_mean=ratio(steps["batch"], seen.steps.rows),
+        prefill_tokens_per_s=seen.per_s(steps["prefill_tokens"]),
+        output_tokens_per_s=seen.per_s(steps["output_tokens"]),
+        tokens_per_s_per_user=1 / seen.itl.mean if seen.itl.mean else None,
+        budget_usage=ratio(steps["budgeted_tokens"], steps["budget"]),
+        prefix_hit_rate=ratio(steps["prefix_hits"], steps["prefix_queries"]),
+        step_s=seen.durations,
+        finished=outcomes["finished"],
+        failed=outcomes["failed"],
+        aborted=outcomes["aborted"],
+        preemptions=steps["preemptions"],
+    )
+
+
+def kv_state(engines: Engines, steps: Total) -> KvState:
+    """KV cache now, its peak, and what happened to it in the window."""
+    used, cached, free = engines.kv if engines.ranks else (None, None, None)
+    infos = engines.infos
+    return KvState(
+        total_blocks=known_sum(rank.total_blocks for rank in engines.ranks.values()),
+        used_blocks=used,
+        cached_blocks=cached,
+        free_blocks=free,
+        peak_used_blocks=engines.peak_used_blocks,
+        block_tokens=infos[0].kv_block_tokens if infos else None,
+        preemptions=steps.sums["preemptions"],
+        recomputed_tokens=steps.sums["recomputed_tokens"],
+        prefix_queries=steps.sums["prefix_queries"],
+        prefix_hits=steps.sums["prefix_hits"],
+    )
+
+
+def kv_usage(kv: KvState) -> float | None:
+    """Used / total, 0-1."""
+    if kv.used_blocks is None or not kv.total_blocks:
+        return None
+    return kv.used_blocks / kv.total_blocks

@@ -1,0 +1,221 @@
+"""Events and steps, joined to the lives of requests; latencies are born here.
+
+Front end and engine are separate streams, so nothing depends on which of the two is
+heard first. A duration is counted at the moment it ended, and only when both of its
+ends were seen. A request that a stop string ends is finished for the front end, which
+then aborts it in the engine: it has an E2EL and no TPOT.
+"""
+
+from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage
+from inferwatch.metrics.engine.latencies import Latencies
+from inferwatch.metrics.engine.outcomes import Outcomes, outcome_of
+from inferwatch.metrics.engine.request import Request
+from inferwatch.metrics.engine.requests import Requests
+from inferwatch.metrics.snapshot import RequestState
+
+
+class Lives:
+    """Feeds requests, latencies and outcomes from what was read."""
+
+    def __init__(
+        self, requests: Requests, latencies: Latencies, outcomes: Outcomes
+    ) -> None:
+        self._requests = requests
+        self._latencies = latencies
+        self._outcomes = outcomes
+        self._late: list[Request] = []
+        self._on_event = {
+            (EventKind.ARRIVED, Vantage.FRONTEND): self._arrived,
+            (EventKind.FIRST_TOKEN, Vantage.FRONTEND): self._first_token_sent,
+            (EventKind.FINISHED, Vantage.FRONTEND): self._finished_sending,
+            (EventKind.ADDED, Vantage.ENGINE): self._added,
+            (EventKind.SCHEDULED, Vantage.ENGINE): self._scheduled,
+            (EventKind.FINISHED, Vantage.ENGINE): self._finished,
+        }
+
+    def event(self, event: RequestEvent) -> None:
+        """A moment of a request's life; hearing it twice changes nothing."""
+        handle = self._on_event.get((event.kind, event.vantage))
+        if handle is None:
+            return
+        request = self._requests.named(
+            event.source, event.request_id, event.ordinal, event.t_ns
+        )
+        request.learn(event)
+        handle(request, event)
+
+    def step(self, step: Step) -> int:
+        """A step's tokens and the gaps before them; how many tokens there were."""
+        requests = self._requests.members(step.source)
+        for ordinal in step.preempted:
+            self._preempted(requests.get(ordinal), step)
+        gaps: dict[int, int] = {}
+        end_ns = step.end_ns
+        members = zip(step.members, step.scheduled, step.produced, strict=False)
+        for ordinal, scheduled, produced in members:
+            request = requests.get(ordinal)
+            if request is None or not request.steady or not produced:
+                request = self._think(request, step, ordinal, scheduled, produced)
+                if not produced:
+                    continue
+            last_ns = request.last_ns
+            request.last_ns = end_ns
+            request.output_tokens += produced
+            request.row = None
+            if last_ns is None:
+                continue
+            # One gap a step and request, as vLLM counts, however many tokens came.
+            gap_ns = end_ns - last_ns
+            gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+            request.itl_last_ns = gap_ns
+            if gap_ns > request.itl_max_ns:  # noqa: PLR1730 - max() doubles its cost
+                request.itl_max_ns = gap_ns
+        for gap_ns, weight in gaps.items():
+            self._latencies.add("itl_s", end_ns, gap_ns, weight)
+        self._settle_late(step)
+        return sum(step.produced)
+
+    def totals(self, totals: Totals) -> None:
+        """At rest an engine has no requests: those we still think of have ended."""
+        if totals.running == totals.waiting == 0:
+            self._requests.reconcile(totals.source, totals.rank)
+
+    def dropped(self, note: Note) -> None:
+        """Readings were lost: no gap may span the hole."""
+        self._requests.doubt(note.source)
+
+    def lost(self, note: Note) -> None:
+        """The engine is gone, and with it every request it had."""
+        for request in self._requests.of(note.source):
+            request.front_ended = request.engine_ended = True
+            request.reason = "lost"
+            self._end(request, RequestState.FAILED, note.t_ns)
+        self._requests.restart(note.source)
+
+    def release(self) -> None:
+        """Handle no more events."""
+        self._on_event = {}
+
+    # Front end.
+
+    def _arrived(self, request: Request, event: RequestEvent) -> None:
+        self._outcomes.arrived(request, event.t_ns)
+        request.arrived_ns = event.t_ns
+
+    def _first_token_sent(self, request: Request, event: RequestEvent) -> None:
+        if request.added_ns is None:
+            request.advance(RequestState.DECODE)
+        if request.arrived_ns is not None and request.ttft_ns is None:
+            request.ttft_ns = event.t_ns - request.arrived_ns
+            self._latencies.add("ttft_s", event.t_ns, request.ttft_ns)
+
+    def _finished_sending(self, request: Request, event: RequestEvent) -> None:
+        request.front_ended = True
+        outcome = outcome_of(event)
+        known = request.arrived_ns is not None and request.e2el_ns is None
+        if known and outcome is RequestState.FINISHED:
+            request.e2el_ns = event.t_ns - (request.arrived_ns or 0)
+            self._latencies.add("e2el_s", event.t_ns, request.e2el_ns)
+        self._end(request, outcome, event.t_ns)
+
+    # Engine.
+
+    def _added(self, request: Request, event: RequestEvent) -> None:
+        self._outcomes.arrived(request, event.t_ns)
+        if request.added_ns is not None:
+            return
+        request.added_ns = event.t_ns
+        request.awaits_first = request.output_tokens == 0
+        request.advance(RequestState.QUEUED)
+        if not request.ended and request not in self._requests.running:
+            self._requests.wait(request, event.t_ns)
+
+    def _scheduled(self, request: Request, event: RequestEvent) -> None:
+        if request.scheduled_ns is not None:
+            return
+        request.scheduled_ns = event.t_ns
+        request.awaits_first = request.trusted = request.output_tokens == 0
+        request.advance(RequestState.PREFILL)
+        if not request.ended:
+            self._requests.run(request, event.t_ns)
+        if request.added_ns is not None:
+            request.queue_ns = event.t_ns - request.added_ns
+            self._latencies.add("queue_s", event.t_ns, request.queue_ns)
+
+    def _finished(self, request: Request, event: RequestEvent) -> None:
+        request.engine_ended = True
+        outcome = outcome_of(event)
+        if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
+            request.tpot_due_ns = event.t_ns
+            self._settle_tpot(request)
+        if request.ended:  # what the front end said of its end holds
+            self._requests.end(request)
+        else:
+            self._end(request, outcome, event.t_ns)
+
+    # Steps.
+
+    def _think(
+        self,
+        request: Request | None,
+        step: Step,
+        ordinal: int,
+        scheduled: int,
+        produced: int,
+    ) -> Request:
+        """A member that does not simply decode on."""
+        if request is None:
+            request = self._requests.stranger(step.source, ordinal, step.start_ns)
+        request.rank = step.rank
+        began_ns = request.scheduled_ns
+        if not request.prefilled_tokens and began_ns not in {None, step.start_ns}:
+            request.joined_late()
+        request.prefilled_tokens += scheduled
+        request.row = None
+        if produced and request.awaits_first:
+            self._first_token(request, step.end_ns)
+        if request.ended:
+            self._late.append(request)
+            return request
+        self._requests.run(request, step.start_ns)
+        request.state = RequestState.DECODE if produced else RequestState.PREFILL
+        request.steady = produced > 0
+        return request
+
+    def _first_token(self, request: Request, end_ns: int) -> None:
+        request.awaits_first = False
+        request.first_ns = end_ns
+        if request.scheduled_ns is not None:
+            request.prefill_ns = end_ns - request.scheduled_ns
+            self._latencies.add("prefill_s", end_ns, request.prefill_ns)
+
+    def _preempted(self, request: Request | None, step: Step) -> None:
+        if request is None or request.ended:
+            return
+        request.preemptions += 1
+        request.state = RequestState.PREEMPTED
+        request.steady = False
+        request.row = None
+        self._requests.wait(request, step.start_ns)
+
+    def _settle_late(self, step: Step) -> None:
+        """Finish what a step brings to an end; after a loss, see who is gone."""
+        while self._late:
+            self._settle_tpot(self._late.pop())
+        if step.waiting == 0 and len(step.members) >= step.running:
+            self._requests.reconcile(step.source, step.rank)
+
+    def _settle_tpot(self, request: Request) -> None:
+        """Count TPOT once the last token's step is here, too."""
+        awaited = request.trusted and request.output_tokens < (request.tokens or 0)
+        if request.tpot_due_ns is None or request.tpot_counted or awaited:
+            return
+        request.tpot_counted = True
+        tpot_ns = request.tpot_ns
+        if tpot_ns is not None:
+            self._latencies.add("tpot_s", request.tpot_due_ns, tpot_ns)
+
+    def _end(self, request: Request, outcome: RequestState, t_ns: int) -> None:
+        self._outcomes.ended(request, outcome, t_ns)
+        request.state = outcome
+        self._requests.end(request)

@@ -1,0 +1,98 @@
+"""How many requests came, and how they ended; each is counted once."""
+
+from collectors.readings import RequestEvent, RequestRecord
+from inferwatch.metrics.engine.request import Request
+from inferwatch.metrics.saving.saved import Parts, SavedFailures, WrittenParts
+from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.series.tallies import Tallies, Total
+from inferwatch.metrics.snapshot import RequestState, Window
+
+REMEMBERED_FAILURES = 10_000
+CHUNK = 256
+"""Ids saved together."""
+ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
+"""Finish reasons that are no proper end; stop, length and repetition are."""
+
+
+def outcome_of(event: RequestEvent) -> RequestState:
+    """What a finish reason means."""
+    return ENDS.get(event.reason or "", RequestState.FINISHED)
+
+
+class Outcomes:
+    """Counts arrivals and ends at the moments they happened."""
+
+    def __init__(self) -> None:
+        self.prompts = Samples(unit=1, cell=1)
+        self.tallies = Tallies("arrived", "finished", "aborted", "failed")
+        self._failed: dict[str, None] = {}
+        """Ids of the latest that failed."""
+        self._forgotten = 0
+        """Ids that were in there before them."""
+
+    def over(self, now_ns: int, window: Window) -> Total:
+        """Arrived, finished, aborted and failed in a window."""
+        return self.tallies.over(now_ns, window)
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """Front end or engine saw it come, whichever is heard first."""
+        if not request.arrival_counted:
+            request.arrival_counted = True
+            self.tallies.add(t_ns, 1, 0, 0, 0)
+        if request.prompt_tokens is not None and not request.prompt_counted:
+            request.prompt_counted = True
+            self.prompts.add(t_ns, request.prompt_tokens)
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """It ended so; a second report of another end corrects the first."""
+        if request.counted_as is state:
+            return
+        if request.counted_as is not None:
+            t_ns = request.counted_ns
+            self._count(request.counted_as, t_ns, -1)
+            request.counted_as = None
+        name = client_id(request.external_id or request.request_id or "")
+        if state is not RequestState.FAILED or self._is_news(name):
+            request.counted_as, request.counted_ns = state, t_ns
+            self._count(state, t_ns, 1)
+
+    def client_failed(self, record: RequestRecord, t_ns: int) -> None:
+        """A client's request failed; the engine may have told of it already."""
+        if self._is_news(record.external_id):
+            self._count(RequestState.FAILED, t_ns, 1)
+
+    def saved(self, parts: Parts) -> SavedFailures:
+        """All but the counts; ids that failed long ago stand in parts that stay."""
+        numbers = parts.add_queue(list(self._failed), self._forgotten, CHUNK)
+        return SavedFailures(parts=numbers, gone=self._forgotten)
+
+    def restore(self, saved: SavedFailures, parts: WrittenParts) -> None:
+        """Be as it was."""
+        chunks = (parts.get(number, list[str]) for number in saved.parts)
+        self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
+        self._forgotten = saved.gone
+
+    def _count(self, state: RequestState, t_ns: int, by: int) -> None:
+        ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
+        self.tallies.add(t_ns, 0, *(by if state is end else 0 for end in ends))
+
+    def _is_news(self, failed_id: str) -> bool:
+        if failed_id in self._failed:
+            return False
+        self._failed[failed_id] = None
+        while len(self._failed) > REMEMBERED_FAILURES:
+            del self._failed[next(iter(self._failed))]
+            self._forgotten += 1
+        return True
+
+
+def client_id(external_id: str) -> str:
+    """The id a client sent, out of what the server made of it.
+
+    vLLM prefixes the kind of request and, for completions, appends the prompt's index.
+    """
+    for prefix, has_index in (("chatcmpl-", False), ("cmpl-", True)):
+        if external_id.startswith(prefix):
+            bare = external_id.removeprefix(prefix)
+            return bare.rpartition("-")[0] if has_index else bare
+    return external_id

@@ -1,0 +1,187 @@
+"""One request's life, joined from what front end and engine report."""
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Self
+
+import msgspec
+
+from collectors.clock import NS_PER_S
+from collectors.readings import RequestEvent
+from inferwatch.metrics.saving.saved import SavedRequest
+from inferwatch.metrics.snapshot import RequestRow, RequestState
+
+SAVED_FIELDS = SavedRequest.__struct_fields__
+as_saved = attrgetter(*SAVED_FIELDS)
+"""What is saved of a request, in the order of SavedRequest."""
+ORDER = {
+    RequestState.ARRIVED: 0,
+    RequestState.QUEUED: 1,
+    RequestState.PREFILL: 2,
+    RequestState.DECODE: 3,
+}
+"""How far a live request has come; reports of two processes may cross."""
+
+
+def seconds(duration_ns: int | None) -> float | None:
+    """Seconds, unknown stays unknown."""
+    return None if duration_ns is None else duration_ns / NS_PER_S
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    """Mutable, and compared by identity: there is one object a request."""
+
+    source: str
+    seen_ns: int
+    request_id: str | None = None
+    external_id: str | None = None
+    ordinal: int | None = None
+    rank: int | None = None
+    state: RequestState = RequestState.ARRIVED
+    ended: bool = False
+    front_ended: bool = False
+    engine_ended: bool = False
+    reason: str | None = None
+
+    arrived_ns: int | None = None
+    """At the front end; the moments below are the engine's."""
+    added_ns: int | None = None
+    waiting_since_ns: int | None = None
+    scheduled_ns: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    ttft_ns: int | None = None
+    e2el_ns: int | None = None
+    queue_ns: int | None = None
+    prefill_ns: int | None = None
+    itl_last_ns: int | None = None
+    itl_max_ns: int = -1
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    prefilled_tokens: int = 0
+    """Scheduled in steps without output and in the first with it."""
+    output_tokens: int = 0
+    """Seen in steps."""
+    reported_tokens: int | None = None
+    preemptions: int = 0
+
+    awaits_first: bool = False
+    """The next token we see is its first."""
+    trusted: bool = True
+    """No token of it can have escaped us."""
+    steady: bool = False
+    """Decoding, and its last token was seen: the next one needs no thought."""
+    tpot_due_ns: int | None = None
+    """When it finished properly."""
+    tpot_counted: bool = False
+    arrival_counted: bool = False
+    prompt_counted: bool = False
+    counted_as: RequestState | None = None
+    counted_ns: int = 0
+    row: RequestRow | None = None
+
+    @classmethod
+    def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
+        """As it was saved."""
+        return cls(**msgspec.structs.asdict(saved))
+
+    def learn(self, event: RequestEvent) -> None:
+        """Take over what an event says about the request itself."""
+        self.request_id = event.request_id
+        if self.ordinal is None:
+            self.ordinal = event.ordinal
+        self.external_id = event.external_id or self.external_id
+        for name in ("prompt_tokens", "cached_tokens", "max_tokens", "temperature"):
+            told = getattr(event, name)
+            if told is not None:
+                setattr(self, name, told)
+        if event.output_tokens is not None:
+            self.reported_tokens = max(self.reported_tokens or 0, event.output_tokens)
+        self.preemptions = max(self.preemptions, event.preemptions or 0)
+        self.reason = event.reason or self.reason
+        self.row = None
+
+    def advance(self, state: RequestState) -> None:
+        """Go on to a state, unless it is further already."""
+        if ORDER[state] > ORDER.get(self.state, len(ORDER)):
+            self.state = state
+
+    def joined_late(self) -> None:
+        """The first step we see it in is not the one that first scheduled it.
+
+        So the next token we see need not be its first.
+        """
+        self.awaits_first = False
+        self.trusted = False
+
+    def doubt(self) -> None:
+        """Readings were lost: the next token starts anew."""
+        self.steady = False
+        self.last_ns = None
+        self.awaits_first = False
+        self.trusted = False
+        self.row = None
+
+    @property
+    def ended_by_both(self) -> bool:
+        """Neither front end nor engine has more to tell."""
+        return self.front_ended and self.engine_ended
+
+    @property
+    def tokens(self) -> int | None:
+        """Output tokens so far, None when some may have escaped us."""
+        if self.trusted:
+            return max(self.output_tokens, self.reported_tokens or 0)
+        return self.reported_tokens
+
+    @property
+    def decode_ns(self) -> int | None:
+        """First to last token so far."""
+        if self.first_ns is None or self.last_ns is None:
+            return None
+        return self.last_ns - self.first_ns
+
+    @property
+    def tpot_ns(self) -> int | None:
+        """Time per output token after the first, None below two tokens."""
+        decode_ns, tokens = self.decode_ns, self.tokens
+        if decode_ns is None or tokens is None or tokens < 2:
+            return None
+        return round(decode_ns / (tokens - 1))
+
+    def as_row(self) -> RequestRow:
+        """As screens show it; made anew only after a change."""
+        if self.row is None:
+            self.row = self._make_row()
+        return self.row
+
+    def _make_row(self) -> RequestRow:
+        known = (self.arrived_ns, self.added_ns, self.seen_ns)
+        return RequestRow(
+            key=f"{self.source}/{self.request_id}",
+            request_id=self.request_id or "",
+            external_id=self.external_id,
+            ordinal=self.ordinal,
+            state=self.state,
+            arrived_ns=next(t_ns for t_ns in known if t_ns is not None),
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=max(self.output_tokens, self.reported_tokens or 0),
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            queue_s=seconds(self.queue_ns),
+            prefill_s=seconds(self.prefill_ns),
+            ttft_s=seconds(self.ttft_ns),
+            tpot_s=seconds(self.tpot_ns),
+            itl_last_s=seconds(self.itl_last_ns),
+            itl_max_s=None if self.itl_max_ns < 0 else seconds(self.itl_max_ns),
+            decode_s=seconds(self.decode_ns),
+            e2el_s=seconds(self.e2el_ns),
+            preemptions=self.preemptions,
+            reason=self.reason,
+        )

@@ -1,0 +1,183 @@
+"""The verdict: how the engine is, in one line, and since when."""
+
+from collections import deque
+from statistics import median
+
+from collectors.clock import NS_PER_S
+from collectors.readings import BoundBy, EngineInfo, Note, NoteKind, Step
+from inferwatch.metrics.engine.engines import Engines
+from inferwatch.metrics.engine.requests import Requests
+from inferwatch.metrics.engine.work import Work
+from inferwatch.metrics.saving.saved import SavedObserver
+from inferwatch.metrics.snapshot import Flow, Health, Verdict
+
+QUEUE_PERSISTS_NS = NS_PER_S
+BOUND_SPAN_NS = 3 * NS_PER_S
+"""What binds is what bound most of the steps of this span."""
+STALL_LEAST_NS = 2 * NS_PER_S
+STALL_STEPS = 10
+"""Stalled after this many usual steps without one."""
+
+
+class Observer:
+    """Remembers what the verdict needs and nothing else keeps."""
+
+    def __init__(self, engines: Engines, requests: Requests) -> None:
+        self._engines = engines
+        self._requests = requests
+        self._stage: Note | None = None
+        self._lost: Note | None = None
+        self._up_ns: int | None = None
+        self._last_work_ns: int | None = None
+        self._durations_ns: deque[int] = deque(maxlen=128)
+        self._bounds: deque[tuple[int, BoundBy]] = deque(maxlen=2048)
+
+    def info(self, info: EngineInfo) -> None:
+        """An EngineCore is up."""
+        self._lost = None
+        self._up(info.t_ns)
+
+    def step(self, step: Step) -> None:
+        """A step ended."""
+        if self._up_ns is None:
+            self._up(step.start_ns)
+        self.worked(step.end_ns)
+        self._durations_ns.append(step.duration_ns)
+        if step.bound_by is not BoundBy.NOTHING:
+            self._bounds.append((step.end_ns, step.bound_by))
+
+    def worked(self, t_ns: int) -> None:
+        """Something was done."""
+        if self._last_work_ns is None or t_ns > self._last_work_ns:
+            self._last_work_ns = t_ns
+
+    def note(self, note: Note) -> None:
+        """A stage, or the end or the beginning of an engine's life."""
+        if note.kind is NoteKind.STAGE:
+            self._stage = note
+        elif note.kind is NoteKind.LOST:
+            self._lost, self._up_ns, self._stage = note, None, None
+        elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
+            self._lost = None
+
+    def saved(self) -> SavedObserver:
+        """Besides engines and requests."""
+        return SavedObserver(
+            stage=self._stage,
+            lost=self._lost,
+            up_ns=self._up_ns,
+            last_work_ns=self._last_work_ns,
+            durations_ns=list(self._durations_ns),
+            bounds=list(self._bounds),
+        )
+
+    def restore(self, saved: SavedObserver) -> None:
+        """Be as it was."""
+        self._stage = saved.stage
+        self._lost = saved.lost
+        self._up_ns = saved.up_ns
+        self._last_work_ns = saved.last_work_ns
+        self._durations_ns.extend(saved.durations_ns)
+        self._bounds.extend(saved.bounds)
+
+    def verdict(
+        self, now_ns: int, work: Work, flow: Flow, loaded_ns: int | None = None
+    ) -> Verdict:
+        """As of now; ``loaded_ns`` is when a load of ours began."""
+        if self._lost is not None:
+            return _verdict(Health.LOST, self._lost.text, self._lost.t_ns)
+        if self._up_ns is None:
+            return self._starting(loaded_ns)
+        if not work.any:
+            since_ns = self._last_work_ns or self._up_ns
+            return _verdict(Health.IDLE, "nothing running, nothing waiting", since_ns)
+        return (
+            self._stalled(now_ns, work)
+            or self._queueing(now_ns, work, flow)
+            or self._healthy(work, flow)
+        )
+
+    def _up(self, t_ns: int) -> None:
+        self._up_ns = t_ns
+        self._durations_ns.clear()
+        self._bounds.clear()
+
+    def _starting(self, loaded_ns: int | None) -> Verdict:
+        if self._stage is None and loaded_ns is not None:
+            return _verdict(Health.IDLE, "no engine is watched, only a load", loaded_ns)
+        if self._stage is None:
+            return _verdict(Health.STARTING, "waiting for an engine", None)
+        return _verdict(Health.STARTING, self._stage.text, self._stage.t_ns)
+
+    def _stalled(self, now_ns: int, work: Work) -> Verdict | None:
+        """Work is there and no step ends."""
+        ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
+        begins = [*ends, self._requests.busy_since_ns, self._up_ns]
+        quiet_since_ns = max(t_ns for t_ns in begins if t_ns is not None)
+        usual_ns = median(self._durations_ns) if self._durations_ns else 0
+        quiet_ns = now_ns - quiet_since_ns
+        if quiet_ns <= max(STALL_LEAST_NS, STALL_STEPS * usual_ns):
+            return None
+        usual = f", a step usually takes {_short(usual_ns)}" if usual_ns else ""
+        text = f"{_work(work)}: no step for {_short(quiet_ns)}{usual}"
+        return _verdict(Health.STALLED, text, quiet_since_ns)
+
+    def _queueing(self, now_ns: int, work: Work, flow: Flow) -> Verdict | None:
+        """Requests have been waiting for a while."""
+        ranks = self._engines.ranks.values()
+        since = [r.waiting_since_ns for r in ranks if r.waiting_since_ns is not None]
+        if not work.waiting or not since:
+            return None
+        if now_ns - min(since) < QUEUE_PERSISTS_NS:
+            return None
+        text = f"{work.waiting} waiting"
+        if work.oldest_wait_s is not None:
+            text += f", oldest {work.oldest_wait_s:.1f} s"
+        text += self._bound(now_ns, flow)
+        return _verdict(Health.QUEUEING, text, min(since))
+
+    def _bound(self, now_ns: int, flow: Flow) -> str:
+        """What keeps the queue waiting."""
+        recent = [by for t_ns, by in self._bounds if t_ns > now_ns - BOUND_SPAN_NS]
+        if not recent:
+            return ""
+        match max(BoundBy, key=recent.count):
+            case BoundBy.KV:
+                used = f" ({flow.kv_usage:.0%} used)" if flow.kv_usage else ""
+                return f": bound by KV blocks{used}"
+            case BoundBy.SEQS:
+                return f": bound by max_num_seqs{self._limit('max_num_seqs')}"
+            case BoundBy.TOKENS:
+                limit = self._limit("max_num_batched_tokens")
+                return f": bound by the token budget{limit}"
+            case _:
+                return ": held back by the scheduler"
+
+    def _limit(self, name: str) -> str:
+        """A setting of the engine, where it told."""
+        limits = {getattr(info, name) for info in self._engines.infos}
+        return f" {limits.pop()}" if len(limits) == 1 and None not in limits else ""
+
+    def _healthy(self, work: Work, flow: Flow) -> Verdict:
+        calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]
+        since = [*calm, self._requests.busy_since_ns, self._up_ns]
+        text = _work(work)
+        if flow.output_tokens_per_s is not None:
+            text += f", {flow.output_tokens_per_s:,.0f} tok/s"
+        since_ns = max(t_ns for t_ns in since if t_ns is not None)
+        return _verdict(Health.HEALTHY, text, since_ns)
+
+
+def _verdict(health: Health, sentence: str, since_ns: int | None) -> Verdict:
+    return Verdict(health=health, sentence=sentence, since_ns=since_ns)
+
+
+def _work(work: Work) -> str:
+    waiting = f"{work.waiting} waiting" if work.waiting else "none waiting"
+    return f"{work.running} running, {waiting}"
+
+
+def _short(duration_ns: float) -> str:
+    if duration_ns < NS_PER_S:
+        return f"{duration_ns / 1e6:.1f} ms"
+    return f"{duration_ns / 1e9:.1f} s"

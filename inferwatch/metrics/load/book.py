@@ -1,0 +1,228 @@
+"""Everything that one load run reported, kept request by request."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from collectors.readings import (
+    AnyReading,
+    ClientSample,
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+    TokenTimes,
+)
+from inferwatch.metrics.series.quantiles import Ints
+
+ABORTED = "aborted"
+"""The failure of what we ended ourselves; it says nothing of the server."""
+SUMS = (
+    *("span_ns", "sends", "late_sends", "tokens", "kernel_stamps"),
+    *("reads", "merged_reads", "cpu_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Of one kind."""
+
+    count: int
+    first: str
+    """What the first one said."""
+
+
+class LoadBook:
+    """Folds the readings of a run; the warm-up is counted and kept apart."""
+
+    def __init__(self, run_id: str, max_in_flight: int | None = None) -> None:
+        self.run_id = run_id
+        self._max_in_flight = max_in_flight
+        self._records: list[RequestRecord] = []
+        self._times: dict[str, TokenTimes] = {}
+        self._samples: list[ClientSample] = []
+        self.events: list[LoadEvent] = []
+        self.warmup: list[RequestRecord] = []
+
+    def fold(self, reading: AnyReading) -> None:
+        """Take in a reading, if it is of this run."""
+        if reading.source != self.run_id:
+            return
+        if isinstance(reading, RequestRecord):
+            warmup = reading.phase is Phase.WARMUP
+            (self.warmup if warmup else self._records).append(reading)
+        elif isinstance(reading, TokenTimes):
+            self._times[reading.external_id] = reading
+        elif isinstance(reading, LoadEvent):
+            self.events.append(reading)
+        elif isinstance(reading, ClientSample):
+            self._samples.append(reading)
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """In order of their intended time, warm-up left out."""
+        return sorted(self._records, key=lambda each: (each.intended_ns, each.index))
+
+    @property
+    def succeeded(self) -> list[RequestRecord]:
+        """Those that were answered in full."""
+        return [each for each in self.records if each.failure is None]
+
+    @property
+    def sample(self) -> ClientSample | None:
+        """How the client did: over the run, else the worst of its seconds."""
+        final = next((each for each in self._samples if each.final), None)
+        return final or (together(self._samples) if self._samples else None)
+
+    @property
+    def sent(self) -> int:
+        """As the generator counted them when they set out, warm-up left out.
+
+        More than there are records, and some are lost; where it has not told its end,
+        as many as there are records.
+        """
+        final = next((each for each in self._samples if each.final), None)
+        return max(final.sends if final else 0, len(self._records))
+
+    @property
+    def asked_per_s(self) -> float | None:
+        """The rate it was told to keep, on average; None in a closed loop."""
+        told = self._told()
+        if not told or told[-1][1] is None:
+            return None
+        ends = [at_ns for at_ns, _ in told[1:]] + [self._told_until(told[-1][0])]
+        spans = [end - at for (at, _), end in zip(told, ends, strict=True)]
+        whole = sum(spans)
+        if len(told) == 1 or whole <= 0:
+            return told[-1][1]
+        pairs = zip(told, spans, strict=True)
+        return sum((rate or 0.0) * span for (_, rate), span in pairs) / whole
+
+    @property
+    def users(self) -> tuple[int, int] | None:
+        """Fewest and most of a closed loop; None of an open one."""
+        told = [e.users for e in self.events if e.users is not None]
+        return (min(told), max(told)) if told else None
+
+    @property
+    def changed(self) -> bool:
+        """Somebody asked for another rate, or for other users, on the way."""
+        return any(event.changed for event in self.events)
+
+    @property
+    def asked_range(self) -> tuple[float, float] | None:
+        """The lowest and the highest rate it was told to keep; None if it was one."""
+        rates = {rate for _, rate in self._told() if rate is not None}
+        return (min(rates), max(rates)) if len(rates) > 1 else None
+
+    def _told(self) -> list[tuple[int, float | None]]:
+        """From when on which rate, the warm-up left out."""
+        warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
+        begin_ns = max(warm, default=0)
+        told = [
+            (max(e.t_ns, begin_ns), e.rate_per_s)
+            for e in self.events
+            if e.kind is LoadKind.RATE
+        ]
+        return [
+            each
+            for n, each in enumerate(told)
+            if n + 1 == len(told) or told[n + 1][0] > begin_ns
+        ]
+
+    def _told_until(self, at_least_ns: int) -> int:
+        """Sending ended, or we heard no more."""
+        ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
+        heard = [e.t_ns for e in self.events]
+        return max(ended[-1] if ended else max(heard), at_least_ns)
+
+    @property
+    def span_s(self) -> float | None:
+        """From the first intended time to the last end."""
+        ends = [each.end_ns for each in self._records if each.end_ns is not None]
+        if not ends:
+            return None
+        return (max(ends) - self.records[0].intended_ns) / NS_PER_S
+
+    def failures(self) -> dict[str, Failures]:
+        """By kind; what we aborted is none."""
+        failed = [r for r in self.records if r.failure not in {None, ABORTED}]
+        counts = Counter(str(each.failure) for each in failed)
+        return {
+            kind: Failures(count, _first(failed, kind))
+            for kind, count in sorted(counts.items())
+        }
+
+    def in_flight_at_end(self) -> int | None:
+        """Requests that were not answered when the last had been sent."""
+        ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
+        if not ended:
+            return None
+        return sum(
+            each.sent_ns is not None
+            and each.sent_ns <= ended[-1] < (each.end_ns or ended[-1] + 1)
+            for each in self._records
+        )
+
+    def gaps_of(self, record: RequestRecord) -> list[int]:
+        """Between its chunks, in ns."""
+        times = self._times.get(record.external_id)
+        return times.gaps_ns if times else []
+
+    def send_lags_ns(self) -> Ints:
+        """Of sends that nothing but the client kept waiting, in order of time."""
+        held = self.held_back()
+        lags = (
+            each.sent_ns - each.intended_ns
+            for each in self.records
+            if each.sent_ns is not None and each.index not in held
+        )
+        return np.fromiter(lags, np.int64)
+
+    def held_back(self) -> set[int]:
+        """Requests that were due while as many as allowed were in flight.
+
+        They left late because the plan said so, not because the client is slow.
+        """
+        if self._max_in_flight is None:
+            return set()
+        return set(held_back(self.records, self._max_in_flight))
+
+
+def held_back(records: list[RequestRecord], most: int) -> Iterator[int]:
+    """The schedule leaves in order, so what is due behind one held back waits too."""
+    ends: list[int] = []
+    for record in records:
+        while ends and ends[0] <= record.intended_ns:
+            heappop(ends)
+        if len(ends) >= most:
+            yield record.index
+        if record.end_ns is not None:
+            heappush(ends, record.end_ns)
+
+
+def _first(failed: list[RequestRecord], kind: str) -> str:
+    return next(each.detail or "" for each in failed if each.failure == kind)
+
+
+def together(samples: list[ClientSample]) -> ClientSample:
+    """Sums, and the worst of what cannot be added."""
+
+    def total(name: str) -> float:
+        values: list[float] = [getattr(each, name) for each in samples]
+        return sum(values)
+
+    def worst(name: str) -> int | None:
+        known = [getattr(each, name) for each in samples]
+        return max((value for value in known if value is not None), default=None)
+
+    lags = [f"{s}_lag_{q}_ns" for s in ("send", "recv") for q in ("p50", "p99", "max")]
+    whole: dict[str, Any] = {name: total(name) for name in SUMS}
+    whole |= {name: worst(name) for name in lags}
+    return msgspec.structs.replace(samples[-1], **whole)

@@ -1,0 +1,63 @@
+"""What of a recorded load plan the arithmetic needs to know."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from collectors.readings import Note
+from inferwatch.errors import UsageError
+from inferwatch.metrics.load.slo import Slo, parse_slo
+
+PLAN_NOTE = "load plan "
+"""A note that begins so holds the plan of the run that follows."""
+
+
+class ClassFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a class of requests."""
+
+    name: str
+    slo: str | None = None
+
+
+class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields and defaults of ``LoadPlan``; what is not named here is skipped."""
+
+    run_id: str
+    model: str = ""
+    arrivals: str = "poisson"
+    concurrency: int = 1
+    warmup_s: float = 3.0
+    duration_s: float | None = None
+    requests: int | None = None
+    max_in_flight: int = 512
+    slo: str | None = None
+    classes: tuple[ClassFacts, ...] = ()
+
+    @property
+    def closed(self) -> bool:
+        """Users who ask when answered."""
+        return self.arrivals == "closed"
+
+    def objectives(self) -> Mapping[str, Slo]:
+        """By class; those of all other requests under the empty name."""
+        named = {"": self.slo} | {each.name: each.slo for each in self.classes}
+        return {name: slo for name, text in named.items() if (slo := _slo(text))}
+
+
+def plan_of(note: Note) -> tuple[PlanFacts, str] | None:
+    """The plan that a note tells, and its JSON; None when it tells none."""
+    text = note.text.removeprefix(PLAN_NOTE)
+    if text == note.text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=PlanFacts), text
+    except msgspec.MsgspecError:
+        return None
+
+
+def _slo(text: str | None) -> Slo | None:
+    """A record may hold what a later version no longer reads."""
+    try:
+        return parse_slo(text) if text else None
+    except UsageError:
+        return None

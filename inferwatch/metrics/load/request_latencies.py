@@ -1,0 +1,109 @@
+"""What a client's TTFT, TPOT and E2EL are, and those of a run with their intervals.
+
+Whoever shows, sums up, compares or exports them asks here.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from collectors.readings import RequestRecord
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.series.estimate import Estimate, estimate
+from inferwatch.metrics.series.quantiles import Ints
+
+LATENCIES = (
+    "ttft_s",
+    "ttft_from_send_s",
+    "first_content_s",
+    "tpot_s",
+    "itl_s",
+    "e2el_s",
+    "e2el_from_send_s",
+)
+"""TTFT and E2EL from the moment a send was due, and again from the send; first content
+where an answer begins with reasoning, and only there."""
+
+
+class AnsweredRow(NamedTuple):
+    """All that latencies are made of, by the columns of the record that hold it."""
+
+    intended_ns: int
+    first_token_ns: int | None
+    last_token_ns: int | None
+    output_tokens: int | None
+    first_chunk_tokens: int | None
+    failure: str | None
+
+
+Answered = RequestRecord | AnsweredRow
+"""A request as its client saw it."""
+
+
+def ttft_ns(request: Answered) -> int | None:
+    """From the moment a send was due, of all that had a first token."""
+    return _span_ns(request.intended_ns, request.first_token_ns)
+
+
+def e2el_ns(request: Answered) -> int | None:
+    """From the moment a send was due, of those that succeeded."""
+    return _span_ns(request.intended_ns, _last_ns(request))
+
+
+def tpot_ns(request: Answered) -> int | None:
+    """From the first token to the last, by the tokens in between; if it succeeded.
+
+    A first chunk of several tokens is one moment: where the server counts tokens in
+    each chunk, all of them are left out, else one.
+    """
+    spent_ns = _span_ns(request.first_token_ns, _last_ns(request))
+    tokens = (request.output_tokens or 0) - (request.first_chunk_tokens or 1)
+    return None if spent_ns is None or tokens < 1 else round(spent_ns / tokens)
+
+
+def known_ns(
+    latency: Callable[[RequestRecord], int | None], records: Iterable[RequestRecord]
+) -> Ints:
+    """Of those that have it; zero is known: tokens that came together."""
+    found = map(latency, records)
+    return np.fromiter((each for each in found if each is not None), np.int64)
+
+
+def latencies_of(
+    book: LoadBook, records: Sequence[RequestRecord]
+) -> dict[str, Estimate]:
+    """TTFT of all that had a first token, the others of who succeeded."""
+    succeeded = [each for each in records if each.failure is None]
+    found = {
+        "ttft_s": estimate(known_ns(ttft_ns, records)),
+        "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
+        "first_content_s": _between("intended_ns", "first_content_ns", records),
+        "tpot_s": estimate(known_ns(tpot_ns, succeeded)),
+        "itl_s": estimate(_gaps_ns(book, succeeded)),
+        "e2el_s": estimate(known_ns(e2el_ns, succeeded)),
+        "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
+    }
+    if all(each.first_content_ns is None for each in records):
+        del found["first_content_s"]
+    return found
+
+
+def _gaps_ns(book: LoadBook, records: Sequence[RequestRecord]) -> Ints:
+    gaps = [np.array(book.gaps_of(each), np.int64) for each in records]
+    return np.concatenate(gaps) if gaps else np.zeros(0, np.int64)
+
+
+def _between(start: str, end: str, records: Sequence[RequestRecord]) -> Estimate:
+    def between(record: RequestRecord) -> int | None:
+        return _span_ns(getattr(record, start), getattr(record, end))
+
+    return estimate(known_ns(between, records))
+
+
+def _last_ns(request: Answered) -> int | None:
+    return request.last_token_ns if request.failure is None else None
+
+
+def _span_ns(begin_ns: int | None, end_ns: int | None) -> int | None:
+    return None if begin_ns is None or end_ns is None else end_ns - begin_ns

@@ -1,0 +1,205 @@
+"""One load run while it goes on: how far it is, and what was asked of it."""
+
+from dataclasses import dataclass
+
+from collectors.clock import NS_PER_S
+from collectors.readings import ClientSample, LoadEvent, LoadKind, RequestRecord
+from inferwatch.metrics.load.client_quality import LatestSeconds
+from inferwatch.metrics.load.counts import Counts, Tally
+from inferwatch.metrics.load.plan import PlanFacts
+from inferwatch.metrics.load.view import LoadRun
+from inferwatch.metrics.words import RunState
+
+SILENT_NS = 5 * NS_PER_S
+"""A generator that runs tells something each second."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """The rate or the users that hold, and what held before."""
+
+    rate_per_s: float | None = None
+    users: int | None = None
+    before: float | None = None
+    changed_ns: int | None = None
+
+    def take(self, event: LoadEvent) -> None:
+        """Told anew."""
+        old = self.rate_per_s if self.users is None else self.users
+        self.rate_per_s, self.users = event.rate_per_s, event.users
+        new = self.rate_per_s if self.users is None else self.users
+        if old is not None and new != old:
+            self.before, self.changed_ns = old, event.t_ns
+
+
+@dataclass(slots=True)
+class Moments:
+    """When a run came to which turn."""
+
+    began_ns: int | None = None
+    sending_ns: int | None = None
+    draining_ns: int | None = None
+    ended_ns: int | None = None
+    heard_ns: int | None = None
+
+    @property
+    def sending(self) -> bool:
+        """Not warming up any more, and not yet waiting for the last answers."""
+        over = self.draining_ns is not None or self.ended_ns is not None
+        return self.sending_ns is not None and not over
+
+    def state(self, now_ns: int, *, warms_up: bool) -> RunState:
+        """Where it is."""
+        if self.ended_ns is not None:
+            return RunState.ENDED
+        if self.heard_ns is not None and now_ns - self.heard_ns > SILENT_NS:
+            return RunState.SILENT
+        if self.draining_ns is not None:
+            return RunState.DRAINING
+        if self.sending_ns is not None:
+            return RunState.SENDING
+        return RunState.WARMING_UP if warms_up else RunState.STARTING
+
+    def elapsed_s(self, now_ns: int) -> float | None:
+        """Of sending."""
+        if self.sending_ns is None:
+            return None
+        ends = (self.draining_ns, self.ended_ns, now_ns)
+        end_ns = next(each for each in ends if each is not None)
+        return max(end_ns - self.sending_ns, 0) / NS_PER_S
+
+
+class RunProgress:
+    """Folds the readings of one run; in fixed memory, however long it goes on."""
+
+    def __init__(self, run_id: str, plan: tuple[PlanFacts, str] | None) -> None:
+        self.run_id = run_id
+        self.plan = plan[0] if plan else None
+        self._plan_json = plan[1] if plan else None
+        capped = self.plan is not None and not self.plan.closed
+        most = self.plan.max_in_flight if self.plan and capped else None
+        self.latest = LatestSeconds(most)
+        self.asked = Asked()
+        self._counts = Counts()
+        self._moments = Moments()
+        self._told: tuple[ClientSample, Tally, int] | None = None
+        """The last sample, the counts then, and what had ended then of any phase."""
+        self._said = ""
+
+    @property
+    def ended(self) -> bool:
+        """It told its end."""
+        return self._moments.ended_ns is not None
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """That it should keep now; None while it warms up, drains, or has ended."""
+        return self.asked.rate_per_s if self._moments.sending else None
+
+    def event(self, event: LoadEvent) -> None:
+        """It began or ended something."""
+        moments = self._moments
+        moments.heard_ns = event.t_ns
+        moments.began_ns = moments.began_ns or event.t_ns
+        self._said = event.text
+        if event.kind is LoadKind.RATE:
+            self.asked.take(event)
+            if moments.sending_ns is None and not self._warms_up:
+                moments.sending_ns = event.t_ns
+        elif event.kind is LoadKind.WARMUP_ENDED:
+            moments.sending_ns = event.t_ns
+        elif event.kind is LoadKind.DRAINING:
+            moments.draining_ns = event.t_ns
+        elif event.kind is LoadKind.STOPPED:
+            moments.ended_ns = event.t_ns
+
+    def record(self, record: RequestRecord) -> None:
+        """A request has ended."""
+        self._counts.take(record)
+        self.latest.record(record)
+
+    def sample(self, sample: ClientSample) -> tuple[int, int, int] | None:
+        """A second of it: since when, until when, how many requests it sent.
+
+        Sent is what ended and what is in flight, less what was so a second ago. None
+        where some of that was the warm-up's, and where nothing more is sent.
+        """
+        since_ns, before = sample.t_ns - sample.span_ns, 0
+        if self._told is not None:
+            earlier, _, ended = self._told
+            since_ns, before = earlier.t_ns, ended + earlier.in_flight
+        self._moments.heard_ns = sample.t_ns
+        self.latest.sample(sample)
+        warming_up = self._moments.sending_ns is None and self._warms_up
+        tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
+        self._told = sample, tally, self._counts.flown
+        began_ns = self._moments.sending_ns
+        until_ns = self._moments.draining_ns or sample.t_ns
+        if began_ns is None or (since_ns < began_ns and self._warms_up):
+            return None
+        if since_ns >= until_ns:
+            return None
+        flown = self._counts.flown + sample.in_flight - before
+        return max(since_ns, began_ns), min(until_ns, sample.t_ns), flown
+
+    def view(self, now_ns: int) -> LoadRun:
+        """As of now."""
+        plan, asked, tally = self.plan, self.asked, self._tally()
+        elapsed_s = self._moments.elapsed_s(now_ns)
+        return LoadRun(
+            run_id=self.run_id,
+            state=self._moments.state(now_ns, warms_up=self._warms_up),
+            plan=self._plan_json,
+            began_ns=self._moments.began_ns,
+            elapsed_s=elapsed_s,
+            duration_s=plan.duration_s if plan else None,
+            requests=plan.requests if plan else None,
+            share=self._share(elapsed_s, tally),
+            sent=tally.sent,
+            begun=tally.begun,
+            in_turns=self._counts.in_turns,
+            in_flight=tally.in_flight,
+            succeeded=tally.succeeded,
+            failed=tally.failed,
+            aborted=tally.aborted,
+            warmup=self._counts.warmup,
+            failures=self._counts.failures(),
+            rate_per_s=None if self.ended else asked.rate_per_s,
+            users=None if self.ended else asked.users,
+            before=asked.before,
+            changed_ns=asked.changed_ns,
+            transport=self._told[0].transport if self._told else None,
+            said=self._said,
+        )
+
+    @property
+    def _warms_up(self) -> bool:
+        if self.plan is not None:
+            return self.plan.warmup_s > 0
+        return self._counts.warmup > 0
+
+    def _tally(self) -> Tally:
+        """As of the last sample; once nothing more is sent, as of now."""
+        if self.ended:
+            return self._counts.tally(0)
+        if self._told is None:
+            return self._counts.tally(None)
+        sample, tally, ended = self._told
+        if self._moments.draining_ns is None:
+            return tally
+        return self._counts.tally(
+            max(sample.in_flight - (self._counts.flown - ended), 0)
+        )
+
+    def _share(self, elapsed_s: float | None, tally: Tally) -> float | None:
+        plan = self.plan
+        if plan is None or (plan.duration_s is None and plan.requests is None):
+            return None
+        if self._moments.draining_ns is not None:
+            return 1.0
+        shares = [0.0]
+        if plan.duration_s and elapsed_s is not None:
+            shares.append(elapsed_s / plan.duration_s)
+        if plan.requests:
+            shares.append(tally.begun / plan.requests)
+        return min(max(shares), 1.0)

@@ -1,0 +1,1 @@
+"""A Model's state as bytes, and back: what checkpoints keep."""

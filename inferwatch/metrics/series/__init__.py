@@ -1,0 +1,1 @@
+"""Values over time and in windows: samples, bins, quantiles, intervals."""

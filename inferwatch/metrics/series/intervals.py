@@ -1,0 +1,238 @@
+"""How far off a mean or a percentile may be: 95% intervals that queueing cannot fool.
+
+Latencies of neighbours resemble each other (they share a queue), so n of them say less
+than n independent ones: about n / memory, the memory being the integrated
+autocorrelation time, 1 + 2 times the sum of all autocorrelations. It is taken for the
+larger of two estimates that do not fall short where values are few:
+
+- the initial monotone positive sequence (Geyer 1992, Practical Markov chain Monte
+  Carlo), each autocovariance raised by what subtracting the estimated mean took away
+  (Anderson 1971, The Statistical Analysis of Time Series, 8.2);
+- (1 + r) / (1 - r), r being the upper 95% bound of the correlation of neighbours, its
+  bias of -(1 + 4r) / n (Marriott and Pope 1954, Bias in the estimation of
+  autocorrelations) added.
+
+Means: Student's t, a degree of freedom for three memories, and no less than ten batch
+means would say (Law and Kelton, Simulation Modeling and Analysis, "batch means").
+Percentiles: order statistics at the binomial's ranks, no distribution assumed (Conover,
+Practical Nonparametric Statistics), for as many independent values as there are worth
+(Woodruff 1952, for samples in clusters). Shares: Wilson 1927.
+
+Where values are fewer than FEWEST, or than two memories, there is no interval: nothing
+we know of covers the truth there. ``benchmarks/interval_coverage.py`` checks the rest.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inferwatch.metrics.series.quantiles import PERCENTS
+
+Numbers = npt.NDArray[np.float64]
+Interval = tuple[float | None, float | None]
+"""A side that the samples do not bound is None."""
+
+ALPHA = 0.05
+Z = 1.959963984540054
+ONE_SIDED_Z = 1.6448536269514722
+FEWEST = 30
+LEAST_MEMORIES = 2
+MEMORIES_A_FREEDOM = 3
+BATCHES = 10
+MOST = 4096
+"""Longer series are taken in so many stretches: means of neighbours."""
+ROUNDS = 20
+EPISODES = 20
+_SMALL_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
+
+
+def intervals(values: Numbers) -> dict[str, Interval]:
+    """Of the mean and of each of PERCENTS; the values are in order of time."""
+    if len(values) == 0:
+        return {}
+    ordered = np.sort(values)
+    found = {"mean": mean_interval(values)}
+    worth = worth_of(values)
+    for name, percent in PERCENTS.items():
+        found[name] = _percentile_interval(values, ordered, percent / 100, worth)
+    return found
+
+
+def mean_interval(values: Numbers) -> Interval:
+    """Of the mean."""
+    worth = worth_of(values)
+    if worth is None:
+        return None, None
+    middle = float(values.mean())
+    half = worth.t * float(values.std(ddof=1)) / math.sqrt(worth.independent)
+    batches = stretches(values, BATCHES)
+    spread = float(batches.std(ddof=1)) / math.sqrt(BATCHES)
+    half = max(half, student_t(BATCHES - 1) * spread)
+    return middle - half, middle + half
+
+
+def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
+    """So many independent ones say as much of the share of ones among zeros.
+
+    In order of time; 0 where nothing can be said. Few ones hide how long they remember:
+    what decides them, latencies, may show it.
+    """
+    told = [each for each in series if len(each) >= FEWEST]
+    worth = [worth_of(each) for each in (good, *told)]
+    known = [each.certain for each in worth if each is not None]
+    return min(float(len(good)), *known) if len(known) == len(worth) else 0.0
+
+
+def share_interval(good: float, n: float) -> tuple[float, float]:
+    """Of a share of n independent ones: Wilson's, which stays within 0 and 1."""
+    if n == 0:
+        return 0.0, 1.0
+    share, spread = good / n, Z * Z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What values that resemble their neighbours are worth."""
+
+    independent: float
+    """So many independent ones say as much."""
+    freedom: int
+    """Student's, of what is known of their spread."""
+
+    @property
+    def t(self) -> float:
+        """How many standard errors half an interval is."""
+        return student_t(self.freedom)
+
+    @property
+    def certain(self) -> float:
+        """Fewer, as the worth is an estimate itself: what widens a mean's interval."""
+        return self.independent * (Z / self.t) ** 2
+
+
+def worth_of(values: Numbers) -> Worth | None:
+    """None when they are too few, or too few for their memory."""
+    if len(values) < FEWEST:
+        return None
+    short = stretches(values, MOST) if len(values) > MOST else values
+    long = len(short) / memory(short)
+    if long < LEAST_MEMORIES:
+        return None
+    variance, of_short = float(values.var()), float(short.var())
+    # The variance around the estimated mean lacks that of the mean itself.
+    independent = (long - 1) * (variance / of_short if of_short > 0 else 1.0)
+    return Worth(independent, max(int(long / MEMORIES_A_FREEDOM), 1))
+
+
+def memory(values: Numbers) -> float:
+    """How many values in a row say about as much as one independent one."""
+    n = len(values)
+    if float(np.ptp(values)) == 0:
+        return 1.0
+    centred = values - values.mean()
+    spectrum = np.fft.rfft(centred, 2 * n)
+    covariance = np.fft.irfft(np.abs(spectrum) ** 2)[:n] / n
+    neighbours = float(covariance[1] / covariance[0])
+    return max(_by_sequence(covariance), _by_neighbours(neighbours, n))
+
+
+def _by_sequence(covariance: Numbers) -> float:
+    """Geyer's; half of the series at most."""
+    n = len(covariance)
+    seen = 1 - np.arange(n) / n
+    found = 1.0
+    for _ in range(ROUNDS):
+        raised = covariance + covariance[0] * found / n * seen
+        pairs = raised[: n // 2 * 2].reshape(-1, 2).sum(axis=1) / raised[0]
+        ends = np.flatnonzero(pairs <= 0)
+        falling = np.minimum.accumulate(pairs[: ends[0]] if len(ends) else pairs)
+        before, found = found, min(max(2 * float(falling.sum()) - 1, 1.0), n / 2)
+        if abs(found - before) < 0.01 * before:
+            break
+    return found
+
+
+def _by_neighbours(r: float, n: int) -> float:
+    """Of a first-order autoregression at the upper bound of its coefficient."""
+    raised = min(r + (1 + 4 * max(r, 0.0)) / n, 0.9999)
+    bound = math.tanh(math.atanh(raised) + ONE_SIDED_Z / math.sqrt(n - 3))
+    bound = min(max(bound, 0.0), 0.9999)
+    return (1 + bound) / (1 - bound)
+
+
+def stretches(values: Numbers, count: int) -> Numbers:
+    """The means of so many equal stretches; what is left over at the end is not in."""
+    each = len(values) // count
+    means: Numbers = values[: each * count].reshape(count, each).mean(axis=1)
+    return means
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5% quantile of Student's t (Cornish and Fisher's expansion)."""
+    if freedom in _SMALL_T:
+        return _SMALL_T[freedom]
+    first = (Z**3 + Z) / 4
+    second = (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96
+    third = (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384
+    return Z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def at_least(values: Numbers, share: float) -> float | None:
+    """The quantile, without what a hiccup or two may have made of it.
+
+    The value at the lower of the binomial's ranks, for as many independent values as
+    EPISODES stretches show: it blames nobody for one bad moment, and is no interval.
+    """
+    n = len(values)
+    if n == 0:
+        return None
+    ordered = np.sort(values)
+    worth = n
+    if n >= 5 * EPISODES:
+        high = values > ordered[math.ceil(n * share) - 1]
+        variance = float(stretches(high.astype(float), EPISODES).var(ddof=1))
+        if variance > 0:
+            worth = max(1, min(n, int(share * (1 - share) * EPISODES / variance)))
+    lower, _ = binomial_ranks(worth, share)
+    return None if lower < 1 else float(ordered[-(-lower * n // worth) - 1])
+
+
+def binomial_ranks(n: int, share: float) -> tuple[int, int]:
+    """Ranks between which the quantile lies; 0 and n + 1 stand for no bound.
+
+    The lower is the largest l with P(X <= l - 1) <= 2.5%, the upper the smallest u with
+    P(X <= u - 1) >= 97.5%, X binomial.
+    """
+    middle, sigma = n * share, math.sqrt(n * share * (1 - share))
+    low = max(0, math.floor(middle - 10 * sigma) - 10)
+    high = min(n, math.ceil(middle + 10 * sigma) + 10)
+    k = np.arange(low, high)
+    steps = np.log((n - k) / (k + 1) * share / (1 - share))
+    logs = np.concatenate(([0.0], np.cumsum(steps)))
+    weights = np.exp(logs - logs.max())
+    upto = np.cumsum(weights) / weights.sum()  # P(X <= low), P(X <= low + 1), ...
+    lower = low + int(np.searchsorted(upto, ALPHA / 2, side="right"))
+    upper = low + int(np.searchsorted(upto, 1 - ALPHA / 2)) + 1
+    return lower, upper
+
+
+def _percentile_interval(
+    values: Numbers, ordered: Numbers, share: float, worth: Worth | None
+) -> Interval:
+    """By the fewer of what the values, and being below the percentile, are worth."""
+    n = len(values)
+    below = worth_of((values <= ordered[math.ceil(n * share) - 1]).astype(float))
+    if worth is None or below is None:
+        return None, None
+    count = min(max(int(min(worth.certain, below.certain)), 1), n)
+    lower, upper = binomial_ranks(count, share)
+    return (
+        None if lower < 1 else float(ordered[(lower - 1) * n // count]),
+        None if upper > count else float(ordered[-(-upper * n // count) - 1]),
+    )

@@ -1,0 +1,185 @@
+"""Rows of integers of the last five minutes, the longest rolling window."""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.metrics.snapshot import Window
+
+KEPT_NS = max(window.value for window in Window if window.value is not None)
+BLOCK_ROWS = 1_024
+
+
+class Block(Protocol):
+    """Rows side by side, one array a column, and what they add up to."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def columns(self) -> Ints:
+        """Themselves."""
+        ...
+
+    @property
+    def first_ns(self) -> int:
+        """Their earliest moment."""
+        ...
+
+    @property
+    def last_ns(self) -> int:
+        """Their latest."""
+        ...
+
+    @property
+    def sums(self) -> Ints:
+        """Of all columns but the time, as the maxima."""
+        ...
+
+    @property
+    def maxima(self) -> Ints:
+        """At least 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SealedBlock:
+    """Rows that were added here."""
+
+    columns: Ints
+    first_ns: int
+    last_ns: int
+    sums: Ints
+    maxima: Ints
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return int(self.columns.shape[1])
+
+
+class SavedRows(msgspec.Struct, array_like=True, frozen=True):
+    """All but the blocks."""
+
+    sealed: int
+    """Blocks so far; the latest ones are kept."""
+    kept: int
+
+
+class RecentRows:
+    """Keeps each row for five minutes; the first column is its time.
+
+    Rows are kept in blocks that know their sums, so that a window has to look closer
+    only at the blocks on its edge. Times need not be in order. Every row is handed to
+    ``settle`` once: whoever keeps the whole session counts it there.
+    """
+
+    def __init__(self, width: int, settle: Callable[[Ints], None]) -> None:
+        self._width = width
+        self._settle = settle
+        self._blocks: deque[Block] = deque()
+        self._open = array("q")
+        self._open_until = width * BLOCK_ROWS
+        self._settled_rows = 0
+        self._sealed = 0
+
+    def add(self, row: Iterable[int]) -> None:
+        """Keep one row of ``width`` integers."""
+        self._open.extend(row)
+        if len(self._open) >= self._open_until:
+            self._seal()
+
+    def extend(self, columns: Ints) -> None:
+        """Keep many at once."""
+        self._open.frombytes(columns.T.tobytes())
+        if len(self._open) >= self._open_until:
+            self._seal()
+
+    def release(self) -> None:
+        """Hand nothing on any more; whoever counted it need not wait for us to go."""
+        self._settle = _forget
+
+    def later_than(self, t_ns: int) -> Ints:
+        """The rows after a moment, one array a column."""
+        whole, part = self._cut(t_ns)
+        return np.concatenate([*(block.columns for block in whole), part], axis=1)
+
+    def totals_after(self, t_ns: int) -> tuple[int, Ints, Ints]:
+        """Of the rows after a moment: count, and sums and maxima but of the time."""
+        whole, part = self._cut(t_ns)
+        count = part.shape[1] + sum(block.rows for block in whole)
+        sums = np.array([*(block.sums for block in whole), part[1:].sum(axis=1)])
+        maxima = np.array([*(block.maxima for block in whole), _maxima(part)])
+        return count, sums.sum(axis=0), maxima.max(axis=0)
+
+    def settle(self) -> None:
+        """Hand on what was not yet handed on."""
+        fresh = self._open_columns()[:, self._settled_rows :]
+        if fresh.size:
+            self._settle(fresh)
+        self._settled_rows += fresh.shape[1]
+
+    def saved(self) -> SavedRows:
+        """To be restored together with the blocks; seals the open rows."""
+        if self._open:
+            self._seal()
+        return SavedRows(sealed=self._sealed, kept=len(self._blocks))
+
+    @property
+    def blocks(self) -> tuple[int, tuple[Block, ...]]:
+        """How many were sealed so far, and those that a window may still reach."""
+        return self._sealed, tuple(self._blocks)
+
+    def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
+        """Be as it was."""
+        if len(blocks) != saved.kept:
+            raise msgspec.ValidationError("these are not the rows that were saved")
+        self._blocks = deque(blocks)
+        self._sealed = saved.sealed
+
+    def _cut(self, t_ns: int) -> tuple[list[Block], Ints]:
+        """Blocks entirely after a moment, and the rows after it of all others."""
+        whole = [block for block in self._blocks if block.first_ns > t_ns]
+        edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
+        rest = np.concatenate([*edge, self._open_columns()], axis=1)
+        return whole, rest[:, rest[0] > t_ns]
+
+    def _open_columns(self) -> Ints:
+        return np.array(self._open, np.int64).reshape(-1, self._width).T
+
+    def _seal(self) -> None:
+        """Close the open block; those that no window reaches any more go."""
+        self.settle()
+        columns = np.ascontiguousarray(self._open_columns())
+        times = columns[0]
+        self._blocks.append(
+            SealedBlock(
+                columns=columns,
+                first_ns=int(times.min()),
+                last_ns=int(times.max()),
+                sums=columns[1:].sum(axis=1),
+                maxima=_maxima(columns),
+            )
+        )
+        self._sealed += 1
+        self._open, self._settled_rows = array("q"), 0
+        oldest_ns = self._blocks[-1].last_ns - KEPT_NS
+        while self._blocks[0].last_ns <= oldest_ns:
+            self._blocks.popleft()
+
+
+def _forget(_: Ints) -> None:
+    """Of rows that nobody asks for."""
+
+
+def _maxima(columns: Ints) -> Ints:
+    maxima: Ints = columns[1:].max(axis=1, initial=0)
+    return maxima

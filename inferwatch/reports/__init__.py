@@ -1,0 +1,1 @@
+"""What is printed of a session or a load run: JSON objects and text."""

@@ -1,0 +1,226 @@
+"""A whole session as one JSON object, and the same as a table for people."""
+
+from typing import Any, Protocol
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.series.quantiles import PERCENTS
+from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
+from inferwatch.visible import visible
+
+Summary = dict[str, Any]
+
+SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
+COLUMNS = ("mean", *PERCENTS, "max")
+ENGINE_FIELDS = (
+    "model",
+    "vllm_version",
+    "device",
+    "dtype",
+    "num_kv_blocks",
+    "kv_block_tokens",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "executor",
+    "prefix_caching",
+    "async_scheduling",
+)
+
+
+class HasUnrecorded(Protocol):
+    """What the recorder knows of its own gaps."""
+
+    @property
+    def unrecorded(self) -> int:
+        """Readings that are not in the file."""
+        ...
+
+
+def summarise(
+    snapshot: Snapshot, session_id: str | None, record: HasUnrecorded | None = None
+) -> Summary:
+    """What a headless watch prints; names are those of the catalog."""
+    flow, cost = snapshot.flow, snapshot.cost
+    kv, steps = snapshot.kv, snapshot.steps
+    peak = kv.peak_used_blocks
+    return {
+        "session_id": session_id,
+        "window_s": snapshot.covered_ns / NS_PER_S,
+        "engine": _engine(snapshot),
+        "requests": {
+            "finished": flow.finished,
+            "failed": flow.failed,
+            "aborted": flow.aborted,
+            "running": flow.running,
+            "waiting": flow.waiting,
+        },
+        **_latencies(snapshot.latencies),
+        "steps": {
+            "count": steps.count,
+            "batch_mean": steps.batch_mean,
+            "batch_max": steps.batch_max,
+            "duration_s": _quantiles(steps.duration_s),
+            "share_by_bound": dict(steps.share_by_bound),
+        },
+        "output_tokens_per_s": flow.output_tokens_per_s,
+        "prompt_tokens_per_s": flow.prefill_tokens_per_s,
+        "kv_peak_usage": share(peak, kv.total_blocks),
+        "kv_peak_blocks": peak,
+        "preemptions": flow.preemptions,
+        "dropped_readings": cost.dropped_readings,
+        "unrecorded_readings": (
+            cost.unrecorded_readings if record is None else record.unrecorded
+        ),
+        "self_cpu_s": cost.self_cpu_s,
+        "client": _client(snapshot.client),
+    }
+
+
+def share(part: int | None, whole: int | None) -> float | None:
+    """None while either is unknown."""
+    return None if part is None or not whole else part / whole
+
+
+def _engine(snapshot: Snapshot) -> Summary | None:
+    """The first rank's facts; ranks of one engine do not differ in them."""
+    if not snapshot.engines:
+        return None
+    info = snapshot.engines[0]
+    return {
+        "engine_id": info.source,
+        "ranks": len(snapshot.engines),
+        **{name: getattr(info, name) for name in ENGINE_FIELDS},
+        "model": _served_name(snapshot) or info.model,
+    }
+
+
+def _served_name(snapshot: Snapshot) -> str | None:
+    """What clients call the model, which is rarely the path the engine was given."""
+    return snapshot.endpoints[-1].model if snapshot.endpoints else None
+
+
+def _latencies(latencies: tuple[Latency, ...]) -> Summary:
+    rows = {row.metric: row for row in latencies}
+    return {
+        metric: {**_quantiles(rows[metric].quantiles), "vantage": rows[metric].vantage}
+        for metric in SHOWN
+        if metric in rows
+    }
+
+
+def _quantiles(quantiles: Quantiles) -> Summary:
+    columns = {name: getattr(quantiles, name) for name in COLUMNS}
+    return {"n": quantiles.n, **columns, "weak": list(quantiles.weak)}
+
+
+def _client(client: ClientView | None) -> Summary | None:
+    if client is None:
+        return None
+    return {
+        "sent": client.sent,
+        "succeeded": client.succeeded,
+        "failed": client.failed,
+        "aborted": client.aborted,
+        "warmup": client.warmup,
+        **_latencies(client.latencies),
+    }
+
+
+def summary_text(summary: Summary) -> str:
+    """The summary for people: one table, 80 columns at most."""
+    blocks = [
+        _head(summary),
+        _facts(summary),
+        _table("server", summary),
+        *([_table("client", summary["client"])] if summary["client"] else []),
+        _foot(summary),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _head(summary: Summary) -> list[str]:
+    engine = summary["engine"] or {}
+    what = f"{engine.get('model', 'no engine')}"
+    if engine:
+        what += f" · vLLM {engine['vllm_version']}"
+        what += f" · {engine['device']}" if engine["device"] else ""
+    session = summary["session_id"]
+    kept = f"session {session}" if session else "not recorded"
+    return [visible(what), f"{summary['window_s']:.1f} s watched · {kept}"]
+
+
+def _facts(summary: Summary) -> list[str]:
+    requests, steps = summary["requests"], summary["steps"]
+    bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
+    shares = "  ".join(f"{cause} {share:.0%}" for cause, share in bound.items())
+    usage = summary["kv_peak_usage"]
+    peak = "–" if usage is None else f"{usage:.0%}"
+    return [
+        _line("requests", requests["finished"], "finished")
+        + _part(requests["failed"], "failed")
+        + _part(requests["aborted"], "aborted")
+        + _ours(summary["client"]),
+        _line("tokens/s", summary["output_tokens_per_s"], "out")
+        + _part(summary["prompt_tokens_per_s"], "prompt"),
+        _line("steps", steps["count"], "")
+        + _part(steps["batch_mean"], "batch, mean")
+        + _part(steps["batch_max"], "at most"),
+        f"{'bound by':<10}   {shares or 'nothing'}",
+        f"{'KV peak':<10}{peak:>7}"
+        + _part(summary["kv_peak_blocks"], "blocks")
+        + _part(summary["preemptions"], "preemptions"),
+    ]
+
+
+def _table(clock: str, rows: Summary) -> list[str]:
+    """One line a latency; a star marks what stands on too few samples."""
+    heads = "".join(f"{name:>9}" for name in COLUMNS)
+    lines = [f"{clock + ' clock':<13}{heads}{'n':>9}"]
+    shown = [metric for metric in SHOWN if metric in rows]
+    lines += [_row(CATALOG[metric].abbr, rows[metric]) for metric in shown]
+    if clock == "server":
+        lines.append(_row("step", rows["steps"]["duration_s"]))
+    return lines
+
+
+def _row(name: str, quantiles: Summary) -> str:
+    cells = "".join(_cell(quantiles, column) for column in COLUMNS)
+    return f"{name:<13}{cells}{format_count(quantiles['n']).rjust(9)}"
+
+
+def _cell(row: Summary, column: str) -> str:
+    mark = "*" if column in row["weak"] else " "
+    return format_duration(row[column]).rjust(8) + mark
+
+
+def _foot(summary: Summary) -> list[str]:
+    own = summary["self_cpu_s"]
+    cost = "–" if own is None else f"{own:.1f} s"
+    lost = summary["dropped_readings"], summary["unrecorded_readings"]
+    return [
+        f"lost {lost[0]} readings, {lost[1]} unrecorded · inferwatch used {cost} CPU",
+        "* fewer samples than the percentile needs: 10/(1-p)",
+    ]
+
+
+def _line(name: str, number: float | None, what: str) -> str:
+    return f"{name:<10}{_number(number)} {what}"
+
+
+def _part(number: float | None, what: str) -> str:
+    return f"{_number(number)} {what}"
+
+
+def _ours(client: Summary | None) -> str:
+    """The load's own, cut off at its end: they say nothing of the server."""
+    aborted = client["aborted"] if client else 0
+    return f", {aborted:,} of them by us" if aborted else ""
+
+
+def _number(number: float | None) -> str:
+    return format_rate(number) if isinstance(number, float) else format_count(number)

@@ -1,0 +1,1 @@
+"""A live session: its clock, its pipeline, what it watches and loads."""

@@ -1,0 +1,43 @@
+"""What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
+
+from embedded_engine.config import demo_config
+from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.session.installed import require_vllm
+from inferwatch.session.live_engine import LiveEngine
+from inferwatch.session.load import new_run_id
+from inferwatch.session.load_desk import MakeLoad
+from inferwatch.session.sources import StartedEngine
+
+MODEL_KV_TOKENS = 8192
+"""What the demo's engine holds, should its probe not have told."""
+
+
+def demo_source() -> StartedEngine:
+    """A tiny engine that ends with us.
+
+    Raises:
+        SourceError: vLLM is not installed.
+    """
+    require_vllm()
+    return StartedEngine(configure=demo_config)
+
+
+def demo_load(seed: int) -> MakeLoad:
+    """Plans the demo's load for an engine that has come up."""
+
+    def make(engine: LiveEngine, known: Snapshot) -> LoadPlan:
+        return demo_plan(
+            run_id=new_run_id(),
+            model=engine.endpoint.model,
+            kv_tokens=_kv_tokens(known),
+            seed=seed,
+        )
+
+    return make
+
+
+def _kv_tokens(known: Snapshot) -> int:
+    blocks, size = known.kv.total_blocks, known.kv.block_tokens
+    return blocks * size if blocks and size else MODEL_KV_TOKENS

@@ -1,0 +1,142 @@
+"""An engine's lives, one after the other, each from its start to its death."""
+
+import asyncio
+from typing import Protocol
+
+from collectors.clock import NS_PER_S
+from collectors.collector import CollectorError, SourceLostError
+from collectors.probe.stream import ProbeStream
+from collectors.readings import AnyReading, NoteKind
+from embedded_engine.errors import EngineError
+from inferwatch.feed import FeedState
+from inferwatch.session.intake import Intake
+from inferwatch.session.live_engine import LiveEngine
+from inferwatch.session.pipeline import Heard
+from inferwatch.session.sources import EngineSource
+
+PROBE_WAIT_NS = 5 * NS_PER_S
+"""A probe answers in milliseconds; after this it is absent."""
+
+
+class Guest(Protocol):
+    """Who uses the engine while it lives, and hears what its probe says."""
+
+    async def engine_up(self, engine: LiveEngine) -> None:
+        """It answers; requests may come."""
+        ...
+
+    async def engine_down(self) -> None:
+        """It is lost, or about to be ended: leave it."""
+        ...
+
+    def hear(self, reading: AnyReading) -> None:
+        """Something that its probe reports, in session time."""
+        ...
+
+
+class Lives:
+    """Opens the engine, watches it to its death, and gives it another life if asked."""
+
+    def __init__(self, intake: Intake, source: EngineSource, guest: Guest) -> None:
+        self._intake = intake
+        self._source = source
+        self._guest = guest
+        self._again = asyncio.Event()
+        self.engine: LiveEngine | None = None
+        """Of the current life, once it is up."""
+        self.state = FeedState.STARTING
+        self.live = asyncio.Event()
+        """Set while an engine answers and its load, if any, runs."""
+        self.came_up = False
+        """An engine has answered, in this life or an earlier one."""
+        self.lost = asyncio.Event()
+        """Set when the engine died or never came; ``reason`` says why."""
+        self.reason = ""
+
+    async def run(self) -> None:
+        """One life after the other, until cancelled."""
+        while True:
+            await self._life()
+            self._again.clear()
+            await self._again.wait()
+            self.lost.clear()
+            self.state = FeedState.STARTING
+            self._note(NoteKind.RESTARTED, "engine restarted")
+
+    def restart(self) -> None:
+        """Give the engine another life."""
+        self._again.set()
+
+    async def stop_engine(self) -> None:
+        """End it for good, and its load before."""
+        if self.engine is not None:
+            await self._guest.engine_down()
+            self.state = FeedState.ENDED
+            self._note(NoteKind.STOPPED, "engine stopped on request")
+            await self.engine.stop()
+
+    async def _life(self) -> None:
+        """From start to death; only the death of the engine ends it."""
+        self.engine = None
+        stream = ProbeStream(self._intake.clock, self._source.next_life())
+        pump = asyncio.create_task(self._pump(stream))
+        try:
+            self.engine = await self._source.open(self._intake.take)
+            await self._is_live(self.engine)
+            reason = await self.engine.wait()
+            await self.engine.stop()  # what is left of it
+        except EngineError as error:
+            reason = str(error)
+        finally:
+            self.live.clear()
+            await self._wind_down(stream, pump)
+        self._is_lost(reason)
+
+    async def _is_live(self, engine: LiveEngine) -> None:
+        self.came_up = True
+        self._intake.take(engine.endpoint, source=engine.engine_id)
+        await self._await_probe()
+        await self._guest.engine_up(engine)
+        self._note(NoteKind.STARTED, f"engine up at {engine.url}")
+        self.state = FeedState.LIVE
+        self.live.set()
+
+    async def _await_probe(self) -> None:
+        """No load before EngineCore's probe answered, so that nothing goes unseen."""
+        deadline_ns = self._intake.now_ns() + PROBE_WAIT_NS
+        while not self._intake.known().engines:
+            if self._intake.now_ns() > deadline_ns:
+                text = (
+                    "no probe answers in EngineCore, so steps and requests are unseen"
+                )
+                self._note(NoteKind.PROBE, f"{text}; the log says why: l")
+                return
+            await asyncio.sleep(0.05)
+
+    async def _wind_down(self, stream: ProbeStream, pump: asyncio.Task[None]) -> None:
+        """Load first, then the engine, then what it still had to say."""
+        await self._guest.engine_down()
+        if self.engine is not None and not self._source.served:
+            await self.engine.stop()
+        await stream.close()
+        await pump
+
+    async def _pump(self, stream: ProbeStream) -> None:
+        try:
+            await self._intake.pipeline.pump(Heard(stream, self._guest.hear))
+        except SourceLostError:
+            return  # Engine.wait() knows the reason and says it
+        except CollectorError as error:
+            self._note(NoteKind.PROBE, str(error))
+
+    def _is_lost(self, reason: str) -> None:
+        if self.state is FeedState.ENDED:
+            return  # it was stopped on request
+        self.reason = reason
+        self.state = FeedState.LOST
+        self._note(NoteKind.LOST, reason)
+        self.lost.set()
+
+    def _note(self, kind: NoteKind, text: str) -> None:
+        source = self.engine.engine_id if self.engine else ""
+        self._intake.note(kind, text, source)

@@ -1,0 +1,105 @@
+"""The load of a watch: a generator process and the stream of what it reports."""
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from collectors.collector import Collector
+from collectors.load_stream import LoadStream
+from collectors.readings import NoteKind
+from embedded_engine.logs import new_log_path, tail
+from inferwatch.loadgen.plan.commands import Change
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.process import LoadProcess
+from inferwatch.metrics.load.plan import PLAN_NOTE
+from inferwatch.session.intake import Intake
+from inferwatch.session.pipeline import Heard, Listener, Pipeline
+
+
+def new_run_id() -> str:
+    """Names a run; its requests' ids begin so."""
+    return f"load-{secrets.token_hex(3)}"
+
+
+def public(plan: LoadPlan) -> str:
+    """The plan as JSON without what may be secret, and without a trace's rows.
+
+    Of files there is only the name.
+    """
+    dataset = None if plan.dataset is None else Path(plan.dataset).name
+    shown = msgspec.structs.replace(plan, headers={}, dataset=dataset)
+    if plan.trace:
+        name = plan.trace_of or "unnamed"
+        shown = msgspec.structs.replace(shown, trace=(), trace_of=name)
+    return msgspec.json.encode(shown).decode()
+
+
+class Load:
+    """Starts the stream before the generator, and ends it after."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        stream: LoadStream,
+        log_path: Path,
+        listener: Listener | None = None,
+    ) -> None:
+        self._plan = plan
+        self._stream = stream
+        self._collector: Collector = Heard(stream, listener) if listener else stream
+        self.log_path = log_path
+        self._process = LoadProcess(log_path)
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The generator's process."""
+        return self._process.pid
+
+    async def start(self, pipeline: Pipeline) -> None:
+        """Begin to send."""
+        self._pump = asyncio.create_task(pipeline.pump(self._collector))
+        await self._process.start(self._plan, self._stream.address)
+
+    async def change(self, change: Change) -> None:
+        """Go on at another rate or with other users."""
+        await self._process.change(change)
+
+    async def wait(self) -> int:
+        """Until the plan was followed to its end; the generator's exit status."""
+        return await self._process.wait()
+
+    def grief(self, status: int | None) -> str:
+        """Why it ended with such a status, as far as its log tells."""
+        said = " ".join(tail(self.log_path, 1)) or "its log says nothing"
+        return f"the load generator failed with status {status}: {said}"
+
+    async def stop(self) -> None:
+        """End the generator and take what it still had to report."""
+        try:
+            await self._process.stop()
+        finally:
+            await self._stream.close()
+            if self._pump is not None:
+                await self._pump
+
+
+async def begin_load(
+    intake: Intake, plan: LoadPlan, listener: Listener | None = None
+) -> Load:
+    """Note the plan in the record and start to follow it.
+
+    Raises:
+        OSError: the generator did not start.
+    """
+    intake.note(NoteKind.STARTED, f"{PLAN_NOTE}{public(plan)}")
+    stream = LoadStream(intake.clock, plan.run_id)
+    load = Load(plan, stream, new_log_path(plan.run_id), listener)
+    try:
+        await load.start(intake.pipeline)
+    except BaseException:
+        await load.stop()
+        raise
+    return load

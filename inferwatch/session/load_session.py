@@ -1,0 +1,200 @@
+"""A session that loads a server: any that speaks OpenAI's API, ours or not.
+
+The client's readings are recorded like any source's. Where a probe of ours listens in
+the server, its readings are too, so that the two views stand side by side.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from collectors.clock import Anchors, SessionClock, monotonic_ns
+from collectors.collector import CollectorError
+from collectors.gpu.nvml import describe_gpus
+from collectors.host import HostSampler
+from collectors.probe.stream import ProbeStream
+from collectors.readings import Endpoint, NoteKind
+from collectors.runtime_dir import ProbeSocket
+from inferwatch.errors import SourceError
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.sending.target import Target
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.load.check_parts import CrossCheck
+from inferwatch.metrics.load.cross_check import ServerBook, cross_check
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.intake import Intake
+from inferwatch.session.load import Load, begin_load, new_run_id, public
+from inferwatch.session.pipeline import Heard, Pipeline
+
+__all__ = ["LoadRun", "LoadSession", "new_book", "new_run_id", "public"]
+
+PROBE_WAIT_S = 3.0
+LAST_WORDS_S = 0.5
+"""For what the server has still to tell of the last requests."""
+FOLLOWED = {None, 0, SourceError.exit_status}
+"""Statuses of a generator that did as it should: stopped, ended, nobody answered."""
+
+
+class LoadRun(msgspec.Struct, kw_only=True):
+    """One plan that was followed, and what came of it."""
+
+    plan: LoadPlan
+    book: LoadBook
+    status: int | None = None
+    """The generator's; None while it runs, and when it was stopped."""
+    cross_check: CrossCheck | None = None
+
+
+class LoadSession:
+    """Follows plans, one after the other, and records everything."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        target: Target,
+        probe: ProbeSocket | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.target = target
+        self.probe = probe
+        self._intake = Intake(clock, pipeline)
+        self._server = ServerBook()
+        self._anchors = Anchors()
+        self._load: Load | None = None
+        self.run: LoadRun | None = None
+        """The one that goes on, or was the last."""
+
+    def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
+        """Everything as of now."""
+        return self._intake.known(window)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Watch, from here to the end of the context; then the record is closed."""
+        began = self._anchors.first
+        self._intake.take(began, *describe_gpus(began.t_ns))
+        tasks = [
+            asyncio.create_task(self._tick()),
+            asyncio.create_task(
+                self.pipeline.pump(HostSampler(self._intake.clock, self._processes))
+            ),
+        ]
+        try:
+            async with self._probed():
+                yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._look_at_clocks()
+            self.pipeline.tick(self._intake.now_ns())
+            await asyncio.to_thread(self.pipeline.close)
+
+    async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> LoadRun:
+        """Follow a plan to its end, or until told to stop.
+
+        Raises:
+            SourceError: the generator failed.
+        """
+        run = LoadRun(plan=plan, book=new_book(plan))
+        self.run = run
+        before = await self.target.counters()
+        try:
+            self._load = load = await begin_load(self._intake, plan, run.book.fold)
+        except OSError as error:
+            raise SourceError(
+                f"the load generator did not start: {error.strerror}"
+            ) from error
+        try:
+            run.status = await _first(load.wait(), stop)
+        finally:
+            await load.stop()
+        if run.status not in FOLLOWED:
+            raise SourceError(load.grief(run.status))
+        await asyncio.sleep(LAST_WORDS_S)
+        run.cross_check = self._check(run.book, before, await self.target.counters())
+        return run
+
+    def _check(
+        self, book: LoadBook, before: dict[str, float], after: dict[str, float]
+    ) -> CrossCheck | None:
+        return cross_check(book, self._server, before, after)
+
+    @asynccontextmanager
+    async def _probed(self) -> AsyncIterator[None]:
+        if self.probe is None:
+            yield
+            return
+        stream = ProbeStream(self._intake.clock, self.probe.engine_id, backfill=False)
+        pumping = asyncio.create_task(self._pump(stream))
+        try:
+            await self._await_hello(stream)
+            yield
+        finally:
+            await stream.close()
+            await pumping
+
+    async def _pump(self, stream: ProbeStream) -> None:
+        try:
+            await self.pipeline.pump(Heard(stream, self._server.fold))
+        except CollectorError as error:
+            self._intake.note(NoteKind.PROBE, str(error))
+
+    async def _await_hello(self, stream: ProbeStream) -> None:
+        """No load before the probe listens, so that nothing goes unseen."""
+        try:
+            async with asyncio.timeout(PROBE_WAIT_S):
+                while not self.snapshot().engines:  # noqa: ASYNC110 - folds elsewhere
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            self._intake.note(NoteKind.PROBE, "the server's probe does not answer")
+            return
+        self._intake.take(self._endpoint(stream.engine_id))
+
+    def _endpoint(self, engine_id: str) -> Endpoint:
+        engine = self.snapshot().engines[0]
+        return Endpoint(
+            source=engine_id,
+            t_ns=monotonic_ns(),
+            pid=self.probe.pid if self.probe else engine.pid,
+            model=engine.model,
+            url=None if self.target.uds else self.target.url,
+            uds=self.target.uds,
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            self._look_at_clocks()
+            self.pipeline.tick(self._intake.now_ns())
+            await asyncio.sleep(1)
+
+    def _look_at_clocks(self) -> None:
+        if fresh := self._anchors.parted():
+            self._intake.take(fresh)
+
+    def _processes(self) -> list[tuple[int, str]]:
+        load_pid = self._load.pid if self._load else None
+        load = [(load_pid, "load")] if load_pid is not None else []
+        return [(os.getpid(), "inferwatch"), *load]
+
+
+def new_book(plan: LoadPlan) -> LoadBook:
+    """For the readings of a plan's run."""
+    closed = plan.arrivals is Arrivals.CLOSED
+    return LoadBook(plan.run_id, None if closed else plan.max_in_flight)
+
+
+async def _first(work: Coroutine[None, None, int], stop: asyncio.Event) -> int | None:
+    """What the work gives; None when stopped before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()

@@ -1,0 +1,127 @@
+"""The one path every reading takes: numbered, recorded, folded."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from collectors.collector import Collector
+from collectors.readings import AnyReading, Note, NoteKind, Tick
+from inferwatch.feed import RecordState
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.saving.pace import Pace
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.storage.checkpoints.checkpoints import (
+    UNSAVABLE,
+    Checkpoint,
+    no_checkpoints,
+)
+from inferwatch.storage.recording.recorder import Recorder
+
+Listener = Callable[[AnyReading], None]
+"""Is told every reading of one source, beside the Model."""
+
+
+class Heard:
+    """A collector whose readings someone else hears too."""
+
+    def __init__(self, collector: Collector, listener: Listener) -> None:
+        self._collector = collector
+        self._listener = listener
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """As the collector gives them."""
+        async for batch in self._collector.batches():
+            for reading in batch:
+                self._listener(reading)
+            yield batch
+
+    async def close(self) -> None:
+        """Close the collector."""
+        await self._collector.close()
+
+
+class Pipeline:
+    """Gives each reading its ordinal, the order of receipt, which replay repeats."""
+
+    def __init__(self, model: Model, recorder: Recorder | None = None) -> None:
+        self._model = model
+        self._recorder = recorder
+        self._ordinal = 0
+        self._receipts = Receipts()
+        self._pace = Pace()
+        self._trouble_told = False
+
+    def take(self, readings: Sequence[AnyReading]) -> None:
+        """Record and fold readings in session time."""
+        for reading in readings:
+            self._ordinal += 1
+            if self._recorder is not None:
+                self._recorder.put(self._ordinal, reading)
+            self._model.fold(reading)
+            t_ns = self._receipts.take(reading)
+            if self._recorder is not None and self._pace.due(reading, t_ns):
+                self._keep(self._recorder, t_ns)
+
+    def _keep(self, recorder: Recorder, t_ns: int) -> None:
+        """Keep the Model as it is now; a replay can do without, but slowly."""
+        trouble = recorder.keeps_no_more
+        if recorder.keeps:
+            try:
+                saved = self._model.saved()
+                recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
+            except UNSAVABLE as error:
+                trouble = no_checkpoints(error)
+        if trouble is not None and not self._trouble_told:
+            self._trouble_told = True
+            self.take([Note(t_ns=t_ns, kind=NoteKind.RECORDER, text=trouble)])
+
+    async def pump(self, collector: Collector) -> None:
+        """Take everything a collector reports, until it ends or fails."""
+        async for batch in collector.batches():
+            self.take(batch)
+
+    def tick(self, now_ns: int) -> None:
+        """Mark a moment that replay can stop at."""
+        self.take([Tick(t_ns=now_ns)])
+
+    def snapshot(
+        self, now_ns: int, window: Window, *, requests: bool = True, client: bool = True
+    ) -> Snapshot:
+        """Everything as of now."""
+        record = self.record
+        return self._model.snapshot(
+            now_ns,
+            window,
+            requests=requests,
+            client=client,
+            unrecorded_readings=record.unrecorded if record else 0,
+        )
+
+    @property
+    def record(self) -> RecordState | None:
+        """What the recorder does; None when nothing is recorded."""
+        if self._recorder is None:
+            return None
+        health = self._recorder.health
+        return RecordState(
+            session_id=self._recorder.session_id,
+            file_bytes=health.file_bytes,
+            written=health.written,
+            unrecorded=health.unrecorded,
+            message=health.message,
+        )
+
+    @property
+    def database(self) -> Path | None:
+        """Where the record is."""
+        return None if self._recorder is None else self._recorder.path
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the record ended; None where there is none, or it goes on."""
+        return None if self._recorder is None else self._recorder.ended_ns
+
+    def close(self) -> None:
+        """Write what is left and end the record; may take a moment."""
+        if self._recorder is not None:
+            self._recorder.close()

@@ -1,0 +1,160 @@
+"""One watch from start to stop: an engine's lives, its load, the record of both."""
+
+import asyncio
+import os
+from datetime import datetime
+
+from collectors.clock import NS_PER_S, Anchors, SessionClock
+from collectors.gpu.nvml import describe_gpus
+from collectors.host import HostSampler
+from embedded_engine.logs import tail
+from inferwatch.feed import FeedState, RecordState
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.intake import Intake
+from inferwatch.session.live_playback import LivePlayback
+from inferwatch.session.lives import Lives
+from inferwatch.session.load_desk import MakeLoad, WatchedLoadDesk
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.sources import EngineSource
+
+__all__ = ["MakeLoad", "Watch"]
+
+
+class Watch:
+    """A live session, as :class:`inferwatch.feed.Feed` shows it to the screens."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        source: EngineSource,
+        make_load: MakeLoad | None = None,
+    ) -> None:
+        self.clock = clock
+        self._pipeline = pipeline
+        self._source = source
+        self._anchors = Anchors()
+        self._intake = Intake(clock, pipeline)
+        self.load_desk = WatchedLoadDesk(
+            self._intake, served=source.served, make_load=make_load
+        )
+        """Where load on the engine is started, changed and stopped."""
+        self.playback = LivePlayback(clock, pipeline)
+        """Holds the view, and goes through the past; what is recorded goes on."""
+        self._lives = Lives(self._intake, source, self.load_desk)
+        self._ended_ns: int | None = None
+
+    # What the screens ask.
+
+    @property
+    def state(self) -> FeedState:
+        """Where the numbers come from."""
+        return self._lives.state if self._ended_ns is None else FeedState.ENDED
+
+    @property
+    def live(self) -> asyncio.Event:
+        """Set while an engine answers and its load, if any, runs."""
+        return self._lives.live
+
+    @property
+    def came_up(self) -> bool:
+        """An engine has answered: there is something to sum up."""
+        return self._lives.came_up
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the engine died or never came."""
+        return self._lives.lost
+
+    @property
+    def reason(self) -> str:
+        """Why the engine was lost."""
+        return self._lives.reason
+
+    @property
+    def served(self) -> bool:
+        """The engine outlives us."""
+        return self._source.served
+
+    @property
+    def can_restart(self) -> bool:
+        """The engine is gone and can be started again."""
+        return self.state is FeedState.LOST and self._source.can_restart
+
+    @property
+    def record(self) -> RecordState | None:
+        """What the recorder does."""
+        return self._pipeline.record
+
+    def now_ns(self) -> int:
+        """Session time of what is shown."""
+        return self.playback.position_ns
+
+    def wall_text(self, t_ns: int) -> str:
+        """Local clock time of a moment."""
+        wall_s = self._anchors.wall_ns(t_ns + self.clock.start_ns) / NS_PER_S
+        return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
+
+    def snapshot(
+        self, window: Window, *, requests: bool = True, client: bool = False
+    ) -> Snapshot:
+        """Everything as of the moment shown; the client's view if asked."""
+        return self.playback.snapshot(window, requests=requests, client=client)
+
+    def present(self) -> Snapshot:
+        """As things are now, whatever moment is shown."""
+        return self._intake.known(Window.MINUTE)
+
+    def whole(self) -> Snapshot:
+        """The session up to now; once it has ended, as its record tells it, too."""
+        now_ns = self.clock.now_ns() if self._ended_ns is None else self._ended_ns
+        return self._pipeline.snapshot(now_ns, Window.SESSION)
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The engine's latest log lines."""
+        path = self._source.log_path
+        return tail(path, lines) if path else []
+
+    async def restart(self) -> None:
+        """Give the engine another life."""
+        self._lives.restart()
+
+    async def stop_engine(self) -> None:
+        """End a served engine."""
+        await self._lives.stop_engine()
+
+    # The session.
+
+    async def run(self) -> None:
+        """Watch until cancelled; whatever we started is gone when this returns."""
+        host = HostSampler(self.clock, self._processes)
+        began = self._anchors.first
+        self._intake.take(began, *describe_gpus(began.t_ns))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tick())
+                tasks.create_task(self._pipeline.pump(host))
+                tasks.create_task(self._lives.run())
+        finally:
+            await self.playback.close()
+            self._look_at_clocks()
+            ended_ns = self.clock.now_ns()
+            self._pipeline.tick(ended_ns)
+            await asyncio.to_thread(self._pipeline.close)
+            self._ended_ns = self._pipeline.ended_ns or ended_ns
+
+    async def _tick(self) -> None:
+        while True:
+            self._look_at_clocks()
+            self._pipeline.tick(self.clock.now_ns())
+            await asyncio.sleep(1)
+
+    def _look_at_clocks(self) -> None:
+        if fresh := self._anchors.parted():
+            self._intake.take(fresh)
+
+    def _processes(self) -> list[tuple[int, str]]:
+        engine = self._lives.engine.processes() if self._lives.engine else []
+        load_pid = self.load_desk.pid
+        load = [(load_pid, "load")] if load_pid is not None else []
+        return [(os.getpid(), "inferwatch"), *engine, *load]

@@ -1,0 +1,1 @@
+"""Saved states along a session, so that any moment is near one."""

@@ -1,0 +1,138 @@
+"""A session in an open file, as its recorder writes it."""
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from collectors.clock import SessionClock, anchor, boot_id
+from collectors.processes import birth
+from inferwatch import __version__
+from inferwatch.storage.file.connect import file_id
+from inferwatch.storage.file.connections import (
+    close_after_writing,
+    closed_on_failure,
+    open_for_writing,
+)
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.recording.inbox import Put
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
+from inferwatch.storage.tables.batch import UNSTORABLE, Batch
+from inferwatch.storage.tables.columns import insert_sql
+from inferwatch.storage.tables.ledger import Ledger
+
+BEGIN = insert_sql(
+    "sessions",
+    (
+        *("name", "command", "state", "started_ns", "start_monotonic_ns"),
+        *("inferwatch_version", "boot_id", "pid", "birth"),
+    ),
+)
+PROGRESS = (
+    "UPDATE sessions SET duration_ns = ?, readings = readings + ?, steps = steps + ?, "
+    "requests = requests + ?, unrecorded = ?, model = coalesce(?, model) "
+    "WHERE session = ?"
+)
+END = (
+    "UPDATE sessions SET state = ?, reason = ?, duration_ns = ?, "  # noqa: S608  our own words
+    f"ended_ns = ? + {BEGAN_BY_LAST_ANCHOR}, unrecorded = ? WHERE session = ?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of a session before it begins."""
+
+    clock: SessionClock
+    name: str | None
+    command: str
+
+
+class RecordedSession:
+    """Its number, its connection, and what its rows need to know of earlier ones."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        file: tuple[int, int],
+        number: int,
+        clock: SessionClock,
+    ) -> None:
+        self.file = file
+        """Which one is open, see :func:`file_id`: its name may be another's by now."""
+        self.number = number
+        self.ended_ns: int | None = None
+        """None while it goes on."""
+        self._connection = connection
+        self._clock = clock
+        self._ledger = Ledger(number)
+
+    @classmethod
+    def begin(cls, path: Path, about: About) -> Self:
+        """A new session; those whose recorder died are marked first.
+
+        Raises:
+            StorageError, sqlite3.Error, OSError: the file does not let us.
+        """
+        connection = open_for_writing(path)
+        with closed_on_failure(connection), transaction(connection):
+            file = file_id(path)
+            mark_interrupted(connection)
+            number = connection.execute(BEGIN, _first_row(about)).lastrowid
+        return cls(connection, file, int(number or 0), about.clock)
+
+    @property
+    def started_ns(self) -> int:
+        """Unix time, as the record says."""
+        query = "SELECT started_ns FROM sessions WHERE session = ?"
+        (started_ns,) = self._connection.execute(query, (self.number,)).fetchone()
+        return int(started_ns)
+
+    def batch(self, readings: Iterable[Put]) -> Batch:
+        """Their rows."""
+        return self._ledger.batch(readings)
+
+    def write(self, batch: Batch, unrecorded: int) -> int:
+        """Commit a batch, or what of it can be stored; how many rows cannot.
+
+        ``unrecorded``: readings that are lost already, those of the batch included.
+
+        Raises:
+            sqlite3.Error: the file is at fault; the same batch may be tried again.
+        """
+        with suppress(*UNSTORABLE), transaction(self._connection):
+            batch.insert(self._connection)
+            self._progress(batch, batch.readings, unrecorded)
+            return 0
+        with transaction(self._connection):
+            lost = batch.insert_what_can_be(self._connection)
+            self._progress(batch, batch.readings - lost, unrecorded + lost)
+        return lost
+
+    def end(self, unrecorded: int, reason: str | None) -> None:
+        """Complete the session and leave one plain file, as far as the file lets us."""
+        self.ended_ns = now_ns = self._clock.now_ns()
+        row = (SessionState.COMPLETE, reason, now_ns, now_ns, unrecorded, self.number)
+        with suppress(sqlite3.Error), transaction(self._connection):
+            self._connection.execute(END, row)
+        close_after_writing(self._connection)
+
+    def _progress(self, batch: Batch, readings: int, unrecorded: int) -> None:
+        """The session's row is right whenever the recorder dies."""
+        counts = (readings, batch.steps, batch.requests, unrecorded, batch.model)
+        row = (self._clock.now_ns(), *counts, self.number)
+        self._connection.execute(PROGRESS, row)
+
+
+def _first_row(about: About) -> tuple[object, ...]:
+    now, pid = anchor(), os.getpid()
+    started_ns = now.wall_ns - (now.t_ns - about.clock.start_ns)
+    return (
+        *(about.name, about.command, SessionState.RECORDING),
+        *(started_ns, about.clock.start_ns, __version__),
+        *(boot_id(), pid, birth(pid)),
+    )

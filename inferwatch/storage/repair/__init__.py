@@ -1,0 +1,1 @@
+"""Damaged files: what can be read is saved, the rest is counted."""

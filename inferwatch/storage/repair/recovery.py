@@ -1,0 +1,187 @@
+"""Reads damaged files: what can be read goes into a sound copy, the rest is counted.
+
+The damaged file itself is never written to.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+from inferwatch.errors import NewerSchemaError, StorageError
+from inferwatch.storage.file.connect import connect
+from inferwatch.storage.file.copies import Stamp, copy_of, log_of
+from inferwatch.storage.file.faults import explain
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.repair import file_header
+from inferwatch.storage.repair.damage import Damage, is_damage
+from inferwatch.storage.repair.grafting import graft, has_whole_schema
+from inferwatch.storage.repair.mending import mend
+from inferwatch.storage.repair.salvage import Salvage
+from inferwatch.storage.repair.sense import first_nonsense
+from inferwatch.storage.repair.soundness import first_fault
+from inferwatch.storage.tables.migrations import SCHEMA_VERSION, migrate
+from inferwatch.storage.tables.session_tables import session_tables
+
+CHECKED_UP_TO_BYTES = 32_000_000
+"""Larger files are not looked through whenever they are opened."""
+SALVAGED_UP_TO_BYTES = 500_000_000
+"""Larger ones are salvaged only when that is asked for: it takes minutes."""
+SESSIONS_LOOKED_FOR = 64
+"""When nothing tells which there are."""
+
+
+def damage_of(path: Path) -> Damage | None:
+    """What a damaged file has lost; None for a sound one, as far as was looked.
+
+    Raises:
+        StorageError: nothing at all can be read of it.
+    """
+    found = readable_copy(path)
+    return found[1] if found else None
+
+
+def damage_of_layout(path: Path) -> Damage | None:
+    """The same where SQLite itself finds fault, so that writing would make it worse.
+
+    Raises:
+        StorageError: nothing at all can be read of it.
+    """
+    sound = log_of(path).exists() or _is_laid_out(Stamp.of(path))
+    return None if sound else damage_of(path)
+
+
+def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] | None:
+    """A sound copy of a damaged file, and what it lacks; None where there is no damage.
+
+    ``certain``: reading it has failed already.
+
+    Raises:
+        StorageError: nothing at all can be read of it.
+    """
+    stamp = Stamp.of(path)
+    if not certain and (log_of(path).exists() or _is_sound(stamp)):
+        return None
+    if path.stat().st_size > SALVAGED_UP_TO_BYTES:
+        raise StorageError(
+            f"{path} is damaged: `inferwatch sessions recover NEW.db --db {path}` "
+            "saves what can be read"
+        )
+    return _salvaged(stamp)
+
+
+def recover_into(path: Path, into: Path) -> Damage:
+    """Save what can be read of a damaged file in a new one.
+
+    Raises:
+        StorageError: nothing at all can be read, or the new file exists.
+    """
+    if into.exists():
+        raise StorageError(f"{into} exists: choose another file to save into")
+    if not path.exists():
+        raise StorageError(f"There is no {path}")
+    return _salvage(path, into)
+
+
+@lru_cache(maxsize=64)
+def _is_sound(stamp: Stamp) -> bool:
+    """As SQLite sees it and as we do, where looking takes no time."""
+    return _is_laid_out(stamp) and _finds_nothing(stamp, first_nonsense)
+
+
+@lru_cache(maxsize=64)
+def _is_laid_out(stamp: Stamp) -> bool:
+    return _finds_nothing(stamp, first_fault)
+
+
+def _finds_nothing(
+    stamp: Stamp, look: Callable[[sqlite3.Connection], str | None]
+) -> bool:
+    if stamp.path.stat().st_size > CHECKED_UP_TO_BYTES:
+        return True
+    try:
+        with closing(connect(stamp.path, "ro")) as connection:
+            return look(connection) is None
+    except UnicodeDecodeError:
+        return False
+    except sqlite3.DatabaseError as error:
+        return not is_damage(error)
+
+
+@lru_cache(maxsize=64)
+def _salvaged(stamp: Stamp) -> tuple[Path, Damage]:
+    sound = copy_of(stamp.path).with_suffix(".sound")
+    return sound, _salvage(stamp.path, sound)
+
+
+def _salvage(path: Path, into: Path) -> Damage:
+    try:
+        if not file_header.is_ours(path):
+            raise StorageError(
+                f"{path} is damaged, or no record of inferwatch: "
+                "nothing can be read of it"
+            )
+        copy = copy_of(path)
+        file_header.mend(copy)
+        if not has_whole_schema(copy):
+            graft(copy)
+        with closing(connect(copy, "rw")) as damaged:
+            damaged.text_factory = lambda data: data.decode("utf-8", "replace")
+            damaged.execute("PRAGMA writable_schema = ON")  # reads what is torn
+            with _made_whole(into), closing(connect(into, "rwc")) as sound:
+                return _copied(path, damaged, sound)
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(explain(error, path)) from error
+
+
+@contextmanager
+def _made_whole(into: Path) -> Iterator[None]:
+    """A file made in part would be taken for all there is."""
+    try:
+        yield
+    except BaseException:
+        into.unlink(missing_ok=True)
+        raise
+
+
+def _copied(
+    path: Path, damaged: sqlite3.Connection, sound: sqlite3.Connection
+) -> Damage:
+    _refuse_newer(damaged, path)
+    sound.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    sound.execute("PRAGMA synchronous = OFF")
+    migrate(sound, path)
+    salvage = Salvage(damaged, sound)
+    with transaction(sound):
+        salvage.copy("sessions", ())
+        numbers = list(_numbers(damaged, sound))
+        for table in session_tables(sound):
+            salvage.copy(table, numbers)
+        sessions = mend(sound)
+    return Damage(
+        path=path,
+        sessions=tuple(sessions),
+        rows=salvage.rows,
+        torn=tuple(salvage.torn),
+    )
+
+
+def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
+    """The sessions there may be."""
+    (known,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
+    last = max(known or 0, SESSIONS_LOOKED_FOR)
+    with suppress(sqlite3.DatabaseError):
+        (used,) = damaged.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
+        last = used or last
+    return iter(range(1, last + 1))
+
+
+def _refuse_newer(damaged: sqlite3.Connection, path: Path) -> None:
+    """Its tables may mean something else."""
+    with suppress(sqlite3.DatabaseError):
+        (version,) = damaged.execute(
+            "SELECT max(version) FROM schema_versions"
+        ).fetchone()
+        if version is not None and version > SCHEMA_VERSION:
+            raise NewerSchemaError(f"{path} is damaged, and of a newer inferwatch")

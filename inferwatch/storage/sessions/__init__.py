@@ -1,0 +1,1 @@
+"""What people do with recorded sessions: list, name, delete, keep small."""

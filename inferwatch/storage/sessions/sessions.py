@@ -1,0 +1,206 @@
+"""The sessions of a record: listed, found, begun and ended."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+
+from collectors.clock import NS_PER_S, boot_id
+from collectors.processes import birth
+from inferwatch.errors import NoSuchSessionError, StorageError
+from inferwatch.storage.file.connections import reading, settle
+from inferwatch.storage.file.faults import RECOVER
+from inferwatch.storage.sessions.session_state import SessionState
+
+__all__ = [
+    "LAST",
+    "SessionRow",
+    "SessionState",
+    "find",
+    "list_sessions",
+    "mark_interrupted",
+    "pick",
+    "rows_of",
+]
+
+LAST = "last"
+BEGAN_BY_LAST_ANCHOR = """coalesce((
+  SELECT wall_ns - t_ns FROM clock_anchors AS anchor
+  WHERE anchor.session = sessions.session AND anchor.boot_id = sessions.boot_id
+  ORDER BY t_ns DESC LIMIT 1
+), started_ns)"""
+"""Unix time of the end, less the duration: not the start where the clocks parted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """What is known of a session without reading it."""
+
+    session: int
+    """Its number in the file."""
+    id: str
+    name: str | None
+    command: str
+    model: str | None
+    state: SessionState
+    reason: str | None
+    """Why it ended, where that is known."""
+    started_ns: int
+    """Unix time, as the end; the duration is measured by the monotonic clock."""
+    ended_ns: int | None
+    """None while it goes on."""
+    duration_ns: int
+    readings: int
+    steps: int
+    requests: int
+    """That an engine worked on, as its probe told."""
+    client_requests: int = 0
+    """Where no engine told of any: those of load runs, as their client told."""
+    unrecorded: int
+    """Readings that should be in the record and are not."""
+    inferwatch_version: str
+    tags: str
+    """Words, one space apart."""
+    deleted_ns: int | None
+    """Unix time at which it was put into the bin; None: it is not there."""
+    imported_from: str | None
+    """Tool and file it came from; None: we watched it."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it was watched."""
+        return self.duration_ns / NS_PER_S
+
+    def began_text(self, form: str = "%Y-%m-%d %H:%M") -> str:
+        """Local time; of what was salvaged it may be unknown."""
+        if self.started_ns <= 0:
+            return "–"
+        return (
+            f"{datetime.fromtimestamp(self.started_ns / NS_PER_S).astimezone():{form}}"
+        )
+
+
+_COLUMNS = tuple(field.name for field in fields(SessionRow))
+_CLIENT = """CASE WHEN requests = 0 THEN (
+  SELECT count(*) FROM client_requests AS told WHERE told.session = sessions.session
+) ELSE 0 END AS client_requests"""
+_NUMBERS = ("session", "started_ns", "duration_ns", "readings", "steps", "requests")
+_TEXTS = ("id", "command", "inferwatch_version", "tags")
+"""What is never unknown."""
+_ENDED = f"""CASE WHEN ended_ns IS NULL THEN duration_ns + {BEGAN_BY_LAST_ANCHOR}
+ELSE ended_ns END AS ended_ns"""
+_COMPUTED = {"client_requests": _CLIENT, "ended_ns": _ENDED}
+_WANTED = [_COMPUTED.get(name, name) for name in _COLUMNS]
+_LIST = f"SELECT {', '.join(_WANTED)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
+
+
+def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
+    """The sessions of a file, newest first; those in the bin only when asked for.
+
+    Raises:
+        StorageError: there is no such file, or it cannot be read.
+    """
+    with reading(path) as connection:
+        every = rows_of(connection, bin_too=True)
+    if not any(row.state is SessionState.RECORDING for row in every):
+        settle(path)
+    return [row for row in every if bin_too or row.deleted_ns is None]
+
+
+def rows_of(connection: sqlite3.Connection, *, bin_too: bool) -> list[SessionRow]:
+    """The same of an open file."""
+    rows = _rows(connection.execute(_LIST + "ORDER BY session DESC").fetchall())
+    return [
+        row
+        for row in rows
+        if row.state is not SessionState.GOING and (bin_too or row.deleted_ns is None)
+    ]
+
+
+def find(path: Path, wanted: str) -> SessionRow:
+    """The session of that id or name, or of the only one that begins so, or ``last``.
+
+    A name given to several sessions means the newest of them. Those in the bin are
+    not found: they can be restored.
+
+    Raises:
+        NoSuchSessionError: there is none, or several begin so.
+        StorageError: there is no such file, or it cannot be read.
+    """
+    return pick(list_sessions(path), wanted, path)
+
+
+def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
+    """The one of these, newest first, that is wanted.
+
+    Raises:
+        NoSuchSessionError: there is none, or several begin so.
+    """
+    if wanted == LAST and rows:
+        return rows[0]
+    for row in rows:
+        if wanted in {row.id, row.name}:
+            return row
+    begun = [row for row in rows if _begins(row, wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    raise NoSuchSessionError(_no_such(path, wanted, begun))
+
+
+def _begins(row: SessionRow, wanted: str) -> bool:
+    return row.id.startswith(wanted) or (row.name or "").startswith(wanted)
+
+
+def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
+    if begun:
+        which = ", ".join(row.name or row.id for row in begun[:10])
+        return f"{wanted!r} may mean {which}: type more of it"
+    return f"No session {wanted!r} in {path}: `inferwatch sessions` lists them"
+
+
+def _rows(values: Sequence[Sequence[object]]) -> list[SessionRow]:
+    return [_row(dict(zip(_COLUMNS, row, strict=False)), *row[-3:]) for row in values]
+
+
+def _row(columns: dict[str, object], *owner: object) -> SessionRow:
+    if not all(isinstance(columns[name], int) for name in _NUMBERS) or not all(
+        isinstance(columns[name], str) for name in _TEXTS
+    ):
+        raise StorageError(
+            f"the record is damaged: the row of session {columns['session']} makes no "
+            f"sense; {RECOVER}"
+        )
+    try:
+        state = SessionState(str(columns["state"]))
+    except ValueError:
+        state = SessionState.INTERRUPTED
+    ended_ns = columns["ended_ns"]
+    if state is SessionState.RECORDING and not _lives(*owner):
+        state = SessionState.INTERRUPTED
+    elif state is SessionState.RECORDING:
+        ended_ns = None
+    known = {**columns, "state": state, "ended_ns": ended_ns}
+    return SessionRow(**known)  # type: ignore[arg-type]  # columns are the fields
+
+
+def _lives(boot: object, pid: object, born: object) -> bool:
+    """The recording process still runs: same boot, same pid, same birth."""
+    if boot != boot_id() or not isinstance(pid, int):
+        return False
+    return birth(pid) == born is not None
+
+
+def mark_interrupted(connection: sqlite3.Connection) -> None:
+    """Note the sessions whose recorder died; they end where their last commit was."""
+    query = "SELECT session, boot_id, pid, birth FROM sessions WHERE state = ?"
+    recording = connection.execute(query, (SessionState.RECORDING,)).fetchall()
+    connection.executemany(
+        f"UPDATE sessions SET state = ?, ended_ns = duration_ns + "  # noqa: S608  our own words
+        f"{BEGAN_BY_LAST_ANCHOR} WHERE session = ?",
+        [
+            (SessionState.INTERRUPTED, session)
+            for session, *owner in recording
+            if not _lives(*owner)
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Readings as rows, and rows as readings: the schema and its tables."""

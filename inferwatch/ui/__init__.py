@@ -1,0 +1,1 @@
+"""The program on a screen: one folder a screen, and what they share."""

@@ -1,0 +1,1 @@
+"""Did it get better, and could that be chance?"""

@@ -1,0 +1,242 @@
+"""Did it get better, and could that be chance?"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import Footer
+from textual.worker import get_current_worker
+
+from inferwatch.compare.comparison import Comparison, Result
+from inferwatch.compare.gather import Wanted, run_comparison
+from inferwatch.compare.span import Choice
+from inferwatch.errors import InferwatchError
+from inferwatch.ui.compare.chart import CompareChart
+from inferwatch.ui.compare.charts import cdf, throughput
+from inferwatch.ui.compare.detail import CompareDetail
+from inferwatch.ui.compare.head import CompareHead
+from inferwatch.ui.compare.setup import CompareSetup
+from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.shared.help_drawer import HelpDrawer, Key
+
+WIDE = 140
+"""Columns from which on charts stand beside the table."""
+PANES = ("metrics", "charts", "setup")
+EXPLAINS = (
+    *("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s", "flow.output_tokens_per_s"),
+    *("steps.duration_s", "steps.batch_mean", "client.ttft_s", "client.tpot_s"),
+    *("client.itl_s", "client.e2el_s"),
+)
+KEYS: tuple[Key, ...] = (
+    ("↑ ↓", "another metric; its interval and its distribution are drawn"),
+    ("↑ ↓", "in the set-up: more lines; or the wheel"),
+    ("tab", "metrics, charts, set-up; or click"),
+    ("← →", "another session against the first, where there are several"),
+    ("w", "cut the detected warm-up, or compare from the beginning of the load"),
+    ("t", "dark or light"),
+    ("q", "back"),
+)
+
+
+class _Left(Exception):  # noqa: N818 - not an error: nobody waits any more
+    """The screen was left while it was computed."""
+
+
+class CompareScreen(Screen[None]):
+    """Reads and resamples in a thread; shows one comparison once it is there."""
+
+    DEFAULT_CSS = """
+    CompareScreen {
+        layers: default drawer;
+        #panes { height: 1fr; }
+        #metrics { width: 1fr; }
+        #charts { width: 1fr; display: none; }
+        CompareSetup { display: none; }
+        &.-charts #metrics, &.-setup #metrics { display: none; }
+        &.-charts #charts { display: block; }
+        &.-setup CompareSetup { display: block; }
+        &.-wide #charts { display: block; width: 1fr; }
+        &.-wide #metrics, &.-wide CompareSetup { width: 88; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "pane(1)", "charts, set-up", tooltip="Metrics, charts, set-up"),
+        Binding("shift+tab", "pane(-1)", "pane before", show=False),
+        Binding("left", "pair(-1)", "pair", key_display="←→", tooltip="Another pair"),
+        Binding("right", "pair(1)", "next pair", show=False),
+        Binding("up", "lines(-1)", "up", show=False),
+        Binding("down", "lines(1)", "down", show=False),
+        Binding("pageup", "lines(-10)", "page up", show=False),
+        Binding("pagedown", "lines(10)", "page down", show=False),
+        Binding("w", "warmup", "warm-up", tooltip="Cut the warm-up, or do not"),
+        Binding(
+            "question_mark",
+            "help",
+            "help",
+            key_display="?",
+            tooltip="What every number means, and all keys",
+        ),
+        Binding("q", "leave", "back", tooltip="Leave the comparison"),
+        Binding("escape", "leave", "back", show=False),
+    ]
+
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__()
+        self.wanted = wanted
+        self.failure: InferwatchError | None = None
+        self._pane = 0
+        self._place = 0
+        self._found: Comparison | None = None
+        self._result: Result | None = None
+
+    @property
+    def comparing(self) -> bool:
+        """There is nothing to see yet."""
+        return self._found is None and self.failure is None
+
+    def compose(self) -> ComposeResult:
+        """Verdict, then figures, charts and set-up."""
+        yield CompareHead()
+        with Horizontal(id="panes"):
+            with Vertical(id="metrics"):
+                yield CompareTable()
+                yield CompareDetail()
+            yield CompareSetup()
+            with Vertical(id="charts"):
+                yield CompareChart(id="cdf")
+                yield CompareChart(id="throughput")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin."""
+        self.query_one(CompareTable).focus()
+        self.query_one(CompareHead).wait(self.wanted.sessions, "comparing")
+        self._compute()
+
+    def on_resize(self) -> None:
+        """Charts beside the table where there is room."""
+        self.set_class(self.size.width >= WIDE, "-wide")
+        self._show_pane()
+
+    @work(thread=True, exclusive=True)
+    def _compute(self) -> None:
+        worker = get_current_worker()
+
+        def tell(what: str) -> None:
+            if worker.is_cancelled:
+                raise _Left
+            self.app.call_from_thread(self._say, what)
+
+        try:
+            found = run_comparison(self.wanted, tell)
+        except _Left:
+            return
+        except InferwatchError as error:
+            self.app.call_from_thread(self._fail, error)
+        else:
+            self.app.call_from_thread(self._take, found)
+
+    def _say(self, what: str) -> None:
+        if self.is_mounted:
+            self.query_one(CompareHead).wait(self.wanted.sessions, what)
+
+    def _fail(self, error: InferwatchError) -> None:
+        self.failure = error
+        self.refresh_bindings()
+        if self.is_mounted:
+            self.query_one(CompareHead).fail(str(error))
+
+    def _take(self, found: Comparison) -> None:
+        self._found, self.failure = found, None
+        if self.is_mounted:
+            names = tuple(each.name for each in found.sessions)
+            self.query_one(CompareHead).wait(names, "")
+            self.query_one(CompareSetup).show(found)
+            self.query_one("#throughput", CompareChart).show(throughput(found.sessions))
+            self._show_pair()
+
+    def _show_pair(self) -> None:
+        if self._found is not None:
+            self.query_one(CompareHead).show(self._found, self._place)
+            self.query_one(CompareTable).show(self._found.pairs[self._place])
+            self.refresh_bindings()
+
+    @on(CompareTable.Chosen)
+    def _choose(self, message: CompareTable.Chosen) -> None:
+        if self._found is not None:
+            self._result = message.result
+            matters = self._found.rules.matters
+            self.query_one(CompareDetail).show(message.result, matters)
+            pair = self._found.pairs[self._place]
+            shown = (
+                self._found.sessions
+                if len(self._found.pairs) == 1
+                else (pair.a, pair.b)
+            )
+            chart = cdf(shown, message.result.metric)
+            self.query_one("#cdf", CompareChart).show(chart)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Hide what cannot be done now."""
+        del parameters
+        if self._found is None:
+            return action in {"help", "leave"}
+        return action != "pair" or len(self._found.pairs) > 1
+
+    def action_pane(self, by: int) -> None:
+        """Another part; the charts are no stop where they always stand."""
+        wide = self.has_class("-wide")
+        panes = [pane for pane in PANES if pane != "charts" or not wide]
+        here = panes.index(PANES[self._pane]) if PANES[self._pane] in panes else 0
+        self._pane = PANES.index(panes[(here + by) % len(panes)])
+        self._show_pane()
+
+    def _show_pane(self) -> None:
+        pane = PANES[self._pane]
+        wide = self.has_class("-wide")
+        self.set_class(pane == "charts" and not wide, "-charts")
+        self.set_class(pane == "setup", "-setup")
+        if pane == "metrics":
+            self.query_one(CompareTable).focus()
+
+    def action_lines(self, by: int) -> None:
+        """Further down in the set-up; the table moves by itself."""
+        self.query_one(CompareSetup).move(by)
+
+    def action_pair(self, by: int) -> None:
+        """Another session against the first."""
+        if self._found is not None:
+            self._place = (self._place + by) % len(self._found.pairs)
+            self._show_pair()
+
+    def action_warmup(self) -> None:
+        """Compare again: with the warm-up cut where it is found, or without a cut."""
+        choices = self.wanted.choices or (Choice(),) * len(self.wanted.sessions)
+        detect = choices[0].warmup_s is not None
+        self.wanted = replace(
+            self.wanted,
+            choices=tuple(
+                replace(each, warmup_s=None if detect else 0.0) for each in choices
+            ),
+        )
+        self._found = None
+        self._say("cutting the warm-up" if detect else "without a warm-up cut")
+        self._compute()
+
+    def action_help(self) -> None:
+        """Open or close the explanations."""
+        if self.query(HelpDrawer):
+            self.query(HelpDrawer).remove()
+            return
+        question = "Did it get better, and could that be chance?"
+        drawer = HelpDrawer(question, EXPLAINS, "what is compared", KEYS)
+        self.mount(drawer)
+        drawer.focus()
+
+    def action_leave(self) -> None:
+        """Back to where one came from."""
+        self.app.exit()

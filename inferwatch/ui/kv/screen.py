@@ -1,0 +1,118 @@
+"""Who holds the memory?"""
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+from statistics import median
+
+from textual.widget import Widget
+
+from inferwatch.formatting import format_count, format_share
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
+from inferwatch.ui.kv.kv_bar import KvBar
+from inferwatch.ui.shared import charts, explains
+from inferwatch.ui.shared.chart_screen import ChartScreen
+from inferwatch.ui.shared.totals import Fact, Totals
+
+
+class KvScreen(ChartScreen):
+    """The cache now, how it came there, and what the lack of it costs."""
+
+    NAME = "kv"
+    QUESTION = "Who holds the memory?"
+    EXPLAINS = explains.KV
+    NEEDS_REQUESTS = True
+    PLANS = (charts.KV, charts.WAITING, charts.PREEMPTIONS)
+    DEFAULT_CSS = """
+    KvScreen {
+        Totals { height: 5; margin-top: 1; }
+        KvBar { margin: 1 0; }
+        #chart-0 { height: 2fr; }
+        &.-short Totals { margin: 0; }
+        &.-short KvBar { display: none; }
+
+    }
+    """
+
+    def compose_panels(self) -> Iterable[Widget]:
+        """The state, then its history."""
+        yield Totals()
+        yield KvBar()
+        yield from self.compose_charts()
+
+    def show_panels(self, shown: Snapshot) -> None:
+        """State, peak, what was saved and what was lost."""
+        aside = f"counts of the last {shown.window.label}"
+        self.query_one(Totals).show("KV cache", aside, _facts(shown))
+        self.query_one(KvBar).show(shown.kv)
+
+
+def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
+    kv = shown.kv
+    return [
+        [
+            (
+                label_of("kv.total_blocks"),
+                f"{kv.total_blocks or '–'} × {kv.block_tokens or '–'} tokens",
+                "",
+            ),
+            (label_of("kv.used_blocks"), _blocks(kv, kv.used_blocks), "kv"),
+            (label_of("kv.cached_blocks"), _blocks(kv, kv.cached_blocks), "cached"),
+            (label_of("kv.free_blocks"), _blocks(kv, kv.free_blocks), ""),
+        ],
+        [
+            ("prefix-cache hit rate", format_share(_hit_rate(kv)), ""),
+            (label_of("kv.prefix_hits"), format_count(kv.prefix_hits), ""),
+            (
+                label_of("kv.prefix_queries"),
+                f"{format_count(kv.prefix_queries)} tokens",
+                "",
+            ),
+        ],
+        [
+            (label_of("kv.peak_used_blocks"), _blocks(kv, kv.peak_used_blocks), "kv"),
+            (label_of("kv.preemptions"), format_count(kv.preemptions), ""),
+            (
+                label_of("kv.recomputed_tokens"),
+                f"{format_count(kv.recomputed_tokens)} tokens",
+                "",
+            ),
+        ],
+        [("room for", _room(shown), "")],
+    ]
+
+
+def _hit_rate(kv: KvState) -> float | None:
+    return kv.prefix_hits / kv.prefix_queries if kv.prefix_queries else None
+
+
+def _blocks(kv: KvState, blocks: int | None) -> str:
+    if blocks is None:
+        return "–"
+    if not kv.total_blocks:
+        return f"{blocks}"
+    width = len(str(kv.total_blocks))
+    return f"{blocks:>{width}} {format_share(blocks / kv.total_blocks)}"
+
+
+def _room(shown: Snapshot) -> str:
+    more = more_that_fit(shown)
+    if more is None:
+        return "– (no request has ended yet)"
+    count, tokens = more
+    return f"{count} more requests of the median size, {tokens} tokens"
+
+
+def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:
+    """How many requests of the median size would fit now, and that size in tokens."""
+    kv = shown.kv
+    sizes = [
+        row.prompt_tokens + row.output_tokens
+        for row in shown.requests
+        if row.state is RequestState.FINISHED and row.prompt_tokens
+    ]
+    if not sizes or not kv.block_tokens or kv.free_blocks is None:
+        return None
+    tokens = ceil(median(sizes))
+    idle = kv.free_blocks + (kv.cached_blocks or 0)
+    return idle // ceil(tokens / kv.block_tokens), tokens

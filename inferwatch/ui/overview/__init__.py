@@ -1,0 +1,1 @@
+"""Is it all right, and if not, what binds?"""

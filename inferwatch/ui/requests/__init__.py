@@ -1,0 +1,1 @@
+"""Why was this one slow?"""

@@ -1,0 +1,113 @@
+"""One request: its phases as a waterfall, and all that is known of it."""
+
+from collections.abc import Sequence
+
+from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.snapshot import RequestRow
+from inferwatch.ui.requests.cells import STATES, phases
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.ui.shared.renderables.waterfall import Phase, waterfall
+
+GLYPHS = "░▒▓█"
+"""One a phase, so that they differ without colour."""
+
+
+class RequestDetail(Panel):
+    """Follows the request that was opened; shows the last that was known of it."""
+
+    DEFAULT_CSS = """
+    RequestDetail { height: 7; display: none; background: $surface; }
+    """
+
+    _row: RequestRow | None = None
+    _arrived = ""
+    _phases: Sequence[Phase] = ()
+
+    def show(self, row: RequestRow, arrived: str, now_ns: int) -> None:
+        """Take a request and the wall time of its arrival."""
+        self._row, self._arrived = row, arrived
+        self._phases = phases(row, now_ns)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heading, waterfall with its legend, facts."""
+        del height
+        if self._row is None:
+            return ()
+        row = self._row
+        title = (
+            Run("request ", "muted"),
+            Run(row.external_id or row.request_id, "strong"),
+        )
+        close = (
+            Run("esc", "accent", "screen.close"),
+            Run(" closes", "muted", "screen.close"),
+        )
+        bar = (Run("  "), *waterfall(self._phases, max(width - 4, 1), GLYPHS))
+        rows = (_legend(self._phases), (), *_facts(row, self._arrived))
+        return [
+            ruled(title, close, width),
+            bar,
+            *(fit((Run("  "), *line), width) for line in rows),
+        ]
+
+
+def _legend(spent: Sequence[Phase]) -> Line:
+    return join(
+        [
+            (
+                Run(f"{glyph} ", ink),
+                Run(f"{name} ", "muted"),
+                Run(format_duration(seconds)),
+            )
+            for glyph, (name, seconds, ink) in zip(GLYPHS, spent, strict=True)
+        ],
+        "   ",
+    )
+
+
+def _facts(row: RequestRow, arrived: str) -> list[Line]:
+    glyph, ink = STATES[row.state]
+    state = (
+        Run(f"{glyph} {row.state.value}", ink),
+        Run(f" {row.reason or ''}", "muted"),
+    )
+    return [
+        join(
+            (state, _fact("arrived", arrived), _fact("internal id", row.request_id)),
+            "   ",
+        ),
+        join(
+            (
+                _fact("prompt", _count(row.prompt_tokens)),
+                _fact("cached", _count(row.cached_tokens)),
+                _fact("output", f"{row.output_tokens} of {_count(row.max_tokens)}"),
+                _fact("temperature", _plain(row.temperature)),
+                _fact("preemptions", str(row.preemptions)),
+            ),
+            "   ",
+        ),
+        join(
+            (
+                _fact("TTFT", format_duration(row.ttft_s)),
+                _fact("TPOT", format_duration(row.tpot_s)),
+                _fact("ITL last", format_duration(row.itl_last_s)),
+                _fact("max", format_duration(row.itl_max_s)),
+                _fact("E2EL", format_duration(row.e2el_s)),
+            ),
+            "  ",
+        ),
+    ]
+
+
+def _count(count: int | None) -> str:
+    return format_count(count).strip()
+
+
+def _fact(label: str, value: str) -> Line:
+    return (Run(f"{label} ", "muted"), Run(value))
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"

@@ -1,0 +1,89 @@
+"""What is known of the sessions of a file: looked up bit by bit, kept in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inferwatch.storage.repair.recovery import damage_of
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
+from inferwatch.storage.sessions.sizes import Sizes, sizes_in
+from inferwatch.storage.sessions.summaries import SessionSummary, summarise
+from inferwatch.ui.sessions.order import ListedSession
+
+Known = tuple[int, int]
+"""A session and how many readings it had."""
+
+
+@dataclass
+class SessionList:
+    """Its methods that say so take time: they are for a thread."""
+
+    path: Path
+    rows: list[SessionRow] = field(default_factory=list)
+    sizes: Sizes | None = None
+    damage: str | None = None
+    _summaries: dict[int, tuple[int, SessionSummary]] = field(default_factory=dict)
+    _sized: frozenset[Known] | None = None
+
+    def look(self) -> None:
+        """Takes time: the sessions as they are in the file now.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        if not self.path.exists():
+            self.rows, self.sizes = [], None
+            return
+        self.rows = list_sessions(self.path, bin_too=True)
+        damage = damage_of(self.path)
+        self.damage = None
+        if damage is not None and damage.is_loss:
+            self.damage = f"the file is damaged: {damage.losses}"
+
+    def measure(self) -> None:
+        """Takes time: how much each takes, if that can have changed.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        ended = frozenset(
+            (row.session, row.readings)
+            for row in self.rows
+            if row.state is not SessionState.RECORDING
+        )
+        if self.rows and (self.sizes is None or ended != self._sized):
+            self.sizes, self._sized = sizes_in(self.path), ended
+
+    def unknown(self) -> Iterator[SessionRow]:
+        """Sessions of which no summary is known, newest first."""
+        for row in self.rows:
+            if row.session not in self._summaries:
+                yield row
+
+    def recording(self) -> Iterator[SessionRow]:
+        """Sessions that have grown since they were summarised."""
+        for row in self.rows:
+            known = self._summaries.get(row.session)
+            if known is not None and known[0] != row.readings:
+                yield row
+
+    def summarise(self, row: SessionRow) -> None:
+        """Takes time: look up what its row does not say.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        self._summaries[row.session] = row.readings, summarise(self.path, row.session)
+
+    def listed(self) -> list[ListedSession]:
+        """All sessions with what is known by now."""
+        of = self.sizes.of if self.sizes else {}
+        return [
+            ListedSession(
+                row=row,
+                size_bytes=of.get(row.session),
+                summary=self._summaries.get(row.session, (0, None))[1],
+            )
+            for row in self.rows
+        ]

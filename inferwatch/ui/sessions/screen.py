@@ -1,0 +1,64 @@
+"""What happened before?"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual import on
+from textual.widget import Widget
+
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.storage.file.location import default_database
+from inferwatch.ui.onward import CompareSessions, OpenSession
+from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
+from inferwatch.ui.shared.keys import TABS
+from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.tab_line import TabLine
+
+SHORT = 32
+"""Rows; with fewer, margins go."""
+
+
+class SessionsScreen(SessionScreen):
+    """The record: one session is opened, or several are compared."""
+
+    NAME = "sessions"
+    QUESTION = "What happened before?"
+    EXPLAINS = ()
+    KEYS = BROWSER_KEYS
+    DEFAULT_CSS = """
+    SessionsScreen SessionBrowser { margin-top: 1; }
+    SessionsScreen SessionBrowser.-short { margin-top: 0; }
+    """
+    AUTO_FOCUS = "SessionTable"
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Tabs, then all sessions of the file that is recorded into."""
+        yield TabLine(TABS, self.NAME, windows=False)
+        yield SessionBrowser(self._database)
+
+    def on_resize(self) -> None:
+        """Leave out what has no room."""
+        self.query_one(SessionBrowser).set_class(self.size.height < SHORT, "-short")
+
+    def show(self, now: Snapshot, *, charts: bool) -> None:
+        """Sessions look after themselves."""
+        del charts
+        self.query_one(TabLine).show(now.window)
+
+    @property
+    def _database(self) -> Path:
+        return self.view.database or default_database()
+
+    @on(SessionBrowser.Opened)
+    def _open(self, message: SessionBrowser.Opened) -> None:
+        session = message.session.row.id
+        record = self.feed.record
+        if record is not None and record.session_id == session:
+            self.notify(f"{session} is what you are watching", timeout=3)
+            return
+        self.app.exit(OpenSession(database=self._database, session=session))
+
+    @on(SessionBrowser.Compared)
+    def _compare(self, message: SessionBrowser.Compared) -> None:
+        compare = CompareSessions(database=self._database, sessions=message.ids)
+        self.app.exit(compare)

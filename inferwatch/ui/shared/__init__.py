@@ -1,0 +1,1 @@
+"""What several screens use: charts, tables, the header, the time line."""

@@ -1,0 +1,271 @@
+"""The charts there are, each declared once and shown wherever it helps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import Snapshot, Timeline
+from inferwatch.ui.shared.chart_plan import ChartPlan, Series
+from inferwatch.ui.shared.renderables.axis import last
+from inferwatch.ui.shared.renderables.blocks import Texture
+
+NS_PER_S = 1_000_000_000
+Values = Sequence[float | None]
+
+
+def _timeline(name: str) -> Callable[[Snapshot], Values]:
+    """A column of the timeline as it is."""
+
+    def values(snapshot: Snapshot) -> Values:
+        column: Values = getattr(snapshot.timeline, name)
+        return column
+
+    return values
+
+
+def _per_second(name: str) -> Callable[[Snapshot], Values]:
+    """Counts per bin as a rate; the running bin counts only the time it has had."""
+
+    def values(snapshot: Snapshot) -> Values:
+        line = snapshot.timeline
+        seconds = [line.bin_ns / NS_PER_S] * len(line.steps)
+        if seconds:
+            began_ns = line.start_ns + (len(seconds) - 1) * line.bin_ns
+            passed_s = (snapshot.now_ns - began_ns) / NS_PER_S
+            seconds[-1] = passed_s if passed_s > seconds[-1] / 2 else 0.0
+        return _divide(getattr(line, name), seconds)
+
+    return values
+
+
+def _per_step(name: str) -> Callable[[Snapshot], Values]:
+    """Counts per bin as a mean over its steps."""
+
+    def values(snapshot: Snapshot) -> Values:
+        return _divide(getattr(snapshot.timeline, name), snapshot.timeline.steps)
+
+    return values
+
+
+def _divide(values: Values, by: Sequence[float]) -> Values:
+    return [
+        value / divisor if value is not None and divisor else None
+        for value, divisor in zip(values, by, strict=True)
+    ]
+
+
+def _of_total(name: str) -> Callable[[Snapshot], Values]:
+    """KV blocks as a share of all."""
+
+    def values(snapshot: Snapshot) -> Values:
+        total = snapshot.kv.total_blocks
+        if not total:
+            return [None] * len(snapshot.timeline.steps)
+        column: Sequence[int | None] = getattr(snapshot.timeline, name)
+        return [None if value is None else value / total for value in column]
+
+    return values
+
+
+def _duration(value: float | None) -> str:
+    return format_duration(value)
+
+
+def _count(value: float | None) -> str:
+    return "   –" if value is None else f"{value:4.0f}"
+
+
+def _mean(value: float | None) -> str:
+    return "    –" if value is None else f"{value:5.1f}"
+
+
+def _whole(_: Snapshot) -> float:
+    return 1.0
+
+
+def _worst(label: str, name: str) -> Series:
+    return Series(
+        label=label,
+        ink="worst",
+        texture=Texture.DOTTED,
+        values=_timeline(name),
+        fold=max,
+        show=_duration,
+    )
+
+
+def _typical(label: str, name: str) -> Series:
+    return Series(
+        label=label,
+        ink="mean",
+        texture=Texture.SOLID,
+        values=_timeline(name),
+        show=_duration,
+    )
+
+
+TTFT = ChartPlan(
+    title="TTFT",
+    note="front end, worst over mean",
+    unit="s",
+    stacked=False,
+    series=(_typical("mean", "ttft_mean_s"), _worst("max", "ttft_max_s")),
+)
+STEP_TIME = ChartPlan(
+    title="step time",
+    note="engine, worst over mean",
+    unit="s",
+    stacked=False,
+    series=(_typical("mean", "step_mean_s"), _worst("max", "step_max_s")),
+)
+ITL = ChartPlan(
+    title="ITL",
+    note="engine, worst over mean",
+    unit="s",
+    stacked=False,
+    series=(_typical("mean", "itl_mean_s"), _worst("max", "itl_max_s")),
+)
+
+_DECODE = Series(
+    label=label_of("timeline.batch_decode"),
+    ink="decode",
+    texture=Texture.SOLID,
+    values=_timeline("batch_decode"),
+    show=_mean,
+)
+_PREFILL = Series(
+    label=label_of("timeline.batch_prefill"),
+    ink="prefill",
+    texture=Texture.DOTTED,
+    values=_timeline("batch_prefill"),
+    show=_mean,
+)
+_WAITING = Series(
+    label=label_of("timeline.waiting_max"),
+    ink="waiting",
+    texture=Texture.LIGHT,
+    values=_timeline("waiting_max"),
+    fold=max,
+    show=_count,
+)
+BATCH = ChartPlan(
+    title="batch",
+    note="engine, requests per step; the queue on top",
+    series=(_DECODE, _PREFILL, _WAITING),
+    least=5,
+)
+BATCH_SPLIT = ChartPlan(
+    title="batch", note="engine, requests per step", series=(_DECODE, _PREFILL), least=5
+)
+WAITING = ChartPlan(
+    title="waiting",
+    note="engine, most requests",
+    series=(replace(_WAITING, texture=Texture.SOLID),),
+    least=5,
+)
+
+_KV = tuple(
+    Series(
+        label=label_of(f"timeline.{name}"),
+        ink=ink,
+        texture=texture,
+        values=_of_total(name),
+        fold=last,
+        show=format_share,
+    )
+    for ink, texture, name in (
+        ("kv", Texture.SOLID, "kv_used_blocks"),
+        ("cached", Texture.DOTTED, "kv_cached_blocks"),
+    )
+)
+KV_FREE = Series(
+    label=label_of("timeline.kv_free_blocks"),
+    ink="rule",
+    texture=Texture.EMPTY,
+    values=_of_total("kv_free_blocks"),
+    fold=last,
+    show=format_share,
+)
+KV = ChartPlan(
+    title="KV cache",
+    note="engine, share of all blocks",
+    unit="%",
+    series=(*_KV, KV_FREE),
+    full=_whole,
+)
+
+OUTPUT = ChartPlan(
+    title="output",
+    note="engine, tokens per second",
+    series=(
+        Series(
+            label=label_of("timeline.output_tokens"),
+            ink="output",
+            texture=Texture.SOLID,
+            values=_per_second("output_tokens"),
+            show=format_rate,
+        ),
+    ),
+)
+TOKENS = ChartPlan(
+    title="tokens",
+    note="engine, per step",
+    series=(
+        Series(
+            label=label_of("timeline.output_tokens"),
+            ink="output",
+            texture=Texture.SOLID,
+            values=_per_step("output_tokens"),
+            show=_mean,
+        ),
+        Series(
+            label=label_of("timeline.prefill_tokens"),
+            ink="prefill",
+            texture=Texture.DOTTED,
+            values=_per_step("prefill_tokens"),
+            show=_mean,
+        ),
+    ),
+)
+BOUND_BY = ChartPlan(
+    title="bound by",
+    note="engine, share of steps",
+    unit="%",
+    full=_whole,
+    series=tuple(
+        Series(
+            label=label_of(f"timeline.bound_{cause}"),
+            ink=cause,
+            texture=texture,
+            values=_timeline(f"bound_{cause}"),
+            show=format_share,
+        )
+        for cause, texture in (
+            ("kv", Texture.SOLID),
+            ("seqs", Texture.DOTTED),
+            ("tokens", Texture.MEDIUM),
+            ("other", Texture.LIGHT),
+        )
+    ),
+)
+PREEMPTIONS = ChartPlan(
+    title="preemptions",
+    note="engine, requests",
+    series=(
+        Series(
+            label="sum",
+            ink="warn",
+            texture=Texture.SOLID,
+            values=_timeline("preemptions"),
+            fold=sum,
+            show=_count,
+        ),
+    ),
+    least=5,
+)
+
+
+def span_of(timeline: Timeline, window_ns: int | None) -> int:
+    """How much time the charts show: the window, even before it has passed."""
+    return max(window_ns or 0, len(timeline.steps) * timeline.bin_ns)

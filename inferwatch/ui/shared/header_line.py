@@ -1,0 +1,148 @@
+"""Who is watched, whether it lives, and what watching costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from inferwatch.feed import RecordState
+from inferwatch.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_share,
+)
+from inferwatch.metrics.snapshot import Health, Snapshot
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.runs import (
+    Line,
+    Run,
+    age_text,
+    join,
+    spread,
+    width_of,
+)
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Whose time it is that the screen shows."""
+
+    replay: bool = False
+    """A recorded session's: nothing of what is shown is now."""
+    behind_s: float | None = None
+    """How long ago what is shown was, in a session that goes on."""
+
+
+class HeaderLine(Panel):
+    """One row; at narrow widths the details on the left go first."""
+
+    _snapshot: Snapshot | None = None
+    _clock = ""
+    _record: RecordState | None = None
+    _telling = Telling()
+
+    def show(
+        self,
+        snapshot: Snapshot,
+        clock: str,
+        record: RecordState | None,
+        telling: Telling,
+    ) -> None:
+        """Take what is known now."""
+        self._snapshot, self._clock, self._record = snapshot, clock, record
+        self._telling = telling
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._snapshot is None:
+            return ()
+        rights = self._right(self._snapshot)
+        lefts = _identity(self._snapshot)
+        for right, left in product(rights, lefts):
+            if width_of(left) + width_of(right) + 4 <= width:
+                return (spread((Run(" "), *left), (*right, Run(" ")), width),)
+        return (spread((Run(" "), *lefts[-1]), (*rights[-1], Run(" ")), width),)
+
+    def _right(self, snapshot: Snapshot) -> list[Line]:
+        beat, clock = _heartbeat(snapshot), (Run(self._clock, "strong"),)
+        record = _recording(self._record, replay=self._telling.replay)
+        behind = _behind(self._telling.behind_s)
+        lost = snapshot.cost.dropped_readings
+        drops = (Run(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),)
+        own = (
+            Run("self ", "muted"),
+            Run(format_share(snapshot.cost.self_cpu_share)),
+        )
+        return [
+            join((behind, beat, clock, record, drops, own), "  "),
+            join((behind, beat, clock, record, drops if lost else ()), "  "),
+            join((behind, beat, clock), "  "),
+        ]
+
+
+def _identity(snapshot: Snapshot) -> list[Line]:
+    """Model, version, parallelism and address, from full to the bare name."""
+    model = (Run(_model(snapshot), "strong"),)
+    engine = snapshot.engines[0] if snapshot.engines else None
+    version = (Run(f"vLLM {engine.vllm_version}"),) if engine else ()
+    parallel = (Run(f"tp{engine.tensor_parallel or 1}"),) if engine else ()
+    address = (Run(_address(snapshot)),) if snapshot.endpoints else ()
+    probe = (Run("probe", "good") if engine else Run("no probe yet", "muted"),)
+    return [
+        join((model, version, parallel, address, probe)),
+        join((model, version, address)),
+        join((model, version)),
+        model,
+    ]
+
+
+def _model(snapshot: Snapshot) -> str:
+    names = [
+        *(endpoint.model for endpoint in snapshot.endpoints[-1:]),
+        *(engine.model for engine in snapshot.engines),
+        "inferwatch",
+    ]
+    return names[0].rstrip("/").rsplit("/", 1)[-1]
+
+
+def _address(snapshot: Snapshot) -> str:
+    endpoint = snapshot.endpoints[-1]
+    address = endpoint.url or endpoint.uds or ""
+    return address.removeprefix("http://").removeprefix("127.0.0.1").rstrip("/")
+
+
+def _heartbeat(snapshot: Snapshot) -> Line:
+    """The truth about liveness: /health may say 200 while no token comes."""
+    age_s = None
+    if snapshot.last_token_ns is not None:
+        age_s = max(snapshot.now_ns - snapshot.last_token_ns, 0) / NS_PER_S
+    age = f"token {format_duration(age_s)} ago" if age_s is not None else "no token yet"
+    glyph, word, ink = {
+        Health.STALLED: ("■ ", "STALLED ", "bad"),
+        Health.LOST: ("✖ ", "LOST ", "bad"),
+        Health.STARTING: ("◌ ", "", "accent"),
+        Health.IDLE: ("○ ", "", "muted"),
+    }.get(snapshot.verdict.health, ("● ", "", "good"))
+    return (Run(glyph + word, f"{ink} bold"), Run(age, "" if ink == "good" else ink))
+
+
+def _behind(behind_s: float | None) -> Line:
+    """What is shown is not now; what the header says beside it is."""
+    if behind_s is None:
+        return ()
+    return (Run(f" ‖ {age_text(behind_s)} behind ", "chip", "screen.go_live"),)
+
+
+def _recording(record: RecordState | None, *, replay: bool) -> Line:
+    if replay:
+        return (Run("replay ", "accent"), Run(record.session_id if record else ""))
+    if record is None:
+        return (Run("not recorded", "warn"),)
+    if record.message is not None:
+        return (Run("rec ! ", "bad"), Run(record.message, "bad"))
+    size = format_bytes(record.file_bytes)
+    return (Run("rec ", "muted"), Run(f"{record.session_id} {size}"))

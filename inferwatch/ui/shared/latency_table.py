@@ -1,0 +1,109 @@
+"""The latencies of the window, one row each, exact."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.snapshot import Latency, Quantiles, Window
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.runs import Line, Run, cells
+from inferwatch.ui.shared.renderables.sparkline import sparkline
+
+NAME_WIDTH = 10
+VALUE_WIDTH = 9
+COUNT_WIDTH = 7
+VANTAGE_WIDTH = 9
+TRENDS = {
+    "ttft_s": "mean",
+    "queue_s": "waiting",
+    "prefill_s": "prefill",
+    "tpot_s": "decode",
+    "itl_s": "decode",
+    "e2el_s": "output",
+}
+"""The ink of the phase a latency belongs to, as in the flow above."""
+PARTS = {"queue_s", "prefill_s"}
+"""Parts of TTFT stand indented below it."""
+
+
+class Column(NamedTuple):
+    """A quantile and from which width on there is room for it."""
+
+    key: str
+    from_width: int
+
+
+COLUMNS = (
+    Column("p50", 0),
+    Column("p90", 100),
+    Column("p95", 72),
+    Column("p99", 0),
+    Column("max", 0),
+    Column("mean", 0),
+)
+
+
+class LatencyTable(Panel):
+    """Weak percentiles, with too few samples, are dim and carry a ``~``."""
+
+    DEFAULT_CSS = """
+    LatencyTable { height: 7; }
+    """
+
+    _latencies: Sequence[Latency] = ()
+    _window = Window.MINUTE
+
+    def show(self, latencies: Sequence[Latency], window: Window) -> None:
+        """Take the latencies of a window."""
+        self._latencies, self._window = latencies, window
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The head and a row per latency."""
+        del height
+        shown = [column.key for column in COLUMNS if width >= column.from_width]
+        trend = width - NAME_WIDTH - VALUE_WIDTH * len(shown) - COUNT_WIDTH
+        trend -= VANTAGE_WIDTH + 3
+        rows = [_row(latency, shown, trend) for latency in self._latencies]
+        return [self._head(shown, trend), *rows]
+
+    def _head(self, shown: Sequence[str], trend: int) -> Line:
+        titles = [cells(key, VALUE_WIDTH, "muted", right=True) for key in shown]
+        return (
+            cells(" latency", NAME_WIDTH, "muted"),
+            *titles,
+            cells("n", COUNT_WIDTH, "muted", right=True),
+            Run("  "),
+            cells("seen by", VANTAGE_WIDTH, "muted"),
+            cells(
+                " worst" if trend < 20 else f" worst, over {self._window.label}",
+                max(trend + 1, 0),
+                "muted",
+            ),
+        )
+
+
+def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
+    name = ("  " if latency.metric in PARTS else " ") + CATALOG[latency.metric].abbr
+    ink = "muted" if latency.metric in PARTS else "strong"
+    count = format_count(latency.quantiles.n)
+    return (
+        cells(name, NAME_WIDTH, ink),
+        *(_value(latency.quantiles, key) for key in shown),
+        cells(count, COUNT_WIDTH, "muted", right=True),
+        Run("  "),
+        cells(latency.vantage.value, VANTAGE_WIDTH, "faint"),
+        Run(" "),
+        Run(sparkline(latency.trend, max(trend, 0)), TRENDS[latency.metric]),
+    )
+
+
+def _value(quantiles: Quantiles, key: str) -> Run:
+    value: float | None = getattr(quantiles, key)
+    text = format_duration(value).strip()
+    if key in quantiles.weak and value is not None:
+        return cells(f"{text}~", VALUE_WIDTH, "faint", right=True)
+    return cells(
+        f"{text} ", VALUE_WIDTH, "" if value is not None else "faint", right=True
+    )

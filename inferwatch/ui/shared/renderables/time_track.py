@@ -1,0 +1,115 @@
+"""A whole session in one width: its shape as bars, its marks, how much was played."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from inferwatch.ui.shared.renderables.runs import Line, Run
+
+BARS = " ▁▂▃▄▅▆▇█"
+PLAYED, AHEAD, HERE = "━", "─", "●"
+
+Fold = Callable[[list[float]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """``columns`` columns over a session from its start to its end."""
+
+    start_ns: int
+    end_ns: int
+    columns: int
+
+    @property
+    def span_ns(self) -> int:
+        """How long the session is; never 0."""
+        return max(self.end_ns - self.start_ns, 1)
+
+    def column_at(self, t_ns: int) -> int:
+        """The column of a moment, the nearest one for moments outside."""
+        column = (t_ns - self.start_ns) * self.columns // self.span_ns
+        return min(max(column, 0), self.columns - 1)
+
+    def moment(self, column: int) -> int:
+        """The first column is the start and the last the end, so both can be had."""
+        share = min(max(column, 0) / max(self.columns - 1, 1), 1.0)
+        return self.start_ns + round(share * self.span_ns)
+
+    def fold(
+        self, values: Sequence[float | None], start_ns: int, bin_ns: int, how: Fold
+    ) -> list[float | None]:
+        """One value a column from bins, None where no bin knows one."""
+        return [
+            self._value(column, values, start_ns, bin_ns, how)
+            for column in range(self.columns)
+        ]
+
+    def _value(
+        self,
+        column: int,
+        values: Sequence[float | None],
+        start_ns: int,
+        bin_ns: int,
+        how: Fold,
+    ) -> float | None:
+        left_ns = self.start_ns + column * self.span_ns // self.columns - start_ns
+        right_ns = left_ns + max(self.span_ns // self.columns, 1)
+        low = left_ns // bin_ns
+        high = max(-(-right_ns // bin_ns), low + 1)
+        seen = values[max(low, 0) : max(high, 0)]
+        known = [value for value in seen if value is not None]
+        return how(known) if known else None
+
+
+def bars(values: Sequence[float | None], rows: int) -> list[str]:
+    """Bars from zero to their peak, the upper row first; a gap is empty.
+
+    >>> bars([0, 1, None, 4, 8], 1)
+    ['▁▁ ▄█']
+    >>> bars([2, 8], 2)
+    [' █', '▄█']
+    """
+    peak = max((value for value in values if value is not None), default=0) or 1
+    eighths = [_eighths(value, peak, rows) for value in values]
+    return [
+        "".join(BARS[min(max(each - 8 * row, 0), 8)] for each in eighths)
+        for row in reversed(range(rows))
+    ]
+
+
+def _eighths(value: float | None, peak: float, rows: int) -> int:
+    """How high a bar is; what is known is seen, however little it is."""
+    return 0 if value is None else max(round(value / peak * rows * 8), 1)
+
+
+def two_inks(text: str, at: int, before: str, after: str) -> Line:
+    """What was played, up to the column shown, in one ink; the rest in another."""
+    return (Run(text[: at + 1], before), Run(text[at + 1 :], after))
+
+
+def rail(track: Track, here_ns: int, marks: Iterable[tuple[int, str, str]]) -> Line:
+    """Played and ahead, the marks over it (moment, glyph, ink), the position over all.
+
+    >>> track = Track(0, 100, 10)
+    >>> "".join(run.text for run in rail(track, 55, [(20, "L", ""), (90, "B", "")]))
+    '━━L━━●───B'
+    """
+    here = track.column_at(here_ns)
+    cells = [
+        Run(PLAYED, "accent") if column < here else Run(AHEAD, "faint")
+        for column in range(track.columns)
+    ]
+    for t_ns, glyph, ink in marks:
+        cells[track.column_at(t_ns)] = Run(glyph, ink)
+    cells[here] = Run(HERE, "marker")
+    return _merged(cells)
+
+
+def _merged(cells: Sequence[Run]) -> Line:
+    """Neighbours of one ink as one run."""
+    line: list[Run] = []
+    for cell in cells:
+        if line and line[-1].ink == cell.ink:
+            line[-1] = Run(line[-1].text + cell.text, cell.ink)
+        else:
+            line.append(cell)
+    return tuple(line)

@@ -1,0 +1,103 @@
+"""What every screen of a session has: the header, the drawers, the footer."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from inferwatch.feed import Feed, FeedState
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.shared.header_line import HeaderLine
+from inferwatch.ui.shared.help_drawer import HelpDrawer, Key
+from inferwatch.ui.shared.keys import DRAWER_BINDINGS, ENGINE_KEYS, KEYS
+from inferwatch.ui.shared.log_drawer import LogDrawer
+from inferwatch.ui.shared.messages import SnapshotReady
+from inferwatch.ui.shared.position import telling_of
+from inferwatch.ui.shared.view import View
+
+LOG_LINES = 200
+
+
+class SessionScreen(Screen[None]):
+    """Shows snapshots as they come; a screen that is not looked at gets none."""
+
+    DEFAULT_CSS = """
+    SessionScreen { layers: default drawer; }
+    """
+    QUESTION: ClassVar[str] = ""
+    """What the screen answers; the help drawer begins with it."""
+    EXPLAINS: ClassVar[Sequence[str]] = ()
+    """Catalog keys of the numbers shown."""
+    KEYS: ClassVar[Sequence[Key]] = ()
+    """What only this screen can do."""
+    BINDINGS: ClassVar[list[BindingType]] = DRAWER_BINDINGS
+    NEEDS_REQUESTS: ClassVar[bool] = False
+    """Rows of requests are costly: only who shows them asks for them."""
+    NEEDS_CLIENT: ClassVar[bool] = False
+    """The load generator's own view; likewise."""
+
+    present: Snapshot | None = None
+    """As things are now, whatever moment is shown."""
+
+    def __init__(self, feed: Feed, view: View) -> None:
+        super().__init__()
+        self.feed = feed
+        self.view = view
+
+    def compose(self) -> ComposeResult:
+        """Header, what the screen is about, keys."""
+        yield HeaderLine()
+        yield from self.compose_body()
+        yield Footer(compact=True, show_command_palette=False)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """What the screen is about."""
+        return ()
+
+    @on(SnapshotReady)
+    def _take(self, message: SnapshotReady) -> None:
+        self.present = message.present
+        clock = self.feed.wall_text(self.present.now_ns)
+        telling = telling_of(self.feed)
+        self.query_one(HeaderLine).show(self.present, clock, self.feed.record, telling)
+        self.show(message.snapshot, charts=message.charts)
+        for drawer in self.query(LogDrawer):
+            drawer.show(self.feed.log_tail(LOG_LINES))
+
+    def show(self, now: Snapshot, *, charts: bool) -> None:
+        """Show a snapshot; charts only when it is their turn."""
+
+    def action_log(self) -> None:
+        """Open or close the log over this screen."""
+        if self.query(LogDrawer):
+            self.query(LogDrawer).remove()
+            return
+        drawer = LogDrawer()
+        self.mount(drawer)
+        drawer.show(self.feed.log_tail(LOG_LINES))
+
+    def action_log_too(self) -> None:
+        """The same, where the footer has no room to say so."""
+        self.action_log()
+
+    def more_keys(self) -> Iterable[Key]:
+        """What other screens of its kind can do, too."""
+        return ()
+
+    def action_help(self) -> None:
+        """Open or close the explanations of this screen."""
+        if self.query(HelpDrawer):
+            self.query(HelpDrawer).remove()
+            return
+        replay = self.feed.state is FeedState.REPLAYING
+        general = [key for key in KEYS if not (replay and key in ENGINE_KEYS)]
+        keys = (*self.KEYS, *self.more_keys(), *general)
+        window = self.view.window.label
+        drawer = HelpDrawer(self.QUESTION, self.EXPLAINS, window, keys)
+        self.mount(drawer)
+        drawer.focus()

@@ -1,0 +1,194 @@
+"""A chart over time: layers stacked on the axis that all charts of a screen share."""
+
+from dataclasses import dataclass
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.color import Color as TextualColor
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.strip import Strip
+from textual_plotext import PlotextPlot
+
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.shared.chart_plan import ChartPlan, Columns, Series
+from inferwatch.ui.shared.inked import Inked
+from inferwatch.ui.shared.renderables.ansi import coloured_runs
+from inferwatch.ui.shared.renderables.axis import TimeAxis
+from inferwatch.ui.shared.renderables.blocks import Cell, stack
+from inferwatch.ui.shared.renderables.runs import Line, Run, join, ruled
+from inferwatch.ui.shared.renderables.scale import Ceiling, tick_text
+
+MARGIN = 8
+"""Columns of the y axis: a label, a space and the axis itself; they never move."""
+FRAME = 8
+"""Palette number of the y axis."""
+LAYERS = 16
+"""Palette numbers of the layers start here, eight to each: one for every layer
+that may shine through behind its upper edge."""
+
+
+class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
+    """Draws a plan; plotext draws in palette numbers, the theme gives them colours.
+
+    A cell that two layers share is drawn with the upper one as its background, so
+    edges are true to an eighth of a row.
+    """
+
+    DEFAULT_CSS = """
+    TimeChart { width: 1fr; height: 1fr; min-height: 3; }
+    """
+
+    @dataclass
+    class Clicked(Message):
+        """A moment was pointed at."""
+
+        t_ns: int
+
+    _axis: TimeAxis | None = None
+    _full: float | None = None
+    _rows: list[str] | None = None
+    _built = Size()
+    _heading: Line = ()
+    _marked: int | None = None
+
+    def __init__(self, plan: ChartPlan, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._plan = plan
+        self._ceiling = Ceiling(plan.least)
+        self._columns: list[Columns] = []
+        self.plt.theme("clear")
+        self.plt.xaxes(lower=False, upper=False)
+        self.plt.yaxes(left=True, right=False)
+        self.plt.xticks([])
+        self.plt.ticks_color(FRAME)
+
+    def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
+        """Take new values; draws only when a column changed."""
+        columns = [
+            axis.fold(series.values(snapshot), series.fold)
+            for series in self._plan.series
+        ]
+        full = self._plan.full(snapshot)
+        if (columns, axis, full) != (self._columns, self._axis, self._full):
+            self._columns, self._axis, self._full = columns, axis, full
+            self._rows = None
+            self.refresh()
+
+    def head(self, snapshot: Snapshot, index: int | None) -> None:
+        """Head the chart with its values in a bin, which are its legend too."""
+        legend = [_entry(series, snapshot, index) for series in self._plan.series]
+        title = (Run(self._plan.title, "strong"), Run(f" {self._plan.note}", "muted"))
+        heading = ruled(title, join(legend, "  "), self.size.width)
+        if heading != self._heading:
+            self._heading = heading
+            self.refresh(Region(0, 0, self.size.width, 1))
+
+    def mark(self, t_ns: int | None) -> None:
+        """Draw a line at a moment, None for none."""
+        column = self._axis.column_at(t_ns) if self._axis and t_ns is not None else None
+        if column == self._marked:
+            return
+        for each in {self._marked, column} - {None}:
+            self.refresh(Region(MARGIN + (each or 0), 1, 1, self.size.height - 1))
+        self._marked = column
+
+    def on_click(self, event: events.Click) -> None:
+        """Point at the moment under the mouse."""
+        column = event.x - MARGIN
+        if self._axis is not None and column >= 0:
+            self.post_message(self.Clicked(self._axis.moment(column)))
+
+    def render_line(self, y: int) -> Strip:
+        """The heading, or a row as plotext drew it with the marked column over it."""
+        width = self.size.width
+        if y == 0:
+            return self.strip_of(self._heading, width)
+        if self._rows is None or self._built != self.size:
+            self._built = self.size
+            self._rows = self._build(width, self.size.height - 1)
+        strip = Strip(
+            Segment(text, self._paint(number))
+            for text, number in coloured_runs(self._rows[y - 1])
+        ).adjust_cell_length(width, self.ink(""))
+        if self._marked is None:
+            return strip
+        at = MARGIN + self._marked
+        line = Strip([Segment("│", self.ink("marker"))])
+        return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
+
+    def _build(self, width: int, height: int) -> list[str]:
+        """Let plotext draw; the rows from the top."""
+        plot = self.plt
+        plot.clear_data()
+        plot._set_size(width, height)  # noqa: SLF001 - plotsize stops at 80 columns
+        plot.xlim(0, max(width - MARGIN, 2) - 1)
+        plot.ylim(0, max(height, 2) - 1)
+        self._draw_layers(height)
+        return str(plot.build()).split("\n")[:height]
+
+    def _draw_layers(self, rows: int) -> None:
+        tops = self._plan.tops(self._columns)
+        ceiling = self._full or self._ceiling.over(
+            max(map(max, filter(None, tops)), default=0)
+        )
+        self.plt.yticks(*_ticks(ceiling, rows, self._plan.unit))
+        textures = [series.texture for series in self._plan.series]
+        cells = [
+            cell
+            for column, edges in enumerate(tops)
+            for cell in stack(
+                [edge / ceiling * rows for edge in edges], textures, column, rows
+            )
+        ]
+        self.plt.scatter(
+            [cell.column for cell in cells],
+            [cell.row for cell in cells],
+            marker=[cell.glyph for cell in cells],
+            color=[_number(cell) for cell in cells],
+        )
+
+    def _paint(self, number: int | None) -> Style:
+        """The theme's colours for a palette number."""
+        if number is None or number < LAYERS:
+            return self.ink("" if number is None else "faint")
+        layer, above = divmod(number - LAYERS, 8)
+        style = self.ink(self._plan.series[layer].ink)
+        if not above:
+            return style
+        behind = self.ink(self._plan.series[above - 1].ink)
+        return style + Style(bgcolor=_blend(behind))
+
+
+def _number(cell: Cell) -> int:
+    return LAYERS + cell.layer * 8 + (0 if cell.above is None else cell.above + 1)
+
+
+def _blend(style: Style) -> Color | None:
+    """A colour as thin as dots look: half of it on its background."""
+    if style.color is None or style.bgcolor is None:
+        return None
+    back = TextualColor.from_rich_color(style.bgcolor)
+    return back.blend(TextualColor.from_rich_color(style.color), 0.45).rich_color
+
+
+def _entry(series: Series, snapshot: Snapshot, index: int | None) -> Line:
+    values = series.values(snapshot)
+    known = index is not None and index < len(values)
+    text = series.show(values[index] if known and index is not None else None)
+    return (
+        Run(f"{series.texture.sample} ", series.ink),
+        Run(f"{series.label} ", "muted"),
+        Run(text),
+    )
+
+
+def _ticks(ceiling: float, rows: int, unit: str) -> tuple[list[float], list[str]]:
+    """Zero and the top; the middle where there is room."""
+    whole = bool(unit) or ceiling % 2 == 0
+    shares = (0.0, 0.5, 1.0) if rows >= 4 and whole else (0.0, 1.0)
+    where = [min(float(int(share * rows)), rows - 1.0) for share in shares]
+    labels = [tick_text(share * ceiling, unit) for share in shares]
+    return where, [label.rjust(MARGIN - 2) + " " for label in labels]

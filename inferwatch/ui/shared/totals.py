@@ -1,0 +1,44 @@
+"""Rows of labelled numbers: the totals of a screen."""
+
+from collections.abc import Sequence
+
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join, ruled, width_of
+
+Fact = tuple[str, str, str]
+"""Label, value, ink of the label."""
+
+ROOMY = 100
+
+
+class Totals(Panel):
+    """A heading and facts in rows; the screen says which."""
+
+    _title = ""
+    _aside = ""
+    _rows: Sequence[Sequence[Fact]] = ()
+
+    def show(self, title: str, aside: str, rows: Sequence[Sequence[Fact]]) -> None:
+        """Take the facts, already written out."""
+        self._title, self._aside, self._rows = title, aside, rows
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The heading, then a row per group of facts."""
+        del height
+        right = (Run(self._aside, "muted"),) if self._aside else ()
+        head = ruled((Run(self._title, "strong"),), right, width)
+        gap = "   " if width >= ROOMY else "  "
+        return [head, *(_row(row, gap, width) for row in self._rows)]
+
+
+def _row(row: Sequence[Fact], gap: str, width: int) -> Line:
+    """As many whole facts as fit: half a number would be a wrong one."""
+    facts = [
+        (Run(f"{label} ", ink or "muted"), Run(value)) for label, value, ink in row
+    ]
+    for count in range(len(facts), 1, -1):
+        line = (Run("  "), *join(facts[:count], gap))
+        if width_of(line) <= width:
+            return line
+    return fit((Run("  "), *join(facts[:1])), width)

@@ -1,0 +1,1 @@
+"""Nothing runs yet: what can be done, and how far is it?"""

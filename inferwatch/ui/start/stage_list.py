@@ -1,0 +1,100 @@
+"""What the engine has done since it was started, and for how long it has worked."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from collectors.readings import Note, NoteKind
+from inferwatch.formatting import format_duration
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.runs import Line, Run, cells, fit, ruled, spread
+
+NS_PER_S = 1_000_000_000
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+STAGE_WIDTH = 58
+AHEAD = (
+    "process up",
+    "plug-in in API server",
+    "plug-in in EngineCore",
+    "weights and KV done",
+    "health 200",
+    "first load",
+)
+"""What an engine goes through, as the launcher calls it; it may tell of others too."""
+
+
+class StageList(Panel):
+    """A row per stage with its own time, the running one ticking, then the log."""
+
+    DEFAULT_CSS = """
+    StageList { height: 1fr; }
+    """
+
+    _notes: Sequence[Note] = ()
+    _log: Sequence[str] = ()
+    _now_ns = 0
+
+    def show(self, notes: Sequence[Note], now_ns: int, log: Sequence[str]) -> None:
+        """Take the notes so far and the log's end."""
+        self._notes = _this_start(notes)
+        self._now_ns, self._log = now_ns, log
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Stages in the middle, log lines below."""
+        stages = self._stages()
+        indent = " " * max((width - STAGE_WIDTH) // 2, 1)
+        log_rows = min(len(self._log) + 1, max(height - len(stages) - 4, 0))
+        top = max((height - log_rows - len(stages) - 3) // 2, 0)
+        lines: list[Line] = [()] * top
+        lines += [(Run(indent), Run("starting the engine", "strong")), ()]
+        lines += [(Run(indent), *fit(stage, STAGE_WIDTH)) for stage in stages]
+        lines += [()] * (height - log_rows - len(lines))
+        return [*lines, *self._log_lines(width, log_rows)]
+
+    def _log_lines(self, width: int, rows: int) -> list[Line]:
+        if rows < 2:
+            return []
+        shown = self._log[-(rows - 1) :]
+        head = ruled((Run("engine log", "muted"),), (), width)
+        return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
+
+    def _stages(self) -> list[Line]:
+        """What was reached, what is being worked at, what is still ahead."""
+        reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
+        began_ns = self._notes[0].t_ns if self._restarted else 0
+        edges = [began_ns, *(note.t_ns for note in reached)]
+        done = [
+            _stage("✓", "good", note.text, (at_ns - before_ns, at_ns - began_ns))
+            for note, (before_ns, at_ns) in zip(reached, pairwise(edges), strict=True)
+        ]
+        spin = SPINNER[self._now_ns // (NS_PER_S // 2) % len(SPINNER)]
+        text, *ahead = _ahead(reached)
+        running_ns = self._now_ns - edges[-1]
+        running = _stage(
+            spin, "accent", f"{text} …", (running_ns, self._now_ns - began_ns)
+        )
+        return [*done, running, *((Run(f"· {each}", "faint"),) for each in ahead)]
+
+    @property
+    def _restarted(self) -> bool:
+        return bool(self._notes) and self._notes[0].kind is NoteKind.RESTARTED
+
+
+def _ahead(reached: Sequence[Note]) -> Sequence[str]:
+    """The stages that follow the last one reached."""
+    last = reached[-1].text if reached else ""
+    return AHEAD[AHEAD.index(last) + 1 :] if last in AHEAD else AHEAD
+
+
+def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
+    """The notes since the latest restart."""
+    for index in range(len(notes) - 1, -1, -1):
+        if notes[index].kind is NoteKind.RESTARTED:
+            return notes[index:]
+    return notes
+
+
+def _stage(glyph: str, ink: str, text: str, times_ns: tuple[int, int]) -> Line:
+    took, at = (format_duration(max(ns, 0) / NS_PER_S) for ns in times_ns)
+    times = (Run(f"{took}  "), Run(at, "faint"))
+    return spread((Run(f"{glyph} ", ink), Run(text)), times, STAGE_WIDTH)

@@ -1,0 +1,120 @@
+"""What does the scheduler do?"""
+
+from collections.abc import Iterable, Sequence
+
+from textual.widget import Widget
+
+from collectors.readings import BoundBy, Step
+from inferwatch.formatting import format_count, format_duration, format_share
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import Snapshot, StepTotals
+from inferwatch.ui.shared import charts, explains
+from inferwatch.ui.shared.chart_screen import ChartScreen
+from inferwatch.ui.shared.totals import Fact, Totals
+
+NS_PER_S = 1_000_000_000
+
+
+class StepsScreen(ChartScreen):
+    """Batch, step time, what binds; below, the slowest step under the cursor."""
+
+    NAME = "steps"
+    QUESTION = "What does the scheduler do?"
+    EXPLAINS = explains.STEPS
+    PLANS = (charts.BATCH_SPLIT, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
+    DEFAULT_CSS = """
+    StepsScreen {
+        #totals { height: 4; margin-top: 1; }
+        #slowest { height: 4; }
+        &.-short #totals { margin: 0; }
+    }
+    """
+
+    def compose_panels(self) -> Iterable[Widget]:
+        """Totals, charts, the slowest step."""
+        yield Totals(id="totals")
+        yield from self.compose_charts()
+        yield Totals(id="slowest")
+
+    def show_panels(self, shown: Snapshot) -> None:
+        """Totals of the window, and the slowest step of the bin under the cursor."""
+        window = f"steps of the last {shown.window.label}"
+        self.query_one("#totals", Totals).show(window, "", _totals(shown.steps))
+        index = self.view.bin_of(shown)
+        step = None if index is None else shown.timeline.slowest_step[index]
+        aside = "" if step is None else f"ended {self.feed.wall_text(step.end_ns)}"
+        title = "slowest step " + (
+            "of the last bin" if self.view.cursor_ns is None else "under the cursor"
+        )
+        self.query_one("#slowest", Totals).show(title, aside, _facts(step))
+
+
+def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
+    times = [
+        (name, format_duration(getattr(steps.duration_s, name)), "")
+        for name in ("mean", "p50", "p95", "p99", "max")
+    ]
+    bound = [
+        (f"{bound.value}", format_share(steps.share_by_bound.get(bound)), "")
+        for bound in BoundBy
+    ]
+    return [
+        [
+            (label_of("steps.count"), format_count(steps.count), ""),
+            (label_of("steps.batch_mean"), _mean(steps.batch_mean), "decode"),
+            (label_of("steps.batch_max"), f"{steps.batch_max or '–'}", "decode"),
+            (
+                label_of("steps.output_tokens"),
+                format_count(steps.output_tokens),
+                "output",
+            ),
+            (
+                label_of("steps.prefill_tokens"),
+                format_count(steps.prefill_tokens),
+                "prefill",
+            ),
+            (
+                label_of("steps.recomputed_tokens"),
+                format_count(steps.recomputed_tokens),
+                "",
+            ),
+        ],
+        [(f"{label_of('steps.duration_s')} time", "", "mean"), *times],
+        [(label_of("steps.share_by_bound"), "", "kv"), *bound],
+    ]
+
+
+def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
+    if step is None:
+        return [[("no step in this bin", "", "faint")]]
+    decode = f"{step.decode_requests} requests, {step.decode_tokens} tokens"
+    prefill = f"{step.prefill_requests} requests, {step.prefill_tokens} tokens"
+    return [
+        [
+            ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
+            ("step", f"#{step.index}", ""),
+            ("bound by", step.bound_by.value, "kv"),
+            ("running", f"{step.running}", ""),
+            ("waiting", f"{step.waiting}", "waiting"),
+        ],
+        [
+            ("decode", decode, "decode"),
+            ("prefill", prefill, "prefill"),
+            ("graph", step.graph_mode or "none", ""),
+        ],
+        [
+            ("KV used", _blocks(step.kv_used_blocks), "kv"),
+            ("idle-cached", _blocks(step.kv_cached_blocks), "cached"),
+            ("free", _blocks(step.kv_free_blocks), ""),
+            ("preempted", f"{len(step.preempted)}", ""),
+            ("recomputed", f"{step.recomputed_tokens} tokens", ""),
+        ],
+    ]
+
+
+def _mean(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _blocks(value: int | None) -> str:
+    return "–" if value is None else f"{value}"

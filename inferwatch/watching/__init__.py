@@ -1,1 +1,0 @@
-"""One live session: an engine's lives, its load, the record of both."""

@@ -1,0 +1,168 @@
+"""The headless summary: its keys are a contract, its text is for people."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from collectors.readings import BoundBy, EngineInfo, Phase, RequestRecord
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.reports.summary import share, summarise, summary_text
+
+See = Callable[..., Snapshot]
+Make = Callable[..., Any]
+MS = 1_000_000
+
+INFO = EngineInfo(
+    source="engine-1",
+    t_ns=0,
+    pid=1,
+    model="tiny",
+    vllm_version="0.32.0",
+    device="cpu",
+    num_kv_blocks=200,
+)
+
+
+@pytest.fixture
+def session(see: See, make_life: Make, make_step: Make) -> Snapshot:
+    """Twenty requests, one after the other, then some waiting for blocks."""
+    lives = [make_life(100 * n, ordinal=n, tokens=4) for n in range(20)]
+    readings = [each for front, engine in lives for each in (*front, *engine)]
+    bound = [
+        make_step(
+            2_000 + 10 * n, {99: 1}, waiting=1, bound_by=BoundBy.KV, kv_used_blocks=150
+        )
+        for n in range(20)
+    ]
+    sent = RequestRecord(
+        source="load",
+        index=0,
+        external_id="a",
+        phase=Phase.STEADY,
+        intended_ns=0,
+        sent_ns=0,
+        first_token_ns=12 * MS,
+        last_token_ns=42 * MS,
+        end_ns=43 * MS,
+        output_tokens=4,
+    )
+    return see([INFO, *readings, *bound, sent], 4_000, Window.SESSION)
+
+
+def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
+    summary = summarise(session, "s1")
+
+    assert summary.keys() == {
+        "session_id",
+        "window_s",
+        "engine",
+        "requests",
+        "ttft_s",
+        "tpot_s",
+        "itl_s",
+        "e2el_s",
+        "queue_s",
+        "steps",
+        "output_tokens_per_s",
+        "prompt_tokens_per_s",
+        "kv_peak_usage",
+        "kv_peak_blocks",
+        "preemptions",
+        "dropped_readings",
+        "unrecorded_readings",
+        "self_cpu_s",
+        "client",
+    }
+    assert summary["itl_s"].keys() == {
+        "n",
+        "mean",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "max",
+        "vantage",
+        "weak",
+    }
+    assert {"count", "batch_mean", "batch_max", "duration_s", "share_by_bound"} == (
+        summary["steps"].keys()
+    )
+
+
+def test_the_numbers_survive_json(session: Snapshot) -> None:
+    summary = json.loads(json.dumps(summarise(session, "s1")))
+
+    assert summary["session_id"] == "s1"
+    assert summary["engine"]["model"] == "tiny"
+    assert summary["engine"]["engine_id"] == "engine-1"
+    assert summary["requests"] == {
+        "finished": 20,
+        "failed": 0,
+        "aborted": 0,
+        "running": 1,
+        "waiting": 1,
+    }
+    assert summary["ttft_s"]["mean"] == pytest.approx(0.011)
+    assert summary["ttft_s"]["vantage"] == "frontend"
+    assert summary["ttft_s"]["weak"] == ["p90", "p95", "p99"]
+    assert summary["steps"]["share_by_bound"]["kv"] == pytest.approx(0.2)
+    assert summary["output_tokens_per_s"] == pytest.approx(25)
+    assert (summary["kv_peak_blocks"], summary["kv_peak_usage"]) == (150, 0.75)
+    assert summary["client"]["ttft_s"]["mean"] == pytest.approx(0.012)
+    assert summary["client"]["ttft_s"]["vantage"] == "client"
+    assert summary["window_s"] == 4
+
+
+def test_the_recorder_knows_best_what_it_missed(session: Snapshot) -> None:
+    @dataclass
+    class Record:
+        unrecorded: int = 3
+
+    assert summarise(session, "s1")["unrecorded_readings"] == 0
+    assert summarise(session, "s1", Record())["unrecorded_readings"] == 3
+
+
+def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
+    assert summary_text(summarise(session, "s1")).splitlines() == [
+        "tiny · vLLM 0.32.0 · cpu",
+        "4.0 s watched · session s1",
+        "",
+        "requests       20 finished      0 failed      0 aborted",
+        "tokens/s     25.0 out   0.00 prompt",
+        "steps         100    1.00 batch, mean      1 at most",
+        "bound by     kv 20%",
+        "KV peak       75%    150 blocks      0 preemptions",
+        "",
+        "server clock      mean      p50      p90      p95      p99      max        n",
+        "TTFT          11.0 ms  11.0 ms  11.0 ms* 11.0 ms* 11.0 ms* 11.0 ms        20",
+        "TPOT          10.0 ms  10.0 ms  10.0 ms* 10.0 ms* 10.0 ms* 10.0 ms        20",
+        "ITL           10.0 ms  10.0 ms  10.0 ms* 10.0 ms* 10.0 ms* 10.0 ms        79",
+        "E2EL          41.0 ms  41.0 ms  41.0 ms* 41.0 ms* 41.0 ms* 41.0 ms        20",
+        "queue          2.0 ms   2.0 ms   2.0 ms*  2.0 ms*  2.0 ms*  2.0 ms        20",
+        "step          10.0 ms  10.0 ms  10.0 ms  10.0 ms* 10.0 ms* 10.0 ms       100",
+        "",
+        "client clock      mean      p50      p90      p95      p99      max        n",
+        "TTFT          12.0 ms  12.0 ms* 12.0 ms* 12.0 ms* 12.0 ms* 12.0 ms         1",
+        "TPOT          10.0 ms  10.0 ms* 10.0 ms* 10.0 ms* 10.0 ms* 10.0 ms         1",
+        "ITL                 –        –        –        –        –        –         0",
+        "E2EL          42.0 ms  42.0 ms* 42.0 ms* 42.0 ms* 42.0 ms* 42.0 ms         1",
+        "",
+        "lost 0 readings, 0 unrecorded · inferwatch used – CPU",
+        "* fewer samples than the percentile needs: 10/(1-p)",
+    ]
+
+
+def test_the_text_of_nothing_says_so(see: See) -> None:
+    text = summary_text(summarise(see([], 0, Window.SESSION), None))
+
+    assert text.startswith("no engine\n0.0 s watched · not recorded\n")
+    assert "bound by     nothing" in text
+    assert "client clock" not in text
+
+
+def test_a_share_of_the_unknown_is_unknown() -> None:
+    assert share(None, 5) is share(5, None) is None
+    assert share(0, 5) == 0

@@ -1,0 +1,75 @@
+"""A session that loads a server: what it does when its generator comes to grief."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from collectors.clock import SessionClock
+from inferwatch.errors import SourceError
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.sending.target import Target
+from inferwatch.metrics.model import Model
+from inferwatch.session.load import public
+from inferwatch.session.load_session import LoadSession
+from inferwatch.session.pipeline import Pipeline
+
+
+def session_at(url: str) -> LoadSession:
+    return LoadSession(SessionClock(), Pipeline(Model()), Target.at(url, None, {}))
+
+
+async def generator() -> psutil.Process:
+    """Ours, as soon as there is one."""
+    while True:
+        for each in psutil.Process(os.getpid()).children():
+            if "inferwatch.loadgen" in each.cmdline():
+                return each
+        await asyncio.sleep(0.01)
+
+
+async def test_a_generator_that_is_killed_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    session = session_at("http://127.0.0.1:9")
+    plan = LoadPlan(run_id="killed", model="m", rate_per_s=1, warmup_s=0)
+    following = asyncio.create_task(session.follow(plan, asyncio.Event()))
+
+    (await generator()).send_signal(signal.SIGKILL)
+
+    with pytest.raises(SourceError, match="failed with status -9"):
+        await following
+
+
+async def test_a_data_set_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    session = session_at("http://127.0.0.1:9")
+    gone = str(tmp_path / "gone.jsonl")
+    plan = LoadPlan(run_id="gone", model="m", rate_per_s=1, warmup_s=0, dataset=gone)
+
+    with pytest.raises(SourceError, match=r"1: .*gone\.jsonl: No such file"):
+        await session.follow(plan, asyncio.Event())
+
+    assert session.run is not None
+    assert "gone.jsonl: No such file" in session.run.book.events[-1].text
+
+
+def test_a_recorded_plan_has_names_of_files_and_no_headers() -> None:
+    plan = LoadPlan(
+        run_id="run",
+        model="m",
+        rate_per_s=1,
+        dataset="/home/me/secret project/chats.jsonl",
+        headers={"Authorization": "Bearer secret"},
+    )
+
+    told = public(plan)
+
+    assert "secret" not in told
+    assert "chats.jsonl" in told

@@ -1,0 +1,79 @@
+"""A record that somebody else made: none of its words act on the terminal."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.storage.file.connections import open_for_writing
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.compare.screen import CompareScreen
+from inferwatch.ui.compare_app import compare_app
+from inferwatch.ui.start_app import StartApp
+from tests.inferwatch.hostile import KEPT
+from tests.inferwatch.ui.test_hostile_text import SIZES, squeezed, written
+
+PICTURE = "␛]52;c;aGk="
+
+
+@pytest.fixture
+def hostile_record(record: Path) -> Path:
+    with closing(open_for_writing(record)) as connection, connection:
+        connection.execute(
+            "UPDATE sessions SET name = ? || session, command = ?, tags = ?, "
+            "model = '/' || ?, reason = ?",
+            [f"{KEPT}\n"] * 5,
+        )
+    return record
+
+
+async def looked(pilot: Pilot[Any]) -> None:
+    """Everything the browser looks up has come and is drawn."""
+    await pilot.pause()
+    while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_the_list_of_sessions_does_not_obey(
+    app: InferwatchApp, hostile_record: Path, size: tuple[int, int]
+) -> None:
+    del hostile_record
+    async with app.run_test(notifications=True, size=size) as pilot:
+        await pilot.press("8")
+        await looked(pilot)
+        assert PICTURE in written(app)
+        for key in ("R", "escape", "T", "escape", "R", "enter", "m", "slash"):
+            await pilot.press(key)
+            await looked(pilot)
+            written(app)
+
+
+async def test_the_start_screen_does_not_obey(hostile_record: Path) -> None:
+    app = StartApp(hostile_record, news=KEPT)
+
+    async with app.run_test(notifications=True, size=(120, 40)) as pilot:
+        await looked(pilot)
+        assert PICTURE in written(app)
+        assert f"{PICTURE}␇␛[31m␡␍<U+202E>[bold]x[@click=app.quit]y" in squeezed(app)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_comparison_does_not_obey(
+    hostile_record: Path, size: tuple[int, int]
+) -> None:
+    app = compare_app(hostile_record, ("s1", "s3"))
+
+    async with app.run_test(notifications=True, size=size) as pilot:
+        screen = pilot.app.screen
+        assert isinstance(screen, CompareScreen)
+        while screen.comparing:
+            await pilot.pause()
+            await pilot.app.workers.wait_for_complete()
+        for _ in range(3):
+            await pilot.press("tab")
+            await pilot.pause()
+            assert PICTURE in written(app)

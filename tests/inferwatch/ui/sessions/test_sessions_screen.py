@@ -1,0 +1,359 @@
+"""The sessions screen: every key, every click, and what it looks like."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.onward import CompareSessions, OpenSession
+from inferwatch.ui.sessions.browser import SessionBrowser
+from inferwatch.ui.sessions.table import SessionTable
+from inferwatch.ui.shared.prompt import PromptScreen
+
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+
+
+async def looked(pilot: Pilot[Any]) -> None:
+    """Everything the browser looks up has come and is drawn."""
+    await pilot.pause()
+    while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+async def shown(pilot: Pilot[Any]) -> None:
+    await pilot.press("8")
+    await looked(pilot)
+
+
+def ids(app: InferwatchApp) -> list[str]:
+    table = app.screen.query_one(SessionTable)
+    return [each.row.id for each in table._listed]
+
+
+def told(app: Any) -> list[str]:
+    return [note.message for note in app._notifications]
+
+
+VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+    "sessions": ((), (SMALL, USUAL, LARGE)),
+    "marked": (("m", "down", "m"), (SMALL, USUAL)),
+    "bin": (("e",), (SMALL,)),
+    "filter": (("slash", *"h200"), (SMALL, USUAL)),
+    "rename": (("down", "R"), (SMALL,)),
+    "help": (("question_mark",), (SMALL, USUAL)),
+    "light": (("t",), (USUAL,)),
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "size"),
+    [
+        pytest.param(keys, size, id=f"{name}-{size[0]}x{size[1]}")
+        for name, (keys, sizes) in VIEWS.items()
+        for size in sizes
+    ],
+)
+def test_picture(
+    snap_compare: Callable[..., bool],
+    app: InferwatchApp,
+    keys: tuple[str, ...],
+    size: tuple[int, int],
+) -> None:
+    async def show(pilot: Pilot[Any]) -> None:
+        await shown(pilot)
+        app.look()
+        for key in keys:
+            await pilot.press(key)
+        await looked(pilot)
+        for field in app.screen.query(Input):
+            field.cursor_blink = False
+
+    assert snap_compare(app, terminal_size=size, run_before=show)
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    """Left-over pictures would be reviewed for nothing."""
+    folder = Path(__file__).parent / "__snapshots__" / "test_sessions_screen"
+
+    assert len(list(folder.glob("*.svg"))) == sum(len(s) for _, s in VIEWS.values())
+
+
+async def test_the_newest_come_first_with_what_took_looking_up(
+    app: InferwatchApp, text_of: Any
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        rows = [" ".join(row.split()) for row in text_of(app, "SessionTable")]
+        line = text_of(app, "SessionFilterLine")[0]
+
+    assert rows[1].startswith("● s12 serve")
+    assert rows[1].endswith("● recording")
+    assert "1 300 0.31 s 847" in rows[9]  # its p99 is 210 + 99 ms
+    assert "320 ~0.33 s c 64.0" in rows[6]  # seen by the client
+    assert rows[7].endswith("◌ interrupted")
+    assert "kept 11" in line
+    assert "bin 1" in line
+
+
+@pytest.mark.parametrize(
+    ("keys", "pointed"),
+    [
+        (("down",), "s11"),
+        (("down", "down", "up"), "s11"),
+        (("end",), "s1"),
+        (("end", "home"), "s12"),
+        (("pagedown",), "s1"),
+        (("end", "pageup"), "s12"),
+    ],
+)
+async def test_the_arrows_go_from_session_to_session(
+    app: InferwatchApp, text_of: Any, keys: tuple[str, ...], pointed: str
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+
+        await pilot.press(*keys)
+        await pilot.pause()
+
+        assert text_of(app, "SessionLine")[0].startswith(f" {pointed} ")
+
+
+async def test_enter_ends_the_app_with_the_session_to_replay(
+    app: InferwatchApp, record: Path
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("down", "down", "enter")
+        await pilot.pause()
+
+    assert app.return_value == OpenSession(database=record, session="s10")
+
+
+async def test_a_double_click_opens_too(app: InferwatchApp, record: Path) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.click(SessionTable, offset=(30, 2), times=2)
+        await pilot.pause()
+
+    assert app.return_value == OpenSession(database=record, session="s11")
+
+
+async def test_the_session_on_the_screen_is_not_opened_again(
+    app: InferwatchApp,
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+
+        assert app.is_running
+        assert told(app) == ["s12 is what you are watching"]
+
+
+async def test_the_first_marked_is_what_the_others_are_compared_with(
+    app: InferwatchApp, record: Path
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("end", "m", "up", "up", "m", "c")
+        await pilot.pause()
+
+    assert app.return_value == CompareSessions(database=record, sessions=("s1", "s3"))
+
+
+async def test_one_marked_is_compared_with_the_one_pointed_at(
+    app: InferwatchApp, record: Path
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.click(SessionTable, offset=(1, 2))  # the left edge marks
+        await pilot.press("c")
+        await pilot.pause()
+
+    assert app.return_value == CompareSessions(database=record, sessions=("s11", "s10"))
+
+
+async def test_comparing_says_what_it_needs_and_escape_unmarks(
+    app: InferwatchApp, text_of: Any
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("m", "m", "escape", "c")
+        await pilot.pause()
+
+        assert app.is_running
+        assert told(app) == ["mark two sessions with m, then c compares them"]
+        assert "◆" not in "".join(text_of(app, "SessionTable"))
+
+
+async def test_words_filter_as_they_are_typed_and_escape_lets_go(
+    app: InferwatchApp,
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        everything = ids(app)
+
+        await pilot.press("slash", *"qwen")
+        by_model = ids(app)
+        await pilot.press("enter", "slash", *"interr serve", "backspace")
+        by_state = ids(app)
+        await pilot.press(*(["backspace"] * 5))
+        by_less = ids(app)
+        await pilot.press("escape")
+
+        assert by_model == ["s6", "s4"]
+        assert by_state == []
+        assert by_less == ["s5"]
+        assert ids(app) == everything
+        assert isinstance(app.focused, SessionTable)
+
+
+async def test_columns_sort_by_key_and_by_click(app: InferwatchApp) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("S")
+        oldest_first = ids(app)
+        await pilot.press("s")
+        by_name = ids(app)
+        await pilot.click(SessionTable, offset=(72, 0))  # requests
+        by_requests = ids(app)
+
+        assert oldest_first[:3] == ["s1", "s2", "s3"]
+        assert by_name[0] == "s11"
+        assert by_requests[:3] == ["s1", "s3", "s4"]
+
+
+async def test_a_session_is_renamed(app: InferwatchApp, value_of: Any) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("down", "R")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "s3"
+        await pilot.press("enter")
+        still_asking = isinstance(app.screen, PromptScreen)
+        app.screen.query_one(Input).value = "  after   the fix "
+        await pilot.press("enter")
+        await looked(pilot)
+
+        assert still_asking  # it would be taken for an id
+        assert value_of("name", 11) == "after the fix"
+        assert ids(app)[1] == "s11"
+
+
+async def test_a_session_is_tagged(app: InferwatchApp, value_of: Any) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("end", "T")
+        await pilot.pause()
+        before = app.screen.query_one(Input).value
+        await pilot.press(*" good", "enter")
+        await looked(pilot)
+
+        assert before == "keep h200"
+        assert value_of("tags", 1) == "keep h200 good"
+
+
+async def test_escape_leaves_name_and_tags_alone(
+    app: InferwatchApp, value_of: Any
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("end", "T", *"xyz", "escape", "R", *"xyz", "escape")
+        await looked(pilot)
+
+        assert value_of("tags || name", 1) == "keep h200baseline"
+
+
+async def test_what_was_deleted_comes_back(app: InferwatchApp, value_of: Any) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        everything = ids(app)
+        undoable_at_first = "u" in app.active_bindings
+        await pilot.press("down", "d")
+        await looked(pilot)
+        after_one = ids(app)
+        await pilot.press("down", "u")
+        await looked(pilot)
+
+        back = app.screen.query_one(SessionTable).pointed
+        assert back is not None
+        assert back.row.id == "s11"
+        assert not undoable_at_first
+        assert after_one == [each for each in everything if each != "s11"]
+        assert ids(app) == everything
+        assert value_of("deleted_ns", 11) is None
+
+
+async def test_those_marked_are_deleted_together_and_are_in_the_bin(
+    app: InferwatchApp,
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("end", "m", "up", "m", "d")
+        await looked(pilot)
+        await pilot.press("e")
+        in_bin = ids(app)
+        await pilot.press("end", "u")  # one of them, from the bin
+        await looked(pilot)
+        left_in_bin = ids(app)
+        await pilot.press("e")
+
+        assert in_bin == ["s8", "s2", "s1"]
+        assert left_in_bin == ["s8", "s2"]
+        assert "s1" in ids(app)
+        assert "d" in app.active_bindings
+
+
+async def test_in_the_bin_nothing_is_opened_or_deleted(app: InferwatchApp) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.click("SessionFilterLine", offset=(14, 0))
+        await pilot.press("enter", "d")
+        await looked(pilot)
+
+        assert app.is_running
+        assert ids(app) == ["s8"]
+        assert told(app) == ["u takes it out of the bin first"]
+
+
+async def test_what_is_being_recorded_is_not_deleted(
+    app: InferwatchApp, value_of: Any
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("d")
+        await looked(pilot)
+
+        assert value_of("deleted_ns", 12) is None
+        assert "s12 is being recorded" in told(app)[0]
+
+
+async def test_a_file_that_cannot_be_read_is_said_once(
+    app: InferwatchApp, record: Path
+) -> None:
+    record.write_text("this is no database, and long enough to be looked at" * 100)
+
+    async with app.run_test() as pilot:
+        await shown(pilot)
+        app.screen.query_one(SessionBrowser).look()
+        await looked(pilot)
+
+        assert len([said for said in told(app) if str(record) in said]) == 1
+
+
+async def test_every_key_is_explained(app: InferwatchApp) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        browser = app.screen.query_one(SessionBrowser)
+        unexplained = [
+            binding.key
+            for _, binding in browser._bindings
+            if binding.show and not binding.tooltip
+        ]
+
+        assert unexplained == []

@@ -1,0 +1,136 @@
+"""The start screen: nothing runs, and there is something to do all the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.ui.onward import (
+    CompareSessions,
+    Onward,
+    OpenSample,
+    OpenSession,
+    RunDemo,
+)
+from inferwatch.ui.shared.help_drawer import HelpDrawer
+from inferwatch.ui.start_app import StartApp
+
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+
+
+async def looked(pilot: Pilot[Any]) -> None:
+    """Everything the browser looks up has come and is drawn."""
+    await pilot.pause()
+    while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+@pytest.fixture
+def start(record: Path) -> StartApp:
+    return StartApp(record)
+
+
+@pytest.mark.parametrize(
+    ("keys", "onward"),
+    [
+        (("D",), RunDemo()),
+        (("x",), OpenSample()),
+        (("q",), None),
+        (("ctrl+c",), None),
+    ],
+)
+async def test_keys_lead_on(
+    start: StartApp, keys: tuple[str, ...], onward: Onward | None
+) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.press(*keys)
+        await pilot.pause()
+
+    assert start.return_value == onward
+    assert start.return_code == 0
+
+
+@pytest.mark.parametrize(("row", "onward"), [(2, RunDemo()), (3, OpenSample())])
+async def test_clicks_lead_on_too(start: StartApp, row: int, onward: Onward) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.click("StartPanel", offset=(6, row))
+        await pilot.pause()
+
+    assert start.return_value == onward
+
+
+async def test_enter_replays_a_session(start: StartApp, record: Path) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.press("down", "enter")
+        await pilot.pause()
+
+    assert start.return_value == OpenSession(database=record, session="s11")
+
+
+async def test_two_marked_are_compared(start: StartApp, record: Path) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.press("down", "m", "m", "c")
+        await pilot.pause()
+
+    wanted = CompareSessions(database=record, sessions=("s11", "s10"))
+    assert start.return_value == wanted
+
+
+async def test_help_opens_and_closes_and_the_light_goes_on(start: StartApp) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        opened = len(start.screen.query(HelpDrawer))
+        await pilot.press("escape", "t")
+        await pilot.pause()
+
+        assert opened == 1
+        assert not start.screen.query(HelpDrawer)
+        assert start.theme == "inferwatch-light"
+
+
+async def test_why_one_could_not_go_there_is_said(record: Path) -> None:
+    start = StartApp(record, "s3 was deleted meanwhile")
+    async with start.run_test(size=USUAL) as pilot:
+        await pilot.pause()
+
+        said = [note.message for note in start._notifications]
+
+    assert said == ["s3 was deleted meanwhile"]
+
+
+async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> None:
+    data = bytearray(record.read_bytes())
+    data[60 * 4096 : 61 * 4096] = bytes(range(256)) * 16
+    record.write_bytes(data)
+    start = StartApp(record)
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        line = text_of(start, "SessionLine")[1]
+        rows = text_of(start, "SessionTable")
+
+    assert "readings are lost" in line
+    assert sum("serve" in row for row in rows) == 3
+
+
+@pytest.mark.parametrize("size", [SMALL, USUAL, LARGE], ids=["80", "120", "200"])
+def test_picture_of_the_start(
+    snap_compare: Callable[..., bool], start: StartApp, size: tuple[int, int]
+) -> None:
+    assert snap_compare(start, terminal_size=size, run_before=looked)
+
+
+def test_picture_of_a_first_start(
+    snap_compare: Callable[..., bool], tmp_path: Path
+) -> None:
+    start = StartApp(tmp_path / "nothing.db")
+
+    assert snap_compare(start, terminal_size=SMALL, run_before=looked)

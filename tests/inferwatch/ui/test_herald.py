@@ -1,0 +1,24 @@
+"""News is told once."""
+
+import pytest
+
+from collectors.readings import Note, NoteKind
+from inferwatch.ui.shared.herald import Herald
+
+
+def note(t_ns: int, kind: NoteKind) -> Note:
+    return Note(t_ns=t_ns, kind=kind, text=f"at {t_ns}")
+
+
+def test_a_note_is_told_once() -> None:
+    herald = Herald()
+    first, second = note(1, NoteKind.DROPPED), note(2, NoteKind.PROBE)
+
+    assert herald.news([first]) == [first]
+    assert herald.news([first, second]) == [second]
+    assert herald.news([first, second]) == []
+
+
+@pytest.mark.parametrize("kind", [NoteKind.STAGE, NoteKind.LOST, NoteKind.STARTED])
+def test_what_has_a_place_of_its_own_is_not_told(kind: NoteKind) -> None:
+    assert Herald().news([note(1, kind)]) == []

@@ -1,0 +1,64 @@
+"""The help explains each number by the word that the screen has for it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.snapshot import (
+    Flow,
+    Health,
+    Snapshot,
+    StepTotals,
+    Verdict,
+    Window,
+)
+from inferwatch.ui.kv import screen as kv
+from inferwatch.ui.overview.flow_panel import FlowPanel
+from inferwatch.ui.requests.cells import CELLS
+from inferwatch.ui.shared import explains
+from inferwatch.ui.steps import screen as steps
+
+
+def of_overview() -> set[str]:
+    panel = FlowPanel()
+    panel.show(Flow(), None)
+    return {label for stage in panel._stages() for label, _, _ in stage[2]}
+
+
+def of_kv() -> set[str]:
+    snapshot = Snapshot(
+        now_ns=1,
+        window=Window.MINUTE,
+        covered_ns=1,
+        verdict=Verdict(health=Health.IDLE, sentence=""),
+    )
+    computed = {"prefix-cache hit rate", "room for"}
+    return {label for row in kv._facts(snapshot) for label, _, _ in row} - computed
+
+
+def of_steps() -> set[str]:
+    first, *others = steps._totals(StepTotals())
+    return {label for label, _, _ in (*first, *(row[0] for row in others))}
+
+
+def of_requests() -> set[str]:
+    return {cell.title.strip() for cell in CELLS}
+
+
+@pytest.mark.parametrize(
+    ("shown", "explained"),
+    [
+        (of_overview(), explains.OVERVIEW),
+        (of_kv(), explains.KV),
+        (of_steps(), explains.STEPS),
+        (of_requests(), explains.REQUESTS),
+    ],
+    ids=["overview", "kv", "steps", "requests"],
+)
+def test_every_label_is_one_that_the_help_explains(
+    shown: set[str], explained: Sequence[str]
+) -> None:
+    labels = {CATALOG[key].abbr for key in explained}
+
+    assert {each.removesuffix(" p99").removesuffix(" time") for each in shown} <= labels

@@ -1,0 +1,949 @@
+"""The Load screen: the form, the run, every key; and what it looks like."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import sin
+from random import Random
+from typing import Any, TypeGuard
+
+import msgspec
+import pytest
+from textual import events as events_
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, Label
+
+from collectors.readings import LoadEvent, LoadKind, Vantage
+from inferwatch.errors import SourceError
+from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.rate_text import read_rates
+from inferwatch.metrics.snapshot import (
+    ClientTimeline,
+    ClientView,
+    FailureCount,
+    Latency,
+    LoadRun,
+    Quantiles,
+    RunState,
+    Snapshot,
+)
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.load.choice import LoadChoice
+from inferwatch.ui.load.fields import FIELDS, read_form
+from inferwatch.ui.load.form import LoadForm
+from inferwatch.ui.load.screen import LoadScreen
+from inferwatch.ui.load.sketch import LoadSketch
+
+S = 1_000_000_000
+PLAN = LoadPlan(
+    run_id="load-1f3a",
+    model="tiny",
+    rate_per_s=20.0,
+    duration_s=60.0,
+    seed=7,
+    slo="ttft_s<0.5 tpot_s<0.05",
+)
+
+
+LONG = Range(low=900, high=900)
+
+
+@dataclass
+class ScriptedDesk:
+    """Starts at once; says what it was asked to do."""
+
+    running: bool = False
+    plan: LoadPlan = PLAN
+    must_name_host: str | None = None
+    unavailable: str | None = None
+    fails: str | None = None
+    slow: asyncio.Event | None = None
+    """What stopping waits for."""
+    asked: list[Any] = field(default_factory=list)
+
+    async def start(self, plan: LoadPlan) -> None:
+        if self.fails:
+            raise SourceError(self.fails)
+        self.asked.append(plan)
+        self.plan, self.running = plan, True
+
+    async def change(
+        self, *, rate_per_s: float | None = None, concurrency: int | None = None
+    ) -> None:
+        self.asked.append((rate_per_s, concurrency))
+        if rate_per_s is not None:
+            self.plan = msgspec.structs.replace(self.plan, rate_per_s=rate_per_s)
+        if concurrency is not None:
+            self.plan = msgspec.structs.replace(self.plan, concurrency=concurrency)
+
+    async def stop(self) -> None:
+        self.asked.append("stop")
+        if self.slow is not None:
+            await self.slow.wait()
+        self.running = False
+
+
+def quantiles(scale: float, n: int, *weak: str) -> Quantiles:
+    return Quantiles(
+        n=n,
+        mean=scale * 1.2,
+        p50=scale,
+        p90=scale * 2.1,
+        p95=scale * 2.9,
+        p99=scale * 5.2,
+        max=scale * 9.7,
+        weak=weak,
+    )
+
+
+def timeline(bins: int) -> ClientTimeline:
+    """A load that began 35 s ago and was changed 12 s ago."""
+    noise = [Random(3).random() for _ in range(bins)]
+    chance = Random(3)
+    noise = [chance.random() for _ in range(bins)]
+    begun = range(bins - 70, bins - 1)
+
+    def column(value: Any) -> tuple[float | None, ...]:
+        return tuple(round(value(i), 4) if i in begun else None for i in range(bins))
+
+    return ClientTimeline(
+        asked_per_s=column(lambda i: 20.0 if i < bins - 24 else 22.0),
+        sent_per_s=column(
+            lambda i: (20 if i < bins - 24 else 22) * (0.7 + 0.5 * noise[i // 2])
+        ),
+        ttft_mean_s=column(lambda i: 0.06 + 0.04 * noise[i] + 0.03 * sin(i / 9)),
+        ttft_max_s=column(lambda i: 0.11 + 0.2 * noise[i]),
+        itl_mean_s=column(lambda i: 0.008 + 0.002 * noise[i]),
+        itl_max_s=column(lambda i: 0.013 + 0.02 * noise[i]),
+    )
+
+
+def events(now_ns: int) -> tuple[LoadEvent, ...]:
+    def event(ago_s: float, kind: LoadKind, **facts: Any) -> LoadEvent:
+        return LoadEvent(t_ns=now_ns - int(ago_s * S), kind=kind, **facts)
+
+    return (
+        event(35.1, LoadKind.STARTED),
+        event(35.0, LoadKind.RATE, rate_per_s=20.0),
+        event(32.0, LoadKind.WARMUP_ENDED),
+        event(12.0, LoadKind.RATE, rate_per_s=22.0),
+    )
+
+
+def client_view(now_ns: int, bins: int, **changes: Any) -> ClientView:
+    line = timeline(bins)
+    run = LoadRun(
+        run_id="load-1f3a",
+        state=RunState.SENDING,
+        elapsed_s=32.4,
+        duration_s=60.0,
+        share=0.54,
+        sent=662,
+        in_flight=9,
+        succeeded=653,
+        warmup=61,
+        rate_per_s=22.0,
+        before=20.0,
+        changed_ns=now_ns - 12 * S,
+        transport="raw",
+    )
+    trends = {"ttft_s": line.ttft_max_s, "itl_s": line.itl_max_s}
+    scales = {"ttft_s": 0.071, "tpot_s": 0.0091, "itl_s": 0.0088, "e2el_s": 0.74}
+    view = ClientView(
+        sent=662,
+        succeeded=653,
+        rate_per_s=22.0,
+        asked_mean_per_s=20.7,
+        achieved_per_s=20.4,
+        latencies=tuple(
+            Latency(
+                metric=metric,
+                vantage=Vantage.CLIENT,
+                quantiles=quantiles(scale, 653, "p99"),
+                trend=trends.get(metric, ()),
+            )
+            for metric, scale in scales.items()
+        ),
+        run=run,
+        events=events(now_ns),
+        timeline=line,
+        slo="ttft_s<0.5 tpot_s<0.05",
+        judged=653,
+        good=641,
+        verdict="OK",
+        send_lag_p99_s=0.00021,
+        recv_lag_p99_s=0.000048,
+        merged_share=0.002,
+        cpu_share=0.043,
+    )
+    return replace(view, **changes)
+
+
+def running(made: Snapshot) -> Snapshot:
+    """In the midst of a run."""
+    return replace(made, client=client_view(made.now_ns, len(made.timeline.steps)))
+
+
+def troubled(made: Snapshot) -> Snapshot:
+    """Requests fail, and the client is the bottleneck."""
+    shown = running(made)
+    assert shown.client is not None
+    assert shown.client.run is not None
+    run = replace(
+        shown.client.run,
+        failed=41,
+        succeeded=612,
+        failures=(
+            FailureCount(
+                kind="http_5xx",
+                count=38,
+                first='500 {"error":{"message":"EngineCore encountered an issue. See '
+                'stack trace (above) for the root cause.","type":"Internal"}}',
+            ),
+            FailureCount(kind="timeout", count=2, first="no answer in 120 s"),
+            FailureCount(kind="refused", count=1, first="[Errno 111] refused"),
+        ),
+    )
+    client = replace(
+        shown.client,
+        run=run,
+        failed=41,
+        verdict="CLIENT-BOUND",
+        reasons=(
+            "send lag p99 is 31.2 ms or more, over 10% of the TTFT's p50 71 ms",
+            "the generator used 93% of a core",
+        ),
+        send_lag_p99_s=0.0412,
+        cpu_share=0.93,
+    )
+    return replace(made, client=client)
+
+
+def ended(made: Snapshot) -> Snapshot:
+    """All of it is over."""
+    shown = running(made)
+    assert shown.client is not None
+    assert shown.client.run is not None
+    run = replace(
+        shown.client.run,
+        state=RunState.ENDED,
+        share=1.0,
+        elapsed_s=60.0,
+        sent=1_241,
+        in_flight=0,
+        succeeded=1_241,
+        rate_per_s=None,
+    )
+    end = LoadEvent(t_ns=made.now_ns - 2 * S, kind=LoadKind.STOPPED)
+    happened = (*shown.client.events, end)
+    client = replace(shown.client, run=run, rate_per_s=None, events=happened)
+    return replace(made, client=client)
+
+
+SIZE = (120, 40)
+Keys = tuple[str, ...]
+
+
+@dataclass
+class Bench:
+    """The app on a scripted feed and desk, and hands to use it."""
+
+    app: InferwatchApp
+    feed: Any
+    desk: ScriptedDesk
+    _text_of: Any
+    _settle: Any
+
+    async def settle(self, pilot: Pilot[Any]) -> None:
+        await self._settle(pilot)
+
+    def text(self, selector: str) -> list[str]:
+        found: list[str] = self._text_of(self.app, selector)
+        return found
+
+    def rows(self, selector: str) -> str:
+        return "\n".join(self.text(selector))
+
+    async def go(self, pilot: Pilot[Any], *keys: str) -> LoadScreen:
+        """On the Load screen, after some keys, when what they began is done."""
+        await self.settle(pilot)
+        await pilot.press("7", *keys)
+        await self.settle(pilot)
+        if isinstance(self.app.screen, LoadScreen):
+            begun = [each for each in self.app.workers if each.group == "load"]
+            await self.app.workers.wait_for_complete(begun)
+            await self.settle(pilot)
+        return next(each for each in self.app.screen_stack if is_load(each))
+
+    async def type_in(self, pilot: Pilot[Any], field: str, text: str) -> None:
+        """Typed in place of what stood there."""
+        self.app.screen.query_one(f"#field-{field}", Input).focus()
+        await pilot.pause()
+        await pilot.press("end", "ctrl+u", *text)
+        await self.settle(pilot)
+
+
+def is_load(screen: object) -> TypeGuard[LoadScreen]:
+    return isinstance(screen, LoadScreen)
+
+
+@pytest.fixture
+def bench(feed: Any, app: InferwatchApp, text_of: Any, settle: Any) -> Bench:
+    feed.load_desk = ScriptedDesk()
+    return Bench(app, feed, feed.load_desk, text_of, settle)
+
+
+# The form.
+
+
+async def test_the_form_says_the_plan_of_the_desk(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        form = screen.query_one(LoadForm)
+
+        assert screen.query_one(LoadChoice).word == "poisson"
+        assert screen.query_one("#field-rate", Input).value == "20"
+        assert screen.query_one("#field-prompt", Input).value == "32-128"
+        assert form.reading.plan == PLAN
+
+
+OTHER = msgspec.structs.replace(
+    PLAN, arrivals=Arrivals.CLOSED, concurrency=3, rate_per_s=None, output_tokens=LONG
+)
+
+
+async def test_the_form_follows_the_desk_until_somebody_types(bench: Bench) -> None:
+    """As when it was opened before the engine was up and had its plan."""
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        form = screen.query_one(LoadForm)
+
+        bench.desk.plan = OTHER
+        await bench.go(pilot)
+
+        assert screen.query_one(LoadChoice).word == "closed"
+        assert screen.query_one("#field-users", Input).value == "3"
+        assert screen.query_one("#field-output", Input).value == "900"
+        assert form.reading.plan == OTHER
+
+        await pilot.press("e", "tab", "backspace", "8", "escape")
+        bench.desk.plan = PLAN
+        await bench.go(pilot)
+
+        assert screen.query_one(LoadChoice).word == "closed"
+        assert screen.query_one("#field-users", Input).value == "8"
+
+
+async def test_a_plan_that_was_typed_and_started_is_followed_on(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e", "tab", "end", "0", "escape")
+        assert screen.query_one("#field-rate", Input).value == "200"
+        bench.desk.plan = msgspec.structs.replace(PLAN, rate_per_s=200.0)
+        await bench.go(pilot)
+
+        bench.desk.plan = msgspec.structs.replace(PLAN, rate_per_s=220.0)
+        await bench.go(pilot)
+
+        assert screen.query_one("#field-rate", Input).value == "220"
+
+
+async def test_until_a_run_is_heard_of_it_is_starting(bench: Bench) -> None:
+    bench.desk.running = True
+    bench.desk.plan = msgspec.structs.replace(PLAN, run_id="load-2")
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        assert screen.wish == "starting…"
+
+        bench.desk.running = False
+        assert screen.wish == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("rate", "x", "not a number"),
+        ("rate", "0", "must be above 0"),
+        ("rate", "nan", "not a number"),
+        ("rate", "ramp:5", "write 0:5 30:20 or ramp:1,9,60"),
+        ("duration", "-3", "must be above 0"),
+        ("requests", "1.5", "must be whole"),
+        ("prompt", "9-3", "not a range: 9 to 3"),
+        ("output", "many", "not N, LOW-HIGH"),
+        ("seed", "", "needs a number"),
+        ("in_flight", "0", "must be above 0"),
+        ("warmup", "-1", "no less than 0"),
+        ("slo", "ttft<1", "no metric 'ttft'"),
+    ],
+)
+def test_a_wrong_text_is_a_fault_of_its_field(field: str, text: str, said: str) -> None:
+    texts = {each.key: each.text(PLAN) for each in FIELDS}
+
+    reading = read_form(PLAN, "poisson", {**texts, field: text})
+
+    assert reading.plan is None
+    assert list(reading.faults) == [field]
+    assert said in reading.faults[field]
+
+
+async def test_a_field_says_beside_it_what_is_wrong_as_it_is_typed(
+    bench: Bench,
+) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        for field, text, said in (
+            ("rate", "20x", "✖ not a number"),
+            ("seed", "1.5", "✖ must be whole"),
+            ("slo", "ttft<1", "✖ no metric"),
+        ):
+            await bench.type_in(pilot, field, text)
+            assert said in bench.rows(f"#row-{field} LoadRemark")
+            assert said[2:] in bench.rows("LoadFormFoot")
+        assert "SLO: no metric 'ttft'" in bench.rows("LoadFormFoot")
+
+        await pilot.press("escape", "s")
+        await bench.settle(pilot)
+
+        assert bench.desk.asked == []
+        assert screen.focused is screen.query_one("#field-rate")
+
+
+async def test_what_only_the_whole_plan_shows_is_said_at_its_field(
+    bench: Bench,
+) -> None:
+    async with bench.app.run_test(size=(200, 60)) as pilot:
+        screen = await bench.go(pilot)
+        screen.query_one(LoadForm).styles.width = 120
+        await bench.type_in(pilot, "warmup", "0")
+        assert "✖" not in bench.rows("LoadFormFoot")
+
+        await bench.type_in(pilot, "rate", "")
+
+        remark = bench.rows("#row-rate LoadRemark")
+        assert "without a warm-up there is no measured rate" in remark
+
+
+async def test_typed_right_again_nothing_is_wrong(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        await bench.type_in(pilot, "rate", "x")
+        await bench.type_in(pilot, "rate", "7.5")
+
+        plan = screen.query_one(LoadForm).reading.plan
+        assert plan is not None
+        assert plan.rate_per_s == 7.5
+        assert "✖" not in bench.rows("LoadFormFoot")
+
+
+@pytest.mark.parametrize(
+    ("word", "shown", "hidden"),
+    [
+        ("gamma", ["rate", "burstiness"], ["users", "think"]),
+        ("closed", ["users", "think"], ["rate", "burstiness", "in_flight"]),
+        ("constant", ["rate", "in_flight"], ["users", "burstiness"]),
+    ],
+)
+async def test_only_what_the_arrivals_need_is_asked(
+    bench: Bench, word: str, shown: Keys, hidden: Keys
+) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e")
+        screen.query_one(LoadChoice).choose(word)
+        await bench.settle(pilot)
+
+        assert all(screen.query_one(f"#row-{each}").display for each in shown)
+        assert not any(screen.query_one(f"#row-{each}").display for each in hidden)
+        plan = screen.query_one(LoadForm).reading.plan
+        assert plan is not None
+        assert plan.arrivals == word
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        pytest.param(["right"], "constant", id="right"),
+        pytest.param(["left"], "closed", id="left goes round"),
+        pytest.param(["g"], "gamma", id="first letter"),
+        pytest.param(["c", "c"], "closed", id="the next with that letter"),
+        pytest.param(["s", "7", "q"], "poisson", id="letters of no word"),
+    ],
+)
+async def test_arrivals_are_chosen_by_arrows_and_letters(
+    bench: Bench, keys: list[str], word: str
+) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e", *keys)
+
+        assert screen.query_one(LoadChoice).word == word
+        assert bench.desk.asked == []
+        assert bench.app.is_running
+
+
+async def test_arrivals_can_be_clicked(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        at = bench.text("LoadChoice")[0].index("gamma")
+        await pilot.click("LoadChoice", offset=(at + 1, 0))
+
+        assert screen.query_one(LoadChoice).word == "gamma"
+
+
+async def test_letters_belong_to_a_field_and_esc_leaves_it(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        await bench.type_in(pilot, "slo", "s1q7e><?t")
+
+        assert screen.query_one("#field-slo", Input).value == "s1q7e><?t"
+        assert bench.app.current_mode == "load"
+        assert bench.desk.asked == []
+
+        await pilot.press("escape")
+        assert screen.focused is None
+        await pilot.press("1")
+        await pilot.pause()
+        assert bench.app.current_mode == "overview"
+
+
+async def test_tab_enter_and_arrows_go_through_the_form_round_and_round(
+    bench: Bench,
+) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e")
+        seen = []
+        for key in ("tab", "enter", "down", "shift+tab", "up", "up", "up"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert screen.focused is not None
+            seen.append(screen.focused.id)
+
+        assert seen == [
+            "field-rate",
+            "field-duration",
+            "field-requests",
+            "field-duration",
+            "field-rate",
+            "arrivals",
+            "start",
+        ]
+
+
+async def test_who_types_fast_is_not_misread(bench: Bench) -> None:
+    """All keys are there before the first is looked at, as on a busy machine."""
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e")
+
+        for key in ("tab", "1", "2", "tab", "4", "down", "3"):
+            printed = key if len(key) == 1 else None
+            bench.app.post_message(events_.Key(key, printed))
+        await bench.settle(pilot)
+
+        assert screen.query_one("#field-rate", Input).value == "12"
+        assert screen.query_one("#field-duration", Input).value == "4"
+        assert screen.query_one("#field-requests", Input).value == "3"
+
+
+async def test_looking_at_the_screen_is_not_editing(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+
+        assert screen.focused is None
+
+
+async def test_the_sketch_follows_what_is_typed(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        flat = bench.rows("LoadSketch")
+        await bench.type_in(pilot, "rate", "ramp:1,40,60")
+        ramp = bench.rows("LoadSketch")
+        low, high = (
+            sum(row[part].count("█") for row in ramp.splitlines())
+            for part in (slice(9, 25), slice(-17, -1))
+        )
+
+        assert flat != ramp
+        assert high > 2 * low
+        assert "60 s" in bench.rows("LoadSketchAxis")
+
+        await bench.type_in(pilot, "rate", "")
+        assert "60% of what the warm-up measures" in bench.text("LoadSketch")[0]
+
+        await bench.type_in(pilot, "rate", "x")
+        assert "mend what is marked" in bench.text("LoadSketch")[0]
+
+
+def test_a_plan_with_rates_by_time_is_written_as_it_is_read() -> None:
+    rates = read_rates("0:5 30:20 60:20")
+    plan = msgspec.structs.replace(PLAN, rate_per_s=None, rates=rates)
+
+    (rate,) = [each for each in FIELDS if each.key == "rate"]
+
+    assert rate.text(plan) == "0:5 30:20 60:20"
+    assert read_form(PLAN, "poisson", {"rate": rate.text(plan)}).plan == plan
+
+
+def test_another_way_to_arrive_leaves_behind_what_meant_nothing_to_it() -> None:
+    clumps = msgspec.structs.replace(
+        PLAN,
+        arrivals=Arrivals.GAMMA,
+        burstiness=0.25,
+        max_in_flight=9,
+        burst_every_s=9.0,
+        burst_tokens=99,
+    )
+
+    users = read_form(clumps, "closed", {"users": "4", "think": "2"}).plan
+    assert users is not None
+    even = read_form(users, "poisson", {"rate": "3"}).plan
+
+    assert (users.concurrency, users.burstiness, users.rate_per_s) == (4, 1.0, None)
+    assert users.burst_every_s is None
+    assert even is not None
+    assert (even.concurrency, even.think_s, even.rate_per_s) == (1, 0.0, 3.0)
+
+
+# Start, stop, change.
+
+
+async def test_s_starts_the_plan_that_was_typed_and_s_stops_it(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        await bench.type_in(pilot, "rate", "12")
+        await pilot.press("escape")
+        screen = await bench.go(pilot, "s")
+        (plan,) = bench.desk.asked
+
+        assert isinstance(plan, LoadPlan)
+        assert (plan.rate_per_s, plan.duration_s, plan.slo) == (12.0, 60.0, PLAN.slo)
+        assert str(screen.query_one("#start", Button).label).strip() == "s  Stop"
+
+        await bench.go(pilot, "s")
+        assert bench.desk.asked[1:] == ["stop"]
+
+
+async def test_who_is_impatient_stops_once(bench: Bench) -> None:
+    bench.desk.running, bench.desk.slow = True, asyncio.Event()
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.settle(pilot)
+        await pilot.press("7", "s", "s", "s")
+
+        bench.desk.slow.set()
+        await bench.go(pilot)
+
+        assert bench.desk.asked == ["stop"]
+        assert not bench.desk.running
+
+
+async def test_the_button_starts_and_stops_too(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        await pilot.click("#start")
+        await bench.go(pilot)
+        assert len(bench.desk.asked) == 1
+
+        await pilot.click("#start")
+        await bench.go(pilot)
+        assert bench.desk.asked[1:] == ["stop"]
+
+
+async def test_a_generator_that_does_not_start_is_said(bench: Bench) -> None:
+    bench.desk.fails = "the load generator did not start: no room"
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "s")
+
+        told = [note.message for note in bench.app._notifications]
+        assert told == ["the load generator did not start: no room"]
+
+
+async def test_without_an_engine_it_says_why_and_nothing_starts(bench: Bench) -> None:
+    bench.desk.unavailable = "no engine is up: load needs one that answers"
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "s")
+
+        assert "no engine is up" in bench.rows("LoadFormFoot")
+        assert screen.query_one("#start", Button).disabled
+        assert bench.desk.asked == []
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "said"),
+    [
+        pytest.param(
+            "greater_than_sign", (22.0, None), "asked 20 → 22/s", id="a tenth more"
+        ),
+        pytest.param(
+            "less_than_sign", (18.18, None), "asked 20 → 18.2/s", id="a tenth less"
+        ),
+    ],
+)
+async def test_the_rate_changes_by_a_tenth_and_that_is_seen_at_once(
+    bench: Bench, key: str, asked: tuple[float, None], said: str
+) -> None:
+    bench.feed.change, bench.desk.running = at_rate(20.0), True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, key)
+
+        assert bench.desk.asked == [asked]
+        assert said in bench.rows("LoadStatus")
+
+
+def at_rate(rate_per_s: float) -> Callable[[Snapshot], Snapshot]:
+    """A run that was never changed."""
+
+    def change(made: Snapshot) -> Snapshot:
+        shown = running(made)
+        assert shown.client is not None
+        assert shown.client.run is not None
+        run = replace(
+            shown.client.run, rate_per_s=rate_per_s, before=None, changed_ns=None
+        )
+        return replace(made, client=replace(shown.client, run=run))
+
+    return change
+
+
+async def test_changes_add_up_and_one_back_leads_home(bench: Bench) -> None:
+    bench.feed.change, bench.desk.running = at_rate(20.0), True
+    more = "greater_than_sign"
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, more, more, "less_than_sign")
+
+        assert bench.desk.asked == [(22.0, None), (24.2, None), (22.0, None)]
+        assert "asked 20 → 22/s" in bench.rows("LoadStatus")
+
+
+async def test_a_change_that_is_followed_is_told_by_the_record(bench: Bench) -> None:
+    bench.feed.change, bench.desk.running = at_rate(20.0), True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "greater_than_sign")
+        assert "…" in bench.text("LoadStatus")[4]
+
+        bench.feed.change = running
+        await bench.settle(pilot)
+
+        assert "asked 20 → 22/s  12 s ago" in bench.rows("LoadStatus")
+        assert "▲ 22/s" in bench.rows("LoadMarks")
+
+
+async def test_a_change_nobody_follows_is_not_told_for_ever(bench: Bench) -> None:
+    bench.feed.change, bench.desk.running = at_rate(20.0), True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "greater_than_sign")
+        bench.feed.at_ns += 6 * S
+        await bench.settle(pilot)
+
+        assert "→" not in bench.rows("LoadStatus")
+
+
+@pytest.mark.parametrize(
+    ("users", "keys", "asked"),
+    [
+        pytest.param(8, ["greater_than_sign"], [9], id="one more"),
+        pytest.param(1, ["less_than_sign"], [1], id="never none"),
+        pytest.param(40, ["greater_than_sign"] * 2, [44, 48], id="a tenth"),
+        pytest.param(44, ["less_than_sign"], [40], id="and back"),
+    ],
+)
+async def test_a_closed_loop_changes_its_users(
+    bench: Bench, users: int, keys: list[str], asked: list[int]
+) -> None:
+    bench.desk.plan = msgspec.structs.replace(
+        PLAN, arrivals=Arrivals.CLOSED, rate_per_s=None, concurrency=users
+    )
+    bench.feed.change, bench.desk.running = running, True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, *keys)
+
+        assert bench.desk.asked == [(None, each) for each in asked]
+
+
+async def test_without_a_run_there_is_nothing_to_change(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "greater_than_sign", "less_than_sign")
+
+        assert bench.desk.asked == []
+
+
+# Others use the server.
+
+
+async def test_load_on_a_shared_server_asks_for_its_hosts_name(bench: Bench) -> None:
+    bench.desk.must_name_host = "gpu-7"
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "s")
+        asking = bench.app.screen
+        assert type(asking).__name__ == "HostScreen"
+
+        await pilot.press(*"gpu-", "enter")
+        assert bench.app.screen is asking
+        assert asking.query_one("#yes", Button).disabled
+        wrong = asking.query_one("#wrong", Label)
+        assert str(wrong.render()) == "✖ that is not its name"
+
+        await pilot.press("7")
+        assert str(wrong.render()) == ""
+        await pilot.press("enter")
+        await bench.app.workers.wait_for_complete()
+        assert len(bench.desk.asked) == 1
+
+
+@pytest.mark.parametrize("how", ["escape", "#no"])
+async def test_without_the_name_nothing_starts(bench: Bench, how: str) -> None:
+    bench.desk.must_name_host = "gpu-7"
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "s")
+        if how == "escape":
+            await pilot.press("escape")
+        else:
+            await pilot.click(how)
+        await bench.app.workers.wait_for_complete()
+
+        assert isinstance(bench.app.screen, LoadScreen)
+        assert bench.desk.asked == []
+
+
+# What is seen.
+
+
+async def test_the_run_is_told_in_numbers(bench: Bench) -> None:
+    bench.feed.change, bench.desk.running = running, True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        told = bench.rows("LoadStatus")
+
+        assert "● SENDING" in told
+        assert "54%" in told
+        assert "32 s of 1 min 0 s" in told
+        assert "sent     662  in flight    9  done     653" in told
+        assert "asked    22.0/s   sent    20.4/s over 60 s of 20.7/s asked" in told
+        assert "● client OK" in told
+        assert "98% of 653 good" in told
+
+
+async def test_a_client_that_is_the_bottleneck_is_called_so_with_the_reason(
+    bench: Bench,
+) -> None:
+    bench.feed.change, bench.desk.running = troubled, True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        told = bench.rows("LoadStatus")
+        failures = bench.rows("LoadFailures")
+
+        assert "▲ client CLIENT-BOUND" in told
+        assert "send lag p99 is 31.2 ms" in told
+        assert "38 × http_5xx" in failures
+        assert "500 EngineCore" in failures
+
+
+async def test_in_a_replay_there_is_only_what_was(bench: Bench) -> None:
+    bench.feed.change, bench.feed.load_desk = ended, None
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "s", "e", "greater_than_sign")
+
+        assert not screen.query(LoadForm)
+        assert "○ ENDED" in bench.rows("LoadStatus")
+        assert not {"s", "e", "greater_than_sign"} & bench.app.active_bindings.keys()
+
+
+async def test_a_small_terminal_shows_the_form_or_the_run(bench: Bench) -> None:
+    async with bench.app.run_test(size=(80, 24)) as pilot:
+        screen = await bench.go(pilot)
+
+        def sight() -> tuple[bool, bool]:
+            form = screen.query_one(LoadForm).display
+            return form, screen.query_one("#live").display
+
+        assert sight() == (True, False)
+
+        bench.feed.change, bench.desk.running = running, True
+        await bench.settle(pilot)
+        assert sight() == (False, True)
+
+        await pilot.press("e")
+        await bench.settle(pilot)
+        assert sight() == (True, False)
+
+        await pilot.press("escape")
+        await bench.settle(pilot)
+        assert sight() == (False, True)
+
+
+async def test_the_session_does_not_draw_into_the_sketch(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        before = bench.rows("LoadSketch")
+        bench.feed.change = running
+        await bench.settle(pilot)
+        await pilot.click(LoadSketch, offset=(20, 3))
+        await bench.settle(pilot)
+
+        assert bench.rows("LoadSketch") == before
+        assert screen.view.cursor_ns is None
+
+
+async def test_only_this_screen_asks_for_the_clients_view(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.settle(pilot)
+        assert not any("client" in each for each in bench.feed.asked)
+
+        await bench.go(pilot)
+        assert "client" in bench.feed.asked[-1]
+
+
+# What it looks like.
+
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+ALL = (SMALL, USUAL, LARGE)
+VIEWS: dict[str, tuple[Keys, Any, bool, tuple[tuple[int, int], ...]]] = {
+    "idle": ((), None, False, ALL),
+    "wrong": (("e", "tab", "tab", "x", "tab"), None, False, (SMALL, USUAL)),
+    "running": ((), running, True, ALL),
+    "troubled": ((), troubled, True, ALL),
+    "host": (("s",), None, False, (SMALL,)),
+    "help": (("question_mark",), running, True, (USUAL,)),
+}
+
+
+def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
+    """On the Load screen, drawn, some keys, drawn again."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        for key in ("", "7", "", *keys, ""):
+            if key:
+                await pilot.press(key)
+            app.look()
+            await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("view", "size"),
+    [
+        pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}")
+        for name, (*_, sizes) in VIEWS.items()
+        for size in sizes
+    ],
+)
+def test_picture(
+    snap_compare: Any,
+    bench: Bench,
+    view: str,
+    size: tuple[int, int],
+) -> None:
+    keys, change, bench.desk.running, _ = VIEWS[view]
+    bench.desk.must_name_host = "gpu-7.example" if view == "host" else None
+    if change is not None:
+        bench.feed.change = change
+
+    assert snap_compare(bench.app, terminal_size=size, run_before=showing(*keys))
+
+
+@pytest.mark.parametrize("size", ALL, ids=["80x24", "120x40", "200x60"])
+def test_picture_of_a_replay(
+    snap_compare: Any, feed: Any, app: InferwatchApp, size: tuple[int, int]
+) -> None:
+    feed.change = ended
+
+    assert snap_compare(app, terminal_size=size, run_before=showing())

@@ -1,0 +1,156 @@
+"""One time cursor and one window for all screens."""
+
+from typing import Any
+
+import pytest
+
+from inferwatch.metrics.snapshot import Window
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
+
+SIZE = (120, 40)
+S = 1_000_000_000
+
+
+def readout(text_of: Any, app: InferwatchApp) -> str:
+    return " ".join(text_of(app, "ReadoutLine")[0].split())
+
+
+@pytest.mark.parametrize(
+    ("keys", "ago"),
+    [
+        pytest.param(["left"], "−1.1 s", id="one bin"),
+        pytest.param(["left", "left", "right"], "−1.1 s", id="there and back"),
+        pytest.param(["shift+left"], "−5.6 s", id="ten bins"),
+        pytest.param(["shift+left", "shift+right"], "now", id="past now is now"),
+        pytest.param(["left", "end"], "now", id="end"),
+    ],
+)
+async def test_the_cursor_moves_by_bins(
+    app: InferwatchApp, text_of: Any, settle: Any, keys: list[str], ago: str
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(*keys)
+        await settle(pilot)
+
+        assert ago in readout(text_of, app)[:25]
+
+
+async def test_a_moment_chosen_here_is_the_moment_there(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("shift+left", "shift+left")
+        await settle(pilot)
+        here = readout(text_of, app)
+        await pilot.press("3")
+        await settle(pilot)
+
+        assert readout(text_of, app) == here
+        assert "under the cursor" in text_of(app, "#slowest")[0]
+
+
+async def test_the_slowest_step_of_the_bin_under_the_cursor_is_told(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("3", "shift+left", "shift+left")
+        await settle(pilot)
+        line = feed.snapshot(Window.MINUTE).timeline
+        index = line.index_at(app.view.cursor_ns or 0)
+        assert index is not None
+        step = line.slowest_step[index]
+
+        assert f"step #{step.index}" in text_of(app, "#slowest")[1]
+
+
+async def test_clicking_a_chart_puts_the_cursor_there(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        chart = app.screen.query_one("#chart-1", TimeChart)
+        await pilot.click(chart, offset=(MARGIN + 30, 2))
+        await settle(pilot)
+
+        assert chart.render_line(2).text[MARGIN + 30] == "│"
+        column = app.screen.query_one("#chart-2", TimeChart).render_line(2).text
+        assert column[MARGIN + 30] == "│"
+
+
+async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("shift+left")
+        chosen_ns = app.view.cursor_ns
+        feed.at_ns += 20 * S
+        await settle(pilot)
+
+        assert app.view.cursor_ns == chosen_ns
+        assert "▲ 03:12:35 −25.6 s" in readout(text_of, app)
+
+        feed.at_ns += 60 * S
+        await settle(pilot)
+
+        assert "out of this window" in readout(text_of, app)
+
+
+async def test_a_longer_window_brings_the_moment_back_into_sight(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("left")
+        feed.at_ns += 80 * S
+        await pilot.press("w")
+        await settle(pilot)
+
+        assert app.view.window is Window.FIVE_MINUTES
+        assert "batch" in readout(text_of, app)
+
+
+async def test_escape_lets_go_of_the_cursor(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        for key in ("1", "2"):
+            await pilot.press(key, "left")
+            assert app.view.cursor_ns is not None
+            await pilot.press("escape")
+            await settle(pilot)
+
+            assert app.view.cursor_ns is None
+            assert readout(text_of, app).startswith("now")
+
+
+async def test_w_goes_through_all_windows(app: InferwatchApp, settle: Any) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        seen = []
+        for _ in range(4):
+            await pilot.press("w")
+            seen.append(app.view.window)
+
+        assert seen == [
+            Window.FIVE_MINUTES,
+            Window.SESSION,
+            Window.TEN_SECONDS,
+            Window.MINUTE,
+        ]
+
+
+async def test_a_window_can_be_clicked(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        at = text_of(app, "TabLine")[0].index("session")
+        await pilot.click("TabLine", offset=(at + 2, 0))
+
+        assert app.view.window is Window.SESSION

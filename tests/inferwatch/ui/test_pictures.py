@@ -1,0 +1,120 @@
+"""What the screens look like, at three sizes; a change is reviewed as a picture."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.onward import Onward
+
+Compare = Callable[..., bool]
+
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+ALL = (SMALL, USUAL, LARGE)
+VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+    "overview": ((), ALL),
+    "requests": (("2",), ALL),
+    "steps": (("3", "shift+left", "left"), ALL),
+    "kv": (("4",), ALL),
+    "detail": (("2", "down", "down", "enter"), (SMALL, USUAL)),
+    "filter": (("2", "slash", *"stop"), (USUAL,)),
+    "cursor": (("shift+left", "shift+left"), (SMALL, USUAL)),
+    "help": (("question_mark",), (SMALL, USUAL)),
+    "log": (("l",), (SMALL, USUAL)),
+    "light": (("t",), (USUAL,)),
+}
+
+
+def showing(*keys: str) -> Callable[[Pilot[Onward | None]], Any]:
+    """Presses keys on a screen that has drawn itself, and lets it draw again."""
+
+    async def act(pilot: Pilot[Onward | None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        for key in ("", *keys, ""):
+            if key:
+                await pilot.press(key)
+            app.look()
+            await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("keys", "size"),
+    [
+        pytest.param(keys, size, id=f"{name}-{size[0]}x{size[1]}")
+        for name, (keys, sizes) in VIEWS.items()
+        for size in sizes
+    ],
+)
+def test_picture(
+    snap_compare: Compare,
+    app: InferwatchApp,
+    keys: tuple[str, ...],
+    size: tuple[int, int],
+) -> None:
+    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+
+
+@pytest.mark.parametrize("size", [SMALL, USUAL], ids=["80x24", "120x40"])
+@pytest.mark.parametrize("state", ["starting_feed", "lost_feed"])
+def test_picture_of_a_state(
+    snap_compare: Compare,
+    request: pytest.FixtureRequest,
+    state: str,
+    size: tuple[int, int],
+) -> None:
+    app = InferwatchApp(request.getfixturevalue(state))
+
+    assert snap_compare(app, terminal_size=size, run_before=showing())
+
+
+def test_picture_of_the_question(snap_compare: Compare, feed: Any) -> None:
+    feed.served = True
+
+    assert snap_compare(
+        InferwatchApp(feed), terminal_size=SMALL, run_before=showing("Q")
+    )
+
+
+PLAYED = {
+    "replayed": ("replayed_feed", ()),
+    "replayed-requests": ("replayed_feed", ("2",)),
+    "paused": ("watched_feed", ("space", "left_square_bracket")),
+}
+
+
+@pytest.mark.parametrize("size", ALL, ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("name", PLAYED)
+def test_picture_of_another_moment(
+    snap_compare: Compare,
+    request: pytest.FixtureRequest,
+    name: str,
+    size: tuple[int, int],
+) -> None:
+    feed, keys = PLAYED[name]
+    app = InferwatchApp(request.getfixturevalue(feed))
+
+    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+
+
+def test_picture_of_a_time_that_is_none(
+    snap_compare: Compare, replayed_feed: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    asked = showing("g", *"noon", "enter")
+
+    assert snap_compare(app, terminal_size=SMALL, run_before=asked)
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    """Left-over pictures would be reviewed for nothing."""
+    folder = Path(__file__).parent / "__snapshots__" / "test_pictures"
+    count = sum(len(sizes) for _, sizes in VIEWS.values()) + 4 + 1
+    count += len(PLAYED) * len(ALL) + 1
+
+    assert len(list(folder.glob("*.svg"))) == count

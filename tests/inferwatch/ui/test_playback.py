@@ -1,0 +1,591 @@
+"""Going through the time of a session by keys and mouse, recorded or live."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.widgets import Input
+from textual.widgets._footer import FooterKey
+
+from collectors.readings import Note, NoteKind
+from inferwatch.errors import StorageError
+from inferwatch.feed import FeedState
+from inferwatch.metrics.snapshot import Window
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.shared.prompt import PromptScreen
+from inferwatch.ui.shared.time_line import MARGIN
+
+SIZE = (120, 40)
+S = 1_000_000_000
+HERE = 130 * S
+"""Where the replayed session stands; it ends at 195.32 s."""
+
+
+def squeezed(rows: list[str]) -> str:
+    return " ".join(" ".join(rows).split())
+
+
+def footer(app: InferwatchApp) -> dict[str, str]:
+    return {each.key_display: each.description for each in app.screen.query(FooterKey)}
+
+
+def hint(app: InferwatchApp) -> str:
+    return str(app.screen.query_one("#hint").render())
+
+
+async def typed(pilot: Any, settle: Any, key: str, text: str) -> None:
+    """Opens a prompt with a key, types a text and enters it."""
+    await pilot.press(key)
+    await pilot.pause()
+    pilot.app.screen.query_one(Input).value = text
+    await pilot.press("enter")
+    await settle(pilot)
+
+
+# The time line.
+
+
+async def test_a_live_session_has_no_time_line_until_it_is_paused(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert not app.screen.query_one("TimeLine").display
+
+        await pilot.press("space")
+        await settle(pilot)
+        assert app.screen.query_one("TimeLine").display
+
+
+async def test_without_playback_there_are_no_keys_for_it(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        keys = {"space", "comma", "n", "N", "g", "b", "home", "minus", "plus"}
+
+        assert not keys & app.active_bindings.keys()
+        assert not app.screen.query_one("TimeLine").display
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
+async def test_every_screen_of_a_replay_tells_where_it_is(
+    replayed_feed: Any, text_of: Any, settle: Any, key: str
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(key)
+        await settle(pilot)
+        status, *shape, rail = text_of(app, "TimeLine")
+
+        assert squeezed([status]).startswith("‖ paused 03:11:36 2:10 of 3:15 − 1× +")
+        assert "i probe: 2 readings lost, 9 s before" in status
+        assert [row[: MARGIN - 1].strip() for row in shape] == ["tok/s", "TTFT"]
+        assert rail.startswith("03:09:26 ")
+        assert rail.rstrip().endswith(" 03:12:41")
+        assert [glyph for glyph in rail if glyph in "LP▲■i●◆"] == list("LP▲■i●◆")
+        assert "replay s17" in text_of(app, "HeaderLine")[0]
+
+
+async def test_the_shape_is_there_when_it_is_known(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    shape, replayed_feed.playback.shape = replayed_feed.playback.shape, None
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert "looking through the session" in text_of(app, "TimeLine")[1]
+
+        replayed_feed.playback.shape = shape
+        await settle(pilot)
+        assert "looking" not in squeezed(text_of(app, "TimeLine"))
+        assert "█" in text_of(app, "TimeLine")[1]
+
+
+async def test_the_row_of_the_time_line_does_not_move_while_time_does(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        starts = set()
+        for here_ns, speed in ((5 * S, 100.0), (65 * S, 0.1), (190 * S, 1.0)):
+            replayed_feed.playback.position_ns = here_ns
+            replayed_feed.playback.speed = speed
+            await settle(pilot)
+            row = text_of(app, "TimeLine")[0]
+            starts.add((row.index("of 3:15"), row.index(" + ")))
+
+        assert len(starts) == 1
+
+
+# Keys.
+
+
+async def test_space_plays_and_pauses(replayed_feed: Any, settle: Any) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert footer(app)["space"] == "play"
+
+        await pilot.press("space")
+        await settle(pilot)
+        assert replayed_feed.playback.playing
+        assert footer(app)["space"] == "pause"
+
+        await pilot.press("space")
+        await settle(pilot)
+        assert not replayed_feed.playback.playing
+
+
+async def test_space_at_the_end_plays_from_the_start(
+    replayed_feed: Any, settle: Any
+) -> None:
+    playback = replayed_feed.playback
+    playback.position_ns = playback.latest_ns
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space")
+        await settle(pilot)
+
+        assert playback.told == ["seek 0", "play"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        pytest.param(["left_square_bracket"], ["seek 129"], id="a second back"),
+        pytest.param(["right_square_bracket"], ["seek 131"], id="a second on"),
+        pytest.param(["home"], ["seek 0"], id="start"),
+        pytest.param(["end"], ["live"], id="end"),
+        pytest.param(["full_stop"], ["step 1"], id="a step on"),
+        pytest.param(["comma"], ["step -1"], id="a step back"),
+        pytest.param(["n"], ["seek 150"], id="next mark"),
+        pytest.param(["N"], ["seek 121"], id="mark before"),
+        pytest.param(["N", "N"], ["seek 121", "seek 120"], id="and the one before"),
+    ],
+)
+async def test_a_key_goes_where_it_says(
+    replayed_feed: Any, settle: Any, keys: list[str], told: list[str]
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settle(pilot)
+
+        assert replayed_feed.playback.told == told
+
+
+async def test_the_mark_gone_to_is_named(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("n")
+        await settle(pilot)
+
+        assert squeezed([text_of(app, "TimeLine")[0]]).endswith("◆ the p99 broke here")
+
+
+async def test_where_there_is_no_further_mark_that_is_said(
+    replayed_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("n")
+        await settle(pilot)
+        await pilot.press("n")
+        await settle(pilot)
+
+        assert [each.message for each in app._notifications] == [
+            "no mark after this moment"
+        ]
+        assert replayed_feed.playback.told == ["seek 150"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "speed"),
+    [(["plus"], 2.0), (["equals_sign"], 2.0), (["minus"], 0.5), (["plus"] * 9, 100.0)],
+)
+async def test_speed_goes_by_round_numbers(
+    replayed_feed: Any, text_of: Any, settle: Any, keys: list[str], speed: float
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(*keys)
+        await settle(pilot)
+
+        assert replayed_feed.playback.speed == speed
+        assert f" {speed:g}× " in text_of(app, "TimeLine")[0]
+
+
+async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    playback = replayed_feed.playback
+    playback.gate = asyncio.Event()
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("home")
+        await pilot.press("right_square_bracket", "right_square_bracket")
+        await settle(pilot)
+        assert "seeking" in text_of(app, "TimeLine")[0]
+        assert playback.told == ["seek 0"]
+
+        playback.gate.set()
+        await settle(pilot)
+        assert playback.told == ["seek 0", "seek 2"]
+        assert "seeking" not in text_of(app, "TimeLine")[0]
+
+
+# Going to a time.
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("03:10:26", "seek 60"),
+        ("1:30", "seek 90"),
+        ("+20s", "seek 150"),
+        ("50%", "seek 97.66"),
+    ],
+)
+async def test_g_goes_to_a_time(
+    replayed_feed: Any, settle: Any, text: str, told: str
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await typed(pilot, settle, "g", text)
+
+        assert replayed_feed.playback.told == [told]
+        assert not isinstance(app.screen, PromptScreen)
+
+
+async def test_a_bad_time_says_what_is_understood_and_may_be_corrected(
+    replayed_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await typed(pilot, settle, "g", "half past three")
+        assert "not a time: 12:03:40, 1:30 or 90s" in hint(app)
+
+        app.screen.query_one(Input).value = "23:00:00"
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "not in the session, which is 03:09:26 to 03:12:41" in hint(app)
+
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not isinstance(app.screen, PromptScreen)
+        assert replayed_feed.playback.told == []
+
+
+async def test_enter_alone_goes_to_the_time_cursor(
+    replayed_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("left")
+        cursor_ns = app.view.cursor_ns or 0
+        await typed(pilot, settle, "g", "")
+
+        assert replayed_feed.playback.told == [f"seek {cursor_ns / S:g}"]
+
+
+# Bookmarks.
+
+
+async def test_b_keeps_a_text_at_the_moment_it_was_pressed(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    playback = replayed_feed.playback
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("b")
+        await pilot.pause()
+        playback.position_ns += 7 * S  # it plays on while people type
+        app.screen.query_one(Input).value = " queue [explodes] "
+        await pilot.press("enter")
+        await settle(pilot)
+
+        (mark,) = (each for each in playback.marks if "explodes" in each.text)
+        assert (mark.t_ns, mark.text) == (HERE, "queue [explodes]")
+        assert "◆ queue [explodes], 7 s before" in text_of(app, "TimeLine")[0]
+
+
+async def test_a_bookmark_without_a_text_is_none(
+    replayed_feed: Any, settle: Any
+) -> None:
+    before = replayed_feed.playback.marks
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await typed(pilot, settle, "b", "  ")
+        assert "needs a text" in hint(app)
+        await pilot.press("ctrl+c")
+        await settle(pilot)
+
+        assert replayed_feed.playback.marks == before
+
+
+async def test_a_file_that_takes_no_bookmark_says_why(
+    replayed_feed: Any, settle: Any
+) -> None:
+    async def bookmark(text: str, t_ns: int | None = None) -> None:
+        raise StorageError("s.db is read-only: copy it elsewhere")
+
+    replayed_feed.playback.bookmark = bookmark
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await typed(pilot, settle, "b", "here")
+
+        assert [each.message for each in app._notifications] == [
+            "s.db is read-only: copy it elsewhere"
+        ]
+
+
+# The mouse.
+
+
+async def test_a_click_and_a_drag_on_the_time_line_go_there(
+    replayed_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        columns = SIZE[0] - 2 * MARGIN
+        await pilot.mouse_down("TimeLine", offset=(MARGIN, 2))
+        await settle(pilot)
+        await pilot.hover("TimeLine", offset=(MARGIN + columns // 2, 2))
+        await settle(pilot)
+        await pilot.mouse_up("TimeLine", offset=(MARGIN + columns - 1, 3))
+        await settle(pilot)
+        await pilot.hover("TimeLine", offset=(MARGIN + 3, 2))
+        await settle(pilot)
+
+        told = replayed_feed.playback.told
+        assert [told[0], told[-1]] == ["seek 0", "seek 195.32"]
+        assert float(told[1].removeprefix("seek ")) == pytest.approx(98, abs=2)
+        assert len(told) == 3
+
+
+async def test_the_words_of_the_time_line_can_be_clicked(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    playback = replayed_feed.playback
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        row = text_of(app, "TimeLine")[0]
+        await pilot.click("TimeLine", offset=(row.index("+"), 0))
+        await settle(pilot)
+        await pilot.click("TimeLine", offset=(row.index("paused"), 0))
+        await settle(pilot)
+        assert (playback.speed, playback.told) == (2.0, ["play"])
+
+        await pilot.click("TimeLine", offset=(row.index("paused"), 0))
+        await settle(pilot)
+        assert playback.told == ["play", "pause"]
+
+
+# A session that goes on.
+
+
+async def test_a_paused_live_view_stands_still_and_says_how_far_behind_it_is(
+    watched_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space")
+        await settle(pilot)
+        held = text_of(app, "#chart-1")
+        watched_feed.at_ns += 12 * S
+        watched_feed.playback.latest_ns += 12 * S
+        await settle(pilot)
+
+        assert text_of(app, "#chart-1") == held
+        header = text_of(app, "HeaderLine")[0]
+        assert "‖ 12 s behind" in header
+        assert "03:12:53" in header  # of the present, as its other numbers
+        assert squeezed([text_of(app, "TimeLine")[0]]).startswith("‖ paused 03:12:41")
+        assert text_of(app, "TimeLine")[-1].rstrip().endswith(" now")
+        assert footer(app)["end"] == "live"
+
+        await pilot.press("end")
+        await settle(pilot)
+
+        assert text_of(app, "#chart-1") != held
+        assert "behind" not in text_of(app, "HeaderLine")[0]
+
+
+async def test_end_returns_to_live_and_lets_go_of_the_time_cursor(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space", "left")
+        await settle(pilot)
+        await pilot.press("end")
+        await settle(pilot)
+
+        assert watched_feed.playback.at_live
+        assert app.view.cursor_ns is None
+
+
+async def test_a_loss_is_told_at_once_however_far_behind_the_view_is(
+    watched_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space")
+        await settle(pilot)
+        watched_feed.state = FeedState.LOST
+        watched_feed.at_ns += 5 * S
+        watched_feed.change = lambda made: replace(
+            made, notes=_lost(made.now_ns) if made.now_ns == watched_feed.at_ns else ()
+        )
+        await settle(pilot)
+
+        assert "killed by SIGKILL" in text_of(app, "LostBanner")[0]
+        assert [each.message for each in app._notifications] == ["probe went silent"]
+
+
+def _lost(now_ns: int) -> tuple[Note, ...]:
+    return (
+        Note(t_ns=now_ns - S, kind=NoteKind.PROBE, text="probe went silent"),
+        Note(t_ns=now_ns, kind=NoteKind.LOST, text="killed by SIGKILL"),
+    )
+
+
+async def test_what_a_recorded_session_tells_is_no_news(
+    replayed_feed: Any, settle: Any
+) -> None:
+    replayed_feed.change = lambda made: replace(made, notes=_lost(made.now_ns))
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        assert not app._notifications
+
+
+async def test_without_a_record_the_view_can_be_held_and_no_more(
+    watched_feed: Any, text_of: Any, settle: Any
+) -> None:
+    watched_feed.playback.cannot_seek = "nothing is recorded"
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space")
+        await settle(pilot)
+        assert "nothing is recorded" in text_of(app, "TimeLine")[0]
+
+        for key in ("left_square_bracket", "home", "comma", "g"):
+            await pilot.press(key)
+            await settle(pilot)
+        assert watched_feed.playback.told == ["pause"]
+        assert "nothing is recorded" in {each.message for each in app._notifications}
+
+
+async def test_a_held_view_can_change_its_window(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space", "w")
+        await settle(pilot)
+
+        assert app.view.window is Window.FIVE_MINUTES
+
+
+async def test_a_new_start_of_the_engine_is_shown_as_it_happens(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("space")
+        watched_feed.state = FeedState.STARTING
+        await pilot.pause(0.6)
+
+        assert app.current_mode == "starting"
+        assert watched_feed.playback.at_live
+
+
+# Leaving.
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_who_came_from_elsewhere_goes_back(
+    replayed_feed: Any, settle: Any, key: str
+) -> None:
+    app = InferwatchApp(replayed_feed, leads_back=True)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert footer(app)["q"] == "back"
+        await pilot.press(key)
+
+    assert app.return_code == 0
+
+
+async def test_every_key_has_a_tooltip_or_a_neighbour_that_has(
+    replayed_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        for key in app.screen.query(FooterKey):
+            assert key.tooltip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (20, 5)])
+async def test_the_time_line_is_no_wider_than_the_terminal(
+    replayed_feed: Any, settle: Any, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        for key in ("1", "2", "g", "escape"):
+            await pilot.press(key)
+            await settle(pilot)
+        line = app.screen.query_one("TimeLine")
+
+        rows = [line.render_line(y) for y in range(line.size.height)]
+        assert {row.cell_length for row in rows} <= {line.size.width}
+
+
+async def test_what_cannot_be_read_of_a_replay_is_told_and_stays_told(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    replayed_feed.playback.shape = None
+    app = InferwatchApp(replayed_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert "looking through" in text_of(app, "TimeLine")[1]
+
+        lost = "damaged: 1,200 of 41,022 readings lost"
+        replayed_feed.record = replace(replayed_feed.record, message=lost)
+        await settle(pilot)
+
+        status, shape, *_ = text_of(app, "TimeLine")
+        assert f"! {lost}" in status
+        assert "what it did over time is not known" in shape
+        assert [each.message for each in app._notifications] == [lost]

@@ -1,0 +1,73 @@
+"""A recorded session of real vLLM in the very screens, at three sizes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.replay.player import Player
+from inferwatch.sample import sample_file
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.onward import Onward
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+MOMENT = 0.62
+"""Of the session: load runs, requests have queued."""
+VIEWS = {"overview": "1", "requests": "2", "steps": "3", "kv": "4"}
+
+
+@pytest.fixture(autouse=True)
+def greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks show the same wherever the test runs."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    """Of the sample."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with closing(Player.open(sample_file(), "last")) as player:
+        yield player
+
+
+def showing(player: Player, key: str) -> Callable[[Pilot[Onward | None]], Any]:
+    """Goes to the moment and to a screen, and lets it draw."""
+
+    async def act(pilot: Pilot[Onward | None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        await asyncio.to_thread(player._overview.look)
+        await player.playback.seek(round(player.playback.span_ns[1] * MOMENT))
+        for _ in range(2):
+            await pilot.press(key)
+            app.look()
+            await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_picture_of_the_sample(
+    snap_compare: Callable[..., bool], player: Player, view: str, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(player)
+
+    assert snap_compare(
+        app, terminal_size=size, run_before=showing(player, VIEWS[view])
+    )
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    folder = Path(__file__).parent / "__snapshots__" / "test_replay_pictures"
+
+    assert len(list(folder.glob("*.svg"))) == len(VIEWS) * len(SIZES)

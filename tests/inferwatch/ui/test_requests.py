@@ -1,0 +1,289 @@
+"""The request table: order, filter, cursor, detail."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.message import Message
+from textual.widgets import Input
+
+from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.requests.order import SORTS, Order, Scope
+from inferwatch.ui.requests.table import RequestTable
+
+SIZE = (160, 50)
+
+
+def row(key: str, **facts: Any) -> RequestRow:
+    return RequestRow(key=key, request_id=f"cmpl-{key}", **facts)
+
+
+def keys(rows: list[RequestRow]) -> list[str]:
+    return [each.key for each in rows]
+
+
+def test_unknown_values_go_last_whichever_way_the_column_is_sorted() -> None:
+    rows = [row("a", ttft_s=0.2), row("b"), row("c", ttft_s=0.4)]
+    order = Order().by("ttft")
+
+    assert keys(order.arrange(rows)) == ["c", "a", "b"]
+    assert keys(order.by("ttft").arrange(rows)) == ["a", "c", "b"]
+
+
+def test_equal_values_stand_newest_first() -> None:
+    rows = [row("a", arrived_ns=1), row("b", arrived_ns=3), row("c", arrived_ns=2)]
+
+    assert keys(Order().by("preemptions").arrange(rows)) == ["b", "c", "a"]
+
+
+def test_the_key_cycles_through_every_column() -> None:
+    order, seen = Order(), []
+    for _ in SORTS:
+        order = order.next_column()
+        seen.append(order.column)
+
+    assert sorted(seen) == sorted(SORTS)
+
+
+@pytest.mark.parametrize(
+    ("scope", "listed"),
+    [(Scope.ALL, ["a", "b"]), (Scope.LIVE, ["a"]), (Scope.ENDED, ["b"])],
+)
+def test_a_scope_lists_live_or_ended_requests(scope: Scope, listed: list[str]) -> None:
+    rows = [
+        row("a", state=RequestState.DECODE, arrived_ns=2),
+        row("b", state=RequestState.FINISHED, arrived_ns=1),
+    ]
+
+    assert keys(Order().within(scope).arrange(rows)) == listed
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"),
+    [
+        pytest.param("decode", ["a"], id="state"),
+        pytest.param("CMPL-B", ["b"], id="id"),
+        pytest.param("length", ["b"], id="reason"),
+        pytest.param("finished length", ["b"], id="all words"),
+        pytest.param("finished stop", [], id="not one of them only"),
+    ],
+)
+def test_words_match_state_id_and_reason(words: str, listed: list[str]) -> None:
+    rows = [
+        row("a", state=RequestState.DECODE),
+        row("b", state=RequestState.FINISHED, reason="length"),
+    ]
+
+    assert keys(Order().matching(words).arrange(rows)) == listed
+
+
+async def open_requests(app: InferwatchApp, pilot: Any, settle: Any) -> RequestTable:
+    await settle(pilot)
+    await pilot.press("2")
+    await settle(pilot)
+    return app.screen.query_one(RequestTable)
+
+
+def chosen(table: RequestTable) -> str:
+    return table._rows[table.cursor].key
+
+
+async def test_the_cursor_stays_on_its_request_while_rows_come_and_go(
+    feed: Any, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("down", "down", "down")
+        before, place = chosen(table), table.cursor
+        feed.change = _newcomers
+        await settle(pilot)
+
+        assert chosen(table) == before
+        assert table.cursor == place + 5
+
+
+def _newcomers(made: Snapshot) -> Snapshot:
+    newest = made.requests[0].arrived_ns
+    fresh = tuple(row(f"new {i}", arrived_ns=newest + 5 - i) for i in range(5))
+    return replace(made, requests=(*fresh, *made.requests))
+
+
+async def test_the_cursor_scrolls_the_table_and_stays_in_sight(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(120, 24)) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("pagedown", "pagedown", "pagedown")
+        await settle(pilot)
+        shown = table.size.height - 1
+
+        assert table._top > 0
+        assert table._top <= table.cursor < table._top + shown
+
+        await pilot.press("ctrl+home")
+        assert (table.cursor, table._top) == (0, 0)
+
+
+async def test_enter_opens_the_request_and_the_detail_follows_the_cursor(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    said: list[Message] = []
+    async with app.run_test(size=SIZE, message_hook=said.append) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("down", "down", "enter")
+        await settle(pilot)
+        detail = "\n".join(text_of(app, "RequestDetail"))
+
+        assert f"request {table._rows[2].external_id}" in detail
+        assert "queue 64.0 ms" in detail
+        assert "prefill 43.0 ms" in detail
+        opened = [each for each in said if isinstance(each, RequestTable.Opened)]
+        assert {each.key for each in opened} == {table._rows[2].key}
+
+        await pilot.press("down")
+        await settle(pilot)
+        assert (
+            f"request {table._rows[3].external_id}" in text_of(app, "RequestDetail")[0]
+        )
+
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not app.screen.query_one("RequestDetail").display
+
+
+async def test_a_click_points_and_a_second_opens(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.click(RequestTable, offset=(30, 5))
+        assert table.cursor == 4
+
+        await pilot.click(RequestTable, offset=(30, 5), times=2)
+        await settle(pilot)
+        assert app.screen.query_one("RequestDetail").display
+
+
+async def test_clicking_a_title_sorts_worst_first_and_again_turns_it_round(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        at = text_of(app, "RequestTable")[0].index("TTFT")
+        await pilot.click(RequestTable, offset=(at + 1, 0))
+        await settle(pilot)
+        worst_first = [each.ttft_s for each in table._rows if each.ttft_s is not None]
+        assert worst_first == sorted(worst_first, reverse=True)
+        assert "↓TTFT" in text_of(app, "RequestTable")[0]
+
+        await pilot.click(RequestTable, offset=(at + 1, 0))
+        await settle(pilot)
+        best_first = [each.ttft_s for each in table._rows if each.ttft_s is not None]
+        assert best_first == sorted(best_first)
+
+
+async def test_keys_sort_reverse_and_narrow(app: InferwatchApp, settle: Any) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("s")
+        assert table._order.column == "state"
+
+        await pilot.press("S")
+        assert not table._order.descending
+
+        await pilot.press("e")
+        assert {each.state.live for each in table._rows} == {True}
+
+        await pilot.press("e")
+        assert {each.state.live for each in table._rows} == {False}
+
+
+async def test_words_are_typed_kept_and_cleared(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        everything = len(table._rows)
+        await pilot.press("slash", *"abort", "enter")
+        await settle(pilot)
+
+        assert [each.state for each in table._rows] == [RequestState.ABORTED]
+        assert "/ abort" in text_of(app, "FilterLine")[0]
+        assert app.focused is table
+
+        await pilot.press("slash", "escape")
+        await settle(pilot)
+
+        assert len(table._rows) == everything
+        assert not app.screen.query_one(Input).display
+
+
+async def test_keys_typed_into_the_filter_do_nothing_else(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(app, pilot, settle)
+        await pilot.press("slash", *"1 wq")
+        await settle(pilot)
+
+        assert app.current_mode == "requests"
+        assert app.view.window is Window.MINUTE
+        assert app.screen.query_one(Input).value == "1 wq"
+
+
+async def test_a_live_request_shows_what_it_has_taken_so_far(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(app, pilot, settle)
+        queued = text_of(app, "RequestTable")[1]
+
+        assert "◔ queued" in queued
+        assert "0.29 s+" in queued
+
+
+async def test_the_scope_can_be_clicked(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        at = text_of(app, "FilterLine")[0].index("ended")
+        await pilot.click("FilterLine", offset=(at + 1, 0))
+        await settle(pilot)
+
+        assert {each.state.live for each in table._rows} == {False}
+
+
+@pytest.mark.parametrize(
+    ("keys_", "said"),
+    [
+        pytest.param([], "no request yet", id="none came"),
+        pytest.param(["e"], "no request matches", id="none is listed"),
+    ],
+)
+async def test_an_empty_table_says_so(
+    feed: Any,
+    app: InferwatchApp,
+    text_of: Any,
+    settle: Any,
+    keys_: list[str],
+    said: str,
+) -> None:
+    feed.change = lambda made: replace(made, requests=())
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(app, pilot, settle)
+        await pilot.press(*keys_)
+        await settle(pilot)
+
+        assert said in text_of(app, "RequestTable")[2]
+
+
+async def test_the_wheel_moves_the_table(app: InferwatchApp, settle: Any) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        table.on_mouse_scroll_down()
+        table.on_mouse_scroll_down()
+        table.on_mouse_scroll_up()
+
+        assert table.cursor == 3

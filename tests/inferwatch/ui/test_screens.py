@@ -1,0 +1,335 @@
+"""Each screen answers its question, and spends nothing while it is not looked at."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inferwatch.feed import FeedState
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kv.screen import more_that_fit
+from inferwatch.ui.shared import explains
+from inferwatch.ui.shared.header_line import HeaderLine
+from inferwatch.ui.shared.help_drawer import HelpDrawer
+from inferwatch.ui.shared.keys import TABS
+from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.time_chart import TimeChart
+
+SIZE = (120, 40)
+FRAME = {"c5c8c6", "ff5f57", "febc2e", "28c840"}
+"""Colours of the window that is drawn around a picture."""
+
+
+async def test_number_keys_and_tabs_lead_to_the_same_screens(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        for key, mode, _ in TABS:
+            await pilot.press(key)
+            await pilot.pause()
+            assert app.current_mode == mode
+
+        for _, mode, title in TABS:
+            at = text_of(app, "TabLine")[0].index(title)
+            await pilot.click("TabLine", offset=(at + 1, 0))
+            await settle(pilot)
+            assert app.current_mode == mode
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 10)])
+async def test_nothing_is_wider_than_the_terminal(
+    app: InferwatchApp, settle: Any, size: tuple[int, int]
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await settle(pilot)
+
+            for widget in app.screen.query("Panel, TimeChart"):
+                lines = [widget.render_line(y) for y in range(widget.size.height)]
+                assert {line.cell_length for line in lines} <= {widget.size.width}
+
+
+async def test_only_screens_that_list_requests_ask_for_them(
+    feed: Any, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert not [each for each in feed.asked if "with requests" in each]
+
+        await pilot.press("2")
+        await settle(pilot)
+        assert [each for each in feed.asked if "with requests" in each]
+
+
+async def test_hidden_screens_draw_nothing(
+    feed: Any, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        hidden = app.screen.query_one("#chart-1", TimeChart)
+        await pilot.press("2")
+        await settle(pilot)
+        drawn = hidden._columns
+        feed.at_ns += 9_000_000_000
+        await settle(pilot)
+
+        assert hidden._columns is drawn
+
+
+async def test_a_chart_whose_columns_did_not_change_is_not_drawn_again(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        chart = app.screen.query_one("#chart-0", TimeChart)
+        drawn = chart._rows
+        await settle(pilot)
+
+        assert drawn is not None
+        assert chart._rows is drawn
+
+
+@pytest.mark.parametrize(
+    "keys", [explains.OVERVIEW, explains.REQUESTS, explains.STEPS, explains.KV]
+)
+def test_every_number_of_a_screen_is_in_the_catalog(keys: list[str]) -> None:
+    assert set(keys) <= set(CATALOG)
+
+
+async def test_help_explains_the_screen_and_its_keys(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.press("question_mark")
+            await pilot.pause()
+            said = str(app.screen.query_one("HelpDrawer Static").render())
+            screen = app.screen
+            assert isinstance(screen, SessionScreen)
+
+            assert screen.QUESTION in said
+            for metric in screen.EXPLAINS:
+                assert CATALOG[metric].definition in said
+            assert "move the time cursor" in said
+            assert "a second back, forward" not in said  # nothing to play
+
+            await pilot.press("escape")
+            await pilot.pause()
+            assert not app.screen.query("HelpDrawer")
+
+
+@pytest.mark.parametrize(("key", "plays"), [("1", True), ("7", True), ("8", False)])
+async def test_help_names_the_keys_of_playing_where_they_do_something(
+    watched_feed: Any, settle: Any, key: str, plays: bool
+) -> None:
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(key)
+        await pilot.pause()
+        await pilot.press("question_mark")
+        await pilot.pause()
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+
+        assert ("a second back, forward" in said) is plays
+        assert ("move the time cursor" in said) is plays
+        assert "1–4 7 8  go to a screen" in said
+
+
+@pytest.mark.parametrize("state", [FeedState.LIVE, FeedState.REPLAYING])
+async def test_help_names_no_engine_to_stop_in_a_replay(
+    watched_feed: Any, settle: Any, state: FeedState
+) -> None:
+    watched_feed.state = state
+    app = InferwatchApp(watched_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+
+        assert ("stop a served engine" in said) is (state is FeedState.LIVE)
+        assert ("restart the engine" in said) is (state is FeedState.LIVE)
+
+
+async def test_the_time_cursor_moves_under_the_help_too(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark", "left")
+
+        assert app.view.cursor_ns is not None
+
+
+async def test_l_opens_and_closes_the_log(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("l")
+        await settle(pilot)
+        assert "encountered a fatal error" in "\n".join(text_of(app, "LogDrawer"))
+
+        await pilot.press("l")
+        await pilot.pause()
+        assert not app.screen.query("LogDrawer")
+
+
+async def test_tab_shows_one_chart_after_the_other(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        seen = []
+        for _ in range(6):
+            seen.append([c.id for c in app.screen.query(TimeChart) if c.display])
+            await pilot.press("tab")
+            await pilot.pause()
+
+        everything = [f"chart-{index}" for index in range(4)]
+        assert seen == [everything, *([each] for each in everything), everything]
+
+
+async def test_a_small_terminal_has_one_chart_and_tab_goes_round(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        seen = []
+        for _ in range(5):
+            seen += [c.id for c in app.screen.query(TimeChart) if c.display]
+            await pilot.press("tab")
+            await pilot.pause()
+
+        assert seen == ["chart-1", "chart-2", "chart-3", "chart-0", "chart-1"]
+
+
+async def test_a_weak_percentile_is_marked_and_a_strong_one_is_not(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        ttft, itl = (text_of(app, "LatencyTable")[row] for row in (1, 5))
+
+        assert "0.43 s~" in ttft
+        assert "45.2 ms " in itl
+        assert "~" not in itl
+
+
+async def test_numbers_keep_their_place_when_they_change(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        before = text_of(app, "FlowPanel")
+        feed.change = _other_flow
+        await settle(pilot)
+        after = text_of(app, "FlowPanel")
+
+        assert before != after
+        for old, new in zip(before, after, strict=True):
+            assert ends(old) == ends(new)
+
+
+def ends(row: str) -> list[int]:
+    """Where labels and numbers end; two spaces are between them."""
+    return [match.end() for match in re.finditer(r"\S+(?: \S+)*", row)]
+
+
+def _other_flow(made: Any) -> Any:
+    flow = replace(
+        made.flow, arrivals_per_s=112.5, output_tokens_per_s=3.14, prefix_hit_rate=1.0
+    )
+    return replace(made, flow=flow)
+
+
+async def test_an_idle_engine_without_a_step_shows_dashes_not_zeros(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    feed.change = lambda made: Snapshot(
+        now_ns=made.now_ns,
+        window=made.window,
+        covered_ns=0,
+        verdict=made.verdict,
+    )
+    async with app.run_test(size=SIZE) as pilot:
+        for key in ("1", "2", "3", "4"):
+            await settle(pilot)
+            await pilot.press(key)
+        await settle(pilot)
+        await pilot.press("1")
+        await settle(pilot)
+
+        assert "req/s" in text_of(app, "FlowPanel")[1]
+        assert "–" in text_of(app, "FlowPanel")[1]
+        assert "0.00" not in text_of(app, "FlowPanel")[1]
+
+
+def test_how_many_more_requests_fit_follows_from_the_median_size(feed: Any) -> None:
+    made = feed.snapshot(Window.MINUTE)
+    finished = sorted(
+        row.prompt_tokens + row.output_tokens
+        for row in made.requests
+        if row.state is RequestState.FINISHED
+    )
+    tokens = finished[len(finished) // 2]
+    fit = more_that_fit(made)
+    assert fit is not None
+    count, size = fit
+    blocks = -(-size // 16)
+
+    assert abs(size - tokens) <= 40
+    assert count == (made.kv.free_blocks + made.kv.cached_blocks) // blocks
+
+
+async def test_without_colour_every_cell_is_grey(
+    feed: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = InferwatchApp(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        picture = app.export_screenshot(simplify=True)
+
+    colours = set(re.findall(r"#([0-9a-f]{6})", picture)) - FRAME
+    assert len(colours) > 10
+    assert all(colour[:2] == colour[2:4] == colour[4:] for colour in colours)
+
+
+async def test_t_turns_the_light_on(app: InferwatchApp, settle: Any) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        dark = app.screen.query_one(HeaderLine).ink("")
+        await pilot.press("t")
+        await settle(pilot)
+        light = app.screen.query_one(HeaderLine).ink("")
+
+        assert dark.bgcolor != light.bgcolor
+
+
+def test_help_tells_what_a_number_covers() -> None:
+    keys = ("run.sent", "run.users", "client.verdict", "ttft_s")
+    drawer = HelpDrawer("", keys, "60 s", ())
+
+    (static,) = drawer.compose()
+
+    said = [each.strip() for each in str(static.render()).split("\n\n")]
+    sent, users, verdict, ttft = (
+        next(each for each in said if each.startswith(CATALOG[key].abbr + "  "))
+        for key in keys
+    )
+    assert "the whole run" in sent
+    assert "60 s" not in sent
+    assert "seen by client · now" in users
+    assert "last 10 s of the run" in verdict
+    assert "window 60 s" in ttft

@@ -1,0 +1,186 @@
+"""The session from start to loss, as the screens tell it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets._footer import FooterKey
+
+from inferwatch.feed import FeedState
+from inferwatch.metrics.snapshot import Health, Verdict
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.shared.ask import AskScreen
+
+SIZE = (120, 40)
+
+
+async def test_a_start_is_shown_as_stages_and_then_gives_way_to_the_overview(
+    starting_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(starting_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        rows = [" ".join(row.split()) for row in text_of(app, "StageList")]
+
+        assert "✓ model made 1.40 s 1.40 s" in rows
+        assert "✓ process up 1.70 s 3.10 s" in rows
+        assert any(row.startswith("⠋ weights and KV done … 2.20 s") for row in rows)
+        assert "· health 200" in rows
+        assert any("EngineCore encountered" in row for row in rows)
+
+        starting_feed.state, starting_feed.change = FeedState.LIVE, lambda made: made
+        await pilot.pause(0.6)
+
+        assert app.current_mode == "overview"
+
+
+async def test_the_running_stage_ticks(
+    starting_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(starting_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        before = text_of(app, "StageList")
+        starting_feed.at_ns += 1_000_000_000
+        await settle(pilot)
+        after = text_of(app, "StageList")
+
+        changed = [new for old, new in zip(before, after, strict=True) if old != new]
+        assert len(changed) == 1
+        assert "3.20 s" in changed[0]
+
+
+async def test_a_lost_engine_says_why_with_the_last_log_lines(
+    lost_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(lost_feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        banner = "\n".join(text_of(app, "LostBanner"))
+
+        assert "✖ ENGINE LOST at 03:12:39" in banner
+        assert "EngineCore was killed by signal 9" in banner
+        assert "EngineDeadError" in banner
+        assert "✖ LOST" in text_of(app, "HeaderLine")[0]
+
+
+async def test_restart_is_offered_only_when_it_can_be_done(
+    feed: Any, lost_feed: Any, settle: Any
+) -> None:
+    for each, asked in ((feed, 0), (lost_feed, 1)):
+        app = InferwatchApp(each)
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(pilot)
+            await pilot.press("r")
+
+            assert each.asked.count("restart") == asked
+            assert ("r" in app.active_bindings) == bool(asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "stops"),
+    [
+        pytest.param("y", 1, id="yes"),
+        pytest.param("n", 0, id="no"),
+        pytest.param("enter", 0, id="a careless enter"),
+        pytest.param("escape", 0, id="escape"),
+    ],
+)
+async def test_stopping_a_served_engine_is_asked_for(
+    feed: Any, settle: Any, answer: str, stops: int
+) -> None:
+    feed.served = True
+    app = InferwatchApp(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("Q")
+        await pilot.pause()
+        assert isinstance(app.screen, AskScreen)
+
+        await pilot.press(answer)
+        await pilot.pause()
+
+        assert feed.asked.count("stop") == stops
+        assert not isinstance(app.screen, AskScreen)
+
+
+async def test_an_engine_of_our_own_is_not_stopped_by_a_key(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("Q")
+        await pilot.pause()
+
+        assert "Q" not in app.active_bindings
+        assert not isinstance(app.screen, AskScreen)
+
+
+@pytest.mark.parametrize(
+    ("served", "word"),
+    [pytest.param(False, "quit", id="ours"), pytest.param(True, "detach", id="served")],
+)
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_leaving_is_called_what_it_does(
+    feed: Any, settle: Any, served: bool, word: str, key: str
+) -> None:
+    feed.served = served
+    app = InferwatchApp(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        shown = [each.description for each in app.screen.query(FooterKey)]
+        left = app.active_bindings[key].binding.description
+
+        await pilot.press(key)
+
+    assert word in shown
+    assert left == word
+    assert app.return_code == 0
+
+
+async def test_a_stall_shows_in_the_heartbeat_whatever_health_says(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    stalled = Verdict(health=Health.STALLED, sentence="3 running: no step for 4.2 s")
+    feed.change = lambda made: replace(made, verdict=stalled)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        assert "■ STALLED" in text_of(app, "HeaderLine")[0]
+        assert text_of(app, "VerdictLine")[0].startswith(" ■ STALLED  3 running")
+
+
+async def test_the_header_says_who_is_watched_and_what_watching_costs(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        header = " ".join(text_of(app, "HeaderLine")[0].split())
+
+        assert header == (
+            "tiny-llama · vLLM 0.32.0 · tp1 · :8000 · probe ● token 8.0 ms ago "
+            "03:12:41 rec s17 2.20 MB 0 lost self 3.1%"
+        )
+
+
+async def test_a_record_that_cannot_be_written_is_said_in_the_header(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    feed.record = type(feed.record)(session_id="s17", message="disk full")
+    async with app.run_test(size=(160, 50)) as pilot:
+        await settle(pilot)
+
+        assert "rec ! disk full" in text_of(app, "HeaderLine")[0]
+
+
+async def test_the_picture_is_saved_where_data_of_the_user_lives(
+    app: InferwatchApp, settle: Any, tmp_path: Path
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+
+        [picture] = tmp_path.rglob("*.svg")
+        assert "QUEUEING" in picture.read_text("utf-8")
