@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from collectors.clock import NS_PER_S
 from inferwatch.formatting import (
     format_count,
     format_duration,
@@ -21,7 +22,6 @@ from inferwatch.ui.shared.renderables.runs import (
     width_of,
 )
 
-NS_PER_S = 1_000_000_000
 STATES = {
     RunState.STARTING: ("◌", "accent"),
     RunState.WARMING_UP: ("◔", "accent"),

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.ui.shared.renderables.runs import Run, cells
 from inferwatch.ui.shared.renderables.waterfall import Phase
 from inferwatch.visible import visible
-
-NS_PER_S = 1_000_000_000
 
 STATES = {
     RequestState.ARRIVED: ("·", "muted"),

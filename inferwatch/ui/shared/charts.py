@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_duration, format_rate, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, Timeline
@@ -10,7 +11,6 @@ from inferwatch.ui.shared.chart_plan import ChartPlan, Series
 from inferwatch.ui.shared.renderables.axis import last
 from inferwatch.ui.shared.renderables.blocks import Texture
 
-NS_PER_S = 1_000_000_000
 Values = Sequence[float | None]
 
 

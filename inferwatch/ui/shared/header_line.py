@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from collectors.clock import NS_PER_S
 from inferwatch.feed import RecordState
 from inferwatch.formatting import (
     format_bytes,
@@ -21,8 +22,6 @@ from inferwatch.ui.shared.renderables.runs import (
     spread,
     width_of,
 )
-
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

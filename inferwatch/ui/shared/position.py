@@ -1,10 +1,9 @@
 """Where in its session a feed is, as the header and the time line tell it."""
 
+from collectors.clock import NS_PER_S
 from inferwatch.feed import Feed, FeedState
 from inferwatch.ui.shared.header_line import Telling
 from inferwatch.ui.shared.time_line import Position
-
-NS_PER_S = 1_000_000_000
 
 
 def position_of(feed: Feed) -> Position | None:

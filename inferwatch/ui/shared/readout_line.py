@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
+from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join
-
-NS_PER_S = 1_000_000_000
 
 
 class ReadoutLine(Panel):

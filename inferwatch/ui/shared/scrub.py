@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from collectors.clock import NS_PER_S
 from inferwatch.feed import Mark, Playback
 
-NS_PER_S = 1_000_000_000
 STEP_NS = NS_PER_S
 """What one ``[`` or ``]`` goes."""
 HELD_S = 0.15

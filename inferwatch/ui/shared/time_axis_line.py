@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
+from collectors.clock import NS_PER_S
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.axis import TimeAxis
 from inferwatch.ui.shared.renderables.runs import Line, Run
 from inferwatch.ui.shared.time_chart import MARGIN
-
-NS_PER_S = 1_000_000_000
 
 
 class TimeAxisLine(Panel):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Snapshot
@@ -24,7 +25,6 @@ from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
 from inferwatch.ui.shared.time_line import TimeLine
 from inferwatch.ui.shared.verdict_line import VerdictLine
 
-NS_PER_S = 1_000_000_000
 SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""
 TALL = 50

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from collectors.clock import NS_PER_S
 from collectors.readings import Note, NoteKind
 from inferwatch.formatting import format_duration
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.runs import Line, Run, cells, fit, ruled, spread
 
-NS_PER_S = 1_000_000_000
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 STAGE_WIDTH = 58
 AHEAD = (

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from textual.widget import Widget
 
+from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, Step
 from inferwatch.formatting import format_count, format_duration, format_share
 from inferwatch.metrics.catalog import label_of
@@ -11,8 +12,6 @@ from inferwatch.metrics.snapshot import Snapshot, StepTotals
 from inferwatch.ui.shared import charts, explains
 from inferwatch.ui.shared.chart_screen import ChartScreen
 from inferwatch.ui.shared.totals import Fact, Totals
-
-NS_PER_S = 1_000_000_000
 
 
 class StepsScreen(ChartScreen):
