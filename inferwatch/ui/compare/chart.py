@@ -11,7 +11,7 @@ from textual_plotext import PlotextPlot
 from inferwatch.ui.shared.inked import Inked
 from inferwatch.ui.shared.renderables.ansi import coloured_runs
 from inferwatch.ui.shared.renderables.dashes import Curve, dotted
-from inferwatch.ui.shared.renderables.runs import Line, Run, join, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
 
 INKS = ("decode", "prefill", "kv", "waiting", "mean", "output")
 DASHES = ("────", "─ ─ ", "· · ", "─ · ", "── ─", "·── ")
@@ -96,9 +96,12 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
 
 
 def _heading(overlay: Overlay, width: int) -> Line:
-    title = (Run(overlay.title, "strong"), Run(f" {overlay.note}", "muted"))
+    title = (TextRun(overlay.title, "strong"), TextRun(f" {overlay.note}", "muted"))
     legend = [
-        (Run(f"{DASHES[place % len(DASHES)]} ", _ink(CURVES + place)), Run(name))
+        (
+            TextRun(f"{DASHES[place % len(DASHES)]} ", _ink(CURVES + place)),
+            TextRun(name),
+        )
         for place, name in enumerate(overlay.names)
     ]
     return ruled(title, join(legend, "  "), width)

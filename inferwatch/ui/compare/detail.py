@@ -11,7 +11,7 @@ from inferwatch.metrics.catalog import Better
 from inferwatch.ui.compare.table import INKS
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.interval import interval_lines
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
 
 
 class CompareDetail(Panel):
@@ -35,36 +35,39 @@ class CompareDetail(Panel):
         result = self._result
         if result is None:
             return ()
-        heading = (Run(title(result), "strong"), Run(f" {result.metric.key}", "faint"))
-        drawn: Sequence[Line] = ((), (Run("  no interval", "faint"),))
+        heading = (
+            TextRun(title(result), "strong"),
+            TextRun(f" {result.metric.key}", "faint"),
+        )
+        drawn: Sequence[Line] = ((), (TextRun("  no interval", "faint"),))
         if result.ratio is not None and result.ratio_span is not None:
             drawn = interval_lines(
                 result.ratio, result.ratio_span, self._matters, max(width - 4, 10)
             )
         return [
             ruled(heading, _values(result), width),
-            *(fit((Run("  "), *line), width) for line in drawn),
-            fit((Run("  "), *_verdict(result)), width),
-            fit((Run("  "), *_basis(result)), width),
+            *(fit((TextRun("  "), *line), width) for line in drawn),
+            fit((TextRun("  "), *_verdict(result)), width),
+            fit((TextRun("  "), *_basis(result)), width),
         ]
 
 
 def _values(result: Result) -> Line:
     before, after = (value_text(result, each).strip() for each in (result.a, result.b))
     return (
-        Run(f"{before} → {after} ", "strong"),
-        Run(f"{change_text(result.ratio)} "),
-        Run(f"({span_text(result.ratio_span)})", "muted"),
+        TextRun(f"{before} → {after} ", "strong"),
+        TextRun(f"{change_text(result.ratio)} "),
+        TextRun(f"({span_text(result.ratio_span)})", "muted"),
     )
 
 
 def _verdict(result: Result) -> Line:
-    said = [(Run(str(result.verdict), INKS[result.verdict]),)]
+    said = [(TextRun(str(result.verdict), INKS[result.verdict]),)]
     if result.why:
-        said.append((Run(result.why),))
+        said.append((TextRun(result.why),))
     if result.verdict is Verdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
-        said.append((Run(f"about {more} requests more would tell"),))
+        said.append((TextRun(f"about {more} requests more would tell"),))
     return join(said)
 
 
@@ -74,12 +77,12 @@ def _basis(result: Result) -> Line:
     if result.metric.better is Better.NEITHER:
         way = "neither way is better by itself"
     said = [
-        (Run(f"n {' and '.join(counts)}", "muted"),),
-        (Run(f"seen by {result.metric.vantage}", "muted"),),
-        (Run(way, "muted"),),
+        (TextRun(f"n {' and '.join(counts)}", "muted"),),
+        (TextRun(f"seen by {result.metric.vantage}", "muted"),),
+        (TextRun(way, "muted"),),
     ]
     if result.adjusted_p is not None:
         alone = f"p {result.p_value:.2g}" if result.p_value is not None else ""
         shared = f"{result.adjusted_p:.2g} over all metrics, shown at {ALPHA:g}"
-        said.append((Run(f"{alone}, {shared}", "muted"),))
+        said.append((TextRun(f"{alone}, {shared}", "muted"),))
     return join(said)

@@ -7,7 +7,7 @@ from inferwatch.compare.comparison import Comparison, Pair
 from inferwatch.compare.verdicts import Verdict
 from inferwatch.compare.words import load_sentence, sentence
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, spread
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
 
 
 class CompareHead(Panel):
@@ -59,42 +59,45 @@ class CompareHead(Panel):
         if len(lines) > room:
             more = len(lines) - room + 1
             said = f"   … {more} more lines: tab to set-up"
-            lines = [*lines[: room - 1], (Run(said, "muted"),)]
+            lines = [*lines[: room - 1], (TextRun(said, "muted"),)]
         return [self._title(width), *lines]
 
     def _title(self, width: int) -> Line:
         against = " and ".join(self._names[1:])
         left = (
-            Run(" Compare ", "chip"),
-            Run(f" {against}", "strong"),
-            Run(" against ", "muted"),
-            Run(self._names[0] if self._names else "", "strong"),
+            TextRun(" Compare ", "chip"),
+            TextRun(f" {against}", "strong"),
+            TextRun(" against ", "muted"),
+            TextRun(self._names[0] if self._names else "", "strong"),
         )
         right: Line = ()
         if self._comparison and len(self._comparison.pairs) > 1:
             count = len(self._comparison.pairs)
             right = (
-                Run(" ← ", "accent", "screen.pair(-1)"),
-                Run(f"{self._place + 1} of {count}", "muted"),
-                Run(" → ", "accent", "screen.pair(1)"),
+                TextRun(" ← ", "accent", "screen.pair(-1)"),
+                TextRun(f"{self._place + 1} of {count}", "muted"),
+                TextRun(" → ", "accent", "screen.pair(1)"),
             )
         return spread(left, right, width)
 
     def _body(self, width: int) -> Sequence[Line]:
         if self._failed:
-            return [(Run(f" {line}", "bad"),) for line in wrap(self._failed, width)]
+            return [(TextRun(f" {line}", "bad"),) for line in wrap(self._failed, width)]
         if self._busy or self._comparison is None:
-            return [(Run(f" ◌ {self._busy} ...", "accent"),)]
+            return [(TextRun(f" ◌ {self._busy} ...", "accent"),)]
         pair = self._comparison.pairs[self._place]
         doubts = [text for text in (load_sentence(pair), *pair.cautions) if text]
         said = wrap(f"{sentence(pair)}.", width - 2)
         rows = [
-            fit((Run(_mark(pair, line), _ink(pair)), Run(each)), width + 2)
+            fit((TextRun(_mark(pair, line), _ink(pair)), TextRun(each)), width + 2)
             for line, each in enumerate(said)
         ]
         for doubt in doubts:
             rows += [
-                (Run(" ! " if not line else "   ", "warn bold"), Run(each, "warn"))
+                (
+                    TextRun(" ! " if not line else "   ", "warn bold"),
+                    TextRun(each, "warn"),
+                )
                 for line, each in enumerate(wrap(doubt, width - 2))
             ]
         return rows

@@ -14,7 +14,7 @@ from inferwatch.compare.words import (
 )
 from inferwatch.formatting import UNKNOWN
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, ruled
 
 NAME = 30
 
@@ -57,7 +57,7 @@ class CompareSetup(Panel):
         self._first = max(min(self._first, len(lines) - height), 0)
         lines = lines[self._first :]
         if len(lines) > height:
-            more = Run(f" … {len(lines) - height + 1} more lines: ↓", "muted")
+            more = TextRun(f" … {len(lines) - height + 1} more lines: ↓", "muted")
             lines = [*lines[: height - 1], (more,)]
         return lines
 
@@ -67,7 +67,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
         load = load_sentence(pair)
         for doubt in ([load] if load else []) + list(pair.cautions):
             yield from _wrapped(f"! {doubt}", width)
-    yield ruled((Run("set up differently", "strong"),), (), width)
+    yield ruled((TextRun("set up differently", "strong"),), (), width)
     names = [each.name for each in comparison.sessions]
     size = max((width - NAME - 1) // len(names), 6)
     if comparison.settings:
@@ -80,16 +80,16 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
             *(cells(value, size) for value in values),
         )
     if not comparison.settings:
-        yield (Run(" in nothing that the record knows"),)
-    yield ruled((Run("what is compared", "strong"),), (), width)
+        yield (TextRun(" in nothing that the record knows"),)
+    yield ruled((TextRun("what is compared", "strong"),), (), width)
     peaks = [text for pair in comparison.pairs if (text := peak_text(pair))]
     for text in (*map(window_text, comparison.sessions), *peaks, NOT_RECORDED):
         yield from _wrapped(text, width)
-    yield ruled((Run("how it is judged", "strong"),), (), width)
+    yield ruled((TextRun("how it is judged", "strong"),), (), width)
     for text in (method_text(comparison), MORE):
         yield from _wrapped(text, width)
 
 
 def _wrapped(text: str, width: int) -> Iterator[Line]:
     for line in wrap(text, max(width - 2, 10), subsequent_indent="  "):
-        yield (Run(f" {line}"),)
+        yield (TextRun(f" {line}"),)

@@ -21,7 +21,7 @@ from inferwatch.compare.words import (
     verdict_text,
 )
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 INKS = {
     Verdict.BETTER: "good bold",
@@ -107,7 +107,7 @@ class CompareTable(Panel, can_focus=True):
             *(cells(f" {title}", VALUE, "accent", right=True) for title in titles),
             cells("change", CHANGE, "muted", right=True),
             cells("95% interval", SPAN, "muted", right=True),
-            Run("  verdict", "muted"),
+            TextRun("  verdict", "muted"),
         )
 
     def render_line(self, y: int) -> Strip:
@@ -176,9 +176,9 @@ def _line(row: _Row, width: int) -> Line:
     if row.result is None:
         dashes = "─" * max(width - len(row.heading) - 4, 0)
         return (
-            Run("─ ", "rule"),
-            Run(f"{row.heading} ", "muted"),
-            Run(dashes, "rule"),
+            TextRun("─ ", "rule"),
+            TextRun(f"{row.heading} ", "muted"),
+            TextRun(dashes, "rule"),
         )
     result = row.result
     values = [value_text(result, value) for value in (result.a, result.b)]

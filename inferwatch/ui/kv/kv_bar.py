@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferwatch.metrics.snapshot import KvState
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 
 class KvBar(Panel):
@@ -25,15 +25,15 @@ class KvBar(Panel):
         """Two rows of bar, one for the peak."""
         kv, room = self._kv, width - 4
         if not kv.total_blocks or kv.used_blocks is None:
-            return [(Run("  no step has reported its blocks yet", "faint"),)]
+            return [(TextRun("  no step has reported its blocks yet", "faint"),)]
         used = round(kv.used_blocks / kv.total_blocks * room)
         cached = round((kv.cached_blocks or 0) / kv.total_blocks * room)
         cached = min(cached, room - used)
         bar = (
-            Run("  "),
-            Run("█" * used, "kv"),
-            Run("⣿" * cached, "cached"),
-            Run("░" * (room - used - cached), "rule"),
+            TextRun("  "),
+            TextRun("█" * used, "kv"),
+            TextRun("⣿" * cached, "cached"),
+            TextRun("░" * (room - used - cached), "rule"),
         )
         return [*[bar] * max(height - 1, 1), self._peak(room)][:height]
 
@@ -50,4 +50,4 @@ class KvBar(Panel):
             if at >= len(label) + 2
             else f"{' ' * at}▲ {label}"
         )
-        return (Run("  "), Run(text, "muted"))
+        return (TextRun("  "), TextRun(text, "muted"))

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
 
 
 class LoadChoice(Panel, can_focus=True):
@@ -83,11 +83,11 @@ class LoadChoice(Panel, can_focus=True):
         del height
         edge = "accent" if self.has_focus else "faint"
         words = [
-            Run(
+            TextRun(
                 f" {word} ",
                 "chip" if word == self.word else "muted",
                 f"choose('{word}')",
             )
             for word in self._words
         ]
-        return (fit((Run("‹", edge), *words, Run("›", edge)), width),)
+        return (fit((TextRun("‹", edge), *words, TextRun("›", edge)), width),)

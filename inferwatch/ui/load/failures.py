@@ -6,7 +6,7 @@ from inferwatch.formatting import format_count
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.snapshot import FailureCount
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, ruled
 
 KIND_WIDTH = 20
 
@@ -35,10 +35,10 @@ class LoadFailures(Panel):
         told = f"{format_count(total).strip()}{more}" if total else "none"
         head = ruled(
             (
-                Run("failures", "strong"),
-                Run(" by kind, what the first said", "muted"),
+                TextRun("failures", "strong"),
+                TextRun(" by kind, what the first said", "muted"),
             ),
-            (Run(told, ink),),
+            (TextRun(told, ink),),
             width,
         )
         return [head, *(_row(each, width) for each in self._failures[:room])]
@@ -48,7 +48,7 @@ def _row(failure: FailureCount, width: int) -> Line:
     said = error_text(failure.first) or "(nothing)"
     return (
         cells(format_count(failure.count).strip(), 8, "bad", right=True),
-        Run(" × ", "muted"),
+        TextRun(" × ", "muted"),
         cells(failure.kind, KIND_WIDTH, "strong"),
         cells(said, max(width - 11 - KIND_WIDTH, 0)),
     )

@@ -8,7 +8,7 @@ from textual.widgets import Input
 
 from inferwatch.ui.load.fields import Field
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
 
 
 class LoadRemark(Panel):
@@ -26,8 +26,8 @@ class LoadRemark(Panel):
         """The row."""
         del height
         if self._fault:
-            return (fit((Run(" ✖ ", "bad"), Run(self._fault, "bad")), width),)
-        return (fit((Run(f" {self._hint}", "faint"),), width),)
+            return (fit((TextRun(" ✖ ", "bad"), TextRun(self._fault, "bad")), width),)
+        return (fit((TextRun(f" {self._hint}", "faint"),), width),)
 
 
 class LoadLabel(Panel):
@@ -44,7 +44,7 @@ class LoadLabel(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The row."""
         del height
-        return (fit((Run(f" {self._text}", "muted"),), width),)
+        return (fit((TextRun(f" {self._text}", "muted"),), width),)
 
 
 class LoadField(Horizontal):

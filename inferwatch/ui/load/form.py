@@ -19,7 +19,7 @@ from inferwatch.ui.load.fields import ARRIVALS, FIELDS, Reading, beside, read_fo
 from inferwatch.ui.load.sketch import LoadSketch, LoadSketchAxis
 from inferwatch.ui.shared.chart_plan import ChartPlan
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
 
 INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
 OUTSIDE = [("e", " or a click edits")]
@@ -34,8 +34,8 @@ class LoadFormHead(Panel):
         """The row."""
         del height
         keys = INSIDE if self.inside else OUTSIDE
-        way = [(Run(key, "accent"), Run(does, "muted")) for key, does in keys]
-        return (ruled((Run("load plan", "strong"),), join(way, ""), width),)
+        way = [(TextRun(key, "accent"), TextRun(does, "muted")) for key, does in keys]
+        return (ruled((TextRun("load plan", "strong"),), join(way, ""), width),)
 
 
 class LoadFormFoot(Panel):
@@ -61,9 +61,9 @@ class LoadFormFoot(Panel):
             head = rest[: width - 1]
             if len(rest) > len(head) and " " in head:
                 head = head[: head.rindex(" ")]
-            lines.append((Run(f" {head}", ink),))
+            lines.append((TextRun(f" {head}", ink),))
             rest = rest[len(head) :].lstrip()
-        return [*lines, fit((Run(f" {rest}", ink),), width)]
+        return [*lines, fit((TextRun(f" {rest}", ink),), width)]
 
 
 class LoadForm(Vertical):

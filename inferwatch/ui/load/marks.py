@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from collectors.readings import LoadEvent, LoadKind
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.axis import TimeAxis
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells_of
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of
 from inferwatch.ui.shared.time_chart import MARGIN
 
 Mark = tuple[int, str, str]
@@ -51,13 +51,13 @@ def _place(at: int, said: str, free: int, *, newest: bool) -> tuple[int, str]:
     return at, glyph
 
 
-def _laid(marks_: Iterator[tuple[int, str, str]]) -> Iterator[Run]:
+def _laid(marks_: Iterator[tuple[int, str, str]]) -> Iterator[TextRun]:
     at = 0
-    yield Run(" load", "muted")
+    yield TextRun(" load", "muted")
     at = 5
     for start, text, ink in marks_:
-        yield Run(" " * (start - at))
-        yield Run(text, ink)
+        yield TextRun(" " * (start - at))
+        yield TextRun(text, ink)
         at = start + cells_of(text)
 
 

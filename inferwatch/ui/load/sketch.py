@@ -10,7 +10,7 @@ from inferwatch.ui.load.preview import NOTHING, preview, span_s, unseen
 from inferwatch.ui.shared.chart_plan import ChartPlan
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.axis import TimeAxis
-from inferwatch.ui.shared.renderables.runs import Line, Run, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled
 from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
 
 
@@ -57,8 +57,8 @@ class LoadSketch(TimeChart):
         axis = TimeAxis(0, 1, columns, columns, columns)
         super().show(drawn, axis)
         told = self._why or "▇ drawn by this seed, ⣿ asked"
-        head = (Run("sketch", "strong"), Run(" requests/s", "muted"))
-        self._heading = ruled(head, (Run(told, "muted"),), self.size.width)
+        head = (TextRun("sketch", "strong"), TextRun(" requests/s", "muted"))
+        self._heading = ruled(head, (TextRun(told, "muted"),), self.size.width)
         self.refresh()
 
 
@@ -84,4 +84,4 @@ class LoadSketchAxis(Panel):
             at = MARGIN + round(part * (width - MARGIN - 2)) - len(label) // 2
             start = max(min(at, width - len(label)), 0)
             text[start : start + len(label)] = label
-        return ((Run("".join(text), "muted"),),)
+        return ((TextRun("".join(text), "muted"),),)

@@ -12,9 +12,9 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import ClientView, LoadRun, RunState, Snapshot
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import (
+from inferwatch.ui.shared.renderables.text import (
     Line,
-    Run,
+    TextRun,
     age_text,
     fit,
     join,
@@ -71,18 +71,25 @@ class LoadStatus(Panel):
             _verdict(client, width),
             _reasons_or_slo(client, label),
         )
-        return [_head(client.run, width), *(fit((Run(" "), *r), width) for r in rows)]
+        return [
+            _head(client.run, width),
+            *(fit((TextRun(" "), *r), width) for r in rows),
+        ]
 
 
 def _nothing(width: int, wish: str) -> Sequence[Line]:
-    head = ruled((Run("load", "strong"),), (Run("○ none so far", "muted"),), width)
-    return (head, (), fit((Run(f" {wish}" if wish else ""),), width))
+    head = ruled(
+        (TextRun("load", "strong"),), (TextRun("○ none so far", "muted"),), width
+    )
+    return (head, (), fit((TextRun(f" {wish}" if wish else ""),), width))
 
 
 def _head(run: LoadRun, width: int) -> Line:
     glyph, ink = STATES[run.state]
-    state = (Run(f"{glyph} {run.state.value.upper()}", f"{ink} bold"),)
-    return ruled((Run("load ", "strong"), Run(run.run_id, "muted")), state, width)
+    state = (TextRun(f"{glyph} {run.state.value.upper()}", f"{ink} bold"),)
+    return ruled(
+        (TextRun("load ", "strong"), TextRun(run.run_id, "muted")), state, width
+    )
 
 
 def _progress(run: LoadRun, width: int) -> Line:
@@ -93,9 +100,9 @@ def _progress(run: LoadRun, width: int) -> Line:
     room = max(min(width - width_of(told) - 9, 60), 4)
     full = round(run.share * room)
     return (
-        Run(FILLED * full, "output"),
-        Run(EMPTY * (room - full), "rule"),
-        Run(f" {format_share(run.share)}  ", "strong"),
+        TextRun(FILLED * full, "output"),
+        TextRun(EMPTY * (room - full), "rule"),
+        TextRun(f" {format_share(run.share)}  ", "strong"),
         *told,
     )
 
@@ -104,15 +111,15 @@ def _how_far(run: LoadRun) -> Line:
     elapsed = "–" if run.elapsed_s is None else age_text(round(run.elapsed_s))
     parts: list[Line] = []
     if run.duration_s is not None:
-        parts.append((Run(f"{elapsed} of {age_text(run.duration_s)}"),))
+        parts.append((TextRun(f"{elapsed} of {age_text(run.duration_s)}"),))
     else:
-        parts.append((Run(f"{elapsed} of sending"),))
+        parts.append((TextRun(f"{elapsed} of sending"),))
     if run.requests is not None:
         what = "conversations" if run.in_turns else "requests"
         many = f"{run.begun:,} of {run.requests:,} {what}"
-        parts.append((Run(many),))
+        parts.append((TextRun(many),))
     if run.share is None and run.state.going_on:
-        parts.append((Run("until stopped", "muted"),))
+        parts.append((TextRun("until stopped", "muted"),))
     return join(parts)
 
 
@@ -142,7 +149,7 @@ def _count(value: int | None, width: int = 7) -> str:
 
 
 def _fact(label: str, value: str, ink: str = "muted") -> Line:
-    return (Run(f"{label} ", ink), Run(value))
+    return (TextRun(f"{label} ", ink), TextRun(value))
 
 
 def _rates(client: ClientView, window: str) -> Line:
@@ -158,22 +165,24 @@ def _rates(client: ClientView, window: str) -> Line:
     mean: Line = ()
     if users is None and client.asked_mean_per_s is not None:
         mean = (
-            Run(f" of {format_rate(client.asked_mean_per_s).strip()}/s asked", "muted"),
+            TextRun(
+                f" of {format_rate(client.asked_mean_per_s).strip()}/s asked", "muted"
+            ),
         )
-    return (*join((asked, sent), "   "), Run(f" over {window}", "muted"), *mean)
+    return (*join((asked, sent), "   "), TextRun(f" over {window}", "muted"), *mean)
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
     """A change is told at once; once the generator follows it, since when."""
     if wish:
-        return (Run(wish, "accent"),)
+        return (TextRun(wish, "accent"),)
     if run.before is None or run.changed_ns is None or run.state is RunState.ENDED:
         return ()
     ago = age_text(max(now_ns - run.changed_ns, 0) / NS_PER_S)
     after = run.users if run.users is not None else run.rate_per_s
     return (
-        Run(changed(run.before, after, users=run.users is not None)),
-        Run(f"  {ago} ago", "muted"),
+        TextRun(changed(run.before, after, users=run.users is not None)),
+        TextRun(f"  {ago} ago", "muted"),
     )
 
 
@@ -188,7 +197,7 @@ def changed(before: float, after: float | None, *, users: bool) -> str:
 
 def _verdict(client: ClientView, width: int) -> Line:
     glyph, ink = VERDICTS.get(client.verdict, VERDICTS["UNKNOWN"])
-    word = (Run(f"{glyph} client {client.verdict}", f"{ink} bold"),)
+    word = (TextRun(f"{glyph} client {client.verdict}", f"{ink} bold"),)
     transport = client.run.transport if client.run else None
     facts = [
         _fact(
@@ -199,7 +208,7 @@ def _verdict(client: ClientView, width: int) -> Line:
         ),
         _fact(label_of("client.cpu_share"), format_share(client.cpu_share)),
         _fact(label_of("client.merged_share"), format_share(client.merged_share)),
-        (Run(transport or "–", "muted"),),
+        (TextRun(transport or "–", "muted"),),
     ]
     for many in range(len(facts), 0, -1):
         line = join((word, *facts[:many]), "  ")
@@ -211,13 +220,15 @@ def _verdict(client: ClientView, width: int) -> Line:
 def _reasons_or_slo(client: ClientView, window: str) -> Line:
     """A client that is the bottleneck makes all else void."""
     if client.reasons:
-        return (Run("because ", "bad"), Run(client.reasons[0]))
+        return (TextRun("because ", "bad"), TextRun(client.reasons[0]))
     if client.slo is None:
         return ()
     share = client.good / client.judged if client.judged else None
     return (
-        Run("SLO ", "muted"),
-        Run(f"{client.slo} "),
-        Run(format_share(share), "strong"),
-        Run(f" of {format_count(client.judged).strip()} good over {window}", "muted"),
+        TextRun("SLO ", "muted"),
+        TextRun(f"{client.slo} "),
+        TextRun(format_share(share), "strong"),
+        TextRun(
+            f" of {format_count(client.judged).strip()} good over {window}", "muted"
+        ),
     )

@@ -11,7 +11,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Flow
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 Fact = tuple[str, str, str]
 """Label, value, ink of the value."""
@@ -52,7 +52,7 @@ class FlowPanel(Panel):
             for row in range(height - 1)
         ]
         return [
-            (Run(" "), *(run for cell in cells for run in cell))
+            (TextRun(" "), *(run for cell in cells for run in cell))
             for cells in (heads, *rows)
         ]
 
@@ -144,20 +144,20 @@ def _mean(value: float | None) -> str:
 def _fact(facts: Sequence[Fact], row: int, size: int) -> Line:
     """Label on the left, value flush right in a field that keeps its place."""
     if row >= len(facts):
-        return (Run(" " * size),)
+        return (TextRun(" " * size),)
     label, value, ink = facts[row]
     field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
     room = max(field - len(label), 0)
-    gap = Run(" " * (size - field))
-    return (Run(label, "muted"), cells(value.strip(), room, ink, right=True), gap)
+    gap = TextRun(" " * (size - field))
+    return (TextRun(label, "muted"), cells(value.strip(), room, ink, right=True), gap)
 
 
 def _arrow(stage: Stage, size: int, *, last: bool) -> Line:
     title, ink, _ = stage
     room = size - len(title) - 1
     if last:
-        return (Run(f"{title} ", ink), Run("─" * (room - 1) + " ", "rule"))
-    return (Run(f"{title} ", ink), Run("─" * (room - 2) + "▶ ", "rule"))
+        return (TextRun(f"{title} ", ink), TextRun("─" * (room - 1) + " ", "rule"))
+    return (TextRun(f"{title} ", ink), TextRun("─" * (room - 2) + "▶ ", "rule"))
 
 
 def _shares(width: int, count: int) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from inferwatch.formatting import format_share
 from inferwatch.metrics.snapshot import Cost, Snapshot
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, join, spread, width_of
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join, spread, width_of
 
 NAMES = {
     "api": "api",
@@ -36,38 +36,41 @@ class HostLine(Panel):
         probe = _probe(self._snapshot.cost)
         if width_of(left) + width_of(probe) + 2 > width:
             probe = ()
-        return (spread((Run(" "), *left), probe, width),)
+        return (spread((TextRun(" "), *left), probe, width),)
 
 
 def _gpu(snapshot: Snapshot) -> Line:
-    head = Run("GPU ", "muted")
+    head = TextRun("GPU ", "muted")
     if not snapshot.gpus:
-        return (head, Run("not looked for yet", "faint"))
+        return (head, TextRun("not looked for yet", "faint"))
     models = Counter(gpu.name for gpu in snapshot.gpus if gpu.name is not None)
     if not models:
-        return (head, Run(snapshot.gpus[-1].absent_because or "none", "faint"))
+        return (head, TextRun(snapshot.gpus[-1].absent_because or "none", "faint"))
     each = [
         f"{count} × {name}" if count > 1 else name for name, count in models.items()
     ]
-    return (head, Run(", ".join(each)))
+    return (head, TextRun(", ".join(each)))
 
 
 def _cpu(cost: Cost) -> Line:
     """Shares of one core, so more than 100% is a process with threads."""
     known = [role for role in NAMES if role in cost.process_cpu_share]
     if not known:
-        return (Run("CPU ", "muted"), Run("–", "faint"))
+        return (TextRun("CPU ", "muted"), TextRun("–", "faint"))
     parts = [
         (
-            Run(f"{NAMES[role]} ", "muted"),
-            Run(format_share(cost.process_cpu_share[role])),
+            TextRun(f"{NAMES[role]} ", "muted"),
+            TextRun(format_share(cost.process_cpu_share[role])),
         )
         for role in known
     ]
-    return (Run("CPU  ", "muted"), *join(parts, "  "))
+    return (TextRun("CPU  ", "muted"), *join(parts, "  "))
 
 
 def _probe(cost: Cost) -> Line:
     if cost.probe_us_per_step is None:
         return ()
-    return (Run("probe ", "muted"), Run(f"{cost.probe_us_per_step:4.1f} µs/step "))
+    return (
+        TextRun("probe ", "muted"),
+        TextRun(f"{cost.probe_us_per_step:4.1f} µs/step "),
+    )

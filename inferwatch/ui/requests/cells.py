@@ -7,7 +7,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
-from inferwatch.ui.shared.renderables.runs import Run, cells
+from inferwatch.ui.shared.renderables.text import TextRun, cells
 from inferwatch.ui.shared.renderables.waterfall import Phase
 from inferwatch.visible import visible
 
@@ -45,11 +45,11 @@ class Cell(NamedTuple):
     title: str
     width: int
     from_width: int
-    write: Callable[[RequestRow, int], Run]
+    write: Callable[[RequestRow, int], TextRun]
 
 
-def _seconds(name: str, width: int = 9) -> Callable[[RequestRow, int], Run]:
-    def write(row: RequestRow, now_ns: int) -> Run:
+def _seconds(name: str, width: int = 9) -> Callable[[RequestRow, int], TextRun]:
+    def write(row: RequestRow, now_ns: int) -> TextRun:
         del now_ns
         value = getattr(row, name)
         return cells(
@@ -62,23 +62,23 @@ def _seconds(name: str, width: int = 9) -> Callable[[RequestRow, int], Run]:
     return write
 
 
-def _state(row: RequestRow, now_ns: int) -> Run:
+def _state(row: RequestRow, now_ns: int) -> TextRun:
     del now_ns
     glyph, ink = STATES[row.state]
     return cells(f" {glyph} {row.state.value}", 13, ink)
 
 
-def _prompt(row: RequestRow, now_ns: int) -> Run:
+def _prompt(row: RequestRow, now_ns: int) -> TextRun:
     del now_ns
     return cells(format_count(row.prompt_tokens).strip(), 7, right=True)
 
 
-def _output(row: RequestRow, now_ns: int) -> Run:
+def _output(row: RequestRow, now_ns: int) -> TextRun:
     del now_ns
     return cells(format_count(row.output_tokens).strip(), 7, right=True)
 
 
-def _e2el(row: RequestRow, now_ns: int) -> Run:
+def _e2el(row: RequestRow, now_ns: int) -> TextRun:
     """While it lives, its age with a ``+``: it will be at least that."""
     if row.e2el_s is None and row.state.live:
         age = format_duration(max(now_ns - row.arrived_ns, 0) / NS_PER_S).strip()
@@ -86,13 +86,13 @@ def _e2el(row: RequestRow, now_ns: int) -> Run:
     return cells(f"{format_duration(row.e2el_s).strip()} ", 10, right=True)
 
 
-def _preemptions(row: RequestRow, now_ns: int) -> Run:
+def _preemptions(row: RequestRow, now_ns: int) -> TextRun:
     del now_ns
     ink = "warn" if row.preemptions else "faint"
     return cells(str(row.preemptions), 5, ink, right=True)
 
 
-def _reason(row: RequestRow, now_ns: int) -> Run:
+def _reason(row: RequestRow, now_ns: int) -> TextRun:
     del now_ns
     return cells(f"  {row.reason or ''}", 10, "muted")
 

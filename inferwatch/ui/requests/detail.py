@@ -6,7 +6,7 @@ from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.ui.requests.cells import STATES, phases
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
 from inferwatch.ui.shared.renderables.waterfall import Phase, waterfall
 
 GLYPHS = "░▒▓█"
@@ -37,19 +37,19 @@ class RequestDetail(Panel):
             return ()
         row = self._row
         title = (
-            Run("request ", "muted"),
-            Run(row.external_id or row.request_id, "strong"),
+            TextRun("request ", "muted"),
+            TextRun(row.external_id or row.request_id, "strong"),
         )
         close = (
-            Run("esc", "accent", "screen.close"),
-            Run(" closes", "muted", "screen.close"),
+            TextRun("esc", "accent", "screen.close"),
+            TextRun(" closes", "muted", "screen.close"),
         )
-        bar = (Run("  "), *waterfall(self._phases, max(width - 4, 1), GLYPHS))
+        bar = (TextRun("  "), *waterfall(self._phases, max(width - 4, 1), GLYPHS))
         rows = (_legend(self._phases), (), *_facts(row, self._arrived))
         return [
             ruled(title, close, width),
             bar,
-            *(fit((Run("  "), *line), width) for line in rows),
+            *(fit((TextRun("  "), *line), width) for line in rows),
         ]
 
 
@@ -57,9 +57,9 @@ def _legend(spent: Sequence[Phase]) -> Line:
     return join(
         [
             (
-                Run(f"{glyph} ", ink),
-                Run(f"{name} ", "muted"),
-                Run(format_duration(seconds)),
+                TextRun(f"{glyph} ", ink),
+                TextRun(f"{name} ", "muted"),
+                TextRun(format_duration(seconds)),
             )
             for glyph, (name, seconds, ink) in zip(GLYPHS, spent, strict=True)
         ],
@@ -70,8 +70,8 @@ def _legend(spent: Sequence[Phase]) -> Line:
 def _facts(row: RequestRow, arrived: str) -> list[Line]:
     glyph, ink = STATES[row.state]
     state = (
-        Run(f"{glyph} {row.state.value}", ink),
-        Run(f" {row.reason or ''}", "muted"),
+        TextRun(f"{glyph} {row.state.value}", ink),
+        TextRun(f" {row.reason or ''}", "muted"),
     )
     return [
         join(
@@ -106,7 +106,7 @@ def _count(count: int | None) -> str:
 
 
 def _fact(label: str, value: str) -> Line:
-    return (Run(f"{label} ", "muted"), Run(value))
+    return (TextRun(f"{label} ", "muted"), TextRun(value))
 
 
 def _plain(value: float | None) -> str:

@@ -8,7 +8,7 @@ from textual.message import Message
 from inferwatch.formatting import format_count
 from inferwatch.ui.requests.order import Order, Scope
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, spread
+from inferwatch.ui.shared.renderables.text import Line, TextRun, spread
 
 
 class FilterLine(Panel):
@@ -33,22 +33,26 @@ class FilterLine(Panel):
         """The row."""
         del height
         scopes = [
-            Run(
+            TextRun(
                 f" {scope.value} ",
                 "chip" if scope is self._order.scope else "muted",
                 f"screen.choose_scope('{scope.value}')",
             )
             for scope in Scope
         ]
-        scopes.insert(0, Run("e ", "accent", "screen.scope"))
+        scopes.insert(0, TextRun("e ", "accent", "screen.scope"))
         words = self._order.text or "no filter"
         ink = "accent" if self._order.text else "muted"
-        filter_ = (Run("   / ", "accent", "ask"), Run(words, ink, "ask"))
+        filter_ = (TextRun("   / ", "accent", "ask"), TextRun(words, ink, "ask"))
         counts = f"{_count(self._listed)} of {_count(self._known)} requests"
         if self._evicted:
             counts += f", {_count(self._evicted)} older ones let go"
         return (
-            spread((Run(" "), *scopes, *filter_), (Run(f"{counts} ", "muted"),), width),
+            spread(
+                (TextRun(" "), *scopes, *filter_),
+                (TextRun(f"{counts} ", "muted"),),
+                width,
+            ),
         )
 
     def action_ask(self) -> None:

@@ -22,7 +22,7 @@ from inferwatch.ui.requests.cells import (
 )
 from inferwatch.ui.requests.order import Order
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 from inferwatch.ui.shared.renderables.waterfall import waterfall
 
 WHEEL_ROWS = 3
@@ -94,7 +94,10 @@ class RequestTable(Panel, can_focus=True):
             words = "no request matches" if self._order.narrows else "no request yet"
             body = [
                 (),
-                (Run(" " * max((width - len(words)) // 2, 0)), Run(words, "faint")),
+                (
+                    TextRun(" " * max((width - len(words)) // 2, 0)),
+                    TextRun(words, "faint"),
+                ),
             ]
         return [self._head(shown, sizes), *body]
 
@@ -111,7 +114,9 @@ class RequestTable(Panel, can_focus=True):
         bar = cells(" phases" if sizes[1] else "", sizes[1], "muted")
         return (titles[0], middle, *titles[1:], bar)
 
-    def _title(self, cell: Cell, text: str, width: int, *, left: bool = False) -> Run:
+    def _title(
+        self, cell: Cell, text: str, width: int, *, left: bool = False
+    ) -> TextRun:
         chosen = cell.key == self._order.column
         arrow = ("↓" if self._order.descending else "↑") if chosen else ""
         left = left or cell is STATE
@@ -134,12 +139,12 @@ class RequestTable(Panel, can_focus=True):
         room = max(sizes[0] - 1, 1)
         name = cells(short_id(row, room), room, "" if row.state.live else "muted")
         written = [cell.write(row, self._now_ns) for cell in shown]
-        line = (STATE.write(row, self._now_ns), name, Run(" "), *written)
+        line = (STATE.write(row, self._now_ns), name, TextRun(" "), *written)
         if sizes[1]:
             room = round((sizes[1] - 1) * self._length(row) / longest) if longest else 0
             line = (
                 *line,
-                Run(" "),
+                TextRun(" "),
                 *waterfall(phases(row, self._now_ns), max(room, 1)),
             )
         return line

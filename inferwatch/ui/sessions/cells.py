@@ -12,7 +12,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.ui.sessions.order import ListedSession
-from inferwatch.ui.shared.renderables.runs import Run, cells
+from inferwatch.ui.shared.renderables.text import TextRun, cells
 
 ENOUGH_FOR_P99 = 1_000
 STATES = {
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
     title: str
     width: int
     from_width: int
-    write: Callable[[ListedSession], Run]
+    write: Callable[[ListedSession], TextRun]
 
 
 def state_of(each: ListedSession) -> tuple[str, str, str]:
@@ -40,24 +40,24 @@ def state_of(each: ListedSession) -> tuple[str, str, str]:
     return STATES[each.row.state]
 
 
-def _state(each: ListedSession) -> Run:
+def _state(each: ListedSession) -> TextRun:
     glyph, word, ink = state_of(each)
     return cells(f"  {glyph} {word}", 15, ink)
 
 
-def _began(each: ListedSession) -> Run:
+def _began(each: ListedSession) -> TextRun:
     return cells(f"  {each.row.began_text()}", 18)
 
 
-def _began_short(each: ListedSession) -> Run:
+def _began_short(each: ListedSession) -> TextRun:
     return cells(f" {each.row.began_text('%m-%d %H:%M')}", 13)
 
 
-def _watched(each: ListedSession) -> Run:
+def _watched(each: ListedSession) -> TextRun:
     return cells(format_duration(each.row.duration_s), 8, right=True)
 
 
-def _requests(each: ListedSession) -> Run:
+def _requests(each: ListedSession) -> TextRun:
     """``c``: as the client told, no engine did."""
     row = each.row
     seen = " c" if row.client_requests else ""
@@ -65,7 +65,7 @@ def _requests(each: ListedSession) -> Run:
     return cells(f"{many}{seen}", 9, right=True)
 
 
-def _ttft(each: ListedSession) -> Run:
+def _ttft(each: ListedSession) -> TextRun:
     """``~``: too few for a p99; ``c``: seen by the client."""
     summary = each.summary
     if summary is None:
@@ -77,14 +77,14 @@ def _ttft(each: ListedSession) -> Run:
     return cells(text, 12, "" if known and not weak else "muted", right=True)
 
 
-def _tokens(each: ListedSession) -> Run:
+def _tokens(each: ListedSession) -> TextRun:
     if each.summary is None:
         return cells("…", 8, "faint", right=True)
     rate = each.summary.output_tokens_per_s
     return cells(format_rate(rate), 8, "" if rate else "faint", right=True)
 
 
-def _size(each: ListedSession) -> Run:
+def _size(each: ListedSession) -> TextRun:
     text = format_bytes(each.size_bytes).strip()
     return cells(f"~{text}" if each.size_bytes is not None else text, 9, right=True)
 

@@ -8,7 +8,7 @@ from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions.sizes import Sizes
 from inferwatch.ui.sessions.order import SessionOrder
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, spread
+from inferwatch.ui.shared.renderables.text import Line, TextRun, spread
 
 
 class SessionFilterLine(Panel):
@@ -46,7 +46,7 @@ class SessionFilterLine(Panel):
         ]
         words = self._order.text or "no filter"
         ink = "accent" if self._order.text else "muted"
-        filter_ = Run(f"   / {words}", ink, "ask")
+        filter_ = TextRun(f"   / {words}", ink, "ask")
         told = []
         if self._order.text:
             told.append(f"{_count(listed)} found")
@@ -56,11 +56,11 @@ class SessionFilterLine(Panel):
                 told.append(
                     f"{format_bytes(self._sizes.free_bytes).strip()} of it free"
                 )
-        right = (Run(" · ".join(told), "muted"), Run(" "))
-        return (spread((Run(" "), *scopes, filter_), right, width),)
+        right = (TextRun(" · ".join(told), "muted"), TextRun(" "))
+        return (spread((TextRun(" "), *scopes, filter_), right, width),)
 
-    def _scope(self, text: str, *, here: bool) -> Run:
-        return Run(text, "chip") if here else Run(text, "muted", "other")
+    def _scope(self, text: str, *, here: bool) -> TextRun:
+        return TextRun(text, "chip") if here else TextRun(text, "muted", "other")
 
     def action_ask(self) -> None:
         """Ask for words to match."""

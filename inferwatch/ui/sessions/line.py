@@ -6,7 +6,7 @@ from inferwatch.formatting import format_count
 from inferwatch.ui.sessions.cells import state_of
 from inferwatch.ui.sessions.order import ListedSession
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
 
 
 class SessionLine(Panel):
@@ -33,11 +33,11 @@ class SessionLine(Panel):
         """The rows."""
         del height
         if self._damage is not None:
-            second: Line = (Run(f" ▲ {self._damage}", "bad"),)
+            second: Line = (TextRun(f" ▲ {self._damage}", "bad"),)
         elif self._marked:
             how = "c compares them" if len(self._marked) > 1 else "mark another"
             text = f" ◆ {', '.join(self._marked)}"
-            second = (Run(text, "accent"), Run(f"  {how}", "muted"))
+            second = (TextRun(text, "accent"), TextRun(f"  {how}", "muted"))
         else:
             second = self._end()
         return (fit(self._facts(), width), fit(second, width))
@@ -46,12 +46,12 @@ class SessionLine(Panel):
         if self._session is None:
             return ()
         row = self._session.row
-        model = (Run(row.model),) if row.model else ()
+        model = (TextRun(row.model),) if row.model else ()
         count = f"{format_count(row.steps).strip()} steps"
-        steps = (Run(count, "muted"),) if row.steps else ()
-        tags = (Run(f"tags {row.tags}", "good"),) if row.tags else ()
+        steps = (TextRun(count, "muted"),) if row.steps else ()
+        tags = (TextRun(f"tags {row.tags}", "good"),) if row.tags else ()
         title = self._session.title
-        named = (Run(f" {row.id}", "strong"), Run(f" {title}" if title else ""))
+        named = (TextRun(f" {row.id}", "strong"), TextRun(f" {title}" if title else ""))
         return join((named, model, tags, steps))
 
     def _end(self) -> Line:
@@ -59,10 +59,10 @@ class SessionLine(Panel):
             return ()
         row = self._session.row
         glyph, word, ink = state_of(self._session)
-        state = (Run(f" {glyph} {word}", ink),)
+        state = (TextRun(f" {glyph} {word}", ink),)
         lost = f"{format_count(row.unrecorded).strip()} readings are missing"
-        missing = (Run(lost, "warn"),) if row.unrecorded else ()
-        reason = (Run(row.reason, "muted"),) if row.reason else ()
+        missing = (TextRun(lost, "warn"),) if row.unrecorded else ()
+        reason = (TextRun(row.reason, "muted"),) if row.reason else ()
         imported = f"imported from {row.imported_from}"
-        origin = (Run(imported, "muted"),) if row.imported_from else ()
+        origin = (TextRun(imported, "muted"),) if row.imported_from else ()
         return join((state, origin, missing, reason))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from inferwatch.ui.sessions.cells import CELLS, WIDE_BEGAN, Cell, state_of
 from inferwatch.ui.sessions.order import ListedSession, SessionOrder
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 MARK_WIDTH, ID_WIDTH = 4, 6
 NAME_WIDTH, MODEL_WIDTH, TAGS_WIDTH = 16, 15, 14
@@ -36,7 +36,7 @@ class Plan:
     def head(self, order: SessionOrder) -> Line:
         """The titles; a click sorts."""
         return (
-            Run(" " * MARK_WIDTH),
+            TextRun(" " * MARK_WIDTH),
             cells("id", ID_WIDTH, "muted"),
             _title(order, "name", "name", self.name),
             *((_title(order, "model", "model", self.model),) if self.model else ()),
@@ -48,8 +48,8 @@ class Plan:
         """A session."""
         glyph, _, ink = state_of(each)
         return (
-            Run(" ◆" if marked else "  ", "accent"),
-            Run(f"{glyph} ", ink),
+            TextRun(" ◆" if marked else "  ", "accent"),
+            TextRun(f"{glyph} ", ink),
             cells(each.row.id, ID_WIDTH, "strong" if marked else ""),
             *_short(each.title, self.name, "" if each.row.name else "muted"),
             *(_short(each.model or "–", self.model, "muted") if self.model else ()),
@@ -58,7 +58,7 @@ class Plan:
         )
 
 
-def _title(order: SessionOrder, key: str, text: str, width: int) -> Run:
+def _title(order: SessionOrder, key: str, text: str, width: int) -> TextRun:
     """Titles of text stand on the left, those of numbers on the right."""
     chosen = key == order.column
     left = text.startswith(" ") or key in {"name", "model"}
@@ -70,7 +70,7 @@ def _title(order: SessionOrder, key: str, text: str, width: int) -> Run:
 
 def _short(text: str, width: int, ink: str) -> Line:
     """One cell short of the column, so that columns never touch."""
-    return (cells(text, max(width - 1, 1), ink), Run(" "))
+    return (cells(text, max(width - 1, 1), ink), TextRun(" "))
 
 
 def _stretch(spare: int) -> tuple[int, int, int]:

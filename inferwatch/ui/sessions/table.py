@@ -14,7 +14,7 @@ from textual.strip import Strip
 from inferwatch.ui.sessions.order import ListedSession, SessionOrder
 from inferwatch.ui.sessions.row import MARK_WIDTH, Plan
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
 
 WHEEL_ROWS = 3
 
@@ -119,7 +119,7 @@ class SessionTable(Panel, can_focus=True):
         body = [plan.row(each, each.row.session in self.marked) for each in rows]
         if not body:
             pad = " " * max((width - len(self.empty)) // 2, 0)
-            body = [(), fit((Run(pad), Run(self.empty, "muted")), width)]
+            body = [(), fit((TextRun(pad), TextRun(self.empty, "muted")), width)]
         return [plan.head(self._order), *body]
 
     def render_line(self, y: int) -> Strip:

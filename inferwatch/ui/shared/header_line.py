@@ -14,9 +14,9 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.snapshot import Health, Snapshot
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import (
+from inferwatch.ui.shared.renderables.text import (
     Line,
-    Run,
+    TextRun,
     age_text,
     join,
     spread,
@@ -63,18 +63,20 @@ class HeaderLine(Panel):
         lefts = _identity(self._snapshot)
         for right, left in product(rights, lefts):
             if width_of(left) + width_of(right) + 4 <= width:
-                return (spread((Run(" "), *left), (*right, Run(" ")), width),)
-        return (spread((Run(" "), *lefts[-1]), (*rights[-1], Run(" ")), width),)
+                return (spread((TextRun(" "), *left), (*right, TextRun(" ")), width),)
+        return (spread((TextRun(" "), *lefts[-1]), (*rights[-1], TextRun(" ")), width),)
 
     def _right(self, snapshot: Snapshot) -> list[Line]:
-        beat, clock = _heartbeat(snapshot), (Run(self._clock, "strong"),)
+        beat, clock = _heartbeat(snapshot), (TextRun(self._clock, "strong"),)
         record = _recording(self._record, replay=self._telling.replay)
         behind = _behind(self._telling.behind_s)
         lost = snapshot.cost.dropped_readings
-        drops = (Run(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),)
+        drops = (
+            TextRun(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),
+        )
         own = (
-            Run("self ", "muted"),
-            Run(format_share(snapshot.cost.self_cpu_share)),
+            TextRun("self ", "muted"),
+            TextRun(format_share(snapshot.cost.self_cpu_share)),
         )
         return [
             join((behind, beat, clock, record, drops, own), "  "),
@@ -85,12 +87,12 @@ class HeaderLine(Panel):
 
 def _identity(snapshot: Snapshot) -> list[Line]:
     """Model, version, parallelism and address, from full to the bare name."""
-    model = (Run(_model(snapshot), "strong"),)
+    model = (TextRun(_model(snapshot), "strong"),)
     engine = snapshot.engines[0] if snapshot.engines else None
-    version = (Run(f"vLLM {engine.vllm_version}"),) if engine else ()
-    parallel = (Run(f"tp{engine.tensor_parallel or 1}"),) if engine else ()
-    address = (Run(_address(snapshot)),) if snapshot.endpoints else ()
-    probe = (Run("probe", "good") if engine else Run("no probe yet", "muted"),)
+    version = (TextRun(f"vLLM {engine.vllm_version}"),) if engine else ()
+    parallel = (TextRun(f"tp{engine.tensor_parallel or 1}"),) if engine else ()
+    address = (TextRun(_address(snapshot)),) if snapshot.endpoints else ()
+    probe = (TextRun("probe", "good") if engine else TextRun("no probe yet", "muted"),)
     return [
         join((model, version, parallel, address, probe)),
         join((model, version, address)),
@@ -126,22 +128,28 @@ def _heartbeat(snapshot: Snapshot) -> Line:
         Health.STARTING: ("◌ ", "", "accent"),
         Health.IDLE: ("○ ", "", "muted"),
     }.get(snapshot.verdict.health, ("● ", "", "good"))
-    return (Run(glyph + word, f"{ink} bold"), Run(age, "" if ink == "good" else ink))
+    return (
+        TextRun(glyph + word, f"{ink} bold"),
+        TextRun(age, "" if ink == "good" else ink),
+    )
 
 
 def _behind(behind_s: float | None) -> Line:
     """What is shown is not now; what the header says beside it is."""
     if behind_s is None:
         return ()
-    return (Run(f" ‖ {age_text(behind_s)} behind ", "chip", "screen.go_live"),)
+    return (TextRun(f" ‖ {age_text(behind_s)} behind ", "chip", "screen.go_live"),)
 
 
 def _recording(record: RecordState | None, *, replay: bool) -> Line:
     if replay:
-        return (Run("replay ", "accent"), Run(record.session_id if record else ""))
+        return (
+            TextRun("replay ", "accent"),
+            TextRun(record.session_id if record else ""),
+        )
     if record is None:
-        return (Run("not recorded", "warn"),)
+        return (TextRun("not recorded", "warn"),)
     if record.message is not None:
-        return (Run("rec ! ", "bad"), Run(record.message, "bad"))
+        return (TextRun("rec ! ", "bad"), TextRun(record.message, "bad"))
     size = format_bytes(record.file_bytes)
-    return (Run("rec ", "muted"), Run(f"{record.session_id} {size}"))
+    return (TextRun("rec ", "muted"), TextRun(f"{record.session_id} {size}"))

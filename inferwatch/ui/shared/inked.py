@@ -5,7 +5,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from inferwatch.ui.shared.renderables.runs import Line
+from inferwatch.ui.shared.renderables.text import Line
 from inferwatch.visible import visible
 
 

@@ -7,8 +7,8 @@ from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import Latency, Quantiles, Window
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells
 from inferwatch.ui.shared.renderables.sparkline import sparkline
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 NAME_WIDTH = 10
 VALUE_WIDTH = 9
@@ -74,7 +74,7 @@ class LatencyTable(Panel):
             cells(" latency", NAME_WIDTH, "muted"),
             *titles,
             cells("n", COUNT_WIDTH, "muted", right=True),
-            Run("  "),
+            TextRun("  "),
             cells("seen by", VANTAGE_WIDTH, "muted"),
             cells(
                 " worst" if trend < 20 else f" worst, over {self._window.label}",
@@ -92,14 +92,14 @@ def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
         cells(name, NAME_WIDTH, ink),
         *(_value(latency.quantiles, key) for key in shown),
         cells(count, COUNT_WIDTH, "muted", right=True),
-        Run("  "),
+        TextRun("  "),
         cells(latency.vantage.value, VANTAGE_WIDTH, "faint"),
-        Run(" "),
-        Run(sparkline(latency.trend, max(trend, 0)), TRENDS[latency.metric]),
+        TextRun(" "),
+        TextRun(sparkline(latency.trend, max(trend, 0)), TRENDS[latency.metric]),
     )
 
 
-def _value(quantiles: Quantiles, key: str) -> Run:
+def _value(quantiles: Quantiles, key: str) -> TextRun:
     value: float | None = getattr(quantiles, key)
     text = format_duration(value).strip()
     if key in quantiles.weak and value is not None:

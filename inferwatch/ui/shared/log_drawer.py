@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, ruled
 
 
 class LogDrawer(Panel):
@@ -25,10 +25,10 @@ class LogDrawer(Panel):
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """A heading and the lines."""
-        title = (Run("engine log", "strong"),)
+        title = (TextRun("engine log", "strong"),)
         close = (
-            Run("l", "accent", "screen.log"),
-            Run(" closes", "muted", "screen.log"),
+            TextRun("l", "accent", "screen.log"),
+            TextRun(" closes", "muted", "screen.log"),
         )
         shown = self._log[-max(height - 1, 1) :] or ["nothing logged yet"]
         body = [(cells(f" {line}", width, _ink(line)),) for line in shown]

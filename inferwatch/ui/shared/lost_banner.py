@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
 
 
 class LostBanner(Panel):
@@ -32,22 +32,25 @@ class LostBanner(Panel):
         reason, *log = self._text.splitlines() or [""]
         head = fit(
             (
-                Run(" ✖ ENGINE LOST", "bad bold"),
-                Run(f" at {self._at} · ", "muted"),
-                Run(reason),
+                TextRun(" ✖ ENGINE LOST", "bad bold"),
+                TextRun(f" at {self._at} · ", "muted"),
+                TextRun(reason),
             ),
             width,
         )
-        keys = (Run(" r ", "accent"), Run("restart in this session   ", "muted"))
+        keys = (
+            TextRun(" r ", "accent"),
+            TextRun("restart in this session   ", "muted"),
+        )
         tail = (
-            Run(" l ", "accent"),
-            Run("whole log   ", "muted"),
-            Run(" q ", "accent"),
-            Run("quit", "muted"),
+            TextRun(" l ", "accent"),
+            TextRun("whole log   ", "muted"),
+            TextRun(" q ", "accent"),
+            TextRun("quit", "muted"),
         )
         room = max(height - 2, 0)
         shown = log[-room:] if room else []
         body = [
-            (Run("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown
+            (TextRun("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown
         ]
         return [head, *body, (*keys, *tail) if self._can_restart else tail]

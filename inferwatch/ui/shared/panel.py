@@ -6,7 +6,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from inferwatch.ui.shared.inked import Inked
-from inferwatch.ui.shared.renderables.runs import Line
+from inferwatch.ui.shared.renderables.text import Line
 
 
 class Panel(Inked):

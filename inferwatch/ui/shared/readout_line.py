@@ -6,7 +6,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
 
 
 class ReadoutLine(Panel):
@@ -44,7 +44,7 @@ def _facts(timeline: Timeline, index: int) -> Line:
 
 
 def _fact(label: str, ink: str, value: str) -> Line:
-    return (Run(f"{label} ", ink), Run(value))
+    return (TextRun(f"{label} ", ink), TextRun(value))
 
 
 def _batch(timeline: Timeline, index: int) -> Line:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferwatch.metrics.snapshot import Window
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, spread, width_of
+from inferwatch.ui.shared.renderables.text import Line, TextRun, spread, width_of
 
 
 class TabLine(Panel):
@@ -32,20 +32,23 @@ class TabLine(Panel):
         tabs = [run for tab in self._tabs for run in self._tab(*tab)]
         if not self._windows:
             return (spread(tabs, (), width),)
-        key = Run(" w ", "accent", "screen.window")
+        key = TextRun(" w ", "accent", "screen.window")
         chips = [run for window in Window for run in self._chip(window)]
-        every = (key, Run("window ", "muted", "screen.window"), *chips)
-        only = (key, Run(f" {self._window.label} ", "chip", "screen.window"))
+        every = (key, TextRun("window ", "muted", "screen.window"), *chips)
+        only = (key, TextRun(f" {self._window.label} ", "chip", "screen.window"))
         fits = width_of(tabs) + width_of(every) <= width
         return (spread(tabs, every if fits else only, width),)
 
     def _tab(self, key: str, name: str, title: str) -> Line:
         action = f"app.look_at('{name}')"
         if name == self._here:
-            return (Run(f" {key} {title} ", "chip", action),)
-        return (Run(f" {key} ", "accent", action), Run(f"{title} ", "muted", action))
+            return (TextRun(f" {key} {title} ", "chip", action),)
+        return (
+            TextRun(f" {key} ", "accent", action),
+            TextRun(f"{title} ", "muted", action),
+        )
 
     def _chip(self, window: Window) -> Line:
         action = f"screen.choose_window('{window.name}')"
         ink = "chip" if window is self._window else "muted"
-        return (Run(f" {window.label} ", ink, action),)
+        return (TextRun(f" {window.label} ", ink, action),)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from collectors.clock import NS_PER_S
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.axis import TimeAxis
-from inferwatch.ui.shared.renderables.runs import Line, Run
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 from inferwatch.ui.shared.time_chart import MARGIN
 
 
@@ -41,10 +41,16 @@ class TimeAxisLine(Panel):
             if cursor is None or not set(span) & set(cursor[0]):
                 text[start : start + len(label)] = label
         if cursor is None:
-            return ((Run("".join(text), "muted"),),)
+            return ((TextRun("".join(text), "muted"),),)
         (span, label), plain = cursor, "".join(text)
         before, after = plain[: span.start], plain[span.stop :]
-        return ((Run(before, "muted"), Run(label, "accent"), Run(after, "muted")),)
+        return (
+            (
+                TextRun(before, "muted"),
+                TextRun(label, "accent"),
+                TextRun(after, "muted"),
+            ),
+        )
 
     def _cursor(self, width: int) -> tuple[range, str] | None:
         """Where the cursor's own label goes, and it."""

@@ -18,8 +18,8 @@ from inferwatch.ui.shared.inked import Inked
 from inferwatch.ui.shared.renderables.ansi import coloured_runs
 from inferwatch.ui.shared.renderables.axis import TimeAxis
 from inferwatch.ui.shared.renderables.blocks import Cell, stack
-from inferwatch.ui.shared.renderables.runs import Line, Run, join, ruled
 from inferwatch.ui.shared.renderables.scale import Ceiling, tick_text
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
 
 MARGIN = 8
 """Columns of the y axis: a label, a space and the axis itself; they never move."""
@@ -80,7 +80,10 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
     def head(self, snapshot: Snapshot, index: int | None) -> None:
         """Head the chart with its values in a bin, which are its legend too."""
         legend = [_entry(series, snapshot, index) for series in self._plan.series]
-        title = (Run(self._plan.title, "strong"), Run(f" {self._plan.note}", "muted"))
+        title = (
+            TextRun(self._plan.title, "strong"),
+            TextRun(f" {self._plan.note}", "muted"),
+        )
         heading = ruled(title, join(legend, "  "), self.size.width)
         if heading != self._heading:
             self._heading = heading
@@ -179,9 +182,9 @@ def _entry(series: Series, snapshot: Snapshot, index: int | None) -> Line:
     known = index is not None and index < len(values)
     text = series.show(values[index] if known and index is not None else None)
     return (
-        Run(f"{series.texture.sample} ", series.ink),
-        Run(f"{series.label} ", "muted"),
-        Run(text),
+        TextRun(f"{series.texture.sample} ", series.ink),
+        TextRun(f"{series.label} ", "muted"),
+        TextRun(text),
     )
 
 

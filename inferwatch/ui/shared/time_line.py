@@ -12,7 +12,7 @@ from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, age_text, fit, spread
+from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text, fit, spread
 from inferwatch.ui.shared.renderables.time_track import Track, bars, rail, two_inks
 
 MARGIN = 9
@@ -112,35 +112,40 @@ def _status(shown: Position, width: int) -> Line:
     """State, time and speed keep their places; the last mark fills what is left."""
     left = (*_state(shown), *_when(shown), *_speed(shown))
     if shown.cannot_seek is not None:
-        return fit((*left, Run(f"  {shown.cannot_seek}", "muted")), width)
+        return fit((*left, TextRun(f"  {shown.cannot_seek}", "muted")), width)
     told = _last_mark(shown) if shown.trouble is None else _trouble(shown.trouble)
-    room = (*left, Run("  "), *told)
-    return spread(room, (Run("seeking … ", "accent"),) if shown.seeking else (), width)
+    room = (*left, TextRun("  "), *told)
+    return spread(
+        room, (TextRun("seeking … ", "accent"),) if shown.seeking else (), width
+    )
 
 
 def _state(shown: Position) -> Line:
     if shown.playing:
-        return (Run(" ▶ playing ", "accent", "screen.pause"),)
-    return (Run(" ‖ paused  ", "accent", "screen.play"),)
+        return (TextRun(" ▶ playing ", "accent", "screen.pause"),)
+    return (TextRun(" ‖ paused  ", "accent", "screen.play"),)
 
 
 def _when(shown: Position) -> Line:
     whole_ns = shown.end_ns - shown.start_ns
     whole = span_text(whole_ns)
     at = span_text(shown.here_ns - shown.start_ns).rjust(len(whole))
-    return (Run(f" {shown.clocks[1]} ", "strong"), Run(f" {at} of {whole} ", "muted"))
+    return (
+        TextRun(f" {shown.clocks[1]} ", "strong"),
+        TextRun(f" {at} of {whole} ", "muted"),
+    )
 
 
 def _speed(shown: Position) -> Line:
     return (
-        Run(" − ", "accent", "screen.speed(-1)"),
-        Run(f"{shown.speed:g}×".rjust(4)),
-        Run(" + ", "accent", "screen.speed(1)"),
+        TextRun(" − ", "accent", "screen.speed(-1)"),
+        TextRun(f"{shown.speed:g}×".rjust(4)),
+        TextRun(" + ", "accent", "screen.speed(1)"),
     )
 
 
 def _trouble(text: str) -> Line:
-    return (Run("! ", "bad bold"), Run(text, "bad"))
+    return (TextRun("! ", "bad bold"), TextRun(text, "bad"))
 
 
 def _last_mark(shown: Position) -> Line:
@@ -152,7 +157,11 @@ def _last_mark(shown: Position) -> Line:
     glyph, ink = GLYPHS[mark.kind]
     ago_ns = shown.here_ns - mark.t_ns
     ago = f", {age_text(ago_ns / NS_PER_S)} before" if ago_ns >= NS_PER_S else ""
-    return (Run(f"{glyph} ", ink), Run(_first_line(mark.text)), Run(ago, "muted"))
+    return (
+        TextRun(f"{glyph} ", ink),
+        TextRun(_first_line(mark.text)),
+        TextRun(ago, "muted"),
+    )
 
 
 def _first_line(text: str) -> str:
@@ -167,7 +176,7 @@ def _shape(shown: Position, track: Track, rows: int) -> list[Line]:
         if shown.trouble is not None:
             looking = "what it did over time is not known"
         return [
-            (Run(" " * MARGIN), Run(looking, "faint")),
+            (TextRun(" " * MARGIN), TextRun(looking, "faint")),
             *(() for _ in range(rows - 1)),
         ]
     bins = shape.start_ns, shape.bin_ns
@@ -197,9 +206,11 @@ def _bars(
     drawn = bars(values, rows)
     return [
         (
-            Run((label if row == rows - 1 else "").rjust(MARGIN - 1) + " ", "muted"),
+            TextRun(
+                (label if row == rows - 1 else "").rjust(MARGIN - 1) + " ", "muted"
+            ),
             *two_inks(text, here, ink, "faint"),
-            Run(f" {peak}" if row == 0 else "", "muted"),
+            TextRun(f" {peak}" if row == 0 else "", "muted"),
         )
         for row, text in enumerate(drawn)
     ]
@@ -211,9 +222,9 @@ def _rail(shown: Position, track: Track) -> Line:
     marks = [(mark.t_ns, *GLYPHS[mark.kind]) for mark in telling]
     began, _, ended = shown.clocks
     return (
-        Run(began.rjust(MARGIN - 1) + " ", "muted"),
+        TextRun(began.rjust(MARGIN - 1) + " ", "muted"),
         *rail(track, shown.here_ns, marks),
-        Run(f" {'now' if shown.live else ended}", "muted"),
+        TextRun(f" {'now' if shown.live else ended}", "muted"),
     )
 
 

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, fit, join, ruled, width_of
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join,
+    ruled,
+    width_of,
+)
 
 Fact = tuple[str, str, str]
 """Label, value, ink of the label."""
@@ -26,8 +33,8 @@ class Totals(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The heading, then a row per group of facts."""
         del height
-        right = (Run(self._aside, "muted"),) if self._aside else ()
-        head = ruled((Run(self._title, "strong"),), right, width)
+        right = (TextRun(self._aside, "muted"),) if self._aside else ()
+        head = ruled((TextRun(self._title, "strong"),), right, width)
         gap = "   " if width >= ROOMY else "  "
         return [head, *(_row(row, gap, width) for row in self._rows)]
 
@@ -35,10 +42,11 @@ class Totals(Panel):
 def _row(row: Sequence[Fact], gap: str, width: int) -> Line:
     """As many whole facts as fit: half a number would be a wrong one."""
     facts = [
-        (Run(f"{label} ", ink or "muted"), Run(value)) for label, value, ink in row
+        (TextRun(f"{label} ", ink or "muted"), TextRun(value))
+        for label, value, ink in row
     ]
     for count in range(len(facts), 1, -1):
-        line = (Run("  "), *join(facts[:count], gap))
+        line = (TextRun("  "), *join(facts[:count], gap))
         if width_of(line) <= width:
             return line
-    return fit((Run("  "), *join(facts[:1])), width)
+    return fit((TextRun("  "), *join(facts[:1])), width)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferwatch.metrics.snapshot import Health, Verdict
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, age_text, spread
+from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text, spread
 
 GLYPHS = {
     Health.STARTING: ("◌", "accent"),
@@ -35,12 +35,12 @@ class VerdictLine(Panel):
             return ()
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.sentence.partition("\n")[0]
-        word = Run(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
-        return (spread((word, Run(f" {first_line}")), self._aside(), width),)
+        word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
+        return (spread((word, TextRun(f" {first_line}")), self._aside(), width),)
 
     def _aside(self) -> Line:
         since_ns = self._verdict.since_ns if self._verdict else None
         if since_ns is None:
             return ()
         lasted_s = max(self._now_ns - since_ns, 0) / 1_000_000_000
-        return (Run(f"for {age_text(lasted_s)} ", "muted"),)
+        return (TextRun(f"for {age_text(lasted_s)} ", "muted"),)

@@ -18,7 +18,7 @@ from inferwatch.ui.shared.moment_screen import MomentScreen
 from inferwatch.ui.shared.position import position_of
 from inferwatch.ui.shared.readout_line import ReadoutLine
 from inferwatch.ui.shared.renderables.axis import TimeAxis, shared_axis
-from inferwatch.ui.shared.renderables.runs import Line, Run
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 from inferwatch.ui.shared.tab_line import TabLine
 from inferwatch.ui.shared.time_axis_line import TimeAxisLine
 from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
@@ -134,13 +134,13 @@ def _when(
     cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool, here: str
 ) -> Line:
     if cursor_ns is None:
-        return (Run(f" {here} ", "strong"), Run(clock, "muted"))
+        return (TextRun(f" {here} ", "strong"), TextRun(clock, "muted"))
     ago = (now_ns - cursor_ns) / NS_PER_S
     back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
-    line = (Run(f" ▲ {clock}", "accent"), Run(back, "muted"))
+    line = (TextRun(f" ▲ {clock}", "accent"), TextRun(back, "muted"))
     if seen:
         return line
     return (
         *line,
-        Run("  out of this window: w widens it, esc lets go of it", "muted"),
+        TextRun("  out of this window: w widens it, esc lets go of it", "muted"),
     )

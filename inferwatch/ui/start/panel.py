@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from inferwatch import __version__
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells, fit, ruled, spread
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    fit,
+    ruled,
+    spread,
+)
 
 CHOICES = (
     ("D", "demo", "start a small real vLLM engine; no GPU needed"),
@@ -28,26 +35,26 @@ class StartPanel(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The rows."""
         del height
-        name = (Run(" inferwatch ", "strong"), Run(__version__, "muted"))
-        none = (Run("○ no served engine runs here ", "muted"),)
+        name = (TextRun(" inferwatch ", "strong"), TextRun(__version__, "muted"))
+        none = (TextRun("○ no served engine runs here ", "muted"),)
         return (
             spread(name, none, width),
             (),
             *(fit(_choice(*choice), width) for choice in CHOICES),
             *(fit(_command(*command), width) for command in COMMANDS),
             (),
-            ruled((Run("recorded sessions", "muted"),), (), width),
+            ruled((TextRun("recorded sessions", "muted"),), (), width),
         )
 
 
 def _choice(key: str, action: str, what: str) -> Line:
     run = f"screen.{action}"
     return (
-        Run(f"  {key} ", "accent", run),
+        TextRun(f"  {key} ", "accent", run),
         cells(action, 29, "")._replace(action=run),
-        Run(what, "muted", run),
+        TextRun(what, "muted", run),
     )
 
 
 def _command(typed: str, what: str) -> Line:
-    return (Run("  $ ", "faint"), cells(typed, 29), Run(what, "muted"))
+    return (TextRun("  $ ", "faint"), cells(typed, 29), TextRun(what, "muted"))

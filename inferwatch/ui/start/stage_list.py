@@ -7,7 +7,14 @@ from collectors.clock import NS_PER_S
 from collectors.readings import Note, NoteKind
 from inferwatch.formatting import format_duration
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.runs import Line, Run, cells, fit, ruled, spread
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    fit,
+    ruled,
+    spread,
+)
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 STAGE_WIDTH = 58
@@ -46,8 +53,8 @@ class StageList(Panel):
         log_rows = min(len(self._log) + 1, max(height - len(stages) - 4, 0))
         top = max((height - log_rows - len(stages) - 3) // 2, 0)
         lines: list[Line] = [()] * top
-        lines += [(Run(indent), Run("starting the engine", "strong")), ()]
-        lines += [(Run(indent), *fit(stage, STAGE_WIDTH)) for stage in stages]
+        lines += [(TextRun(indent), TextRun("starting the engine", "strong")), ()]
+        lines += [(TextRun(indent), *fit(stage, STAGE_WIDTH)) for stage in stages]
         lines += [()] * (height - log_rows - len(lines))
         return [*lines, *self._log_lines(width, log_rows)]
 
@@ -55,7 +62,7 @@ class StageList(Panel):
         if rows < 2:
             return []
         shown = self._log[-(rows - 1) :]
-        head = ruled((Run("engine log", "muted"),), (), width)
+        head = ruled((TextRun("engine log", "muted"),), (), width)
         return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
 
     def _stages(self) -> list[Line]:
@@ -73,7 +80,7 @@ class StageList(Panel):
         running = _stage(
             spin, "accent", f"{text} …", (running_ns, self._now_ns - began_ns)
         )
-        return [*done, running, *((Run(f"· {each}", "faint"),) for each in ahead)]
+        return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
 
     @property
     def _restarted(self) -> bool:
@@ -96,5 +103,5 @@ def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
 
 def _stage(glyph: str, ink: str, text: str, times_ns: tuple[int, int]) -> Line:
     took, at = (format_duration(max(ns, 0) / NS_PER_S) for ns in times_ns)
-    times = (Run(f"{took}  "), Run(at, "faint"))
-    return spread((Run(f"{glyph} ", ink), Run(text)), times, STAGE_WIDTH)
+    times = (TextRun(f"{took}  "), TextRun(at, "faint"))
+    return spread((TextRun(f"{glyph} ", ink), TextRun(text)), times, STAGE_WIDTH)

@@ -6,11 +6,12 @@ from types import ModuleType
 
 import pytest
 
-from inferwatch.ui.shared.renderables import ansi, runs, scale, sparkline, waterfall
+from inferwatch.ui.shared.renderables import ansi, scale, sparkline, waterfall
+from inferwatch.ui.shared.renderables import text as runs
 from inferwatch.ui.shared.renderables.axis import TimeAxis, last
 from inferwatch.ui.shared.renderables.blocks import Cell, Texture, stack
-from inferwatch.ui.shared.renderables.runs import Run, fit, ruled, spread, width_of
 from inferwatch.ui.shared.renderables.scale import Ceiling
+from inferwatch.ui.shared.renderables.text import TextRun, fit, ruled, spread, width_of
 
 S = 1_000_000_000
 TWO = [Texture.SOLID, Texture.DOTTED]
@@ -152,7 +153,7 @@ def test_the_ceiling_grows_at_once_and_shrinks_only_with_room_to_spare() -> None
 
 @pytest.mark.parametrize("width", [0, 1, 5, 11, 12, 40])
 def test_lines_never_exceed_their_width(width: int) -> None:
-    left, right = [Run("left side"), Run("más → 模型")], [Run("right")]
+    left, right = [TextRun("left side"), TextRun("más → 模型")], [TextRun("right")]
 
     assert width_of(fit(left, width)) <= width
     assert width_of(spread(left, right, width)) <= width
@@ -160,12 +161,12 @@ def test_lines_never_exceed_their_width(width: int) -> None:
 
 
 def test_a_cut_is_shown() -> None:
-    assert "".join(run.text for run in fit([Run("percentiles")], 8)) == "percent…"
+    assert "".join(run.text for run in fit([TextRun("percentiles")], 8)) == "percent…"
 
 
 def test_the_right_side_stays_where_it_is_when_the_left_grows() -> None:
-    short = spread([Run("a")], [Run("now")], 20)
-    long = spread([Run("a" * 40)], [Run("now")], 20)
+    short = spread([TextRun("a")], [TextRun("now")], 20)
+    long = spread([TextRun("a" * 40)], [TextRun("now")], 20)
 
-    assert short[-1] == long[-1] == Run("now")
+    assert short[-1] == long[-1] == TextRun("now")
     assert width_of(short) == width_of(long) == 20

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from inferwatch.ui.shared.renderables.runs import Line, Run
 from inferwatch.ui.shared.renderables.scale import nice_ceiling
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 Span = tuple[float, float]
 SHADE, ZERO, POINT, BAR = "░", "┃", "●", "━"
@@ -26,8 +26,8 @@ def interval_lines(
     _paint(row, inks, range(at(span[0]), at(span[1]) + 1), BAR, "accent")
     _paint(row, inks, range(at(1.0), at(1.0) + 1), ZERO, "strong")
     _paint(row, inks, range(at(ratio), at(ratio) + 1), POINT, "strong")
-    line = tuple(Run(glyph, ink) for glyph, ink in zip(row, inks, strict=True))
-    return line, (Run(_labels(edge, at, width), "muted"),)
+    line = tuple(TextRun(glyph, ink) for glyph, ink in zip(row, inks, strict=True))
+    return line, (TextRun(_labels(edge, at, width), "muted"),)
 
 
 def _edge(span: Span, matters: float) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from inferwatch.ui.shared.renderables.runs import Line, Run
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 BARS = " ▁▂▃▄▅▆▇█"
 PLAYED, AHEAD, HERE = "━", "─", "●"
@@ -83,7 +83,7 @@ def _eighths(value: float | None, peak: float, rows: int) -> int:
 
 def two_inks(text: str, at: int, before: str, after: str) -> Line:
     """What was played, up to the column shown, in one ink; the rest in another."""
-    return (Run(text[: at + 1], before), Run(text[at + 1 :], after))
+    return (TextRun(text[: at + 1], before), TextRun(text[at + 1 :], after))
 
 
 def rail(track: Track, here_ns: int, marks: Iterable[tuple[int, str, str]]) -> Line:
@@ -95,21 +95,21 @@ def rail(track: Track, here_ns: int, marks: Iterable[tuple[int, str, str]]) -> L
     """
     here = track.column_at(here_ns)
     cells = [
-        Run(PLAYED, "accent") if column < here else Run(AHEAD, "faint")
+        TextRun(PLAYED, "accent") if column < here else TextRun(AHEAD, "faint")
         for column in range(track.columns)
     ]
     for t_ns, glyph, ink in marks:
-        cells[track.column_at(t_ns)] = Run(glyph, ink)
-    cells[here] = Run(HERE, "marker")
+        cells[track.column_at(t_ns)] = TextRun(glyph, ink)
+    cells[here] = TextRun(HERE, "marker")
     return _merged(cells)
 
 
-def _merged(cells: Sequence[Run]) -> Line:
+def _merged(cells: Sequence[TextRun]) -> Line:
     """Neighbours of one ink as one run."""
-    line: list[Run] = []
+    line: list[TextRun] = []
     for cell in cells:
         if line and line[-1].ink == cell.ink:
-            line[-1] = Run(line[-1].text + cell.text, cell.ink)
+            line[-1] = TextRun(line[-1].text + cell.text, cell.ink)
         else:
             line.append(cell)
     return tuple(line)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from inferwatch.ui.shared.renderables.runs import Line, Run
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 Phase = tuple[str, float | None, str]
 """Name, seconds, ink."""
@@ -20,7 +20,7 @@ def waterfall(phases: Sequence[Phase], width: int, glyphs: str = "█") -> Line:
         return ()
     edges = [round(end / ends[-1] * width) for end in ends]
     return tuple(
-        Run(glyphs[index % len(glyphs)] * (high - low), ink)
+        TextRun(glyphs[index % len(glyphs)] * (high - low), ink)
         for index, ((_, _, ink), (low, high)) in enumerate(
             zip(phases, pairwise(edges), strict=True)
         )

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from inferwatch.visible import visible
 
 
-class Run(NamedTuple):
+class TextRun(NamedTuple):
     """Text in one ink; with an action, clicking it does that."""
 
     text: str
@@ -17,7 +17,7 @@ class Run(NamedTuple):
     action: str | None = None
 
 
-Line = tuple[Run, ...]
+Line = tuple[TextRun, ...]
 """What stands in one row."""
 
 
@@ -27,25 +27,25 @@ def cells_of(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
-def width_of(line: Iterable[Run]) -> int:
+def width_of(line: Iterable[TextRun]) -> int:
     """Terminal cells a line takes."""
     return sum(cells_of(run.text) for run in line)
 
 
-def fit(line: Sequence[Run], width: int) -> Line:
+def fit(line: Sequence[TextRun], width: int) -> Line:
     """The line cut to the width; a cut is shown."""
     if width <= 0:
         return ()
     if width_of(line) <= width:
         return tuple(line)
-    kept: list[Run] = []
+    kept: list[TextRun] = []
     room = width - 1
     for run in line:
         size = cells_of(run.text)
         if size > room:
             kept += [
                 run._replace(text=set_cell_size(visible(run.text), room)),
-                Run("…", "faint"),
+                TextRun("…", "faint"),
             ]
             break
         kept.append(run)
@@ -53,42 +53,42 @@ def fit(line: Sequence[Run], width: int) -> Line:
     return tuple(kept)
 
 
-def spread(left: Sequence[Run], right: Sequence[Run], width: int) -> Line:
+def spread(left: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:
     """One part at either edge; the left one gives way."""
     room = max(width - width_of(right), 0)
     cut = fit(left, max(room - 1, 0)) if right else fit(left, width)
     gap = " " * (room - width_of(cut))
-    return fit((*cut, Run(gap), *right), width)
+    return fit((*cut, TextRun(gap), *right), width)
 
 
-def join(parts: Iterable[Sequence[Run]], between: str = " · ") -> Line:
+def join(parts: Iterable[Sequence[TextRun]], between: str = " · ") -> Line:
     """The parts that say something, with faint marks between."""
-    line: list[Run] = []
+    line: list[TextRun] = []
     for part in parts:
         if not part:
             continue
         if line:
-            line.append(Run(between, "faint"))
+            line.append(TextRun(between, "faint"))
         line += part
     return tuple(line)
 
 
-def ruled(title: Sequence[Run], right: Sequence[Run], width: int) -> Line:
+def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:
     """A heading on a thin rule: structure that costs no row of its own."""
-    before, after = (Run("─ ", "rule"),), (Run(" ─", "rule"),) if right else ()
-    end = (Run(" "), *right, *after) if right else ()
-    start = fit((*before, *title, Run(" ")), max(width - width_of(end), 0))
+    before, after = (TextRun("─ ", "rule"),), (TextRun(" ─", "rule"),) if right else ()
+    end = (TextRun(" "), *right, *after) if right else ()
+    start = fit((*before, *title, TextRun(" ")), max(width - width_of(end), 0))
     dashes = "─" * max(width - width_of(start) - width_of(end), 0)
-    return fit((*start, Run(dashes, "rule"), *end), width)
+    return fit((*start, TextRun(dashes, "rule"), *end), width)
 
 
-def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> Run:
+def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> TextRun:
     """A cell of a table: exactly so wide, cut where it must be."""
     text = visible(text)
     if cells_of(text) > width:
         text = set_cell_size(text, max(width - 1, 0)) + "…"
     pad = " " * (width - cells_of(text))
-    return Run(pad + text if right else text + pad, ink)
+    return TextRun(pad + text if right else text + pad, ink)
 
 
 def age_text(age_s: float) -> str:
