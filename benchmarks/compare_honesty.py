@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.comparison import Pair, Rules, compare
-from inferwatch.compare.counted import counted
+from inferwatch.compare.comparison import ComparisonRules, SessionPair, compare
 from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.rhythm import BINS
-from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers, Sums
-from inferwatch.compare.span import Cut, Span
-from inferwatch.compare.verdicts import Verdict
+from inferwatch.compare.resampling import BINS, counted
+from inferwatch.compare.session_numbers import LoadFacts, RatioSums, SessionNumbers
+from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.storage.sessions.sessions import SessionRow, SessionState
 
 Floats = npt.NDArray[np.float64]
@@ -93,8 +92,8 @@ class Simulated:
 
     def _tokens(
         self, place: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_], span_s: float
-    ) -> Sums:
-        return Sums(
+    ) -> RatioSums:
+        return RatioSums(
             above=np.bincount(place, self.tokens[inside], minlength=BINS).astype(float),
             below=np.full(BINS, span_s / BINS),
             n=len(place),
@@ -133,9 +132,11 @@ def _row(number: int) -> SessionRow:
     )
 
 
-def _span(length_s: float) -> Span:
+def _span(length_s: float) -> ComparedSpan:
     end_ns = round(length_s * NS_PER_S)
-    return Span(origin_ns=0, start_ns=0, end_ns=end_ns, cut=Cut.NONE, load_runs=1)
+    return ComparedSpan(
+        origin_ns=0, start_ns=0, end_ns=end_ns, cut=WarmupCut.NONE, load_runs=1
+    )
 
 
 def _load(requests: int, length_s: float) -> LoadFacts:
@@ -155,23 +156,23 @@ def two(
     memory: float,
     times: Mapping[str, float] | None = None,
     draws: int = DRAWS,
-) -> Pair:
+) -> SessionPair:
     """Two sessions of the same engine, the second with longer latencies."""
     random = np.random.default_rng([7, seed])
     a = Simulated(random, requests, memory).numbers(1)
     b = Simulated(random, requests, memory).numbers(2, times=times)
-    return compare([a, b], Rules(seed=seed, draws=draws)).pairs[0]
+    return compare([a, b], ComparisonRules(seed=seed, draws=draws)).pairs[0]
 
 
-def halves(seed: int, requests: int, memory: float, draws: int = DRAWS) -> Pair:
+def halves(seed: int, requests: int, memory: float, draws: int = DRAWS) -> SessionPair:
     """The two halves of one session."""
     whole = Simulated(np.random.default_rng([8, seed]), requests, memory)
     parts = (0.0, 0.5), (0.5, 1.0)
     a, b = (whole.numbers(n, part=part) for n, part in enumerate(parts, 1))
-    return compare([a, b], Rules(seed=seed, draws=draws)).pairs[0]
+    return compare([a, b], ComparisonRules(seed=seed, draws=draws)).pairs[0]
 
 
-def covers(pair: Pair, ratio: float = 1.0) -> dict[str, bool]:
+def covers(pair: SessionPair, ratio: float = 1.0) -> dict[str, bool]:
     """Whether the interval of each metric covers the true ratio."""
     return {
         each.metric.key: each.ratio_span[0] <= ratio <= each.ratio_span[1]
@@ -180,13 +181,15 @@ def covers(pair: Pair, ratio: float = 1.0) -> dict[str, bool]:
     }
 
 
-def alarms(pair: Pair) -> int:
+def alarms(pair: SessionPair) -> int:
     """Metrics that are called better or worse."""
-    shown = (Verdict.BETTER, Verdict.WORSE, Verdict.DIFFERS)
+    shown = (MetricVerdict.BETTER, MetricVerdict.WORSE, MetricVerdict.DIFFERS)
     return sum(len(pair.of(verdict)) for verdict in shown)
 
 
-def shown(pair: Pair, verdict: Verdict, metrics: Iterable[str] = tuple(KEYS)) -> bool:
+def shown(
+    pair: SessionPair, verdict: MetricVerdict, metrics: Iterable[str] = tuple(KEYS)
+) -> bool:
     """That is said of all of these metrics."""
     wanted = set(metrics)
     found = [each for each in pair.results if each.metric.key in wanted]
@@ -219,7 +222,9 @@ def main(simulations: int) -> None:
         _say_share(pool, simulations, "60 requests: cannot tell in any", _open)
 
 
-def _covered(make: Callable[[int], Pair], seed: int) -> tuple[dict[str, bool], int]:
+def _covered(
+    make: Callable[[int], SessionPair], seed: int
+) -> tuple[dict[str, bool], int]:
     pair = make(seed)
     return covers(pair), alarms(pair)
 
@@ -235,16 +240,16 @@ def _coverage(covered: Iterable[Mapping[str, bool]]) -> str:
 
 
 def _same(seed: int) -> bool:
-    return shown(halves(seed, requests=80_000, memory=9), Verdict.SAME)
+    return shown(halves(seed, requests=80_000, memory=9), MetricVerdict.SAME)
 
 
 def _found(seed: int) -> bool:
     pair = two(seed, requests=100_000, memory=9, times={"ttft_s": SHIFT})
-    return shown(pair, Verdict.WORSE, TTFT)
+    return shown(pair, MetricVerdict.WORSE, TTFT)
 
 
 def _open(seed: int) -> bool:
-    return shown(two(seed, requests=60, memory=3), Verdict.OPEN)
+    return shown(two(seed, requests=60, memory=3), MetricVerdict.OPEN)
 
 
 def _say_share(

@@ -9,18 +9,22 @@ import click
 
 from inferwatch.cli.damage import say_damage
 from inferwatch.cli.say import say_coloured, say_json, say_no_more, say_now
-from inferwatch.compare.as_json import as_json as comparison_json
-from inferwatch.compare.comparison import Rules
+from inferwatch.compare.comparison import ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
-from inferwatch.compare.gather import Wanted, find_all, run_comparison
-from inferwatch.compare.span import Choice
-from inferwatch.compare.text import comparison_text, plain
-from inferwatch.compare.verdicts import Verdict
+from inferwatch.compare.report import as_json as comparison_json
+from inferwatch.compare.report import comparison_text, plain
+from inferwatch.compare.selection import ComparisonRequest, find_all, run_comparison
+from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.storage.file.location import default_database
 
-COLOURS = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.OPEN: "yellow"}
+COLOURS = {
+    MetricVerdict.BETTER: "green",
+    MetricVerdict.WORSE: "red",
+    MetricVerdict.OPEN: "yellow",
+}
 
 
 def wanted_of(
@@ -36,21 +40,21 @@ def wanted_of(
     conditions: tuple[str, ...],
     matters: float,
     seed: int,
-) -> Wanted:
+) -> ComparisonRequest:
     """What the options ask for.
 
     Raises:
         UsageError: one of them makes no sense.
     """
     warmup_s = _seconds(warmup)
-    a = Choice(warmup_s=warmup_s, from_s=a_from, to_s=a_to)
-    b = Choice(warmup_s=warmup_s, from_s=b_from, to_s=b_to)
-    return Wanted(
+    a = SpanChoice(warmup_s=warmup_s, from_s=a_from, to_s=a_to)
+    b = SpanChoice(warmup_s=warmup_s, from_s=b_from, to_s=b_to)
+    return ComparisonRequest(
         database=database or default_database(),
         sessions=sessions,
         choices=(a, *[b] * (len(sessions) - 1)),
         slo=parse_slo(slo) if slo else None,
-        rules=Rules(
+        rules=ComparisonRules(
             matters=matters / 100,
             seed=seed,
             conditions=tuple(parse_condition(each) for each in conditions),
@@ -58,7 +62,7 @@ def wanted_of(
     )
 
 
-def print_comparison(wanted: Wanted, *, as_json: bool) -> int:
+def print_comparison(wanted: ComparisonRequest, *, as_json: bool) -> int:
     """The exit status: 1 when a condition holds.
 
     Raises:
@@ -76,7 +80,7 @@ def print_comparison(wanted: Wanted, *, as_json: bool) -> int:
     return 1 if found.failed else 0
 
 
-def show_comparison(wanted: Wanted) -> int:
+def show_comparison(wanted: ComparisonRequest) -> int:
     """On the screen; what it says is not a check, so the status is 0.
 
     Raises:
@@ -107,7 +111,7 @@ def _coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _paint(text: str, verdict: Verdict) -> str:
+def _paint(text: str, verdict: MetricVerdict) -> str:
     return click.style(text, fg=COLOURS.get(verdict))
 
 

@@ -13,7 +13,7 @@ from textual.app import App
 
 from inferwatch import watchdog
 from inferwatch.cli.replaying import Opening, place
-from inferwatch.compare.gather import Wanted
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
 from inferwatch.replay.player import Player
@@ -119,7 +119,7 @@ class Stage:
         finally:
             self._app = before
 
-    async def _compare(self, wanted: Wanted) -> None:
+    async def _compare(self, wanted: ComparisonRequest) -> None:
         """Sessions side by side.
 
         Raises:
@@ -155,7 +155,9 @@ class Stage:
 
                 await watch_demo(self)
             case CompareSessions(database=database, sessions=sessions):
-                await self._compare(Wanted(database=database, sessions=sessions))
+                await self._compare(
+                    ComparisonRequest(database=database, sessions=sessions)
+                )
 
 
 async def _failed(task: asyncio.Task[None]) -> None:

@@ -1,19 +1,20 @@
 """Sessions compared: each with the first, all metrics, one family of verdicts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from inferwatch.compare.configuration import Setting, differing
-from inferwatch.compare.difference import ALPHA, Difference, Drawn, Span
-from inferwatch.compare.fail_if import Condition, Outcome
-from inferwatch.compare.load_check import cautions, load_differences
-from inferwatch.compare.metrics import JUDGED, Judged
+from inferwatch.compare.configuration import DifferingSetting, differing
+from inferwatch.compare.difference import ALPHA, Difference, Interval, Resampled
+from inferwatch.compare.fail_if import Condition, ConditionOutcome
+from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.resampling import DRAWS, Draws
-from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers
+from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import (
     MATTERS,
-    Verdict,
+    MetricVerdict,
     coarseness,
     direction,
     holm,
@@ -26,8 +27,8 @@ TOO_SHORT = "is too short against its own ups and downs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """How it is judged; the same rules and sessions give the same verdicts."""
+class ComparisonRules:
+    """How sessions are judged; the same rules and sessions give the same verdicts."""
 
     matters: float = MATTERS
     seed: int = 0
@@ -36,21 +37,21 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One metric of two sessions; None is unknown."""
+class MetricResult:
+    """One metric of two sessions and the verdict on it; None is unknown."""
 
-    metric: Judged
+    metric: JudgedMetric
     a: float | None
     b: float | None
     n_a: int
     n_b: int
     difference: float | None = None
-    difference_span: Span | None = None
+    difference_span: Interval | None = None
     ratio: float | None = None
-    ratio_span: Span | None = None
+    ratio_span: Interval | None = None
     p_value: float | None = None
     adjusted_p: float | None = None
-    verdict: Verdict = Verdict.OPEN
+    verdict: MetricVerdict = MetricVerdict.OPEN
     more_requests: int | None = None
     """About so many more in each session would tell."""
     why: str | None = None
@@ -58,40 +59,40 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What came of a condition."""
+class ConditionCheck:
+    """A ``--fail-if`` condition, and whether it holds."""
 
     condition: Condition
-    outcome: Outcome
-    span: Span | None
+    outcome: ConditionOutcome
+    span: Interval | None
     """Of the ratio, or of the difference, at the level of the check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """One session against the first."""
+class SessionPair:
+    """One session compared with the first, metric by metric."""
 
     a: SessionNumbers
     b: SessionNumbers
-    results: tuple[Result, ...]
+    results: tuple[MetricResult, ...]
     load_differences: tuple[str, ...]
     cautions: tuple[str, ...]
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ConditionCheck, ...] = ()
 
-    def of(self, verdict: Verdict) -> list[Result]:
+    def of(self, verdict: MetricVerdict) -> list[MetricResult]:
         """The metrics of which that is said."""
         return [each for each in self.results if each.verdict is verdict]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All of it."""
+    """Several sessions, each compared with the first."""
 
     sessions: tuple[SessionNumbers, ...]
-    pairs: tuple[Pair, ...]
-    settings: tuple[Setting, ...]
+    pairs: tuple[SessionPair, ...]
+    settings: tuple[DifferingSetting, ...]
     """That differ."""
-    rules: Rules = field(default_factory=Rules)
+    rules: ComparisonRules = field(default_factory=ComparisonRules)
 
     @property
     def judged(self) -> int:
@@ -102,10 +103,10 @@ class Comparison:
     def failed(self) -> bool:
         """A condition holds for one of the pairs."""
         checks = (check for pair in self.pairs for check in pair.checks)
-        return any(check.outcome is Outcome.FAILED for check in checks)
+        return any(check.outcome is ConditionOutcome.FAILED for check in checks)
 
 
-def compare(sessions: Sequence[SessionNumbers], rules: Rules) -> Comparison:
+def compare(sessions: Sequence[SessionNumbers], rules: ComparisonRules) -> Comparison:
     """Each session against the first."""
     drawn = [_Drawing(place, each, rules) for place, each in enumerate(sessions)]
     pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
@@ -124,13 +125,15 @@ def compare(sessions: Sequence[SessionNumbers], rules: Rules) -> Comparison:
 class _Drawing:
     """A session and its draws, made once for each number of blocks."""
 
-    def __init__(self, place: int, numbers: SessionNumbers, rules: Rules) -> None:
+    def __init__(
+        self, place: int, numbers: SessionNumbers, rules: ComparisonRules
+    ) -> None:
         self.numbers = numbers
         self._place, self._rules = place, rules
         self._draws: dict[int, Draws] = {}
-        self._drawn: dict[str, Drawn] = {}
+        self._drawn: dict[str, Resampled] = {}
 
-    def drawn(self, metric: Judged) -> Drawn:
+    def drawn(self, metric: JudgedMetric) -> Resampled:
         """The same for every session it is compared with."""
         if metric.key not in self._drawn:
             self._drawn[metric.key] = self.numbers.drawn(metric, self._of)
@@ -146,7 +149,9 @@ class _Drawing:
 class _Pairing:
     """Two sessions while they are judged: differences first, verdicts together."""
 
-    def __init__(self, first: _Drawing, other: _Drawing, rules: Rules) -> None:
+    def __init__(
+        self, first: _Drawing, other: _Drawing, rules: ComparisonRules
+    ) -> None:
         a, b = self._a, self._b = first.numbers, other.numbers
         self._rules = rules
         self._requests = min(a.load.requests, b.load.requests)
@@ -163,11 +168,11 @@ class _Pairing:
         """Of the metrics that can be judged, in order."""
         return [found.p_value for found in self._found.values()]
 
-    def judge(self, adjusted: Sequence[float], pairs: int) -> Pair:
+    def judge(self, adjusted: Sequence[float], pairs: int) -> SessionPair:
         """The verdicts, once it is known how many there are."""
         by_key = dict(zip(self._found, adjusted, strict=True))
         alpha = ALPHA / max(len(self._rules.conditions) * pairs, 1)
-        return Pair(
+        return SessionPair(
             a=self._a,
             b=self._b,
             results=tuple(
@@ -178,7 +183,7 @@ class _Pairing:
             checks=tuple(self._check(each, alpha) for each in self._rules.conditions),
         )
 
-    def _why_not(self, metric: Judged) -> str | None:
+    def _why_not(self, metric: JudgedMetric) -> str | None:
         """Why it cannot be judged."""
         for each in (self._a, self._b):
             if not each.n_of(metric) or each.value_of(metric) is None:
@@ -191,9 +196,9 @@ class _Pairing:
                 return f"{each.name} {TOO_SHORT}"
         return None
 
-    def _result(self, metric: Judged, adjusted: float | None) -> Result:
+    def _result(self, metric: JudgedMetric, adjusted: float | None) -> MetricResult:
         a, b = self._a, self._b
-        plain = Result(
+        plain = MetricResult(
             metric=metric,
             a=a.value_of(metric),
             b=b.value_of(metric),
@@ -216,8 +221,8 @@ class _Pairing:
         return self._with_verdict(judged, found, adjusted)
 
     def _with_verdict(
-        self, result: Result, found: Difference, adjusted: float
-    ) -> Result:
+        self, result: MetricResult, found: Difference, adjusted: float
+    ) -> MetricResult:
         metric = result.metric
         if adjusted <= ALPHA and abs(found.difference) > metric.negligible:
             return replace(result, verdict=direction(metric, found.difference))
@@ -233,12 +238,12 @@ class _Pairing:
         by_chance = None
         if found.p_value <= ALPHA < adjusted:
             by_chance = "its own interval leaves zero out, but one in twenty does so"
-        return replace(result, verdict=Verdict.SAME, why=by_chance)
+        return replace(result, verdict=MetricVerdict.SAME, why=by_chance)
 
-    def _too_short(self, metric: Judged) -> float:
+    def _too_short(self, metric: JudgedMetric) -> float:
         return max(each.too_short(metric) for each in (self._a, self._b))
 
-    def _more_for_percentile(self, metric: Judged) -> int | None:
+    def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
         """Requests until there are enough values."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
@@ -251,13 +256,13 @@ class _Pairing:
             return None
         return _round_up(self._requests * (times - 1))
 
-    def _check(self, condition: Condition, alpha: float) -> Check:
+    def _check(self, condition: Condition, alpha: float) -> ConditionCheck:
         found = self._found.get(condition.metric.key)
         span = None
         if found is not None:
             relative = condition.relative
             span = found.ratio_span(alpha) if relative else found.span(alpha)
-        return Check(
+        return ConditionCheck(
             condition=condition, outcome=condition.outcome(found, alpha), span=span
         )
 
@@ -268,3 +273,99 @@ def _round_up(number: float) -> int:
         return 1
     unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
     return math.ceil(number / unit) * unit
+
+
+# Did the sessions get the same load? Said before anything else.
+
+LOAD_TOLERANCE = 0.05
+"""Of means and rates; two seeds of one plan differ by less, if they are long enough."""
+LENGTH_TOLERANCE = 0.25
+BURSTINESS_TOLERANCE = 0.25
+FAILED_TOLERANCE = 0.01
+
+FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
+    "requests per second": lambda load: load.per_s,
+    "prompt tokens": lambda load: load.prompt_tokens,
+    "output tokens": lambda load: load.output_tokens,
+}
+
+
+def load_differences(a: SessionNumbers, b: SessionNumbers) -> list[str]:
+    """Each fit to stand behind "these sessions did not get the same load:"."""
+    return [*_facts(a.load, b.load), *_kinds(a, b)]
+
+
+def cautions(a: SessionNumbers, b: SessionNumbers) -> list[str]:
+    """What else makes a comparison doubtful; whole sentences."""
+    parts = (_tools(a, b), _lengths(a, b), _failures(a, b), _each(a), _each(b))
+    return list(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
+    for name, fact in FACTS.items():
+        before, after = fact(a), fact(b)
+        if before and after is not None:
+            change = after / before - 1
+            if abs(change) > LOAD_TOLERANCE:
+                said = f"({before:,.4g}, {after:,.4g})"
+                yield f"{name} differ by {abs(change):.0%} {said}"
+    if abs((a.burstiness or 0) - (b.burstiness or 0)) <= BURSTINESS_TOLERANCE:
+        return
+    if a.burstiness and b.burstiness:
+        said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
+        yield f"arrivals are not equally bursty {said}"
+
+
+def _kinds(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
+    for name, what in (("engine model", "models"), ("load arrivals", "arrivals")):
+        before, after = a.configuration.get(name), b.configuration.get(name)
+        if before and after and before != after:
+            yield f"{what} differ ({before}, {after})"
+
+
+def _tools(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
+    """Load generators do not all mean the same by a TTFT."""
+    before, after = (_tool(each) for each in (a, b))
+    if before != after:
+        yield (
+            f"{a.name} was measured by {before}, {b.name} by {after}: they may not "
+            "mean the same by TTFT and ITL; see the notes of the sessions."
+        )
+
+
+def _tool(numbers: SessionNumbers) -> str:
+    """What an import names first, else we."""
+    return (numbers.row.imported_from or "inferwatch").split(" ", 1)[0]
+
+
+def _lengths(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
+    longer = max(a.span.length_s, b.span.length_s)
+    shorter = min(a.span.length_s, b.span.length_s)
+    if shorter < (1 - LENGTH_TOLERANCE) * longer:
+        lengths = f"{a.span.length_s:.0f} s of {a.name}, {b.span.length_s:.0f} s of"
+        yield f"What is compared is not equally long: {lengths} {b.name}."
+
+
+def _failures(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
+    shares = [_failed_share(each.load) for each in (a, b)]
+    if abs(shares[0] - shares[1]) > FAILED_TOLERANCE:
+        yield (
+            f"Requests failed or were aborted: {shares[0]:.1%} of {a.name}'s, "
+            f"{shares[1]:.1%} of {b.name}'s; latencies leave them out."
+        )
+
+
+def _failed_share(load: LoadFacts) -> float:
+    return load.failed / load.requests if load.requests else 0.0
+
+
+def _each(numbers: SessionNumbers) -> Iterator[str]:
+    if numbers.span.cut is WarmupCut.UNSETTLED:
+        yield f"{numbers.name} never settles, so its means say little of the next run."
+    if numbers.span.load_runs > 1:
+        yield (
+            f"{numbers.name} holds {numbers.span.load_runs} load runs, pooled here: "
+            "choose one by its window."
+        )
+    if numbers.row.unrecorded:
+        yield f"{numbers.name} lacks {numbers.row.unrecorded:,} readings."

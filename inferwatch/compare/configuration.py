@@ -28,8 +28,8 @@ Configuration = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One that is not the same in all sessions."""
+class DifferingSetting:
+    """A setting that is not the same in all sessions, with the value of each."""
 
     name: str
     values: tuple[str | None, ...]
@@ -46,14 +46,14 @@ def configuration(connection: sqlite3.Connection, row: SessionRow) -> Configurat
     }
 
 
-def differing(each: Sequence[Configuration]) -> list[Setting]:
+def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
     """The settings that are known to differ."""
     names = list(dict.fromkeys(name for known in each for name in known))
     found = []
     for name in names:
         values = tuple(known.get(name) for known in each)
         if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
-            found.append(Setting(name=name, values=values))
+            found.append(DifferingSetting(name=name, values=values))
     return found
 
 

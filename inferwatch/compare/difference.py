@@ -13,17 +13,12 @@ from the last level that enough draws support.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
-from inferwatch.compare.rhythm import Floats
-from inferwatch.compare.small_samples import (
-    beyond_t,
-    freedom_of,
-    t_beyond,
-    widening,
-)
+from inferwatch.compare.resampling import Floats
 
 ALPHA = 0.05
 NORMAL = NormalDist()
@@ -32,12 +27,12 @@ FEWEST_BEYOND = 10
 MOST_LOG = 700.0
 """Of a ratio: beyond, it is no number of a computer's."""
 
-Span = tuple[float, float]
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """One number of one session: as it was, and as it might have been."""
+class Resampled:
+    """One number of one session as measured, and as it might have been by chance."""
 
     value: float
     draws: Floats
@@ -47,9 +42,9 @@ class Drawn:
 
 
 class Difference:
-    """B against A."""
+    """How one number of session B differs from that of A, with interval and p-value."""
 
-    def __init__(self, a: Drawn, b: Drawn) -> None:
+    def __init__(self, a: Resampled, b: Resampled) -> None:
         self.a, self.b = a.value, b.value
         known = np.isfinite(a.draws) & np.isfinite(b.draws)
         drawn_a, drawn_b = a.draws[known], b.draws[known]
@@ -72,11 +67,11 @@ class Difference:
         """B / a; None where a is nothing."""
         return self.b / self.a if self.a else None
 
-    def span(self, alpha: float = ALPHA) -> Span:
+    def span(self, alpha: float = ALPHA) -> Interval:
         """The interval of the difference."""
         return self._between(self._differences, self.difference, alpha)
 
-    def ratio_span(self, alpha: float = ALPHA) -> Span | None:
+    def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
         """The interval of the ratio; None where there is no ratio."""
         if self._ratios is None:
             return None
@@ -86,7 +81,7 @@ class Difference:
         low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in found)
         return low, high
 
-    def _between(self, drawn: Floats, value: float, alpha: float) -> Span:
+    def _between(self, drawn: Floats, value: float, alpha: float) -> Interval:
         """So many standard errors off; on either side as its own draws say."""
         deviate = t_beyond(alpha, int(self._freedom)) * self._widening
         tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(drawn)
@@ -139,7 +134,63 @@ def _ratios(
     return np.asarray(drawn_b / drawn_a, np.float64)
 
 
-def _variances(drawn_a: Floats, drawn_b: Floats, *, logs: bool) -> Span:
+def _variances(drawn_a: Floats, drawn_b: Floats, *, logs: bool) -> Interval:
     if logs:
         drawn_a, drawn_b = np.log(drawn_a), np.log(drawn_b)
     return float(drawn_a.var()), float(drawn_b.var())
+
+
+# How much wider an interval from few blocks must be than one from many: Student's t.
+#
+# Its distribution is a finite sum for whole degrees of freedom (Abramowitz and Stegun,
+# Handbook of Mathematical Functions, 26.7.3 and 26.7.4); others are rounded down, which
+# errs to the wide side. It is all that we would have scipy for.
+
+FARTHEST = 1e6
+HALVINGS = 60
+
+
+def beyond_t(t: float, freedom: float) -> float:
+    """How often chance goes as far as t, on either side."""
+    whole = max(int(freedom), 1)
+    if math.isinf(t):
+        return 0.0
+    angle = math.atan(abs(t) / math.sqrt(whole))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term = sine * (cosine if whole % 2 else 1.0)
+    within = 0.0 if whole == 1 else term
+    for k in range(3 if whole % 2 else 2, whole - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        within += term
+    if whole % 2:
+        within = 2 / math.pi * (angle + within)
+    return max(1 - within, 0.0)
+
+
+@lru_cache(maxsize=4096)
+def t_beyond(share: float, freedom: float) -> float:
+    """The t that chance goes beyond so often, on either side."""
+    low, high = 0.0, FARTHEST
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if beyond_t(middle, freedom) > share:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def freedom_of(variances: tuple[float, float], blocks: tuple[int, int]) -> float:
+    """Welch's degrees of freedom of a difference (Welch 1947)."""
+    parts = [v / (b - 1) * v for v, b in zip(variances, blocks, strict=True)]
+    together = sum(variances)
+    return together * together / sum(parts) if sum(parts) > 0 else sum(blocks) - 2.0
+
+
+def widening(variances: tuple[float, float], blocks: tuple[int, int]) -> float:
+    """Resampling b blocks makes 1 - 1/b of the variance: what makes up for it."""
+    together = sum(variances)
+    if together <= 0:
+        return 1.0
+    whole = sum(v * b / (b - 1) for v, b in zip(variances, blocks, strict=True))
+    return math.sqrt(whole / together)

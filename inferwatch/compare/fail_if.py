@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.compare.difference import Difference
-from inferwatch.compare.metrics import KEYS, Judged
+from inferwatch.compare.metrics import KEYS, JudgedMetric
 from inferwatch.errors import UsageError
 from inferwatch.metrics.catalog import Unit
 
@@ -22,8 +22,8 @@ _CONDITION = re.compile(
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 
-class Outcome(StrEnum):
-    """Of a condition."""
+class ConditionOutcome(StrEnum):
+    """Whether a condition failed the comparison, held, or cannot be told."""
 
     FAILED = "failed"
     """The whole interval is beyond the threshold."""
@@ -34,33 +34,33 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One ``--fail-if``."""
+    """What ``--fail-if`` asks: a metric, a direction and a threshold."""
 
     text: str
-    metric: Judged
+    metric: JudgedMetric
     above: bool
     """Fails above the threshold, else below."""
     change: float
     relative: bool
     """The change is a share of A's value, else in the metric's unit."""
 
-    def outcome(self, found: Difference | None, alpha: float) -> Outcome:
+    def outcome(self, found: Difference | None, alpha: float) -> ConditionOutcome:
         """By the interval of so many percent; nothing known is nothing shown."""
         if found is None:
-            return Outcome.OPEN
+            return ConditionOutcome.OPEN
         span, threshold = found.span(alpha), self.change
         if self.relative:
             ratio_span = found.ratio_span(alpha)
             if ratio_span is None:
-                return Outcome.OPEN
+                return ConditionOutcome.OPEN
             span, threshold = ratio_span, 1 + self.change
         low, high = span
         beyond, within = low > threshold, high <= threshold
         if not self.above:
             beyond, within = high < threshold, low >= threshold
         if beyond:
-            return Outcome.FAILED
-        return Outcome.HELD if within else Outcome.OPEN
+            return ConditionOutcome.FAILED
+        return ConditionOutcome.HELD if within else ConditionOutcome.OPEN
 
 
 def parse_condition(text: str) -> Condition:

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.latencies import (
+from inferwatch.compare.requests import (
     CLIENT_LATENCIES,
     PROPER,
+    UNKNOWN,
     ClientRequests,
-    Requests,
+    ServerRequests,
 )
-from inferwatch.compare.rhythm import BINS, Floats
-from inferwatch.compare.rows import UNKNOWN
-from inferwatch.compare.session_numbers import Sums
-from inferwatch.compare.span import Span
+from inferwatch.compare.resampling import BINS, Floats
+from inferwatch.compare.session_numbers import RatioSums
+from inferwatch.compare.span import ComparedSpan
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.series.quantiles import Ints
 
@@ -27,7 +27,7 @@ Objectives = Mapping[str, Slo]
 """By class of requests; those of all other requests under the empty name."""
 
 
-def server_goodput(requests: Requests, slo: Slo, span: Span) -> Sums:
+def server_goodput(requests: ServerRequests, slo: Slo, span: ComparedSpan) -> RatioSums:
     """As the front end saw each request; the longest gap is not known there."""
     columns = requests.columns
     ended_ns = np.where(columns[PROPER] == 1, columns["finished_ns"], UNKNOWN)
@@ -41,8 +41,8 @@ def client_goodput(
     session: int,
     client: ClientRequests,
     objectives: Objectives,
-    span: Span,
-) -> Sums:
+    span: ComparedSpan,
+) -> RatioSums:
     """As the client saw each request, by the objectives of its class."""
     last_ns = client.last_ns
     ordinals = client.columns["ordinal"]
@@ -90,12 +90,12 @@ def _holds(values: Mapping[str, Floats], slo: Slo) -> Truths:
     return held
 
 
-def _sums(good: Truths, ended_ns: Ints, span: Span) -> Sums:
+def _sums(good: Truths, ended_ns: Ints, span: ComparedSpan) -> RatioSums:
     place = span.bin_of(ended_ns)
     inside = place >= 0
     counts = np.bincount(place[inside & good], minlength=BINS)
     seconds = np.full(BINS, span.length_s / BINS)
-    return Sums(above=counts.astype(float), below=seconds, n=int(inside.sum()))
+    return RatioSums(above=counts.astype(float), below=seconds, n=int(inside.sum()))
 
 
 def _classes_and_gaps(

@@ -17,7 +17,7 @@ NEGLIGIBLE_S = 100e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedMetric:
     """One number of a session, to be compared with the same of another."""
 
     key: str
@@ -52,11 +52,11 @@ class Judged:
         return round(10 / min(self.share, 1 - self.share))
 
 
-def _of_distribution(source: str) -> Iterator[Judged]:
+def _of_distribution(source: str) -> Iterator[JudgedMetric]:
     known = CATALOG[source]
     stem = "step" if source == STEP else source.removesuffix("_s")
     for statistic in (*STATISTICS, MEAN):
-        yield Judged(
+        yield JudgedMetric(
             key=f"{stem}_{statistic}_s",
             of=source,
             statistic=statistic,
@@ -74,8 +74,8 @@ def _rate(
     unit: Unit,
     vantage: Vantage,
     better: Better = Better.HIGHER,
-) -> Judged:
-    return Judged(
+) -> JudgedMetric:
+    return JudgedMetric(
         key=key,
         of=key,
         statistic=None,
@@ -101,7 +101,7 @@ RATES = (
 )
 _BY_KEY = {each.key: each for each in RATES}
 
-JUDGED: tuple[Judged, ...] = (
+JUDGED: tuple[JudgedMetric, ...] = (
     *(each for source in FRONTEND for each in _of_distribution(source)),
     _BY_KEY["goodput_per_s"],
     *(each for source in ENGINE for each in _of_distribution(source)),

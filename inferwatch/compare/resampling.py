@@ -1,17 +1,211 @@
-"""Sessions as they might have been: blocks of time drawn again, with replacement.
+"""Blocks of a session's time, and the session drawn anew from them.
 
-Requests of one run share a queue and a batch, so they cannot be drawn one by one; what
-happened in a stretch of time stays together (Carlstein 1986, The use of subseries
-values; Künsch 1989, The jackknife and the bootstrap for general stationary
-observations; Lahiri 2003, Resampling Methods for Dependent Data).
+A block must be long against the memory of the series, or blocks are not independent;
+few long blocks cost little, as ten to thirty batches say nearly all there is to say
+(Schmeiser 1982, Batch size effects in the analysis of simulation output; Law and
+Kelton, Simulation Modeling and Analysis, "batch means"). The memory is the integrated
+autocorrelation time, summed over the initial positive sequence (Geyer 1992, Practical
+Markov chain Monte Carlo).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from inferwatch.compare.counted import Counted
-from inferwatch.compare.rhythm import Floats, merged
+from collectors.clock import NS_PER_S
+from inferwatch.metrics.series.quantiles import CELL_SHIFT, Ints
+
+Floats = npt.NDArray[np.float64]
+
+BINS = 240
+"""Of a span: fine enough for its memory, and for a chart."""
+PIECES = 60
+"""Of a span, by which values are counted; blocks are made of them."""
+CHOICES = (20, 15, 12, 10, 6)
+"""Blocks of whole pieces."""
+MEMORIES_A_BLOCK = 10
+LEAST_MEMORIES = {0.99: 60, 0.90: 20}
+"""A span of fewer says too little of that quantile."""
+LEAST_MEMORIES_ELSE = 10
+
+
+def memories(values: Floats) -> float:
+    """How many times its memory a series is long; unknown bins are passed over."""
+    known = np.isfinite(values)
+    if known.sum() < 10:
+        return float(len(values))
+    filled = np.interp(np.arange(len(values)), np.flatnonzero(known), values[known])
+    return len(values) / _autocorrelation_time(filled)
+
+
+def _autocorrelation_time(values: Floats) -> float:
+    """In bins; 1 when they are independent."""
+    centred = values - values.mean()
+    n = len(centred)
+    spectrum = np.fft.rfft(centred, 2 * n)
+    covariance = np.fft.irfft(np.abs(spectrum) ** 2)[:n]
+    if covariance[0] <= 0:
+        return 1.0
+    pairs = (covariance / covariance[0]).reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0)
+    positive = pairs[: ends[0]] if len(ends) else pairs
+    return max(2 * float(positive.sum()) - 1, 1.0)
+
+
+def blocks_for(long: float) -> int:
+    """How many blocks to cut a span into that is so many memories long."""
+    return next((n for n in CHOICES if n * MEMORIES_A_BLOCK <= long), CHOICES[-1])
+
+
+def too_short(long: float, share: float | None) -> float:
+    """How many times as long it should be; up to 1 it is long enough."""
+    least = LEAST_MEMORIES.get(share or 0.0, LEAST_MEMORIES_ELSE)
+    return least / long
+
+
+def left_over(long: float, blocks: int) -> float:
+    """Blocks that still resemble their neighbours vary too little: by this factor.
+
+    Of a first-order process the variance of a block's mean lacks memory / 2 lengths.
+    """
+    return float(1 / np.sqrt(1 - min(blocks / long / 2, 0.75)))
+
+
+def merged(pieces: Floats, blocks: int) -> Floats:
+    """Pieces, or bins, together as blocks."""
+    shape = (blocks, len(pieces) // blocks, *pieces.shape[1:])
+    return np.asarray(pieces.reshape(shape).sum(axis=1), np.float64)
+
+
+# Durations counted by time and by value: all that resampling needs of millions.
+#
+# A cell is a thousandth of its value wide (ten bits of a double's fraction, as in
+# :mod:`inferwatch.metrics.series.quantiles`), so the memory
+# is fixed whatever the session.
+
+BUFFERED = 500_000
+"""Values that are gathered before they are counted at one go."""
+FEW = 5_000
+"""So many are counted as they are."""
+FIRST_CELL = int(np.float64(1.0).view(np.int64)) >> CELL_SHIFT
+LAST_CELL = int(np.float64(1e14).view(np.int64)) >> CELL_SHIFT
+"""A day and more, in ns."""
+CELLS = LAST_CELL - FIRST_CELL + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedValues:
+    """One metric's values in one session, counted by piece of time and by value."""
+
+    counts: Ints
+    """Pieces of the span by cells."""
+    values_s: Floats
+    """What a cell's values are taken for, ascending."""
+    sums_s: Floats
+    """Exact, one a bin."""
+    bins: Floats
+    """How many values, one a bin."""
+
+    @property
+    def n(self) -> int:
+        """How many values."""
+        return int(self.bins.sum())
+
+    @property
+    def memories(self) -> float:
+        """How many times its own memory the span is long."""
+        means = np.full(BINS, np.nan)
+        np.divide(self.sums_s, self.bins, out=means, where=self.bins > 0)
+        return memories(means)
+
+    def quantile_s(self, share: float) -> float:
+        """Nearest rank, as everywhere; there must be a value."""
+        upto = np.cumsum(self.counts.sum(axis=0))
+        rank = max(int(np.ceil(share * upto[-1] - 1e-9)), 1)
+        return float(self.values_s[np.searchsorted(upto, rank)])
+
+
+class ValueCounter:
+    """Counts values by time and size while a session is read."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(PIECES * CELLS, np.int32)
+        self._sums_ns, self._bins = np.zeros(BINS), np.zeros(BINS)
+        self._waiting: list[tuple[Ints, Ints]] = []
+        self._buffered = 0
+
+    def add(self, place: Ints, values_ns: Ints) -> None:
+        """Values and the bin each is in; those out of range are left out."""
+        within = (place >= 0) & (place < BINS)
+        self._waiting.append((place[within], values_ns[within]))
+        self._buffered += len(place)
+        if self._buffered > BUFFERED:
+            self._count()
+
+    def _count(self) -> None:
+        if not self._waiting:
+            return
+        place = np.concatenate([each for each, _ in self._waiting])
+        values = np.concatenate([each for _, each in self._waiting])
+        self._waiting, self._buffered = [], 0
+        at = place // (BINS // PIECES) * CELLS + cells_of(values)
+        np.add.at(self._counts, at, 1)
+        self._sums_ns += np.bincount(place, values, minlength=BINS)
+        self._bins += np.bincount(place, minlength=BINS)
+
+    def counted(self) -> CountedValues:
+        """Only the cells that hold something."""
+        self._count()
+        counts = self._counts.reshape(PIECES, CELLS)
+        held = np.flatnonzero(counts.any(axis=0))
+        return CountedValues(
+            counts=counts[:, held].astype(np.int64),
+            values_s=middle_of(held) / NS_PER_S,
+            sums_s=self._sums_ns / NS_PER_S,
+            bins=self._bins,
+        )
+
+
+def cells_of(values_ns: Ints) -> Ints:
+    """Below a nanosecond is one cell, too."""
+    bits = np.maximum(values_ns, 1).astype(np.float64).view(np.int64)
+    return np.asarray(np.minimum((bits >> CELL_SHIFT) - FIRST_CELL, CELLS - 1))
+
+
+def middle_of(cells: Ints) -> Floats:
+    """The middle of each, in ns; whole below a thousand."""
+    bits = ((cells + FIRST_CELL) << CELL_SHIFT) + (1 << (CELL_SHIFT - 1))
+    middles = bits.view(np.float64)
+    return np.where(middles < 1024, np.floor(middles), middles)
+
+
+def counted(place: Ints, values_ns: Ints) -> CountedValues:
+    """Of values that are there at once: exact, unless they are many."""
+    within = (place >= 0) & (place < BINS)
+    place, values_ns = place[within], values_ns[within]
+    if len(values_ns) > FEW:
+        counter = ValueCounter()
+        counter.add(place, values_ns)
+        return counter.counted()
+    values, cells = np.unique(values_ns, return_inverse=True)
+    at = place // (BINS // PIECES) * len(values) + cells
+    counts = np.bincount(at, minlength=PIECES * len(values))
+    sums_ns = np.bincount(place, values_ns, minlength=BINS).astype(np.float64)
+    return CountedValues(
+        counts=counts.reshape(PIECES, len(values)),
+        values_s=values / NS_PER_S,
+        sums_s=sums_ns / NS_PER_S,
+        bins=np.bincount(place, minlength=BINS).astype(np.float64),
+    )
+
+
+# Sessions as they might have been: blocks of time drawn again, with replacement.
+#
+# Requests of one run share a queue and a batch, so they cannot be drawn one by one:
+# what happened in a stretch of time stays together (Carlstein 1986, The use of
+# subseries values; Künsch 1989, The jackknife and the bootstrap for general stationary
+# observations; Lahiri 2003, Resampling Methods for Dependent Data).
 
 DRAWS = 4000
 NEAR = 6.0
@@ -22,7 +216,7 @@ FINEST = 256
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How often each block of a session was drawn."""
+    """How often each block of time was drawn in each resampling of a session."""
 
     weights: Floats
     """Draws by blocks."""
@@ -45,7 +239,7 @@ class Draws:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray((self.weights @ above) / divisor, np.float64)
 
-    def quantiles(self, values: Counted, share: float) -> Floats:
+    def quantiles(self, values: CountedValues, share: float) -> Floats:
         """One for each draw, nearest rank."""
         upto = np.cumsum(merged(values.counts.astype(float), self.blocks), axis=1)
         low, high = _near(upto, share)

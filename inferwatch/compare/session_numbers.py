@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from inferwatch.compare.configuration import Configuration
-from inferwatch.compare.counted import Counted
-from inferwatch.compare.difference import Drawn
-from inferwatch.compare.metrics import MEAN, Judged
-from inferwatch.compare.resampling import Draws
-from inferwatch.compare.rhythm import (
+from inferwatch.compare.difference import Resampled
+from inferwatch.compare.metrics import MEAN, JudgedMetric
+from inferwatch.compare.resampling import (
+    CountedValues,
+    Draws,
     Floats,
     blocks_for,
     left_over,
@@ -18,12 +18,12 @@ from inferwatch.compare.rhythm import (
     merged,
     too_short,
 )
-from inferwatch.compare.span import Span
+from inferwatch.compare.span import ComparedSpan
 from inferwatch.storage.sessions.sessions import SessionRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
+class RatioSums:
     """A rate or a mean: sums above and below the line, one a bin."""
 
     above: Floats
@@ -41,7 +41,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFacts:
-    """What the session was asked; None is unknown."""
+    """The load that a session got; None is unknown."""
 
     requests: int
     per_s: float | None
@@ -63,14 +63,14 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNumbers:
-    """What is known of it."""
+    """All numbers of one session that a comparison needs."""
 
     row: SessionRow
-    span: Span
+    span: ComparedSpan
     load: LoadFacts
     configuration: Configuration
-    counted: Mapping[str, Counted] = field(default_factory=dict)
-    sums: Mapping[str, Sums] = field(default_factory=dict)
+    counted: Mapping[str, CountedValues] = field(default_factory=dict)
+    sums: Mapping[str, RatioSums] = field(default_factory=dict)
     kv_peak: float | None = None
     """Share of the blocks, 0-1."""
     throughput: Throughput | None = None
@@ -82,13 +82,13 @@ class SessionNumbers:
         """As people call it."""
         return self.label or self.row.name or self.row.id
 
-    def n_of(self, metric: Judged) -> int:
+    def n_of(self, metric: JudgedMetric) -> int:
         """On how many values a number stands."""
         if metric.statistic is None:
             return self.sums[metric.of].n if metric.of in self.sums else 0
         return self.counted[metric.of].n if metric.of in self.counted else 0
 
-    def value_of(self, metric: Judged) -> float | None:
+    def value_of(self, metric: JudgedMetric) -> float | None:
         """The number as it was; None when nothing is known."""
         if not self.n_of(metric):
             return None
@@ -97,11 +97,13 @@ class SessionNumbers:
         above, below = self._line(metric)
         return float(above.sum() / below.sum()) if below.sum() else None
 
-    def too_short(self, metric: Judged) -> float:
+    def too_short(self, metric: JudgedMetric) -> float:
         """How many times as long the span should be; up to 1 it is long enough."""
         return too_short(self._memories(metric), metric.share)
 
-    def drawn(self, metric: Judged, make_draws: Callable[[int], Draws]) -> Drawn:
+    def drawn(
+        self, metric: JudgedMetric, make_draws: Callable[[int], Draws]
+    ) -> Resampled:
         """The number as it was and as it might have been; it must be known."""
         long = self._memories(metric)
         blocks = blocks_for(long)
@@ -112,13 +114,13 @@ class SessionNumbers:
             above, below = (merged(each, blocks) for each in self._line(metric))
             drawn = draws.ratios(above, below)
         value = self.value_of(metric)
-        return Drawn(value or 0.0, drawn, blocks, left_over(long, blocks))
+        return Resampled(value or 0.0, drawn, blocks, left_over(long, blocks))
 
-    def _memories(self, metric: Judged) -> float:
+    def _memories(self, metric: JudgedMetric) -> float:
         of_rate = metric.statistic is None
         return (self.sums if of_rate else self.counted)[metric.of].memories
 
-    def _line(self, metric: Judged) -> tuple[Floats, Floats]:
+    def _line(self, metric: JudgedMetric) -> tuple[Floats, Floats]:
         if metric.statistic == MEAN:
             values = self.counted[metric.of]
             return values.sums_s, values.bins

@@ -1,6 +1,7 @@
-"""Which part of a session is compared, and where its time begins: with its load."""
+"""Which part of a session is compared: from the end of its warm-up, if it has one."""
 
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -8,15 +9,14 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import LoadKind
-from inferwatch.compare.latencies import Timed
-from inferwatch.compare.rhythm import BINS
-from inferwatch.compare.warmup import settled_ns
+from inferwatch.compare.requests import TimedValues
+from inferwatch.compare.resampling import BINS, Floats
 from inferwatch.errors import UsageError
 from inferwatch.metrics.series.quantiles import Ints
 
 
-class Cut(StrEnum):
-    """Why the part begins where it does."""
+class WarmupCut(StrEnum):
+    """Why the compared part begins where it does."""
 
     DETECTED = "detected (MSER-5)"
     UNSETTLED = "none: it never settles (MSER-5)"
@@ -25,8 +25,8 @@ class Cut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What was asked for one session; seconds since the load began."""
+class SpanChoice:
+    """Which part of a session people asked for, in seconds since its load began."""
 
     warmup_s: float | None = None
     """Cut so much; None: detect it."""
@@ -36,14 +36,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Session time."""
+class ComparedSpan:
+    """The part of a session that is compared, in session time."""
 
     origin_ns: int
     """When the load began, its own warm-up over; else when the first request came."""
     start_ns: int
     end_ns: int
-    cut: Cut
+    cut: WarmupCut
     load_runs: int
 
     @property
@@ -97,7 +97,9 @@ def load_times(
     )
 
 
-def span_of(load: LoadTimes, choice: Choice, series: list[Timed], name: str) -> Span:
+def span_of(
+    load: LoadTimes, choice: SpanChoice, series: list[TimedValues], name: str
+) -> ComparedSpan:
     """The part to compare.
 
     Raises:
@@ -115,7 +117,7 @@ def span_of(load: LoadTimes, choice: Choice, series: list[Timed], name: str) -> 
             f"asked for begins {(start_ns - origin_ns) / NS_PER_S:.1f} s after its "
             "start; choose another window or --warmup none"
         )
-    return Span(
+    return ComparedSpan(
         origin_ns=origin_ns,
         start_ns=start_ns,
         end_ns=end_ns,
@@ -125,19 +127,67 @@ def span_of(load: LoadTimes, choice: Choice, series: list[Timed], name: str) -> 
 
 
 def _start(
-    origin_ns: int, end_ns: int, choice: Choice, series: list[Timed]
-) -> tuple[int, Cut]:
+    origin_ns: int, end_ns: int, choice: SpanChoice, series: list[TimedValues]
+) -> tuple[int, WarmupCut]:
     given_s = choice.from_s if choice.from_s is not None else choice.warmup_s
     if given_s is not None:
-        cut = Cut.GIVEN if given_s else Cut.NONE
+        cut = WarmupCut.GIVEN if given_s else WarmupCut.NONE
         return origin_ns + round(given_s * NS_PER_S), cut
     kept = [_within(each, origin_ns, end_ns) for each in series]
     settled = settled_ns(kept, origin_ns)
     if settled is None:
-        return origin_ns, Cut.UNSETTLED
-    return settled, Cut.DETECTED if settled > origin_ns else Cut.NONE
+        return origin_ns, WarmupCut.UNSETTLED
+    return settled, WarmupCut.DETECTED if settled > origin_ns else WarmupCut.NONE
 
 
-def _within(series: Timed, start_ns: int, end_ns: int) -> Timed:
+def _within(series: TimedValues, start_ns: int, end_ns: int) -> TimedValues:
     inside = (series.at_ns >= start_ns) & (series.at_ns < end_ns)
-    return Timed(series.at_ns[inside], series.values_ns[inside])
+    return TimedValues(series.at_ns[inside], series.values_ns[inside])
+
+
+# Where a session settles: what comes before is the warm-up.
+#
+# MSER-5: means of five observations, and the cut that makes the standard error of the
+# mean of the rest the smallest (White 1997, An effective truncation heuristic for bias
+# reduction in simulation output; White, Cobb and Spratt 2000, A comparison of five
+# steady-state truncation heuristics for simulation). The observations are ranked first,
+# so that one burst does not decide; a best cut near the middle means that no part is
+# steady.
+
+BATCH = 5
+FEWEST = 10 * BATCH
+LATEST = 0.5
+"""Of the batches: a cut beyond is no warm-up."""
+AT_THE_END = 0.4
+"""From here on the cut runs into the limit: still changing."""
+
+
+def settled_ns(series: Iterable[TimedValues], start_ns: int) -> int | None:
+    """The moment from which on every series is steady; None when one never is."""
+    settled = start_ns
+    for each in series:
+        order = np.argsort(each.at_ns, kind="stable")
+        at_ns = each.at_ns[order]
+        if len(at_ns) < FEWEST:
+            continue
+        batches = mser5(each.values_ns[order].astype(np.float64))
+        if batches is None:
+            return None
+        if batches:
+            settled = max(settled, int(at_ns[batches * BATCH - 1]))
+    return settled
+
+
+def mser5(values: Floats) -> int | None:
+    """How many batches of five to cut; None when the best cut is none."""
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    count = len(values) // BATCH
+    means = ranks[: count * BATCH].reshape(count, BATCH).mean(axis=1)
+    most = int(count * LATEST)
+    left = np.arange(count, count - most, -1)
+    sums = means.sum() - np.concatenate(([0.0], np.cumsum(means)[: most - 1]))
+    squares = (means**2).sum()
+    squares = squares - np.concatenate(([0.0], np.cumsum(means**2)[: most - 1]))
+    errors = (squares - sums**2 / left) / left**2
+    cut = int(np.argmin(errors))
+    return None if cut >= AT_THE_END * count else cut

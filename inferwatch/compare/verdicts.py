@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from inferwatch.compare.difference import Difference
-from inferwatch.compare.metrics import Judged
+from inferwatch.compare.metrics import JudgedMetric
 from inferwatch.metrics.catalog import Better
 
 SHARED = 2.0
@@ -20,8 +20,8 @@ MATTERS = 0.10
 """A relative difference that should have been found, had it been there."""
 
 
-class Verdict(StrEnum):
-    """Of B, against A."""
+class MetricVerdict(StrEnum):
+    """What is said of a metric of session B against that of A."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -41,17 +41,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(each) for each in adjusted]
 
 
-def direction(metric: Judged, difference: float) -> Verdict:
+def direction(metric: JudgedMetric, difference: float) -> MetricVerdict:
     """Which way is good, the catalog says."""
     if metric.better is Better.NEITHER:
-        return Verdict.DIFFERS
+        return MetricVerdict.DIFFERS
     higher = difference > 0
     return (
-        Verdict.BETTER if higher == (metric.better is Better.HIGHER) else Verdict.WORSE
+        MetricVerdict.BETTER
+        if higher == (metric.better is Better.HIGHER)
+        else MetricVerdict.WORSE
     )
 
 
-def coarseness(metric: Judged, found: Difference, matters: float) -> float:
+def coarseness(metric: JudgedMetric, found: Difference, matters: float) -> float:
     """Half the interval's width, measured in what matters: above 1 is too coarse."""
     low, high = found.span()
     if max(abs(low), abs(high)) <= metric.negligible:

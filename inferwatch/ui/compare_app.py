@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from inferwatch.compare.gather import Wanted
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import InferwatchError
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.onward import Onward
@@ -23,7 +23,7 @@ class CompareApp(TerminalApp[Onward | None]):
         Binding("t", "theme", "light/dark", show=False, tooltip="Dark or light"),
     ]
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ComparisonRequest) -> None:
         super().__init__()
         self._comparing = CompareScreen(wanted)
 
@@ -53,4 +53,4 @@ class CompareApp(TerminalApp[Onward | None]):
 
 def compare_app(database: Path, sessions: tuple[str, ...]) -> CompareApp:
     """Sessions of one file; the first is what the others are compared with."""
-    return CompareApp(Wanted(database=database, sessions=sessions))
+    return CompareApp(ComparisonRequest(database=database, sessions=sessions))

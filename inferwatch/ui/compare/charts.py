@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inferwatch.compare.counted import Counted
-from inferwatch.compare.metrics import Judged
+from inferwatch.compare.metrics import JudgedMetric
+from inferwatch.compare.resampling import CountedValues
 from inferwatch.compare.session_numbers import SessionNumbers, Throughput
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.ui.compare.chart import Overlay
@@ -22,7 +22,7 @@ SMOOTH = 3
 """Bins of the throughput that are drawn as one."""
 
 
-def cdf(sessions: Sequence[SessionNumbers], metric: Judged) -> Overlay | None:
+def cdf(sessions: Sequence[SessionNumbers], metric: JudgedMetric) -> Overlay | None:
     """Of the metric's distribution; of a rate: of TTFT."""
     names = (metric.of, *FALLBACKS)
     known = (name for name in names if any(_has(each, name) for each in sessions))
@@ -73,7 +73,7 @@ def _has(numbers: SessionNumbers, name: str) -> bool:
     return name in numbers.counted and numbers.counted[name].n > 0
 
 
-def _cdf(values: Counted) -> Curve:
+def _cdf(values: CountedValues) -> Curve:
     """At most POINTS of it."""
     upto = np.cumsum(values.counts.sum(axis=0)) / values.n
     shares = np.linspace(TAILS, 1 - TAILS, POINTS)

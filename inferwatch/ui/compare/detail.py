@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from inferwatch.compare.comparison import Result
+from inferwatch.compare.comparison import MetricResult
 from inferwatch.compare.difference import ALPHA
-from inferwatch.compare.verdicts import Verdict
-from inferwatch.compare.words import change_text, span_text, title, value_text
+from inferwatch.compare.report import change_text, span_text, title, value_text
+from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import format_count
 from inferwatch.metrics.catalog import Better
 from inferwatch.ui.compare.table import INKS
@@ -21,10 +21,10 @@ class CompareDetail(Panel):
     CompareDetail { height: 6; background: $surface; }
     """
 
-    _result: Result | None = None
+    _result: MetricResult | None = None
     _matters = 0.1
 
-    def show(self, result: Result, matters: float) -> None:
+    def show(self, result: MetricResult, matters: float) -> None:
         """Take a metric, and the change that matters."""
         self._result, self._matters = result, matters
         self.redraw()
@@ -52,7 +52,7 @@ class CompareDetail(Panel):
         ]
 
 
-def _values(result: Result) -> Line:
+def _values(result: MetricResult) -> Line:
     before, after = (value_text(result, each).strip() for each in (result.a, result.b))
     return (
         TextRun(f"{before} → {after} ", "strong"),
@@ -61,17 +61,17 @@ def _values(result: Result) -> Line:
     )
 
 
-def _verdict(result: Result) -> Line:
+def _verdict(result: MetricResult) -> Line:
     said = [(TextRun(str(result.verdict), INKS[result.verdict]),)]
     if result.why:
         said.append((TextRun(result.why),))
-    if result.verdict is Verdict.OPEN and result.more_requests:
+    if result.verdict is MetricVerdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
         said.append((TextRun(f"about {more} requests more would tell"),))
     return join(said)
 
 
-def _basis(result: Result) -> Line:
+def _basis(result: MetricResult) -> Line:
     counts = (format_count(n).strip() for n in (result.n_a, result.n_b))
     way = f"{result.metric.better} is better"
     if result.metric.better is Better.NEITHER:

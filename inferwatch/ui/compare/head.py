@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from textwrap import wrap
 
-from inferwatch.compare.comparison import Comparison, Pair
-from inferwatch.compare.verdicts import Verdict
-from inferwatch.compare.words import load_sentence, sentence
+from inferwatch.compare.comparison import Comparison, SessionPair
+from inferwatch.compare.report import load_sentence, sentence
+from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
 
@@ -103,17 +103,17 @@ class CompareHead(Panel):
         return rows
 
 
-def _mark(pair: Pair, line: int) -> str:
+def _mark(pair: SessionPair, line: int) -> str:
     if line:
         return "   "
-    if pair.of(Verdict.WORSE):
+    if pair.of(MetricVerdict.WORSE):
         return " ▼ "
-    if pair.of(Verdict.BETTER):
+    if pair.of(MetricVerdict.BETTER):
         return " ▲ "
-    return " = " if pair.of(Verdict.SAME) else " ? "
+    return " = " if pair.of(MetricVerdict.SAME) else " ? "
 
 
-def _ink(pair: Pair) -> str:
-    if pair.of(Verdict.WORSE):
+def _ink(pair: SessionPair) -> str:
+    if pair.of(MetricVerdict.WORSE):
         return "bad bold"
-    return "good bold" if pair.of(Verdict.BETTER) else "muted"
+    return "good bold" if pair.of(MetricVerdict.BETTER) else "muted"

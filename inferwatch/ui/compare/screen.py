@@ -11,9 +11,9 @@ from textual.screen import Screen
 from textual.widgets import Footer
 from textual.worker import get_current_worker
 
-from inferwatch.compare.comparison import Comparison, Result
-from inferwatch.compare.gather import Wanted, run_comparison
-from inferwatch.compare.span import Choice
+from inferwatch.compare.comparison import Comparison, MetricResult
+from inferwatch.compare.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import InferwatchError
 from inferwatch.ui.compare.chart import CompareChart
 from inferwatch.ui.compare.charts import cdf, throughput
@@ -84,14 +84,14 @@ class CompareScreen(Screen[None]):
         Binding("escape", "leave", "back", show=False),
     ]
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ComparisonRequest) -> None:
         super().__init__()
         self.wanted = wanted
         self.failure: InferwatchError | None = None
         self._pane = 0
         self._place = 0
         self._found: Comparison | None = None
-        self._result: Result | None = None
+        self._result: MetricResult | None = None
 
     @property
     def comparing(self) -> bool:
@@ -215,7 +215,7 @@ class CompareScreen(Screen[None]):
 
     def action_warmup(self) -> None:
         """Compare again: with the warm-up cut where it is found, or without a cut."""
-        choices = self.wanted.choices or (Choice(),) * len(self.wanted.sessions)
+        choices = self.wanted.choices or (SpanChoice(),) * len(self.wanted.sessions)
         detect = choices[0].warmup_s is not None
         self.wanted = replace(
             self.wanted,

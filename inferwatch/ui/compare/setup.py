@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.compare.comparison import Comparison
-from inferwatch.compare.words import (
+from inferwatch.compare.report import (
     MORE,
     NOT_RECORDED,
     load_sentence,

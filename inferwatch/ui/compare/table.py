@@ -11,24 +11,24 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from inferwatch.compare.comparison import Pair, Result
-from inferwatch.compare.verdicts import Verdict
-from inferwatch.compare.words import (
+from inferwatch.compare.comparison import MetricResult, SessionPair
+from inferwatch.compare.report import (
     GLYPHS,
     change_text,
     span_text,
     value_text,
     verdict_text,
 )
+from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 INKS = {
-    Verdict.BETTER: "good bold",
-    Verdict.WORSE: "bad bold",
-    Verdict.DIFFERS: "accent",
-    Verdict.SAME: "muted",
-    Verdict.OPEN: "warn",
+    MetricVerdict.BETTER: "good bold",
+    MetricVerdict.WORSE: "bad bold",
+    MetricVerdict.DIFFERS: "accent",
+    MetricVerdict.SAME: "muted",
+    MetricVerdict.OPEN: "warn",
 }
 NAME, VALUE, CHANGE, SPAN = 14, 9, 7, 15
 WHEEL_ROWS = 3
@@ -38,7 +38,7 @@ class _Row(NamedTuple):
     """A heading, who measured, or a metric."""
 
     heading: str = ""
-    result: Result | None = None
+    result: MetricResult | None = None
 
 
 class CompareTable(Panel, can_focus=True):
@@ -60,14 +60,14 @@ class CompareTable(Panel, can_focus=True):
     class Chosen(Message):
         """The cursor came to another metric."""
 
-        result: Result
+        result: MetricResult
 
-    _pair: Pair | None = None
+    _pair: SessionPair | None = None
     _rows: Sequence[_Row] = ()
     _key = ""
     _top = 0
 
-    def show(self, pair: Pair) -> None:
+    def show(self, pair: SessionPair) -> None:
         """Take two sessions; the cursor stays on its metric."""
         self._pair, self._rows = pair, tuple(_rows(pair))
         keys = [each.metric.key for each in pair.results]
@@ -100,7 +100,7 @@ class CompareTable(Panel, can_focus=True):
         rows = self._rows[self._top : self._top + max(height - 1, 0)]
         return [self._head(self._pair), *(_line(row, width) for row in rows)]
 
-    def _head(self, pair: Pair) -> Line:
+    def _head(self, pair: SessionPair) -> Line:
         titles = (pair.a.name, pair.b.name)
         return (
             cells(" metric", NAME, "muted"),
@@ -161,7 +161,7 @@ class CompareTable(Panel, can_focus=True):
         self.action_step(-WHEEL_ROWS)
 
 
-def _rows(pair: Pair) -> Iterator[_Row]:
+def _rows(pair: SessionPair) -> Iterator[_Row]:
     """A heading wherever the name or the vantage changes."""
     before = ""
     for each in pair.results:

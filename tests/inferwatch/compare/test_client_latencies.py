@@ -16,8 +16,8 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.compare.reading import Ask, read_session
-from inferwatch.compare.span import Choice
+from inferwatch.compare.session_reader import SessionQuery, read_session
+from inferwatch.compare.span import SpanChoice
 from inferwatch.export.html.client import Client as HtmlClient
 from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.recording import opened
@@ -99,7 +99,9 @@ def test_compare_reads_what_the_load_reported(
     recorded: Path, reported: dict[str, tuple[int, float, float]]
 ) -> None:
     with closing(open_for_reading(recorded)) as connection:
-        ask = Ask(choice=Choice(from_s=-1.0, to_s=1e4), objectives={"": parse_slo(SLO)})
+        ask = SessionQuery(
+            choice=SpanChoice(from_s=-1.0, to_s=1e4), objectives={"": parse_slo(SLO)}
+        )
         numbers = read_session(connection, find(recorded, "last"), ask)
 
     for name, (n, mean_s, p99_s) in reported.items():

@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
-from inferwatch.compare.counted import Counter, counted
-from inferwatch.compare.difference import Difference, Drawn
-from inferwatch.compare.resampling import Draws
-from inferwatch.compare.rhythm import BINS, PIECES, blocks_for, memories, merged
-from inferwatch.compare.small_samples import beyond_t, t_beyond
+from inferwatch.compare.difference import Difference, Resampled, beyond_t, t_beyond
+from inferwatch.compare.resampling import (
+    BINS,
+    PIECES,
+    Draws,
+    ValueCounter,
+    blocks_for,
+    counted,
+    memories,
+    merged,
+)
+from inferwatch.compare.span import mser5
 from inferwatch.compare.verdicts import holm
-from inferwatch.compare.warmup import mser5
 
 RANDOM = np.random.default_rng(0)
 
@@ -44,7 +50,7 @@ def test_a_quantile_is_an_observation_at_the_nearest_rank() -> None:
 def test_many_values_are_counted_to_a_thousandth() -> None:
     values_ns = np.rint(RANDOM.lognormal(16, 1, 50_000)).astype(np.int64)
     place = RANDOM.integers(-1, BINS + 1, 50_000)
-    counter = Counter()
+    counter = ValueCounter()
 
     counter.add(place, values_ns)
 
@@ -98,15 +104,15 @@ def test_a_transient_is_cut_and_steady_values_are_not() -> None:
 def test_few_blocks_make_a_wider_interval_than_many() -> None:
     def width(blocks: int) -> float:
         drawn = 1 + 0.01 * RANDOM.standard_normal(4000)
-        one = Drawn(1.0, drawn, blocks)
-        low, high = Difference(one, Drawn(1.0, drawn[::-1], blocks)).span()
+        one = Resampled(1.0, drawn, blocks)
+        low, high = Difference(one, Resampled(1.0, drawn[::-1], blocks)).span()
         return high - low
 
     assert width(6) > 1.1 * width(20)
 
 
 def test_a_session_with_nothing_on_either_side_does_not_differ() -> None:
-    nothing = Drawn(0.0, np.zeros(100), 20)
+    nothing = Resampled(0.0, np.zeros(100), 20)
 
     found = Difference(nothing, nothing)
 

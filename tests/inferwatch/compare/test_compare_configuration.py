@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from collectors.readings import EngineInfo, Note, NoteKind
-from inferwatch.compare.configuration import Setting, configuration, differing
+from inferwatch.compare.configuration import DifferingSetting, configuration, differing
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.storage.file.connections import open_for_reading
@@ -17,14 +17,14 @@ from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import list_sessions
 
 PLAN = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
-Differ = Callable[..., list[Setting]]
+Differ = Callable[..., list[DifferingSetting]]
 
 
 @pytest.fixture
 def differ(record: Callable[..., Recorder], path: Path) -> Differ:
     """``differ(plan, plan, imported="s2")``: the settings of loads that differ."""
 
-    def of(*plans: LoadPlan, imported: str = "") -> list[Setting]:
+    def of(*plans: LoadPlan, imported: str = "") -> list[DifferingSetting]:
         for plan in plans:
             recorder = record()
             text = f"load plan {msgspec.json.encode(plan).decode()}"
@@ -45,7 +45,7 @@ def test_what_a_plan_leaves_out_is_as_ever_and_not_unknown(differ: Differ) -> No
     constant = msgspec.structs.replace(PLAN, arrivals=Arrivals.CONSTANT)
 
     assert differ(PLAN, constant) == [
-        Setting(name="load arrivals", values=("poisson", "constant"))
+        DifferingSetting(name="load arrivals", values=("poisson", "constant"))
     ]
 
 
@@ -70,7 +70,7 @@ def test_lengths_are_written_for_people(differ: Differ) -> None:
     same = msgspec.structs.replace(PLAN, output_tokens=fixed(16))
 
     assert differ(PLAN, same) == [
-        Setting(name="load output_tokens", values=("32 to 128, evenly", "16"))
+        DifferingSetting(name="load output_tokens", values=("32 to 128, evenly", "16"))
     ]
 
 
@@ -78,5 +78,5 @@ def test_what_another_tool_did_not_say_is_unknown_and_no_news(differ: Differ) ->
     theirs = msgspec.structs.replace(PLAN, max_in_flight=4)
 
     assert differ(PLAN, theirs, imported="s2") == [
-        Setting(name="load max_in_flight", values=("512", "4"))
+        DifferingSetting(name="load max_in_flight", values=("512", "4"))
     ]

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from inferwatch.compare.difference import Difference, Drawn
-from inferwatch.compare.fail_if import Outcome, parse_condition
+from inferwatch.compare.difference import Difference, Resampled
+from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
 from inferwatch.compare.resampling import Draws
 from inferwatch.errors import UsageError
 
 RANDOM = np.random.default_rng(0)
 LONGER = Difference(
-    Drawn(0.100, 0.100 + 0.001 * RANDOM.standard_normal(2000), 20),
-    Drawn(0.110, 0.110 + 0.001 * RANDOM.standard_normal(2000), 20),
+    Resampled(0.100, 0.100 + 0.001 * RANDOM.standard_normal(2000), 20),
+    Resampled(0.110, 0.110 + 0.001 * RANDOM.standard_normal(2000), 20),
 )
 """10 ms, 10% more, each give or take 3."""
 
@@ -19,18 +19,18 @@ LONGER = Difference(
 @pytest.mark.parametrize(
     ("condition", "outcome"),
     [
-        ("ttft_p99_s > +5%", Outcome.FAILED),
-        ("ttft_p99_s > +10%", Outcome.OPEN),
-        ("ttft_p99_s > +20%", Outcome.HELD),
-        ("ttft_p99_s>+5ms", Outcome.FAILED),
-        ("ttft_p99_s > +0.02", Outcome.HELD),
-        ("ttft_p99_s < -5%", Outcome.HELD),
-        ("ttft_p99_s < +20%", Outcome.FAILED),
-        ("ttft_p99_s > -1 %", Outcome.FAILED),
+        ("ttft_p99_s > +5%", ConditionOutcome.FAILED),
+        ("ttft_p99_s > +10%", ConditionOutcome.OPEN),
+        ("ttft_p99_s > +20%", ConditionOutcome.HELD),
+        ("ttft_p99_s>+5ms", ConditionOutcome.FAILED),
+        ("ttft_p99_s > +0.02", ConditionOutcome.HELD),
+        ("ttft_p99_s < -5%", ConditionOutcome.HELD),
+        ("ttft_p99_s < +20%", ConditionOutcome.FAILED),
+        ("ttft_p99_s > -1 %", ConditionOutcome.FAILED),
     ],
 )
 def test_a_condition_holds_when_the_whole_interval_is_beyond(
-    condition: str, outcome: Outcome
+    condition: str, outcome: ConditionOutcome
 ) -> None:
     assert parse_condition(condition).outcome(LONGER, 0.05) is outcome
 
@@ -38,16 +38,16 @@ def test_a_condition_holds_when_the_whole_interval_is_beyond(
 def test_more_conditions_make_each_harder_to_meet() -> None:
     condition = parse_condition("ttft_p99_s > +6%")
 
-    assert condition.outcome(LONGER, 0.05) is Outcome.FAILED
-    assert condition.outcome(LONGER, 0.05 / 50) is Outcome.OPEN
+    assert condition.outcome(LONGER, 0.05) is ConditionOutcome.FAILED
+    assert condition.outcome(LONGER, 0.05 / 50) is ConditionOutcome.OPEN
 
 
-def drawn(seed: int, blocks: int) -> Drawn:
+def drawn(seed: int, blocks: int) -> Resampled:
     """The mean of a session of so many blocks, all sessions being alike."""
     values = np.exp(0.3 * np.random.default_rng(seed).standard_normal(blocks))
     draws = Draws.make(blocks, (seed,), 1000)
     ratios = draws.ratios(values, np.ones(blocks))
-    return Drawn(float(values.mean()), ratios, blocks)
+    return Resampled(float(values.mean()), ratios, blocks)
 
 
 PAIRS = [Difference(drawn(2 * n, 6), drawn(2 * n + 1, 6)) for n in range(600)]
@@ -67,8 +67,8 @@ def test_fifty_conditions_do_not_fail_more_often_than_one(change: str) -> None:
         for found in PAIRS
     ]
 
-    assert outcomes.count(Outcome.FAILED) <= 2
-    assert outcomes.count(Outcome.OPEN) > 1100
+    assert outcomes.count(ConditionOutcome.FAILED) <= 2
+    assert outcomes.count(ConditionOutcome.OPEN) > 1100
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
@@ -82,14 +82,16 @@ def test_an_interval_leaves_out_what_its_p_value_does(alpha: float) -> None:
 
 def test_a_difference_that_is_large_is_still_found_by_few_blocks() -> None:
     a, b = drawn(1, 6), drawn(2, 6)
-    slower = Difference(a, Drawn(10 * b.value, 10 * b.draws, 6))
+    slower = Difference(a, Resampled(10 * b.value, 10 * b.draws, 6))
     condition = parse_condition("ttft_mean_s > +5%")
 
-    assert condition.outcome(slower, 0.05 / 50) is Outcome.FAILED
+    assert condition.outcome(slower, 0.05 / 50) is ConditionOutcome.FAILED
 
 
 def test_what_is_not_known_fails_nothing() -> None:
-    assert parse_condition("ttft_p99_s > +5%").outcome(None, 0.05) is Outcome.OPEN
+    assert (
+        parse_condition("ttft_p99_s > +5%").outcome(None, 0.05) is ConditionOutcome.OPEN
+    )
 
 
 @pytest.mark.parametrize(

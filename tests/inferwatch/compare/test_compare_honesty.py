@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from inferwatch.compare.verdicts import Verdict
+from inferwatch.compare.verdicts import MetricVerdict
 
 SEEDS = 12
 
@@ -46,7 +46,7 @@ def test_halves_of_a_stationary_session_show_no_difference(
 ) -> None:
     pairs = [honesty.halves(seed, 80_000, 9, draws=1_000) for seed in range(3)]
 
-    assert sum(honesty.shown(pair, Verdict.SAME) for pair in pairs) == 3
+    assert sum(honesty.shown(pair, MetricVerdict.SAME) for pair in pairs) == 3
 
 
 def test_a_shift_of_ten_percent_is_found(honesty: ModuleType) -> None:
@@ -54,14 +54,14 @@ def test_a_shift_of_ten_percent_is_found(honesty: ModuleType) -> None:
 
     pairs = [honesty.two(seed, 100_000, 9, shifted, draws=1_000) for seed in range(3)]
 
-    assert all(honesty.shown(pair, Verdict.WORSE, honesty.TTFT) for pair in pairs)
+    assert all(honesty.shown(pair, MetricVerdict.WORSE, honesty.TTFT) for pair in pairs)
 
 
 def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) -> None:
     pairs = [honesty.two(seed, 60, 3, draws=1_000) for seed in range(SEEDS)]
 
-    assert sum(honesty.shown(pair, Verdict.OPEN) for pair in pairs) >= SEEDS - 1
-    results = [each for pair in pairs for each in pair.of(Verdict.OPEN)]
+    assert sum(honesty.shown(pair, MetricVerdict.OPEN) for pair in pairs) >= SEEDS - 1
+    results = [each for pair in pairs for each in pair.of(MetricVerdict.OPEN)]
     assert all(each.more_requests for each in results)
 
 
@@ -74,8 +74,8 @@ def test_the_number_of_requests_it_asks_for_is_about_enough(
     enough = honesty.two(1, 60_000, 3, draws=1_000)
 
     (then,) = [each for each in enough.results if each.metric.key == "ttft_mean_s"]
-    assert mean.verdict in {Verdict.OPEN, Verdict.SAME}
-    assert then.verdict is Verdict.SAME
+    assert mean.verdict in {MetricVerdict.OPEN, MetricVerdict.SAME}
+    assert then.verdict is MetricVerdict.SAME
 
 
 def test_the_same_seed_gives_the_same_comparison(honesty: ModuleType) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferwatch.compare.reading import Ask, read_session
 from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.span import Choice, Cut
+from inferwatch.compare.session_reader import SessionQuery, read_session
+from inferwatch.compare.span import SpanChoice, WarmupCut
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.metrics.model import Model
@@ -21,7 +21,7 @@ from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.ledger import recorded
 
-EVERYTHING = Choice(from_s=-1e4, to_s=1e4)
+EVERYTHING = SpanChoice(from_s=-1e4, to_s=1e4)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(path: Path, name: str = "last", **ask: object) -> SessionNumbers:
     with closing(open_for_reading(path)) as connection:
-        return read_session(connection, find(path, name), Ask(**ask))  # type: ignore[arg-type]
+        return read_session(connection, find(path, name), SessionQuery(**ask))  # type: ignore[arg-type]
 
 
 def screen(path: Path) -> Snapshot:
@@ -84,18 +84,18 @@ def test_steps_and_tokens_are_those_of_the_table(sample: Path) -> None:
 
 
 def test_a_window_leaves_out_what_ended_outside(sessions: Path) -> None:
-    whole = read(sessions, "before", choice=Choice(warmup_s=0.0))
-    first = read(sessions, "before", choice=Choice(from_s=0.0, to_s=45.0))
-    second = read(sessions, "before", choice=Choice(from_s=45.0))
+    whole = read(sessions, "before", choice=SpanChoice(warmup_s=0.0))
+    first = read(sessions, "before", choice=SpanChoice(from_s=0.0, to_s=45.0))
+    second = read(sessions, "before", choice=SpanChoice(from_s=45.0))
 
     for name, counted in whole.counted.items():
         assert first.counted[name].n + second.counted[name].n == counted.n, name
-    assert first.span.cut is Cut.NONE
-    assert second.span.cut is Cut.GIVEN
+    assert first.span.cut is WarmupCut.NONE
+    assert second.span.cut is WarmupCut.GIVEN
 
 
 def test_time_counts_from_the_beginning_of_the_load(sessions: Path) -> None:
-    numbers = read(sessions, "before", choice=Choice(warmup_s=0.0))
+    numbers = read(sessions, "before", choice=SpanChoice(warmup_s=0.0))
 
     assert numbers.span.origin_ns == 2_000_000_000
     assert numbers.span.to_s == pytest.approx(90.0)
@@ -104,7 +104,9 @@ def test_time_counts_from_the_beginning_of_the_load(sessions: Path) -> None:
 def test_goodput_counts_requests_that_hold_every_limit(sessions: Path) -> None:
     slo = parse_slo("ttft_s<40ms e2el_s<0.5")
 
-    numbers = read(sessions, "slow", choice=Choice(warmup_s=0.0), objectives={"": slo})
+    numbers = read(
+        sessions, "slow", choice=SpanChoice(warmup_s=0.0), objectives={"": slo}
+    )
 
     with closing(sqlite3.connect(sessions)) as connection:
         (good,) = connection.execute(
@@ -122,7 +124,7 @@ def test_goodput_counts_requests_that_hold_every_limit(sessions: Path) -> None:
 
 
 def test_throughput_over_time_holds_all_tokens(sessions: Path) -> None:
-    numbers = read(sessions, "after", choice=Choice(warmup_s=0.0))
+    numbers = read(sessions, "after", choice=SpanChoice(warmup_s=0.0))
 
     line = numbers.throughput
     assert line is not None
@@ -138,4 +140,4 @@ def test_a_session_without_requests_is_refused(sessions: Path) -> None:
 
 def test_a_window_beyond_the_session_is_refused(sessions: Path) -> None:
     with pytest.raises(UsageError, match=r"its load lasted 3\.0 s"):
-        read(sessions, "short", choice=Choice(from_s=50.0))
+        read(sessions, "short", choice=SpanChoice(from_s=50.0))

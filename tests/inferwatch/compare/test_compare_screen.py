@@ -9,7 +9,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from inferwatch.compare.gather import Wanted
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.ui.compare.chart import CompareChart
 from inferwatch.ui.compare.detail import CompareDetail
@@ -27,7 +27,7 @@ SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
 def app_of(path: Path, *names: str) -> CompareApp:
     slo = parse_slo("ttft_s<40ms e2el_s<0.5")
-    return CompareApp(Wanted(database=path, sessions=names, slo=slo))
+    return CompareApp(ComparisonRequest(database=path, sessions=names, slo=slo))
 
 
 async def ready(pilot: Pilot[Any]) -> None:

@@ -1,18 +1,14 @@
-"""Latencies of a session's requests, each with the moment at which it was known.
-
-Defined as in the catalog and on the screens: TTFT and E2EL by the front end, queue by
-the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.
-"""
+"""Requests of a session as arrays of integers, and the latencies they make."""
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from inferwatch.compare.rows import UNKNOWN, between, whole
 from inferwatch.metrics.load.request_latencies import (
     Answered,
     AnsweredRow,
@@ -21,6 +17,51 @@ from inferwatch.metrics.load.request_latencies import (
     ttft_ns,
 )
 from inferwatch.metrics.series.quantiles import Ints
+
+UNKNOWN = -(1 << 62)
+"""NULL: no moment and no count is so small."""
+STRETCH = 50_000
+
+
+def stretches(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    session: int,
+    where: str = "",
+) -> Iterator[Ints]:
+    """Some rows of a session at a time, a column of the array for each column."""
+    known = ", ".join(f"coalesce({column}, {UNKNOWN})" for column in columns)
+    query = f"SELECT {known} FROM {table} WHERE session = ? {where}"  # noqa: S608  our own names
+    with closing(connection.execute(query, (session,))) as cursor:
+        while rows := cursor.fetchmany(STRETCH):
+            yield np.array(rows, np.int64)
+
+
+def whole(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    session: int,
+    where: str = "",
+) -> dict[str, Ints]:
+    """All rows of a session, by column."""
+    parts = list(stretches(connection, table, columns, session, where))
+    empty = np.zeros((0, len(columns)), np.int64)
+    rows = np.concatenate(parts) if parts else empty
+    return {column: rows[:, place] for place, column in enumerate(columns)}
+
+
+def between(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
+    """Moments of the end, and durations, of what has both."""
+    known = (begin_ns != UNKNOWN) & (end_ns != UNKNOWN)
+    return end_ns[known], end_ns[known] - begin_ns[known]
+
+
+# Latencies of a session's requests, each with the moment at which it was known.
+#
+# Defined as in the catalog and on the screens: TTFT and E2EL by the front end, queue by
+# the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.
 
 PROPER = "coalesce(reason, '') NOT IN ('abort', 'error')"
 """A finish that is an end of the request's own: stop, length, repetition."""
@@ -46,15 +87,15 @@ CLIENT_LATENCIES: dict[str, tuple[str, Callable[[Answered], int | None]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """Durations in order of receipt, and when each was known."""
+class TimedValues:
+    """Durations in order of receipt, and the moment each was known."""
 
     at_ns: Ints
     values_ns: Ints
 
 
-class Requests:
-    """What the server said of each request."""
+class ServerRequests:
+    """The requests of a session as front end and engine reported them."""
 
     def __init__(self, connection: sqlite3.Connection, session: int) -> None:
         self.columns = whole(connection, "requests", REQUEST_COLUMNS, session)
@@ -70,21 +111,23 @@ class Requests:
         came = np.where(arrived != UNKNOWN, arrived, added)
         return np.sort(came[came != UNKNOWN])
 
-    def ttft(self) -> Timed:
+    def ttft(self) -> TimedValues:
         """Front end."""
         first_ns = self.columns["first_token_ns"]
-        return Timed(*between(self.columns["arrived_ns"], first_ns))
+        return TimedValues(*between(self.columns["arrived_ns"], first_ns))
 
-    def e2el(self) -> Timed:
+    def e2el(self) -> TimedValues:
         """Front end, of those that finished properly."""
         ended_ns = np.where(
             self.columns[PROPER] == 1, self.columns["finished_ns"], UNKNOWN
         )
-        return Timed(*between(self.columns["arrived_ns"], ended_ns))
+        return TimedValues(*between(self.columns["arrived_ns"], ended_ns))
 
-    def queue(self) -> Timed:
+    def queue(self) -> TimedValues:
         """Engine."""
-        return Timed(*between(self.columns["added_ns"], self.columns["scheduled_ns"]))
+        return TimedValues(
+            *between(self.columns["added_ns"], self.columns["scheduled_ns"])
+        )
 
 
 class ClientRequests:
@@ -110,12 +153,12 @@ class ClientRequests:
         done = self.columns[CLIENT_DONE] == 1
         return np.where(done, self.columns["last_token_ns"], UNKNOWN)
 
-    def timed(self, latency: str) -> Timed:
+    def timed(self, latency: str) -> TimedValues:
         """A latency of each that has it, known when its last moment came."""
         at, _ = CLIENT_LATENCIES[latency]
         at_ns, values_ns = self.columns[at], self.latency_ns(latency)
         known = values_ns != UNKNOWN
-        return Timed(at_ns[known], values_ns[known])
+        return TimedValues(at_ns[known], values_ns[known])
 
     def latency_ns(self, latency: str) -> Ints:
         """A latency of each, in the order of the columns."""
@@ -130,19 +173,19 @@ class ClientRequests:
         return map(AnsweredRow, *numbers, failures)
 
 
-def per_token(first_ns: Ints, last_ns: Ints, tokens: Ints, at_ns: Ints) -> Timed:
+def per_token(first_ns: Ints, last_ns: Ints, tokens: Ints, at_ns: Ints) -> TimedValues:
     """Time per token after the first; unknown below two."""
     known = (first_ns != UNKNOWN) & (last_ns != UNKNOWN) & (tokens > 1)
     known &= at_ns != UNKNOWN
     spans = (last_ns[known] - first_ns[known]) / (tokens[known] - 1)
-    return Timed(at_ns[known], spans.round().astype(np.int64))
+    return TimedValues(at_ns[known], spans.round().astype(np.int64))
 
 
 def _known(column: Ints) -> Iterator[int | None]:
     return (None if value == UNKNOWN else value for value in column.tolist())
 
 
-def client_gaps(connection: sqlite3.Connection, session: int) -> Iterator[Timed]:
+def client_gaps(connection: sqlite3.Connection, session: int) -> Iterator[TimedValues]:
     """Between the chunks of a request, of one after the other; warm-up left out."""
     query = (
         "SELECT first_ns, gaps_ns FROM token_times WHERE session = ?1 AND external_id "
@@ -151,4 +194,4 @@ def client_gaps(connection: sqlite3.Connection, session: int) -> Iterator[Timed]
     )
     for first_ns, blob in connection.execute(query, (session,)):
         gaps_ns = np.array(msgspec.json.decode(zlib.decompress(blob)), np.int64)
-        yield Timed(first_ns + np.cumsum(gaps_ns), gaps_ns)
+        yield TimedValues(first_ns + np.cumsum(gaps_ns), gaps_ns)

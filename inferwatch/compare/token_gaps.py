@@ -13,8 +13,14 @@ from itertools import chain, islice
 import msgspec
 import numpy as np
 
-from inferwatch.compare.latencies import ENGINE_PROPER, Requests, Timed, per_token
-from inferwatch.compare.rows import UNKNOWN, whole
+from inferwatch.compare.requests import (
+    ENGINE_PROPER,
+    UNKNOWN,
+    ServerRequests,
+    TimedValues,
+    per_token,
+    whole,
+)
 from inferwatch.metrics.series.quantiles import Ints
 
 FIRST_ROOM = 1024
@@ -24,8 +30,8 @@ BLOBS = 64
 """That are worked on together."""
 
 
-class Lives:
-    """Which life of an engine a reading belongs to: ordinals of members start anew."""
+class EngineLives:
+    """Tells which life of an engine a reading belongs to: member numbers start anew."""
 
     def __init__(self, connection: sqlite3.Connection, session: int) -> None:
         rows = whole(connection, "engines", ("source", "ordinal"), session)
@@ -45,8 +51,8 @@ class Lives:
         return found
 
 
-class _Life:
-    """The requests of one life, by their member number."""
+class _LifeTokens:
+    """Token times of the requests of one engine life, by their member number."""
 
     def __init__(self) -> None:
         self.first_ns = np.full(FIRST_ROOM, UNKNOWN, np.int64)
@@ -62,7 +68,7 @@ class _Life:
             self.last_ns = np.concatenate([self.last_ns, unknown])
             self.tokens = np.concatenate([self.tokens, np.zeros(more, np.int64)])
 
-    def take(self, members: Ints, end_ns: Ints, produced: Ints) -> Timed:
+    def take(self, members: Ints, end_ns: Ints, produced: Ints) -> TimedValues:
         """Steps in order of time; the gaps that they end."""
         self.make_room(int(members.max()))
         order = np.argsort(members, kind="stable")
@@ -78,27 +84,27 @@ class _Life:
         self.last_ns[members[is_last]] = end_ns[is_last]
         np.add.at(self.tokens, members, produced)
         known = before_ns != UNKNOWN
-        return Timed(end_ns[known], end_ns[known] - before_ns[known])
+        return TimedValues(end_ns[known], end_ns[known] - before_ns[known])
 
 
-class Tokens:
-    """Reads all blobs of a session once; afterwards it knows the TPOTs, too."""
+class TokenGaps:
+    """Every gap between two tokens of a session, and afterwards the TPOTs."""
 
     def __init__(self, connection: sqlite3.Connection, session: int) -> None:
         self._connection, self._session = connection, session
-        self._engines = Lives(connection, session)
-        self._lives: dict[int, _Life] = {}
+        self._engines = EngineLives(connection, session)
+        self._lives: dict[int, _LifeTokens] = {}
 
-    def gaps(self) -> Iterator[Timed]:
+    def gaps(self) -> Iterator[TimedValues]:
         """One gap a step and request, as vLLM counts, some blobs at a time."""
         blobs = self._connection.execute(
             "SELECT members FROM step_members WHERE session = ? ORDER BY ordinal",
             (self._session,),
         )
-        while some := [_Held.of(blob) for (blob,) in islice(blobs, BLOBS)]:
+        while some := [_MembersBlob.of(blob) for (blob,) in islice(blobs, BLOBS)]:
             yield from self._take(some)
 
-    def _take(self, some: Sequence["_Held"]) -> Iterator[Timed]:
+    def _take(self, some: Sequence["_MembersBlob"]) -> Iterator[TimedValues]:
         ordinals = np.concatenate([each.ordinals for each in some])
         sizes = np.concatenate([each.sizes for each in some])
         members = np.concatenate([each.members for each in some])
@@ -108,7 +114,7 @@ class Tokens:
         came_out = produced > 0
         for number in np.unique(life[came_out]):
             these = came_out & (life == number)
-            kept = self._lives.setdefault(int(number), _Life())
+            kept = self._lives.setdefault(int(number), _LifeTokens())
             yield kept.take(members[these], end_ns[these], produced[these])
 
     def _steps(self, ordinals: Ints) -> tuple[Ints, Ints]:
@@ -120,7 +126,7 @@ class Tokens:
         sources = rows["source"][place]
         return rows["end_ns"][place], self._engines.of(sources, ordinals)
 
-    def tpot(self, requests: Requests) -> Timed:
+    def tpot(self, requests: ServerRequests) -> TimedValues:
         """Of requests that ended properly in the engine; once all gaps were read."""
         columns = requests.columns
         ended_ns = np.where(
@@ -130,12 +136,14 @@ class Tokens:
             self._tpot_of(number, these, columns["member"][these], ended_ns[these])
             for number, these in self._by_life(columns)
         ]
-        return Timed(
+        return TimedValues(
             np.concatenate([each.at_ns for each in parts] or [_NONE]),
             np.concatenate([each.values_ns for each in parts] or [_NONE]),
         )
 
-    def _tpot_of(self, number: int, _: Ints, members: Ints, ended_ns: Ints) -> Timed:
+    def _tpot_of(
+        self, number: int, _: Ints, members: Ints, ended_ns: Ints
+    ) -> TimedValues:
         life = self._lives[number]
         life.make_room(int(members.max(initial=0)))
         first_ns, last_ns = life.first_ns[members], life.last_ns[members]
@@ -149,8 +157,8 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """One blob: the steps, and the members of all of them in a row."""
+class _MembersBlob:
+    """One blob of step members: its steps, and all their members in a row."""
 
     ordinals: Ints
     sizes: Ints
@@ -158,8 +166,8 @@ class _Held:
     produced: Ints
 
     @classmethod
-    def of(cls, blob: bytes) -> "_Held":
-        held = msgspec.json.decode(zlib.decompress(blob), type=_Lists)
+    def of(cls, blob: bytes) -> "_MembersBlob":
+        held = msgspec.json.decode(zlib.decompress(blob), type=_BlobLists)
         return cls(
             np.cumsum(np.array(held.ordinals, np.int64)),
             np.array([len(each) for each in held.members], np.int64),
@@ -168,7 +176,7 @@ class _Held:
         )
 
 
-class _Lists(msgspec.Struct, gc=False):
+class _BlobLists(msgspec.Struct, gc=False):
     """What is needed of a blob; the rest is skipped."""
 
     ordinals: list[int]

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collectors.readings import Note, NoteKind
-from inferwatch.compare.comparison import Comparison, Rules, compare
+from inferwatch.compare.comparison import Comparison, ComparisonRules, compare
 from inferwatch.compare.goodput import Objectives
-from inferwatch.compare.reading import Ask, Tell, read_session
 from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.span import Choice
+from inferwatch.compare.session_reader import (
+    ProgressListener,
+    SessionQuery,
+    read_session,
+)
+from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.plan import PLAN_NOTE, plan_of
 from inferwatch.metrics.load.slo import Slo
@@ -20,27 +24,29 @@ from inferwatch.storage.sessions.sessions import LAST, SessionRow, SessionState,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What to compare, and how."""
+class ComparisonRequest:
+    """Which sessions to compare, which part of each, and by which rules."""
 
     database: Path
     sessions: tuple[str, ...]
     """Ids, names, ``last``, files, or ``FILE:SESSION``."""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[SpanChoice, ...] = ()
     """One a session; those that are missing are as they come."""
     slo: Slo | None = None
-    rules: Rules = field(default_factory=Rules)
+    rules: ComparisonRules = field(default_factory=ComparisonRules)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSession:
     """A session and the file it is in."""
 
     path: Path
     row: SessionRow
 
 
-def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
+def run_comparison(
+    wanted: ComparisonRequest, tell: ProgressListener = lambda _: None
+) -> Comparison:
     """Find, read and judge.
 
     Raises:
@@ -52,7 +58,8 @@ def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
     objectives = {"": wanted.slo} if wanted.slo else _common(plans)
     numbers = [
         replace(
-            _read(each, Ask(choice=choice, objectives=objectives), tell), label=label
+            _read(each, SessionQuery(choice=choice, objectives=objectives), tell),
+            label=label,
         )
         for each, choice, label in zip(
             found, _choices(wanted), _labels(found), strict=True
@@ -62,7 +69,7 @@ def run_comparison(wanted: Wanted, tell: Tell = lambda _: None) -> Comparison:
     return compare(numbers, wanted.rules)
 
 
-def find_all(wanted: Wanted) -> list[Found]:
+def find_all(wanted: ComparisonRequest) -> list[FoundSession]:
     """The sessions, none of them read yet.
 
     Raises:
@@ -74,7 +81,7 @@ def find_all(wanted: Wanted) -> list[Found]:
     return found
 
 
-def _labels(found: Sequence[Found]) -> list[str]:
+def _labels(found: Sequence[FoundSession]) -> list[str]:
     """Names; where two are the same, with what tells them apart."""
     names = [each.row.name or each.row.id for each in found]
     if len(set(names)) == len(names):
@@ -85,22 +92,22 @@ def _labels(found: Sequence[Found]) -> list[str]:
     return [f"{each.row.id} {name}" for each, name in zip(found, names, strict=True)]
 
 
-def _choices(wanted: Wanted) -> list[Choice]:
+def _choices(wanted: ComparisonRequest) -> list[SpanChoice]:
     missing = len(wanted.sessions) - len(wanted.choices)
-    return [*wanted.choices, *[Choice()] * missing]
+    return [*wanted.choices, *[SpanChoice()] * missing]
 
 
-def _find(wanted: str, database: Path) -> Found:
+def _find(wanted: str, database: Path) -> FoundSession:
     """A session of the usual file, or of one that is named."""
     path, _, session = wanted.rpartition(":")
     if path and Path(path).is_file():
-        return Found(Path(path), find(Path(path), session or LAST))
+        return FoundSession(Path(path), find(Path(path), session or LAST))
     if Path(wanted).is_file():
-        return Found(Path(wanted), find(Path(wanted), LAST))
-    return Found(database, find(database, wanted))
+        return FoundSession(Path(wanted), find(Path(wanted), LAST))
+    return FoundSession(database, find(database, wanted))
 
 
-def _refuse(found: Sequence[Found]) -> None:
+def _refuse(found: Sequence[FoundSession]) -> None:
     """What cannot be compared, with what to do."""
     if len(found) < 2:
         raise UsageError("compare needs two sessions: inferwatch compare A B")
@@ -119,12 +126,14 @@ def _refuse(found: Sequence[Found]) -> None:
             )
 
 
-def _read(found: Found, ask: Ask, tell: Tell) -> SessionNumbers:
+def _read(
+    found: FoundSession, ask: SessionQuery, tell: ProgressListener
+) -> SessionNumbers:
     with closing(open_for_reading(found.path)) as connection:
         return read_session(connection, found.row, ask, tell)
 
 
-def _plan_objectives(found: Found) -> Objectives:
+def _plan_objectives(found: FoundSession) -> Objectives:
     """Of the session's latest load plan."""
     with closing(open_for_reading(found.path)) as connection:
         text = _plan_note(connection, found.row.session)

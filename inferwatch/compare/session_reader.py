@@ -1,0 +1,322 @@
+"""Reads a session into numbers bin by bin; the whole never stands in memory."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from inferwatch.compare.configuration import configuration
+from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
+from inferwatch.compare.metrics import STEP
+from inferwatch.compare.requests import (
+    CLIENT_ABORTED,
+    CLIENT_DONE,
+    CLIENT_LATENCIES,
+    PROPER,
+    UNKNOWN,
+    ClientRequests,
+    ServerRequests,
+    TimedValues,
+    client_gaps,
+    stretches,
+)
+from inferwatch.compare.resampling import (
+    BINS,
+    CountedValues,
+    Floats,
+    ValueCounter,
+    counted,
+)
+from inferwatch.compare.session_numbers import (
+    LoadFacts,
+    RatioSums,
+    SessionNumbers,
+    Throughput,
+)
+from inferwatch.compare.span import ComparedSpan, SpanChoice, load_times, span_of
+from inferwatch.compare.token_gaps import TokenGaps
+from inferwatch.errors import UsageError
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.storage.sessions.sessions import SessionRow
+
+ProgressListener = Callable[[str], None]
+"""Hears what is being read, and may raise to stop it."""
+STEPS_OF_READING = 3
+"""How often one session tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionQuery:
+    """Which part of a session to read, and the objectives of its requests."""
+
+    choice: SpanChoice = field(default_factory=SpanChoice)
+    objectives: Objectives | None = None
+    """What its requests should hold; None: nothing is known of that."""
+
+
+class _SessionReader:
+    """Reads one session, table by table."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, row: SessionRow, ask: SessionQuery
+    ) -> None:
+        self._connection, self._session = connection, row.session
+        self._row, self._ask = row, ask
+        self._requests = ServerRequests(connection, row.session)
+        self._client = ClientRequests(connection, row.session)
+        if not len(self._requests) and not len(self._client):
+            raise UsageError(
+                f"{row.name or row.id} holds no request, so there is nothing to "
+                "compare: `inferwatch sessions` shows which sessions do"
+            )
+
+    def numbers(self, tell: ProgressListener) -> SessionNumbers:
+        connection, session = self._connection, self._session
+        name = self._row.name or self._row.id
+        settling = self._settling()
+        load = load_times(connection, session, self._seen_ns(settling))
+        span = span_of(load, self._ask.choice, settling, name)
+        tell(f"{name}: steps")
+        steps = StepSums(span)
+        steps.read(connection, session)
+        tell(f"{name}: tokens")
+        return SessionNumbers(
+            row=self._row,
+            span=span,
+            load=load_facts(self._requests, self._client, span),
+            configuration=configuration(connection, self._row),
+            counted={STEP: steps.durations, **self._latencies(span)},
+            sums={**steps.sums(), **self._sums(span)},
+            kv_peak=steps.kv_peak(connection, session),
+            throughput=throughput(connection, session, self._client, span),
+        )
+
+    def _settling(self) -> list[TimedValues]:
+        """What tells the warm-up."""
+        if len(self._requests):
+            return [self._requests.ttft(), self._requests.e2el()]
+        return [self._client.timed("ttft_s"), self._client.timed("e2el_s")]
+
+    def _seen_ns(self, settling: list[TimedValues]) -> tuple[int, int]:
+        """From the first arrival to the last thing that happened."""
+        source = self._requests if len(self._requests) else self._client
+        ends = [int(each.at_ns.max(initial=0)) for each in settling]
+        (last_step,) = self._connection.execute(
+            "SELECT max(end_ns) FROM steps WHERE session = ?", (self._session,)
+        ).fetchone()
+        return int(source.came_ns[0]), max(*ends, last_step or 0)
+
+    def _latencies(self, span: ComparedSpan) -> dict[str, CountedValues]:
+        tokens = TokenGaps(self._connection, self._session)
+        gaps = _pooled(tokens.gaps(), span)
+        chunks = client_gaps(self._connection, self._session)
+        timed = {
+            "ttft_s": self._requests.ttft(),
+            "tpot_s": tokens.tpot(self._requests),
+            "e2el_s": self._requests.e2el(),
+            "queue_s": self._requests.queue(),
+            **{f"client.{name}": self._client.timed(name) for name in CLIENT_LATENCIES},
+        }
+        return {
+            "itl_s": gaps,
+            "client.itl_s": _pooled(chunks, span),
+            **_counted(timed, span),
+        }
+
+    def _sums(self, span: ComparedSpan) -> dict[str, RatioSums]:
+        """Of the client, and what was good."""
+        found: dict[str, RatioSums] = {}
+        objectives = self._ask.objectives or {}
+        if len(self._client):
+            found["client.output_tokens_per_s"] = self._client_tokens(span)
+        if len(self._client) and objectives:
+            found["client.goodput_per_s"] = client_goodput(
+                self._connection, self._session, self._client, objectives, span
+            )
+        if len(self._requests) and "" in objectives:
+            found["goodput_per_s"] = server_goodput(
+                self._requests, objectives[""], span
+            )
+        return found
+
+    def _client_tokens(self, span: ComparedSpan) -> RatioSums:
+        done = self._client.columns[CLIENT_DONE] == 1
+        place = span.bin_of(self._client.last_ns[done])
+        inside = place >= 0
+        tokens = np.maximum(self._client.columns["output_tokens"][done], 0)
+        came_out = np.bincount(place[inside], tokens[inside], minlength=BINS)
+        return RatioSums(
+            above=came_out.astype(float),
+            below=np.full(BINS, span.length_s / BINS),
+            n=int(inside.sum()),
+        )
+
+
+def read_session(
+    connection: sqlite3.Connection,
+    row: SessionRow,
+    ask: SessionQuery,
+    tell: ProgressListener = lambda _: None,
+) -> SessionNumbers:
+    """Everything that is compared of a session.
+
+    Raises:
+        UsageError: there is nothing in it to compare.
+    """
+    tell(f"{row.name or row.id}: requests")
+    return _SessionReader(connection, row, ask).numbers(tell)
+
+
+def _counted(
+    timed: Mapping[str, TimedValues], span: ComparedSpan
+) -> dict[str, CountedValues]:
+    return {
+        name: counted(span.bin_of(each.at_ns), each.values_ns)
+        for name, each in timed.items()
+    }
+
+
+def _pooled(parts: Iterable[TimedValues], span: ComparedSpan) -> CountedValues:
+    counter = ValueCounter()
+    for each in parts:
+        counter.add(span.bin_of(each.at_ns), each.values_ns)
+    return counter.counted()
+
+
+# Steps of the span: their durations counted, their tokens and batches summed.
+
+COLUMNS = (
+    *("end_ns", "duration_ns", "prefill_requests + decode_requests"),
+    *("output_tokens", "kv_used_blocks"),
+)
+
+
+class StepSums:
+    """Sums over the steps of a span, read a stretch at a time."""
+
+    def __init__(self, span: ComparedSpan) -> None:
+        self._span = span
+        self._counter = ValueCounter()
+        self._steps, self._members = np.zeros(BINS), np.zeros(BINS)
+        self._tokens = np.zeros(BINS)
+        self._most_used: int | None = None
+
+    def read(self, connection: sqlite3.Connection, session: int) -> None:
+        """All steps of a session that ended in the span."""
+        span = f"AND end_ns >= {self._span.start_ns} AND end_ns < {self._span.end_ns}"
+        for rows in stretches(connection, "steps", COLUMNS, session, span):
+            end_ns, duration_ns, members, tokens, used = rows.T
+            place = self._span.bin_of(end_ns)
+            self._counter.add(place, duration_ns)
+            self._steps += np.bincount(place, minlength=BINS)
+            self._members += np.bincount(place, members, minlength=BINS)
+            self._tokens += np.bincount(place, tokens, minlength=BINS)
+            most = int(used.max())
+            if most != UNKNOWN:
+                self._most_used = max(self._most_used or 0, most)
+
+    @property
+    def durations(self) -> CountedValues:
+        """Of each step."""
+        return self._counter.counted()
+
+    def sums(self) -> dict[str, RatioSums]:
+        """TokenGaps per second and mean batch; nothing without steps."""
+        n = int(self._steps.sum())
+        if not n:
+            return {}
+        seconds = np.full(BINS, self._span.length_s / BINS)
+        return {
+            "output_tokens_per_s": RatioSums(above=self._tokens, below=seconds, n=n),
+            "batch_mean": RatioSums(above=self._members, below=self._steps, n=n),
+        }
+
+    def kv_peak(self, connection: sqlite3.Connection, session: int) -> float | None:
+        """The most KV blocks in use at once, as a share of all."""
+        (total,) = connection.execute(
+            "SELECT max(num_kv_blocks) FROM engines WHERE session = ?", (session,)
+        ).fetchone()
+        if self._most_used is None or not total:
+            return None
+        return self._most_used / int(total)
+
+
+# What a session was asked: before anything is compared, this must be alike.
+
+
+def load_facts(
+    requests: ServerRequests, client: ClientRequests, span: ComparedSpan
+) -> LoadFacts:
+    """By the server where it was watched, else by the client."""
+    if len(requests):
+        columns = requests.columns
+        arrived, added = columns["arrived_ns"], columns["added_ns"]
+        came_ns = np.where(arrived != UNKNOWN, arrived, added)
+        ended = columns["finished_ns"] != UNKNOWN
+        failed = ended & (columns[PROPER] == 0)
+    else:
+        columns = client.columns
+        came_ns = columns["intended_ns"]
+        failed = (columns[CLIENT_DONE] == 0) & (columns[CLIENT_ABORTED] == 0)
+    inside = (came_ns >= span.start_ns) & (came_ns < span.end_ns)
+    n = int(inside.sum())
+    return LoadFacts(
+        requests=n,
+        per_s=n / span.length_s,
+        prompt_tokens=_mean(columns["prompt_tokens"][inside]),
+        output_tokens=_mean(columns["output_tokens"][inside]),
+        burstiness=_burstiness(came_ns[inside]),
+        failed=int((failed & inside).sum()),
+    )
+
+
+def _mean(values: Ints) -> float | None:
+    known = values[values != UNKNOWN]
+    return float(known.mean()) if len(known) else None
+
+
+def _burstiness(came_ns: Ints) -> float | None:
+    gaps = np.diff(np.sort(came_ns))
+    if len(gaps) < 20 or not gaps.mean():
+        return None
+    return float(gaps.std() / gaps.mean())
+
+
+# A session's throughput over time, for the chart.
+
+
+def throughput(
+    connection: sqlite3.Connection,
+    session: int,
+    client: ClientRequests,
+    span: ComparedSpan,
+) -> Throughput:
+    """Output tokens per second from the origin on: engine's, else client's."""
+    length_ns = max(span.end_ns - span.origin_ns, 1)
+    tokens = _of_steps(connection, session, span.origin_ns, length_ns)
+    if not tokens.any():
+        done = client.columns[CLIENT_DONE] == 1
+        at_ns = client.last_ns[done]
+        came_out = np.maximum(client.columns["output_tokens"][done], 0)
+        bins = (at_ns - span.origin_ns) * BINS // length_ns
+        inside = (bins >= 0) & (bins < BINS)
+        summed = np.bincount(bins[inside], came_out[inside], minlength=BINS)
+        tokens = summed.astype(np.float64)
+    bin_s = length_ns / BINS / NS_PER_S
+    return Throughput(bin_s=bin_s, per_s=tuple((tokens / bin_s).tolist()))
+
+
+def _of_steps(
+    connection: sqlite3.Connection, session: int, start_ns: int, length_ns: int
+) -> Floats:
+    rows = connection.execute(
+        "SELECT (end_ns - ?1) * ?2 / ?3 AS bin, sum(output_tokens) FROM steps "
+        "WHERE session = ?4 AND end_ns >= ?1 AND end_ns < ?1 + ?3 GROUP BY bin",
+        (start_ns, BINS, length_ns, session),
+    ).fetchall()
+    tokens = np.zeros(BINS)
+    for place, count in rows:
+        tokens[place] = count
+    return tokens
