@@ -2,7 +2,7 @@
 
 import click
 
-from inferwatch.cli.amounts import SOME_SECONDS, FiniteRange
+from inferwatch.cli.options import SOME_SECONDS, FiniteRange
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.amounts import SECONDS, FiniteRange
+from inferwatch.cli.options import SECONDS, FiniteRange
 
 
 @click.command(short_help="Two sessions side by side, with honest statistics.")
@@ -76,7 +76,11 @@ def compare(
 
     Seconds of the windows count from the moment a session's load began.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.compare_run import print_comparison, show_comparison, wanted_of
+    from inferwatch.cli.compare_command import (
+        print_comparison,
+        show_comparison,
+        wanted_of,
+    )
 
     wanted = wanted_of(sessions, **given)
     seen = sys.stdin.isatty() and sys.stdout.isatty()

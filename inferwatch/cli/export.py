@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.amounts import SECONDS
+from inferwatch.cli.options import SECONDS
 
 FORMATS = ("csv", "jsonl", "perfetto", "html")
 PARTS = ("requests", "steps", "gpu", "notes", "client", "all")

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.clock import NS_PER_S
-from inferwatch.cli.damage import say_damage
 from inferwatch.cli.replay_command import where
-from inferwatch.cli.rows_progress import RowsProgress
-from inferwatch.cli.say import say
+from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
 from inferwatch.export.csv_tables import write_csv
 from inferwatch.export.html.write import write_html
@@ -30,7 +28,7 @@ SINGLE = {What.REQUESTS, What.STEPS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What people asked for."""
+    """The options of ``inferwatch export``, as people gave them."""
 
     session: str
     kind: str

@@ -47,7 +47,7 @@ async def _until_enough(
     watch: Watch, duration_s: float | None, enough: asyncio.Event
 ) -> None:
     """Wait for the engine, then for the end."""
-    progress = Progress(watch, duration_s)
+    progress = HeadlessProgress(watch, duration_s)
     waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
     showing = asyncio.create_task(progress.show())
     try:
@@ -58,7 +58,7 @@ async def _until_enough(
         progress.clear()
 
 
-class Progress:
+class HeadlessProgress:
     """One line on a terminal, a line every five seconds elsewhere."""
 
     def __init__(self, watch: Watch, duration_s: float | None) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.amounts import name as checked
+from inferwatch.cli.options import name as checked
 
 
 @click.command(

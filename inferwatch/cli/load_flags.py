@@ -2,8 +2,8 @@
 
 import click
 
-from inferwatch.cli.amounts import FiniteRange, name
 from inferwatch.cli.load_plan_flags import FILE, HOW, WHAT, WHEN
+from inferwatch.cli.options import FiniteRange, name
 
 HOLDS = [
     click.option(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.amounts import FiniteRange
+from inferwatch.cli.options import FiniteRange
 
 POSITIVE = FiniteRange(min=0, min_open=True)
 COUNT = click.IntRange(min=1)

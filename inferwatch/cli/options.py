@@ -1,15 +1,82 @@
-"""The options that every watching command shares, declared once."""
+"""What commands share: amounts people type, options of a watch and of the record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferwatch.cli.amounts import SOME_SECONDS
-from inferwatch.cli.amounts import name as checked
+from inferwatch.cli.say import say, say_json
 from inferwatch.session.options import WatchOptions
+
+MOST_S = 1e8
+"""Three years; beyond it is a slip, and nanoseconds no longer fit the record."""
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; ``nan`` is within none."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Refuse what is no number, or infinite."""
+        found = float(super().convert(value, param, ctx))
+        if not isfinite(found):
+            self.fail(f"{value!r} is no number to reckon with", param, ctx)
+        return found
+
+
+SECONDS = FiniteRange(0, MOST_S)
+SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
+
+
+def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
+    """What a session can be called; None when nothing is left of it."""
+    from inferwatch.errors import UsageError
+    from inferwatch.storage.sessions.housekeeping import checked_name
+
+    if value is None:
+        return None
+    try:
+        return checked_name(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error), context, param) from error
+
+
+def age(context: click.Context, param: click.Parameter, value: str | None) -> object:
+    """``36h``, ``30d``, ``4w``: seconds."""
+    from inferwatch.storage.sessions.retention import AGE_FORMS, age_s
+
+    if value is None:
+        return None
+    seconds = age_s(value)
+    if seconds is None:
+        raise click.BadParameter(
+            f"{value!r} is no age: write {AGE_FORMS}", context, param
+        )
+    return seconds
+
+
+def size(context: click.Context, param: click.Parameter, value: str | None) -> object:
+    """``500MB``, ``5GB``, decimal: bytes."""
+    from inferwatch.storage.sessions.retention import SIZE_FORMS, size_bytes
+
+    if value is None:
+        return None
+    found = size_bytes(value)
+    if found is None:
+        raise click.BadParameter(
+            f"{value!r} is no size: write {SIZE_FORMS}", context, param
+        )
+    return found
+
+
+# Commands that watch.
 
 _OPTIONS = [
     click.option(
@@ -30,7 +97,7 @@ _OPTIONS = [
     click.option(
         "--name",
         metavar="TEXT",
-        callback=checked,
+        callback=name,
         help="Name the recorded session.",
     ),
     click.option(
@@ -75,3 +142,70 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         result = option(result)
     return result
+
+
+# Commands that keep the record in order.
+
+if TYPE_CHECKING:
+    from inferwatch.storage.sessions.sessions import SessionRow
+
+
+def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--db``, which a subcommand takes over from its group."""
+    return click.option(
+        "--db",
+        "database",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=_of_group("database"),
+        help="Look into this SQLite file.  [env: INFERWATCH_DB]",
+    )(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--json``, likewise."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        default=_of_group("as_json"),
+        help="Print one line of JSON.",
+    )(command)
+
+
+def record_of(database: Path | None) -> Path:
+    """The file that is meant."""
+    from inferwatch.storage.file.location import default_database
+
+    return database or default_database()
+
+
+def chosen(
+    path: Path, wanted: Sequence[str], *, bin_too: bool = False
+) -> list["SessionRow"]:
+    """The sessions that are meant, each once.
+
+    Raises:
+        StorageError: there is none such, or the file cannot be read.
+    """
+    from inferwatch.storage.sessions.sessions import list_sessions, pick
+
+    rows = list_sessions(path, bin_too=bin_too)
+    found = [pick(rows, each, path) for each in wanted]
+    return list({row.session: row for row in found}.values())
+
+
+def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """What was done: as a sentence, or for machines."""
+    if as_json:
+        say_json(facts)
+    else:
+        say(text)
+
+
+def _of_group(name: str) -> Callable[[], Any]:
+    def value() -> Any:  # noqa: ANN401  whatever the option holds
+        context = click.get_current_context(silent=True)
+        parent = context.parent if context else None
+        return parent.params.get(name) if parent else None
+
+    return value

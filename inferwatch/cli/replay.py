@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.amounts import FiniteRange
+from inferwatch.cli.options import FiniteRange
 
 
 @click.command(short_help="Look at a recorded session as if it were live.")

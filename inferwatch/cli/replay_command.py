@@ -3,10 +3,8 @@
 from contextlib import closing
 from pathlib import Path
 
-from inferwatch.cli.damage import say_damage
 from inferwatch.cli.replaying import Opening
-from inferwatch.cli.rows_progress import RowsProgress
-from inferwatch.cli.say import say, say_json
+from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.frame import PATIENCE, Frame, Target, go_on
 from inferwatch.replay.player import Player

@@ -6,6 +6,8 @@ Much of it is named by others: the terminal is to show that, not to obey it.
 import json
 import re
 import sys
+import time
+from pathlib import Path
 
 import click
 
@@ -55,3 +57,41 @@ def say_over(lines: int, text: str) -> None:
 def _write(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Into the stream as it is: by itself click writes UTF-8 into an ASCII one."""
     click.echo(text + end, file=sys.stderr if err else sys.stdout, nl=False)
+
+
+PATIENCE_S = 1.0
+"""What takes less needs no line."""
+EVERY_S = 0.2
+
+
+class RowsProgress:
+    """How many rows are done: one line on a terminal's stderr, nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._live_line = sys.stderr.isatty()
+        self._next_s = time.monotonic() + PATIENCE_S
+        self._shown = False
+
+    def at(self, what: str, done: int, expected: int | None) -> None:
+        """So many of those are done."""
+        now_s = time.monotonic()
+        if not self._live_line or now_s < self._next_s:
+            return
+        self._next_s, self._shown = now_s + EVERY_S, True
+        whole = f" of {expected:,}" if expected else ""
+        part = f"  {min(done / expected, 1):.0%}" if expected else ""
+        say_now(f"{what}: {done:,}{whole}{part}")
+
+    def close(self) -> None:
+        """Leave the line to whoever writes next."""
+        if self._shown:
+            say_no_more()
+
+
+def say_damage(path: Path) -> None:
+    """On stderr, what of a damaged file is lost; nothing of a sound one."""
+    from inferwatch.storage.repair.recovery import damage_of
+
+    damage = damage_of(path) if path.exists() else None
+    if damage is not None:
+        say(f"inferwatch: {damage.sentence}", err=True)

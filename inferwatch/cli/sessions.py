@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.record_options import json_option, record_option
+from inferwatch.cli.options import json_option, record_option
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.sessions_edit import delete, rename, restore, tag, untag
 from inferwatch.cli.sessions_free import prune, recover, vacuum
@@ -40,8 +40,8 @@ for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
 
 
 def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
-    from inferwatch.cli.damage import say_damage
-    from inferwatch.cli.session_table import print_sessions
+    from inferwatch.cli.say import say_damage
+    from inferwatch.cli.sessions_table import print_sessions
     from inferwatch.storage.file.location import default_database
     from inferwatch.storage.sessions.sessions import list_sessions
     from inferwatch.storage.sessions.sizes import sizes_in

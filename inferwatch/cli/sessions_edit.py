@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.record_options import (
+from inferwatch.cli.options import (
     chosen,
     json_option,
     record_of,

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferwatch.cli.amounts import age, size
-from inferwatch.cli.record_options import json_option, record_of, record_option, tell
+from inferwatch.cli.options import (
+    age,
+    json_option,
+    record_of,
+    record_option,
+    size,
+    tell,
+)
 from inferwatch.cli.say import say
 from inferwatch.formatting import format_bytes
 from inferwatch.visible import visible

@@ -28,7 +28,7 @@ from collectors.readings import (
     RequestRecord,
 )
 from inferwatch.cli import find
-from inferwatch.cli.headless import Progress
+from inferwatch.cli.headless import HeadlessProgress
 from inferwatch.cli.main import main
 from inferwatch.storage.file.connections import open_for_writing
 from inferwatch.storage.recording.recorder import Recorder
@@ -266,7 +266,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     monkeypatch.setattr("embedded_engine.launch.served_engines", lambda: engines)
     monkeypatch.setattr("inferwatch.cli.session.run_watch", lambda *_: 0)
 
-    Progress(watch, None)._tell_stages()
+    HeadlessProgress(watch, None)._tell_stages()
     find.find_engines()
 
     written = capfdbinary.readouterr().err.decode()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collectors.readings import Phase, RequestRecord
-from inferwatch.cli.session_table import _cells
+from inferwatch.cli.sessions_table import _cells
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.file.location import (
     FREE_FLOOR_BYTES,

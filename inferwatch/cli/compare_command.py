@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.damage import say_damage
-from inferwatch.cli.say import say_coloured, say_json, say_no_more, say_now
+from inferwatch.cli.say import say_coloured, say_damage, say_json, say_no_more, say_now
 from inferwatch.compare.comparison import ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.report import as_json as comparison_json
