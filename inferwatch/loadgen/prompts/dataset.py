@@ -12,12 +12,12 @@ chat is a turn of its own. A file that begins with ``[`` is one list of such row
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from inferwatch.loadgen.prompts.prompts import Messages
-
+Messages = tuple[dict[str, Any], ...]
+"""Of a chat, as the API takes them."""
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 NAMES = {
     "human": USER,
@@ -35,8 +35,8 @@ class DatasetError(ValueError):
     """The file holds no prompts we can read; the message is fit to show."""
 
 
-class Talk(NamedTuple):
-    """A row: what is asked, turn by turn, and what was answered then."""
+class DatasetRow(NamedTuple):
+    """A row of the file: its questions, turn by turn, and the recorded answers."""
 
     questions: tuple[str, ...]
     answers: tuple[str | None, ...] = ()
@@ -47,26 +47,32 @@ class Talk(NamedTuple):
 
 
 class _Message(msgspec.Struct):
+    """A message of an OpenAI-style chat."""
+
     role: str
     content: str
 
 
-class _Said(msgspec.Struct):
+class _ShareGptMessage(msgspec.Struct):
+    """A message of a ShareGPT conversation."""
+
     value: str
     speaker: str = msgspec.field(name="from")
 
 
 class _Row(msgspec.Struct):
+    """A row as the file has it; one of the first three fields is set."""
+
     prompt: str | None = None
     messages: list[_Message] | None = None
-    conversations: list[_Said] | None = None
+    conversations: list[_ShareGptMessage] | None = None
     output_tokens: int | None = None
 
 
 _row = msgspec.json.Decoder(_Row)
 
 
-def read_dataset(path: Path, *, turns: bool = False) -> list[Talk]:
+def read_dataset(path: Path, *, turns: bool = False) -> list[DatasetRow]:
     """What a file asks; with ``turns`` each question of a chat is one.
 
     Raises:
@@ -77,13 +83,13 @@ def read_dataset(path: Path, *, turns: bool = False) -> list[Talk]:
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}") from error
     try:
-        read = (_talk(row, turns=turns) for row in _rows(data))
-        talks = [talk for talk in read if talk is not None]
+        read = (_parsed(row, turns=turns) for row in _rows(data))
+        rows = [row for row in read if row is not None]
     except DatasetError as error:
         raise DatasetError(f"{path}: {error}") from error
-    if not talks:
+    if not rows:
         raise DatasetError(f"{path}: no row of it asks anything")
-    return talks
+    return rows
 
 
 def _rows(data: bytes) -> Iterator[_Row]:
@@ -115,30 +121,30 @@ def _why(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def _talk(row: _Row, *, turns: bool) -> Talk | None:
+def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
     """None where nothing is asked."""
     if row.prompt is not None:
-        talk = Talk((row.prompt,)) if row.prompt else None
+        parsed = DatasetRow((row.prompt,)) if row.prompt else None
     elif row.messages is not None:
         messages = [(each.role, each.content) for each in row.messages]
-        talk = _turns(messages) if turns else _last_question(messages)
+        parsed = _turns(messages) if turns else _last_question(messages)
     else:
         said = ((each.speaker, each.value) for each in row.conversations or ())
-        talk = _turns([(NAMES.get(name, name), text) for name, text in said])
-    return talk and talk._replace(output_tokens=row.output_tokens)
+        parsed = _turns([(NAMES.get(name, name), text) for name, text in said])
+    return parsed and parsed._replace(output_tokens=row.output_tokens)
 
 
-def _last_question(messages: list[tuple[str, str]]) -> Talk | None:
+def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
     """All that was said before it goes with it; an answer after it tells its length."""
     asked = [at for at, (role, text) in enumerate(messages) if role == USER and text]
     if not asked:
         return None
     at = asked[-1]
     after = [text for role, text in messages[at + 1 :] if role == ASSISTANT]
-    return Talk((messages[at][1],), tuple(after[:1]), _messages(messages[:at]))
+    return DatasetRow((messages[at][1],), tuple(after[:1]), _messages(messages[:at]))
 
 
-def _turns(messages: list[tuple[str, str]]) -> Talk | None:
+def _turns(messages: list[tuple[str, str]]) -> DatasetRow | None:
     """Each question, and what was answered to it."""
     questions: list[str] = []
     answers: list[str | None] = []
@@ -153,7 +159,7 @@ def _turns(messages: list[tuple[str, str]]) -> Talk | None:
             before.append((role, text))
     if not questions:
         return None
-    return Talk(tuple(questions), tuple(answers), _messages(before))
+    return DatasetRow(tuple(questions), tuple(answers), _messages(before))
 
 
 def _messages(said: Iterable[tuple[str, str]]) -> Messages:

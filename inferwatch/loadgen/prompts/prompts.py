@@ -1,28 +1,35 @@
-"""Prompts as token ids: their length is exact, their content is seeded."""
+"""The prompts of a plan: made of seeded token ids, or taken from a data set.
 
-from collections.abc import Iterator
-from itertools import count
+Made prompts have exactly the length that was drawn for them.
+"""
+
+import gc
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import count, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectors.readings import Phase
+from inferwatch.loadgen.plan.fields import OUTPUT_TOKENS
 from inferwatch.loadgen.plan.lengths import Lengths, Range, fixed
-from inferwatch.loadgen.plan.plan import LoadPlan, TraceRow
-from inferwatch.loadgen.prompts.words import Words
+from inferwatch.loadgen.plan.plan import Api, LoadPlan, TraceRow
+from inferwatch.loadgen.prompts.dataset import DatasetRow, Messages, read_dataset
+from inferwatch.loadgen.prompts.tokenizer import TextLengths, Tokenizer, Vocabulary
 
 _PREFIXES = 1
 _PHASES = {Phase.WARMUP: 2, Phase.STEADY: 3, Phase.BURST: 4}
 _TRACE = 5
 _BLOCKS = 6
+_ORDER = 7
+_LENGTHS = 8
 BLOCK_TOKENS = 512
 """Of the named blocks of a trace, as Mooncake has them."""
 
 Ids = NDArray[np.int64]
-
-
-Messages = tuple[dict[str, Any], ...]
 
 
 class Turn(NamedTuple):
@@ -34,7 +41,7 @@ class Turn(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What one request asks."""
+    """The prompt of one request, and how many tokens may answer it."""
 
     token_ids: list[int]
     max_tokens: int
@@ -68,6 +75,8 @@ class Prompt(NamedTuple):
 
 
 class _Kind(NamedTuple):
+    """A class of requests: its lengths, and its name if the plan names classes."""
+
     name: str | None
     prompt_tokens: Lengths
     output_tokens: Lengths
@@ -79,10 +88,10 @@ class Prompts:
     So the steady part of a run is the same however long its warm-up took.
     """
 
-    def __init__(self, plan: LoadPlan, words: Words | None = None) -> None:
+    def __init__(self, plan: LoadPlan, words: Vocabulary | None = None) -> None:
         self._plan = plan
         self._words = words
-        self._talks = plan.turns != fixed(1)
+        self._multi_turn = plan.turns != fixed(1)
         shared = plan.shared_prefixes
         rng = np.random.default_rng([plan.seed, _PREFIXES])
         self._prefixes = [
@@ -105,13 +114,13 @@ class Prompts:
         own = self._draw(rng, self._plan.token_ids, length - len(prefix))
         prompt = self._say(np.append(prefix, own), max_tokens, len(own), kind.name)
         later = self._later(rng, kind)
-        return prompt._replace(turn=1, later=later) if self._talks else prompt
+        return prompt._replace(turn=1, later=later) if self._multi_turn else prompt
 
     def _later(self, rng: np.random.Generator, kind: _Kind) -> tuple[Turn, ...]:
         """What the conversation goes on with."""
         plan = self._plan
         adds = plan.turn_tokens or kind.prompt_tokens
-        turns = plan.turns.draw(rng) if self._talks else 1
+        turns = plan.turns.draw(rng) if self._multi_turn else 1
         return tuple(self._turn(rng, adds, kind) for _ in range(turns - 1))
 
     def _turn(self, rng: np.random.Generator, adds: Lengths, kind: _Kind) -> Turn:
@@ -163,3 +172,115 @@ class Prompts:
     @staticmethod
     def _draw(rng: np.random.Generator, ids: Range, count: int) -> Ids:
         return rng.integers(ids.low, ids.high + 1, count)
+
+
+class DatasetPrompts(Prompts):
+    """Takes prompts from the rows of a file, in a seeded order; then in another.
+
+    An answer may be as long as the row says, else as the one it had, else as the plan
+    draws; a plan that does not leave ``output_tokens`` at its default decides for all.
+    """
+
+    def __init__(
+        self, plan: LoadPlan, rows: Sequence[DatasetRow], lengths: TextLengths
+    ) -> None:
+        super().__init__(plan)
+        self._rows = rows
+        self._lengths = lengths
+        self._plan_decides = plan.output_tokens != OUTPUT_TOKENS
+
+    def make(self, phase: Phase, number: int) -> Prompt:
+        """The prompt of request ``number``; a warm-up begins at the other end."""
+        row = self._row(phase, number)
+        warm = phase is Phase.WARMUP
+        rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])
+        turns = self._plan.turns.draw(rng)
+        asked = row.questions[:turns]
+        most = [self._most(row, at, rng) for at in range(len(asked))]
+        later = tuple(
+            Turn([], tokens, text)
+            for text, tokens in zip(asked[1:], most[1:], strict=True)
+        )
+        counted = self._counted(row)
+        return Prompt(
+            token_ids=[],
+            max_tokens=most[0],
+            kv_tokens=self._lengths.about(asked[0]) + most[0],
+            text=asked[0],
+            estimated=counted is None,
+            counted=counted,
+            said=row.said,
+            turn=1 if turns > 1 else None,
+            later=later,
+        )
+
+    def texts(self) -> Iterator[str]:
+        """What has a length worth knowing, first what is asked first; each row once."""
+        for number in range(len(self._rows)):
+            row = self._row(Phase.STEADY, number)
+            if not row.said and self._plan.endpoint is Api.COMPLETIONS:
+                yield row.questions[0]
+            if not self._plan_decides and row.output_tokens is None:
+                yield from filter(None, row.answers)
+
+    def _counted(self, row: DatasetRow) -> int | None:
+        """A chat's template adds tokens that nobody has counted."""
+        if self._plan.endpoint is Api.CHAT or row.said:
+            return None
+        return self._lengths.exact(row.questions[0])
+
+    def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
+        """Tokens of an answer."""
+        drawn = self._plan.output_tokens.draw(rng)
+        if self._plan_decides:
+            return drawn
+        if row.output_tokens is not None:
+            return row.output_tokens
+        answer = next(islice(row.answers, at, None), None)
+        return drawn if answer is None else self._lengths.about(answer)
+
+    def _row(self, phase: Phase, number: int) -> DatasetRow:
+        rows = self._rows
+        time, place = divmod(number, len(rows))
+        if phase is Phase.WARMUP:
+            place = -1 - place
+        return rows[_order(self._plan.seed, time, len(rows))[place]]
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, time: int, rows: int) -> list[int]:
+    order: list[int] = (
+        np.random.default_rng([seed, _ORDER, time]).permutation(rows).tolist()
+    )
+    return order
+
+
+async def prompts_of(plan: LoadPlan) -> tuple[Prompts, str]:
+    """The prompts of a plan, and how they are given in a few words.
+
+    Raises:
+        DatasetError: its data set cannot be read.
+    """
+    if plan.dataset is not None:
+        return await _dataset(plan, Path(plan.dataset))
+    words = await Vocabulary.learn(plan) if plan.text_prompts else None
+    return Prompts(plan, words), _form(words)
+
+
+async def _dataset(plan: LoadPlan, path: Path) -> tuple[Prompts, str]:
+    rows = read_dataset(path, turns=plan.turns != fixed(1))
+    gc.freeze()  # a collection that looks at every prompt would be a late stamp
+    lengths = TextLengths()
+    prompts = DatasetPrompts(plan, rows, lengths)
+    async with Tokenizer(plan, as_text=True) as tokenizer:
+        await lengths.ask(tokenizer, prompts.texts())
+    told = "counted by /tokenize" if lengths.told else "lengths estimated"
+    return prompts, f"{len(rows):,} prompts of {path.name}, {told}"
+
+
+def _form(words: Vocabulary | None) -> str:
+    if words is None:
+        return "prompts as token ids"
+    if words.exact:
+        return "prompts counted by /tokenize"
+    return "length of prompts estimated"

@@ -14,8 +14,8 @@ from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import Phase
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.transport import Exchange
-from inferwatch.loadgen.prompts.conversations import Conversations
 from inferwatch.loadgen.prompts.prompts import Prompt
+from inferwatch.loadgen.sending.conversations import Conversations
 from inferwatch.loadgen.sending.flights import Flights
 
 CONNECT_NS = NS_PER_S
@@ -147,8 +147,8 @@ class ClosedLoop:
         self._present.discard(number)
 
     def _next_turn(self, call: Call) -> Exchange | None:
-        talk = self._conversations
-        return talk.next_turn(call) if talk is not None else None
+        conversations = self._conversations
+        return conversations.next_turn(call) if conversations is not None else None
 
     def _wants(self, number: int) -> bool:
         return not self._closed.is_set() and number < self._wanted

@@ -7,10 +7,10 @@ from itertools import islice
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import LoadKind, Phase
 from inferwatch.loadgen.plan.commands import Change
-from inferwatch.loadgen.prompts.conversations import Conversations
 from inferwatch.loadgen.prompts.prompts import Prompt, Prompts
 from inferwatch.loadgen.schedule.schedule import warmup_of
 from inferwatch.loadgen.sending.closed_loop import ClosedLoop
+from inferwatch.loadgen.sending.conversations import Conversations
 from inferwatch.loadgen.sending.setting import Asked, Setting
 
 
@@ -33,8 +33,8 @@ class ClosedRun:
         if warmup_of(plan):
             asked[Phase.WARMUP] = prompts.all(Phase.WARMUP)
         asked[Phase.STEADY] = islice(prompts.all(Phase.STEADY), plan.requests)
-        talk = Conversations(plan, flights)
-        self._loop = loop = ClosedLoop(flights, asked, plan.think_s, talk)
+        conversations = Conversations(plan, flights)
+        self._loop = loop = ClosedLoop(flights, asked, plan.think_s, conversations)
         users = flights.spawn(loop.run(self._users, lambda: _phase_at(begin_ns)))
         try:
             await _or_until(users, begin_ns, plan.duration_s)

@@ -11,8 +11,8 @@ from collectors.clock import monotonic_ns
 from collectors.readings import Phase
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.loadgen.prompts.conversations import OpenTalks
 from inferwatch.loadgen.schedule.schedule import Due, Schedule, warmup_of
+from inferwatch.loadgen.sending.conversations import OpenConversations
 from inferwatch.loadgen.sending.fine_timer import FineTimer
 from inferwatch.loadgen.sending.flights import Flights
 
@@ -37,7 +37,7 @@ class OpenLoop:
         self._flights = flights
         self._schedule = schedule
         self._slots = asyncio.Semaphore(plan.max_in_flight)
-        self._talks = OpenTalks(plan, flights, self._slots)
+        self._conversations = OpenConversations(plan, flights, self._slots)
         self._warmup_ns = warmup_of(plan)
         self._on_burst = on_burst
         self._timer = FineTimer()
@@ -50,7 +50,7 @@ class OpenLoop:
     async def follow(self, start_ns: int) -> None:
         """Send all of it; the last ones are still in flight when this returns."""
         self._start_ns = start_ns
-        self._talks.begin(start_ns, self._warmup_ns)
+        self._conversations.begin(start_ns, self._warmup_ns)
         try:
             while await self._make_ahead():
                 self._changed = False
@@ -63,8 +63,8 @@ class OpenLoop:
                 await self._slots.acquire()
                 ended = self._flights.fly(exchange)
                 ended.add_done_callback(self._landed)
-                self._talks.begun(exchange.call, ended)
-            await self._talks.end()
+                self._conversations.begun(exchange.call, ended)
+            await self._conversations.end()
         finally:
             self._timer.close()
 

@@ -5,8 +5,7 @@ from inferwatch.loadgen.exchange.transport import Transport, UnreachableError
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.prompts.dataset import DatasetError
-from inferwatch.loadgen.prompts.prompts import Prompts
-from inferwatch.loadgen.prompts.source import prompts_of
+from inferwatch.loadgen.prompts.prompts import Prompts, prompts_of
 from inferwatch.loadgen.sending.closed_run import ClosedRun
 from inferwatch.loadgen.sending.open_run import OpenRun
 from inferwatch.loadgen.sending.outbox import Outbox

@@ -17,8 +17,8 @@ from collectors.readings import (
 from inferwatch.loadgen.exchange.reply import Reply
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan, PromptForm
-from inferwatch.loadgen.prompts.conversations import continued
 from inferwatch.loadgen.prompts.prompts import Prompt, Turn
+from inferwatch.loadgen.sending.conversations import continued
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 TruthLog = Callable[[str], dict[str, Any]]

@@ -12,9 +12,9 @@ import pytest
 from collectors.readings import AnyReading, LoadEvent, LoadKind, Phase
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
-from inferwatch.loadgen.prompts.dataset import DatasetError, Talk, read_dataset
-from inferwatch.loadgen.prompts.dataset_prompts import DatasetPrompts
-from inferwatch.loadgen.prompts.text_lengths import TextLengths
+from inferwatch.loadgen.prompts.dataset import DatasetError, DatasetRow, read_dataset
+from inferwatch.loadgen.prompts.prompts import DatasetPrompts
+from inferwatch.loadgen.prompts.tokenizer import TextLengths
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 TruthLog = Callable[[str], dict[str, Any]]
@@ -69,14 +69,14 @@ def test_rows_ask_what_they_hold_and_empty_ones_nothing(
 ) -> None:
     first, second = read_dataset(file_of(lines(LINES)))
 
-    assert first == Talk(("Say hello",), output_tokens=7)
-    assert second == Talk(("Two?",), ("It is 2.",), tuple(CHAT[:3]))
+    assert first == DatasetRow(("Say hello",), output_tokens=7)
+    assert second == DatasetRow(("Two?",), ("It is 2.",), tuple(CHAT[:3]))
 
 
 def test_with_turns_each_question_is_one(file_of: Callable[[str], Path]) -> None:
     _, second = read_dataset(file_of(lines(LINES)), turns=True)
 
-    assert second == Talk(("One?", "Two?"), ("1", "It is 2."), (SYSTEM,))
+    assert second == DatasetRow(("One?", "Two?"), ("1", "It is 2."), (SYSTEM,))
 
 
 def test_sharegpt_is_a_list_or_lines(file_of: Callable[[str], Path]) -> None:
@@ -115,7 +115,7 @@ def plan_for(**changes: Any) -> LoadPlan:
     return msgspec.structs.replace(plan, **changes)
 
 
-TALKS = [Talk((f"Question {n}?",), (f"{n} " * 20,)) for n in range(10)]
+TALKS = [DatasetRow((f"Question {n}?",), (f"{n} " * 20,)) for n in range(10)]
 
 
 def test_each_row_is_asked_once_before_any_is_asked_again() -> None:
@@ -138,9 +138,9 @@ def test_a_warm_up_does_not_warm_what_comes_next() -> None:
 
 
 def test_an_answer_may_be_as_long_as_it_was() -> None:
-    told = Talk(("Why?",), ("Because of that.",), output_tokens=9)
-    known = Talk(("Why?",), ("Because of that.",))
-    unknown = Talk(("Why?",))
+    told = DatasetRow(("Why?",), ("Because of that.",), output_tokens=9)
+    known = DatasetRow(("Why?",), ("Because of that.",))
+    unknown = DatasetRow(("Why?",))
 
     most = [
         DatasetPrompts(plan_for(), [talk], TextLengths()).make(Phase.STEADY, 0)
@@ -153,7 +153,7 @@ def test_an_answer_may_be_as_long_as_it_was() -> None:
 
 def test_a_plan_that_says_how_long_decides() -> None:
     plan = plan_for(output_tokens=fixed(5))
-    told = Talk(("Why?",), output_tokens=9)
+    told = DatasetRow(("Why?",), output_tokens=9)
 
     prompt = DatasetPrompts(plan, [told], TextLengths()).make(Phase.STEADY, 0)
 

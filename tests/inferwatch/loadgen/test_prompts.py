@@ -6,7 +6,7 @@ from collectors.readings import Phase
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import LoadPlan, RequestClass, SharedPrefixes
 from inferwatch.loadgen.prompts.prompts import Prompt, Prompts
-from inferwatch.loadgen.prompts.words import Words
+from inferwatch.loadgen.prompts.tokenizer import Vocabulary
 
 PLAN = LoadPlan(
     run_id="run",
@@ -101,7 +101,7 @@ def test_classes_come_by_their_shares_and_lengths() -> None:
 
 
 def test_words_say_the_same_lengths_and_keep_shared_prefixes() -> None:
-    made = Prompts(PLAN, Words(exact=True))
+    made = Prompts(PLAN, Vocabulary(exact=True))
     texts = [made.make(Phase.STEADY, number).text or "" for number in range(300)]
 
     prefixes = Counter(tuple(text.split()[:8]) for text in texts)
@@ -110,8 +110,8 @@ def test_words_say_the_same_lengths_and_keep_shared_prefixes() -> None:
 
 
 def test_the_length_of_an_estimated_prompt_is_not_claimed() -> None:
-    estimated = Prompts(PLAN, Words()).make(Phase.STEADY, 0)
-    counted = Prompts(PLAN, Words(exact=True)).make(Phase.STEADY, 0)
+    estimated = Prompts(PLAN, Vocabulary()).make(Phase.STEADY, 0)
+    counted = Prompts(PLAN, Vocabulary(exact=True)).make(Phase.STEADY, 0)
 
     assert estimated.tokens is None
     assert counted.tokens == len(counted.token_ids)

@@ -7,7 +7,7 @@ import pytest
 
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.plan.plan import Api, LoadPlan
-from inferwatch.loadgen.prompts.words import Words
+from inferwatch.loadgen.prompts.tokenizer import Vocabulary
 from inferwatch.loadgen.sending.target import Target, endpoint_in, sums, traffic
 
 
@@ -77,7 +77,7 @@ async def test_no_proxy_hears_of_a_loopback_server_nor_of_its_key(
         port = proxy.getsockname()[1]
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
 
-        await Words.learn(plan)
+        await Vocabulary.learn(plan)
         await Target.at(truth_url, None, key).models()
 
         with pytest.raises(BlockingIOError):  # nobody has called

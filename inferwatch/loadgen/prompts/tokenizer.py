@@ -1,11 +1,14 @@
-"""Prompts in words, for where ids are not taken: as many tokens as asked, if one can.
+"""What the server's tokenizer tells: which words are one token, how long texts are.
+
+Prompts in words are for where ids are not taken: as many tokens as asked, if one can.
 
 A word that the server's tokenizer makes one token, wherever it stands, lets us count by
 counting words. ``/tokenize`` (vLLM, SGLang) tells which words are so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from time import monotonic
 from typing import Self
 
 import httpx
@@ -27,12 +30,14 @@ UNTOLD = (httpx.HTTPError, msgspec.MsgspecError, UnicodeDecodeError, RecursionEr
 """What asking a server that does not count, or counts oddly, raises."""
 
 
-class _Counted(msgspec.Struct):
+class _TokenizeReply(msgspec.Struct):
+    """What ``/tokenize`` answers, as far as we read it."""
+
     count: int
 
 
-class Words:
-    """Says token ids as words."""
+class Vocabulary:
+    """Words that stand for token ids, so that a prompt can be sent as text."""
 
     def __init__(
         self,
@@ -55,7 +60,7 @@ class Words:
         return " ".join(words[each % len(words)] for each in token_ids[:length])
 
     @classmethod
-    async def learn(cls, plan: LoadPlan) -> "Words":
+    async def learn(cls, plan: LoadPlan) -> "Vocabulary":
         """Ask the server how it counts; where it does not tell, estimate."""
         try:
             async with Tokenizer(plan) as tokenizer:
@@ -65,7 +70,7 @@ class Words:
 
 
 class Tokenizer:
-    """The server's ``/tokenize``."""
+    """Asks the server's ``/tokenize`` how many tokens a text has."""
 
     def __init__(self, plan: LoadPlan, *, as_text: bool = False) -> None:
         self._as_chat = plan.endpoint is Api.CHAT and not as_text
@@ -96,10 +101,10 @@ class Tokenizer:
             "/tokenize", json={"model": self._plan.model, **asked}
         )
         answer.raise_for_status()
-        return msgspec.json.decode(answer.content, type=_Counted).count
+        return msgspec.json.decode(answer.content, type=_TokenizeReply).count
 
 
-async def _learn(tokenizer: Tokenizer) -> Words:
+async def _learn(tokenizer: Tokenizer) -> Vocabulary:
     first = CANDIDATES[0]
     alone = await tokenizer.count(first)
     good = []
@@ -110,12 +115,57 @@ async def _learn(tokenizer: Tokenizer) -> Words:
     if len(good) < FEWEST:
         return await _estimate(tokenizer, alone)
     around = await tokenizer.count(good[0]) - 1
-    words = Words(good, around=around, exact=True)
+    words = Vocabulary(good, around=around, exact=True)
     asked = list(range(around + CHECKED))
     exact = await tokenizer.count(words.say(asked)) == len(asked)
-    return Words(good, around=around, exact=exact)
+    return Vocabulary(good, around=around, exact=exact)
 
 
-async def _estimate(tokenizer: Tokenizer, alone: int) -> Words:
+async def _estimate(tokenizer: Tokenizer, alone: int) -> Vocabulary:
     told = await tokenizer.count(" ".join(CANDIDATES))
-    return Words(tokens_per_word=(told - alone) / (len(CANDIDATES) - 1))
+    return Vocabulary(tokens_per_word=(told - alone) / (len(CANDIDATES) - 1))
+
+
+CHARS_PER_TOKEN = 4.0
+"""Of English in most vocabularies; said to be an estimate."""
+MOST_S = 5.0
+"""Nobody waits longer for the first request; the rest is estimated."""
+
+
+class TextLengths:
+    """How many tokens texts have: counted by the server, else by their characters."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] = {}
+        self._chars = 0
+
+    @property
+    def told(self) -> bool:
+        """The server counts."""
+        return bool(self._counted)
+
+    def exact(self, text: str) -> int | None:
+        """Where the server has counted it."""
+        return self._counted.get(text)
+
+    def about(self, text: str) -> int:
+        """At least one."""
+        known = self._counted.get(text)
+        if known is not None:
+            return max(known, 1)
+        tokens = sum(self._counted.values())
+        ratio = self._chars / tokens if tokens else CHARS_PER_TOKEN
+        return max(round(len(text) / ratio), 1)
+
+    async def ask(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+        """Have the server count them, as long as that does not take long."""
+        deadline_s = monotonic() + MOST_S
+        try:
+            for text in texts:
+                if text not in self._counted:
+                    self._counted[text] = await tokenizer.count(text)
+                    self._chars += len(text)
+                if monotonic() > deadline_s:
+                    return
+        except UNTOLD:
+            return

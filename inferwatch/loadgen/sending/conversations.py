@@ -37,7 +37,7 @@ class Conversations:
         return self._flights.make(call.phase, prompt, 0)
 
 
-class OpenTalks:
+class OpenConversations:
     """The later turns of the conversations that a schedule has begun."""
 
     def __init__(

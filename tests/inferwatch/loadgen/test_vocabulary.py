@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 from inferwatch.loadgen.plan.plan import Api, LoadPlan
-from inferwatch.loadgen.prompts.words import CANDIDATES, Words
+from inferwatch.loadgen.prompts.tokenizer import CANDIDATES, Vocabulary
 
 Count = Callable[[str], int]
 LONG = {word for word in CANDIDATES if len(word) > 4}
@@ -46,8 +46,8 @@ def by_word(text: str) -> int:
     return sum(1 + (word in LONG) for word in text.split(" "))
 
 
-async def learn(url: str, endpoint: Api = Api.COMPLETIONS) -> Words:
-    return await Words.learn(
+async def learn(url: str, endpoint: Api = Api.COMPLETIONS) -> Vocabulary:
+    return await Vocabulary.learn(
         LoadPlan(run_id="words", model="m", url=url, endpoint=endpoint)
     )
 
@@ -85,7 +85,7 @@ async def test_where_nobody_counts_the_length_is_an_estimate() -> None:
 
 
 def test_equal_ids_are_equal_words() -> None:
-    words = Words()
+    words = Vocabulary()
 
     assert words.say([5, 6, 7, 1]).startswith(words.say([5, 6, 7]))
     assert words.say([5, 6, 7]) != words.say([5, 6, 8])
