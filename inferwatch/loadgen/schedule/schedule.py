@@ -1,9 +1,12 @@
 """The schedule of a run: which request is due when, before any of it is sent."""
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count, takewhile
-from typing import Self
+from typing import NamedTuple, Self
+
+import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import Phase
@@ -11,14 +14,108 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat
 from inferwatch.loadgen.prompts.prompts import Prompt, Prompts
 from inferwatch.loadgen.schedule.arrivals import (
+    ArrivalPace,
     arrival_numbers,
     burst_times,
     counted_numbers,
 )
-from inferwatch.loadgen.schedule.pace import Pace
-from inferwatch.loadgen.schedule.streams import Due, Paced, Stream
 
-__all__ = ["Due", "Schedule", "warmup_of"]
+
+class Due(NamedTuple):
+    """A request and its intended time, in ns from the start of the schedule."""
+
+    offset_ns: int
+    phase: Phase
+    number: int
+    prompt: Prompt
+    burst: int | None = None
+    """For the first request of a burst: how many requests the burst has."""
+    arrival: float | None = None
+    """Its number in the pattern, where a change of the rate moves it."""
+
+
+class Stream:
+    """Requests of one kind, in order of time; what was taken can be given back."""
+
+    def __init__(self, dues: Iterable[Due] = ()) -> None:
+        self._dues = iter(dues)
+        self._front: deque[Due] = deque()
+
+    def __iter__(self) -> Iterator[Due]:
+        """Everything that is still to come."""
+        while self.head is not None:
+            yield self.take()
+
+    @property
+    def head(self) -> Due | None:
+        """What is due next; None when nothing is."""
+        if not self._front and (due := self._next()) is not None:
+            self._front.append(due)
+        return self._front[0] if self._front else None
+
+    def take(self) -> Due:
+        """The head, which there must be."""
+        return self._front.popleft()
+
+    def give_back(self, dues: Iterable[Due]) -> None:
+        """What was taken last, in order."""
+        self._front.extendleft(reversed(list(dues)))
+
+    def _next(self) -> Due | None:
+        return next(self._dues, None)
+
+
+class PacedStream(Stream):
+    """Arrivals of a pattern, at a rate that may be changed on the way."""
+
+    def __init__(
+        self,
+        numbers: Iterator[Floats],
+        pace: ArrivalPace,
+        prompt: Callable[[int], Prompt],
+        *,
+        phase: Phase,
+        after_ns: int = 0,
+    ) -> None:
+        super().__init__()
+        self._numbers = numbers
+        self._pace = pace
+        self._prompt = prompt
+        self._phase = phase
+        self._after_ns = after_ns
+        self._block: Floats = np.empty(0)
+        self._offsets: list[int] = []
+        self._at = self._before = 0
+
+    def retime(self) -> None:
+        """The pace has changed; what has left does not matter any more."""
+        self._offsets[self._at :] = self._offsets_of(self._block[self._at :])
+        front = list(self._front)
+        moved = self._offsets_of(np.array([due.arrival for due in front], np.float64))
+        pairs = zip(front, moved, strict=True)
+        self._front = deque(due._replace(offset_ns=at) for due, at in pairs)
+
+    def _offsets_of(self, arrivals: Floats) -> list[int]:
+        offsets: list[int] = (self._pace.due_ns(arrivals) + self._after_ns).tolist()
+        return offsets
+
+    def _next(self) -> Due | None:
+        """None where the rate has come to nothing; a change may wake it again."""
+        if self._at == len(self._block):
+            self._before += self._at
+            self._at, self._block = 0, next(self._numbers, np.empty(0))
+            self._offsets = self._offsets_of(self._block)
+        if self._at >= len(self._offsets):
+            return None
+        at, number = self._at, self._before + self._at
+        self._at += 1
+        return Due(
+            self._offsets[at],
+            self._phase,
+            number,
+            self._prompt(number),
+            arrival=float(self._block[at]),
+        )
 
 
 class Schedule:
@@ -27,7 +124,7 @@ class Schedule:
     def __init__(self, plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> None:
         warmup_ns = warmup_of(plan)
         self._warmup_ns = warmup_ns
-        self._pace = Pace(rates)
+        self._pace = ArrivalPace(rates)
         self._left = plan.requests
         self._end_ns = float("inf")
         if plan.duration_s is not None:
@@ -42,7 +139,7 @@ class Schedule:
             self._streams = {Phase.STEADY: Stream(_trace(plan, prompts, warmup_ns))}
 
     def __iter__(self) -> Self:
-        """It is one."""
+        """An iterator of itself."""
         return self
 
     def __next__(self) -> Due:
@@ -90,22 +187,22 @@ def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> Stream:
     warmup_ns, rate_per_s = warmup_of(plan), rates.rate_at(0)
     if not warmup_ns or not rate_per_s:
         return Stream()
-    stream = Paced(
+    stream = PacedStream(
         _numbers(plan, plan.seed + (1 << 32)),
-        Pace(flat(rate_per_s)),
+        ArrivalPace(flat(rate_per_s)),
         partial(prompts.make, Phase.WARMUP),
         phase=Phase.WARMUP,
     )
     return Stream(takewhile(lambda due: due.offset_ns < warmup_ns, stream))
 
 
-def _steady(plan: LoadPlan, prompts: Prompts, pace: Pace) -> Paced:
+def _steady(plan: LoadPlan, prompts: Prompts, pace: ArrivalPace) -> PacedStream:
     numbers = _numbers(plan, plan.seed)
     if plan.requests:
         numbers = iter([_counted(plan, plan.requests)])
     make = partial(prompts.make, Phase.STEADY)
     after_ns = warmup_of(plan)
-    return Paced(numbers, pace, make, phase=Phase.STEADY, after_ns=after_ns)
+    return PacedStream(numbers, pace, make, phase=Phase.STEADY, after_ns=after_ns)
 
 
 def _numbers(plan: LoadPlan, seed: int) -> Iterator[Floats]:
@@ -119,7 +216,7 @@ def _counted(plan: LoadPlan, requests: int) -> Floats:
 
 
 def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[Due]:
-    """What was seen, at its times; the beginning is warm-up."""
+    """The requests of the trace, at its times; the beginning is warm-up."""
     for number, row in enumerate(plan.trace):
         offset_ns = round(row.offset_s / plan.speed * NS_PER_S)
         phase = Phase.WARMUP if offset_ns < warmup_ns else Phase.STEADY

@@ -12,8 +12,7 @@ from collectors.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat, on_off, ramp, steps
 from inferwatch.loadgen.prompts.prompts import Prompts
-from inferwatch.loadgen.schedule.arrivals import arrival_numbers
-from inferwatch.loadgen.schedule.pace import Pace
+from inferwatch.loadgen.schedule.arrivals import ArrivalPace, arrival_numbers
 from inferwatch.loadgen.schedule.schedule import Due, Schedule
 
 S = 1_000_000_000
@@ -25,15 +24,15 @@ def numbers(count: int = 4_000, kind: Arrivals = Arrivals.POISSON) -> Floats:
     return np.concatenate(list(islice(arrival_numbers(kind, seed=3), 4)))[:count]
 
 
-def changed(rates: RateSeries, *changes: tuple[float, float]) -> Pace:
-    pace = Pace(rates)
+def changed(rates: RateSeries, *changes: tuple[float, float]) -> ArrivalPace:
+    pace = ArrivalPace(rates)
     for at_s, rate_per_s in changes:
         pace.change(at_s, rate_per_s)
     return pace
 
 
 def test_what_is_due_before_a_change_keeps_its_time() -> None:
-    before = Pace(flat(20)).due_ns(numbers())
+    before = ArrivalPace(flat(20)).due_ns(numbers())
     after = changed(flat(20), (10.0, 60.0)).due_ns(numbers())
 
     early = before <= 10 * S
@@ -41,7 +40,7 @@ def test_what_is_due_before_a_change_keeps_its_time() -> None:
 
 
 def test_what_is_due_after_a_change_is_so_much_sooner() -> None:
-    before = Pace(flat(20)).due_ns(numbers())
+    before = ArrivalPace(flat(20)).due_ns(numbers())
     after = changed(flat(20), (10.0, 60.0)).due_ns(numbers())
 
     late = before > 10 * S
@@ -72,7 +71,7 @@ def test_many_changes_in_a_row_leave_the_times_in_order() -> None:
     "rates", [ramp(10, 100, 20), on_off(50, 2, 1), steps([5, 40], 9)]
 )
 def test_a_rate_by_time_gives_way_from_the_change_on(rates: RateSeries) -> None:
-    before = Pace(rates).due_ns(numbers())
+    before = ArrivalPace(rates).due_ns(numbers())
     after = changed(rates, (12.5, 30.0)).due_ns(numbers())
 
     early = int((before <= 12.5 * S).sum())
