@@ -23,7 +23,7 @@ from inferwatch.storage.recording.inbox import Inbox
 from inferwatch.storage.recording.recorded_session import About
 from inferwatch.storage.recording.writer import INTERVAL_S, Writer
 from inferwatch.storage.tables.batch import Batch
-from inferwatch.storage.tables.ledger import Ledger
+from inferwatch.storage.tables.codec import ReadingEncoder
 
 ENGINE = "engine-1"
 STEPS_PER_S = 200
@@ -198,8 +198,8 @@ def compare(name: str, engine: Engine, directory: Path) -> None:
     batches = in_batches(readings)
     ratios, rates = [], []
     for pair in range(PAIRS):
-        ledger = Ledger(1)
-        rows = [ledger.batch(batch) for batch in batches]
+        encoder = ReadingEncoder(1)
+        rows = [encoder.batch(batch) for batch in batches]
         bare_s = insert_bare(directory / f"{name}-bare-{pair}.db", rows)
         recorded_s = record(directory / f"{name}-{pair}.db", batches)
         ratios.append(bare_s / recorded_s)

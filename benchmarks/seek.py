@@ -33,7 +33,7 @@ from inferwatch.storage.checkpoints.file import MOST_FILE_BYTES
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
 from inferwatch.storage.file.transaction import transaction
 from inferwatch.storage.sessions.sessions import find
-from inferwatch.storage.tables.ledger import Ledger
+from inferwatch.storage.tables.codec import ReadingEncoder
 from inferwatch.storage.tables.steps import pack, unpack
 
 ENGINE = "engine-1"
@@ -157,10 +157,10 @@ def record(path: Path, hours: float) -> None:
     tokens = sum(step.output_tokens for step in steps)
     connection = open_for_writing(path)
     connection.execute(BEGIN, (period_ns * periods, len(steps) * periods))
-    ledger, per_batch = Ledger(1), round(len(readings) * BATCH_S / PERIOD_S)
+    encoder, per_batch = ReadingEncoder(1), round(len(readings) * BATCH_S / PERIOD_S)
     with transaction(connection):
         for at in range(0, len(readings), per_batch):
-            ledger.batch(readings[at : at + per_batch]).insert(connection)
+            encoder.batch(readings[at : at + per_batch]).insert(connection)
     for period in range(1, periods):
         with transaction(connection):
             copy(connection, period, len(readings), period_ns)

@@ -13,8 +13,9 @@ from inferwatch.export.html.write import write_html
 from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.perfetto.write import write_perfetto
 from inferwatch.export.recording import Recording, opened
-from inferwatch.export.tables import Span, What, tables
+from inferwatch.export.tables import Span, tables
 from inferwatch.export.target import Target
+from inferwatch.storage.tables.table import Part
 
 SUFFIXES = {
     "csv": ".zip",
@@ -22,7 +23,7 @@ SUFFIXES = {
     "perfetto": ".perfetto.json",
     "html": ".html",
 }
-SINGLE = {What.REQUESTS, What.STEPS}
+SINGLE = {Part.REQUESTS, Part.STEPS}
 """Parts that are one table, so one CSV file holds them."""
 
 
@@ -72,7 +73,7 @@ def _write(options: ExportOptions, recording: Recording, target: Target) -> None
         write_perfetto(recording, target, span)
     else:
         write = write_csv if options.kind == "csv" else write_jsonl
-        what = What(options.what)
+        what = Part(options.what)
         chosen = tables(recording, what, token_times=options.token_times, span=span)
         write(chosen, target)
 
@@ -82,7 +83,7 @@ def _path(options: ExportOptions, recording: Recording) -> Path:
     if options.output is not None:
         return options.output
     suffix = SUFFIXES[options.kind]
-    if options.kind == "csv" and What(options.what) in SINGLE:
+    if options.kind == "csv" and Part(options.what) in SINGLE:
         suffix = ".zip" if options.token_times else ".csv"
     return Path(f"inferwatch-{recording.session.id}{suffix}")
 

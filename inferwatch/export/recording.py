@@ -12,7 +12,7 @@ from inferwatch.errors import StorageError
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.file.faults import explain
 from inferwatch.storage.sessions.sessions import SessionRow, find
-from inferwatch.storage.tables.ledger import recorded
+from inferwatch.storage.tables.codec import recorded
 from inferwatch.storage.tables.table import SourceNames
 
 EVERY = 5_000

@@ -6,60 +6,23 @@ without a line here. Their names carry the units; unknown is None.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
-import msgspec
-
-from collectors.readings import AnyReading, Step, TokenTimes
 from inferwatch.export.recording import EVERY, Recording
-from inferwatch.storage.tables.other_readings import OtherTable
-from inferwatch.storage.tables.steps import StepTable
-from inferwatch.storage.tables.table import Table as StorageTable
-from inferwatch.storage.tables.table import readable
-from inferwatch.storage.tables.token_times import TokenTimesTable
+from inferwatch.storage.tables.reading_tables import every_table
+from inferwatch.storage.tables.table import Part, ReadingTable, Unpacked, readable
 
 Row = tuple[Any, ...]
 Span = tuple[int | None, int | None]
 """First and last moment wanted, in session time; None: no bound."""
 EVERYWHEN: Span = (None, None)
-
-
-class What(StrEnum):
-    """A part of a session."""
-
-    REQUESTS = "requests"
-    STEPS = "steps"
-    GPU = "gpu"
-    """GPUs and the host's processes."""
-    NOTES = "notes"
-    CLIENT = "client"
-    """What the load generator did and saw."""
-    ALL = "all"
-
-
-PARTS = {
-    "requests": What.REQUESTS,
-    "steps": What.STEPS,
-    "host_samples": What.GPU,
-    "host_processes": What.GPU,
-    "notes": What.NOTES,
-    "bookmarks": What.NOTES,
-    "client_requests": What.CLIENT,
-    "client_samples": What.CLIENT,
-    "load_events": What.CLIENT,
-}
-"""Tables that are not here come with ``all`` alone, but for those of GPUs."""
-NOT_ROWS = {"sources", "step_members", "token_times", "other_readings"}
-"""Sources stand as names in the other tables, blobs are taken apart below."""
+SOURCES = "sources"
+"""They stand as names in the other tables."""
 INTERNAL = ("_ordinal", "_carried")
 """Ends of the columns that only replay reads."""
-MOMENTS = {
-    "steps": "end_ns",
-    "requests": "coalesce(arrived_ns, added_ns)",
-    "client_requests": "intended_ns",
-}
-COUNTED = {"steps", "requests"}
+COUNTED = {"steps": "steps", "step_members": "steps", "requests": "requests"}
 """The session's row knows how many there are."""
 
 
@@ -74,40 +37,60 @@ class Table:
 
 def tables(
     recording: Recording,
-    what: What,
+    what: Part,
     *,
     token_times: bool = False,
     span: Span = EVERYWHEN,
 ) -> list[Table]:
     """The tables of a part of the session."""
     found = [_table(recording, name, span) for name in _names(recording, what)]
-    if what is What.ALL:
-        found.append(_others(recording))
-    if token_times and what in {What.STEPS, What.ALL}:
-        found.append(_step_members(recording, span))
-    if token_times and what in {What.CLIENT, What.ALL}:
-        found.append(_chunks(recording, span))
+    for table, unpacked in _unpacked():
+        wanted = token_times or not unpacked.on_request
+        if wanted and what in {Part.ALL, table.part}:
+            found.append(_taken_apart(recording, table, unpacked, span))
     return found
 
 
-def _names(recording: Recording, what: What) -> list[str]:
+def _unpacked() -> list[tuple[ReadingTable[Any], Unpacked]]:
+    """Tables with blobs, those first that are always wanted."""
+    found = [(table, table.unpacked) for table in every_table() if table.unpacked]
+    return sorted(found, key=lambda each: each[1].on_request)
+
+
+def _names(recording: Recording, what: Part) -> list[str]:
     """Those of the record that hold sessions and belong to the part."""
     query = (
         "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
         "WHERE t.type = 'table' AND c.name = 'session' ORDER BY t.rowid"
     )
     names = [name for (name,) in recording.connection.execute(query)]
+    in_blobs = {SOURCES, *(unpacked.name for _, unpacked in _unpacked())}
     return [
         name
         for name in names
-        if name not in NOT_ROWS
+        if name not in in_blobs
         and name.isidentifier()  # it becomes the name of a file
-        and what in {What.ALL, _part(name)}
+        and what in {Part.ALL, _part(name)}
     ]
 
 
-def _part(name: str) -> What:
-    return What.GPU if name.startswith("gpu") else PARTS.get(name, What.ALL)
+def _part(name: str) -> Part:
+    """As the table says; a later schema's may be of GPUs."""
+    return _parts().get(name, Part.GPU if name.startswith("gpu") else Part.ALL)
+
+
+@cache
+def _parts() -> dict[str, Part]:
+    return {
+        name: table.part
+        for table in every_table()
+        for name in (table.name, *table.with_it)
+    }
+
+
+@cache
+def _moments() -> dict[str, str]:
+    return {table.name: table.moment for table in every_table()}
 
 
 def _table(recording: Recording, name: str, span: Span) -> Table:
@@ -129,7 +112,7 @@ def _table(recording: Recording, name: str, span: Span) -> Table:
         f"WHERE session = ?{where} ORDER BY {', '.join(keys) or 'session'}"
     )
     values = (recording.session.session, *bounds)
-    expected = getattr(recording.session, name) if name in COUNTED else None
+    expected = _expected(recording, name)
 
     def rows() -> Iterator[Row]:
         named = _named(recording, columns)
@@ -144,8 +127,8 @@ def _table(recording: Recording, name: str, span: Span) -> Table:
 
 def _within(name: str, columns: tuple[str, ...], span: Span) -> tuple[str, list[int]]:
     """The condition that keeps what lies in the span; some tables have no moments."""
-    moment = MOMENTS.get(name, "t_ns" if "t_ns" in columns else None)
-    if moment is None:
+    moment = _moments().get(name, "t_ns")
+    if moment == "t_ns" and moment not in columns:
         return "", []
     bounds = [
         (f" AND {moment} {sign} ?", t_ns)
@@ -163,68 +146,31 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
     return lambda row: (*row[:place], sources[row[place]], *row[place + 1 :])
 
 
-def _others(recording: Recording) -> Table:
-    """Readings without a row elsewhere, such as a request's second finish."""
+def _taken_apart(
+    recording: Recording, table: ReadingTable[Any], unpacked: Unpacked, span: Span
+) -> Table:
+    """What a table keeps in blobs, as rows."""
 
     def rows() -> Iterator[Row]:
-        for ordinal, reading in _read(recording, OtherTable()):
-            fields = msgspec.to_builtins(reading)
-            source, kind = fields.pop("source", ""), fields.pop("type")
-            yield ordinal, source, kind, msgspec.json.encode(fields).decode()
-
-    return Table(
-        name="other_readings",
-        columns=("ordinal", "source", "kind", "fields_json"),
-        rows=rows,
-    )
-
-
-def _step_members(recording: Recording, span: Span) -> Table:
-    """Who was in which step: the engine's token times."""
-
-    def rows() -> Iterator[Row]:
-        expected = recording.session.steps
-        for done, (ordinal, step) in enumerate(_read(recording, StepTable())):
+        expected = _expected(recording, unpacked.name)
+        number = recording.session.session
+        read = table.read(recording.connection, number, recording.sources)
+        for done, (ordinal, reading) in enumerate(readable(read)):
             if done % EVERY == 0:
-                recording.progress.at("step_members", done, expected)
-            if isinstance(step, Step) and _inside(step.end_ns, span):
-                about = (ordinal, step.source, step.rank, step.index, step.end_ns)
-                preempted = {*step.preempted}
-                present = zip(step.members, step.scheduled, step.produced, strict=True)
-                for member, scheduled, produced in present:
-                    yield *about, member, scheduled, produced, int(member in preempted)
-                for member in step.preempted:
-                    if member not in step.members:
-                        yield *about, member, 0, 0, 1
+                recording.progress.at(unpacked.name, done, expected)
+            if moment is None or _inside(moment(reading), span):
+                for row in unpacked.rows(reading):
+                    yield ordinal, reading.source, *row
 
-    columns = ("ordinal", "source", "rank", "step", "end_ns", "member")
-    counts = ("scheduled_tokens", "output_tokens", "preempted")
-    return Table(name="step_members", columns=(*columns, *counts), rows=rows)
+    moment = attrgetter(unpacked.moment) if unpacked.moment else None
+    columns = ("ordinal", "source", *unpacked.columns)
+    return Table(name=unpacked.name, columns=columns, rows=rows)
 
 
-def _chunks(recording: Recording, span: Span) -> Table:
-    """When each chunk of a client request came."""
-
-    def rows() -> Iterator[Row]:
-        for ordinal, times in _read(recording, TokenTimesTable()):
-            if isinstance(times, TokenTimes) and _inside(times.first_ns, span):
-                t_ns = times.first_ns
-                about = (ordinal, times.source, times.external_id)
-                for chunk, gap_ns in enumerate((0, *times.gaps_ns)):
-                    t_ns += gap_ns
-                    yield *about, chunk, t_ns, times.by_kernel
-
-    columns = ("ordinal", "source", "external_id", "chunk", "t_ns", "by_kernel")
-    return Table(name="token_times", columns=columns, rows=rows)
+def _expected(recording: Recording, name: str) -> int | None:
+    return getattr(recording.session, COUNTED[name]) if name in COUNTED else None
 
 
 def _inside(t_ns: int, span: Span) -> bool:
     first, last = span
     return (first is None or t_ns >= first) and (last is None or t_ns <= last)
-
-
-def _read(
-    recording: Recording, table: StorageTable[Any]
-) -> Iterator[tuple[int, AnyReading]]:
-    number = recording.session.session
-    return readable(table.read(recording.connection, number, recording.sources))

@@ -20,7 +20,7 @@ from inferwatch.storage.checkpoints.file import checkpoint_path, settle_checkpoi
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow
-from inferwatch.storage.tables.ledger import Reader
+from inferwatch.storage.tables.codec import ReadingDecoder
 
 SLICE = 128
 """Readings between two moments of rest: the screens come first."""
@@ -80,17 +80,19 @@ class Builder:
         frame = _last_frame(checkpoints)
         with closing(open_for_reading(self._database)) as connection:
             connection.execute("BEGIN")
-            reader = Reader(connection, self._session.session, frame.place)
+            reader = ReadingDecoder(connection, self._session.session, frame.place)
             self._fold(frame, reader, checkpoints)
 
-    def _fold(self, frame: Frame, reader: Reader, checkpoints: Checkpoints) -> None:
+    def _fold(
+        self, frame: Frame, reader: ReadingDecoder, checkpoints: Checkpoints
+    ) -> None:
         pace, t_ns = Pace(frame.t_ns), frame.t_ns or 0
         for number, (ordinal, reading) in enumerate(reader):
             t_ns = frame.receipts.take(reading)
             frame.model.fold(reading)
             if pace.due(reading, t_ns):
                 checkpoint = Checkpoint(ordinal, t_ns, frame.model.saved())
-                checkpoints.keep(checkpoint, reader.place(ordinal).open_requests)
+                checkpoints.keep(checkpoint, reader.cursor(ordinal).open_requests)
                 self.covered_ns = t_ns
             if number % SLICE == 0:
                 if self._given_up:

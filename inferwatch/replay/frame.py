@@ -10,8 +10,8 @@ from inferwatch.errors import StorageError
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
 from inferwatch.storage.checkpoints.checkpoints import Checkpoints, Row
-from inferwatch.storage.place import START, Place
-from inferwatch.storage.tables.ledger import Reader
+from inferwatch.storage.cursor import START, Cursor
+from inferwatch.storage.tables.codec import ReadingDecoder
 
 UNREADABLE = (
     *(StorageError, sqlite3.Error, msgspec.MsgspecError),
@@ -27,7 +27,7 @@ class Frame:
     """Everything folded up to a place."""
 
     model: Model = field(default_factory=Model)
-    place: Place = START
+    place: Cursor = START
     receipts: Receipts = field(default_factory=Receipts)
 
     @property
@@ -83,7 +83,7 @@ def go_on(
         Overtaken: on the way.
     """
     connection.execute("BEGIN")
-    reader = Reader(connection, session, frame.place)
+    reader = ReadingDecoder(connection, session, frame.place)
     ordinal = frame.place.ordinal
     try:
         for number, (following, reading) in enumerate(reader):
@@ -96,5 +96,5 @@ def go_on(
             frame.model.fold(reading)
             ordinal = following
     finally:
-        frame.place = reader.place(ordinal, growing=growing)
+        frame.place = reader.cursor(ordinal, growing=growing)
         connection.execute("ROLLBACK")

@@ -23,8 +23,8 @@ from inferwatch.metrics.series.recent import Block, SavedRows
 from inferwatch.storage.checkpoints.blocks import BlockShelf
 from inferwatch.storage.checkpoints.file import open_checkpoints
 from inferwatch.storage.checkpoints.packing import compress, decompress
+from inferwatch.storage.cursor import Cursor
 from inferwatch.storage.file.transaction import transaction
-from inferwatch.storage.place import Place
 
 SWEEP = 32
 """Checkpoints looked at whenever one is kept: thinning never takes long."""
@@ -161,7 +161,7 @@ class Checkpoints:
         row: Row | None = self._connection.execute(query, (asked,)).fetchone()
         return row
 
-    def restore(self, row: Row) -> tuple[Model, Place]:
+    def restore(self, row: Row) -> tuple[Model, Cursor]:
         """The Model as it was.
 
         Raises:
@@ -176,7 +176,7 @@ class Checkpoints:
             self._owed_of,
         )
         open_requests = msgspec.msgpack.decode(begun, type=tuple[int, ...])
-        return model, Place(ordinal, open_requests)
+        return model, Cursor(ordinal, open_requests)
 
     def _catch_up(self) -> None:
         """With whoever else writes them, or wrote them before."""

@@ -22,8 +22,8 @@ from inferwatch.storage.recording.inbox import Put
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
 from inferwatch.storage.tables.batch import UNSTORABLE, Batch
-from inferwatch.storage.tables.columns import insert_sql
-from inferwatch.storage.tables.ledger import Ledger
+from inferwatch.storage.tables.codec import ReadingEncoder
+from inferwatch.storage.tables.table import insert_sql
 
 BEGIN = insert_sql(
     "sessions",
@@ -69,7 +69,7 @@ class RecordedSession:
         """None while it goes on."""
         self._connection = connection
         self._clock = clock
-        self._ledger = Ledger(number)
+        self._encoder = ReadingEncoder(number)
 
     @classmethod
     def begin(cls, path: Path, about: About) -> Self:
@@ -94,7 +94,7 @@ class RecordedSession:
 
     def batch(self, readings: Iterable[Put]) -> Batch:
         """Their rows."""
-        return self._ledger.batch(readings)
+        return self._encoder.batch(readings)
 
     def write(self, batch: Batch, unrecorded: int) -> int:
         """Commit a batch, or what of it can be stored; how many rows cannot.

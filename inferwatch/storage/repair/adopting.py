@@ -9,7 +9,7 @@ from inferwatch.storage.file.connections import close_after_writing, open_for_wr
 from inferwatch.storage.file.faults import explain
 from inferwatch.storage.file.transaction import transaction
 from inferwatch.storage.sessions.housekeeping import PATIENCE_MS
-from inferwatch.storage.tables.session_tables import session_tables
+from inferwatch.storage.tables.schema import session_tables
 
 
 def adopt(path: Path, other: Path) -> list[int]:

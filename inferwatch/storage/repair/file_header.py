@@ -8,7 +8,7 @@ Offsets are those of https://www.sqlite.org/fileformat.html, section 1.3.
 import struct
 from pathlib import Path
 
-from inferwatch.storage.tables.migrations import APPLICATION_ID
+from inferwatch.storage.tables.schema import APPLICATION_ID
 
 MAGIC = b"SQLite format 3\x00"
 PAGE_BYTES = 4096

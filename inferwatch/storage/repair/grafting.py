@@ -17,7 +17,7 @@ from sqlite_utils import Database
 
 from inferwatch.storage.file.connect import connect
 from inferwatch.storage.repair.file_header import HEADER_BYTES, PAGE_BYTES, mend
-from inferwatch.storage.tables.migrations import (
+from inferwatch.storage.tables.schema import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     migrations,

@@ -15,18 +15,16 @@ import msgspec
 from inferwatch import __version__
 from inferwatch.storage.repair.damage import SessionDamage
 from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.tables.columns import insert_sql
-from inferwatch.storage.tables.session_tables import session_tables
+from inferwatch.storage.tables.reading_tables import every_table
+from inferwatch.storage.tables.schema import session_tables
 from inferwatch.storage.tables.steps import INSERT_MEMBERS, LISTS, unpack
+from inferwatch.storage.tables.table import insert_sql
 
-NO_READINGS = {"step_members", "host_processes", "sources", "bookmarks", "requests"}
-"""Their rows are parts of readings, or several readings each."""
 NAME_SOURCES = (
     "INSERT OR IGNORE INTO sources (session, source, name) "
     "SELECT DISTINCT session, source, 'unknown-' || source"
 )
 NOBODY: dict[str, Any] = {name: [] for name in LISTS}
-EVENTS = ("arrived", "first_token", "finished", "added", "scheduled", "engine_finished")
 
 
 def mend(connection: sqlite3.Connection) -> list[SessionDamage]:
@@ -35,7 +33,7 @@ def mend(connection: sqlite3.Connection) -> list[SessionDamage]:
     _name_sessions(connection, tables)
     _name_sources(connection, tables)
     return [
-        _mend_session(connection, tables, *row)
+        _mend_session(connection, *row)
         for row in connection.execute(
             "SELECT session, id, readings FROM sessions ORDER BY session"
         ).fetchall()
@@ -90,7 +88,6 @@ def _name_sources(connection: sqlite3.Connection, tables: list[str]) -> None:
 
 def _mend_session(
     connection: sqlite3.Connection,
-    tables: list[str],
     number: int,
     id_: str,
     readings: int,
@@ -100,7 +97,7 @@ def _mend_session(
     for run in bare:
         row = (number, run[0], len(run), _pack(dict.fromkeys(run, NOBODY)))
         connection.execute(INSERT_MEMBERS, row)
-    lost = max(readings - _readings(connection, tables, number), 0)
+    lost = max(readings - _readings(connection, number), 0)
     if lost:
         connection.execute(
             "UPDATE sessions SET unrecorded = unrecorded + ?, reason = ? "
@@ -112,18 +109,13 @@ def _mend_session(
     )
 
 
-def _readings(connection: sqlite3.Connection, tables: list[str], number: int) -> int:
+def _readings(connection: sqlite3.Connection, number: int) -> int:
     """How many there are."""
-    events = "+".join(f"({event}_ordinal IS NOT NULL)" for event in EVENTS)
-    count = [f"SELECT coalesce(sum({events}), 0) FROM requests WHERE session = :n"]  # noqa: S608  our own names
-    count += [
-        f"SELECT count(*) FROM {table} WHERE session = :n"  # noqa: S608  our own names
-        for table in tables
-        if table not in NO_READINGS
+    count = [
+        f"SELECT {table.readings} FROM {table.name} WHERE session = ?"  # noqa: S608  our own names
+        for table in every_table()
     ]
-    return sum(
-        connection.execute(query, {"n": number}).fetchone()[0] for query in count
-    )
+    return sum(connection.execute(query, (number,)).fetchone()[0] for query in count)
 
 
 def _drop_members(connection: sqlite3.Connection, number: int) -> None:

@@ -21,8 +21,7 @@ from inferwatch.storage.repair.mending import mend
 from inferwatch.storage.repair.salvage import Salvage
 from inferwatch.storage.repair.sense import first_nonsense
 from inferwatch.storage.repair.soundness import first_fault
-from inferwatch.storage.tables.migrations import SCHEMA_VERSION, migrate
-from inferwatch.storage.tables.session_tables import session_tables
+from inferwatch.storage.tables.schema import SCHEMA_VERSION, migrate, session_tables
 
 CHECKED_UP_TO_BYTES = 32_000_000
 """Larger files are not looked through whenever they are opened."""

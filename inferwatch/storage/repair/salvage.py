@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from inferwatch.storage.repair.damage import is_damage
 from inferwatch.storage.repair.sense import checks_of, makes_sense
-from inferwatch.storage.tables.columns import insert_sql
+from inferwatch.storage.tables.table import insert_sql
 
 FARTHEST = 1 << 62
 Row = tuple[object, ...]

@@ -15,11 +15,16 @@ from typing import Any
 import msgspec
 
 from collectors.readings import AnyReading, EventKind, RequestEvent, Vantage
-from inferwatch.storage.place import START, Place
+from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.tables.batch import Batch, Key
-from inferwatch.storage.tables.columns import insert_sql, select_sql
-from inferwatch.storage.tables.other_readings import OtherTable
-from inferwatch.storage.tables.table import KEY, Numbered
+from inferwatch.storage.tables.table import (
+    KEY,
+    Numbered,
+    Part,
+    ReadingTable,
+    insert_sql,
+    select_sql,
+)
 
 LIVE_LIMIT = 10_000
 """Requests remembered for merging; one forgotten starts a second row."""
@@ -76,6 +81,8 @@ MARKS = [
     for mark in (event.t_ns, event.ordinal, event.carried)
 ]
 NAMES = (*KEY, "request_id", *SHARED, *MARKS)
+HELD = " + ".join(f"({event.ordinal} IS NOT NULL)" for event in EVENTS.values())
+"""How many events a row holds."""
 
 UPSERT = insert_sql("requests", NAMES, "INSERT OR REPLACE")
 SELECT = select_sql("requests", NAMES[2:])
@@ -85,10 +92,18 @@ SELECT_ONE = (
 )
 
 
-class RequestTable:
+class RequestRows(ReadingTable[RequestEvent]):
     """Merges the events of live requests, writes each changed row once a batch."""
 
-    def __init__(self, other: OtherTable, live_limit: int = LIVE_LIMIT) -> None:
+    name = "requests"
+    kind = RequestEvent
+    part = Part.REQUESTS
+    moment = "coalesce(arrived_ns, added_ns)"
+    readings = f"coalesce(sum({HELD}), 0)"
+
+    def __init__(
+        self, other: ReadingTable[AnyReading], live_limit: int = LIVE_LIMIT
+    ) -> None:
         self._other = other
         self._live_limit = live_limit
         self._live: OrderedDict[tuple[int, str], Fields] = OrderedDict()
@@ -133,16 +148,16 @@ class RequestTable:
         connection: sqlite3.Connection,
         session: int,
         sources: Mapping[int, str],
-        place: Place = START,
+        after: Cursor = START,
     ) -> Iterator[Numbered]:
         """Later events of a row wait for their turn; as many as requests were live."""
         unread = self.unread
-        for begun in place.open_requests:
+        for begun in after.open_requests:
             for values in connection.execute(SELECT_ONE, (session, begun)):
-                unread.take(values, sources, place.ordinal)
-        for values in connection.execute(SELECT, (session, place.ordinal)):
+                unread.take(values, sources, after.ordinal)
+        for values in connection.execute(SELECT, (session, after.ordinal)):
             yield from unread.before(values[0])
-            unread.take(values, sources, place.ordinal)
+            unread.take(values, sources, after.ordinal)
         yield from unread.before(None)
 
 

@@ -35,10 +35,19 @@ from typing import Any
 import msgspec
 
 from collectors.readings import Step
-from inferwatch.storage.place import START, Place
-from inferwatch.storage.tables.batch import Batch, Key
-from inferwatch.storage.tables.columns import Columns, insert_sql, select_sql
-from inferwatch.storage.tables.table import KEY, Numbered
+from inferwatch.storage.cursor import START, Cursor
+from inferwatch.storage.tables.batch import Batch, Key, Row
+from inferwatch.storage.tables.table import (
+    KEY,
+    Blob,
+    Columns,
+    Numbered,
+    Part,
+    ReadingTable,
+    Unpacked,
+    insert_sql,
+    select_sql,
+)
 
 LISTS = ("members", "scheduled", "produced", "preempted")
 RENAMED = {"index": "step"}  # INDEX is a word of SQL
@@ -59,8 +68,69 @@ SELECT_MEMBERS = (
 """From the blob on that may hold the step after an ordinal."""
 
 
-class StepTable:
-    """Rows at once, members when the batch is complete."""
+def pack(steps: list[tuple[int, Step]]) -> bytes:
+    """The lists of numbered steps, steps of the same engine side by side."""
+    ordered = sorted(steps, key=lambda each: (each[1].source, each[1].rank, each[0]))
+    ordinals = [0, *(ordinal for ordinal, _ in ordered)]
+    differences = [after - before for before, after in pairwise(ordinals)]
+    held: dict[str, object] = {"ordinals": differences}
+    for name in LISTS:
+        held[name] = [getattr(step, name) for _, step in ordered]
+    return zlib.compress(msgspec.json.encode(held))
+
+
+def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
+    """By ordinal, the lists of each step."""
+    held = msgspec.json.decode(zlib.decompress(blob))
+    lists = zip(*itemgetter(*LISTS)(held), strict=True)
+    return {
+        ordinal: dict(zip(LISTS, each, strict=True))
+        for ordinal, each in zip(accumulate(held["ordinals"]), lists, strict=True)
+    }
+
+
+def _members(step: Step) -> Iterator[Row]:
+    """Who was in the step: the engine's token times."""
+    about = (step.rank, step.index, step.end_ns)
+    preempted = {*step.preempted}
+    present = zip(step.members, step.scheduled, step.produced, strict=True)
+    for member, scheduled, produced in present:
+        yield *about, member, scheduled, produced, int(member in preempted)
+    for member in step.preempted:
+        if member not in step.members:
+            yield *about, member, 0, 0, 1
+
+
+class StepRows(ReadingTable[Step]):
+    """Writes a step's row at once, its members when the batch is complete."""
+
+    name = "steps"
+    kind = Step
+    part = Part.STEPS
+    moment = "end_ns"
+    enums = _written.enums
+    blobs = (
+        Blob(
+            table="step_members",
+            column="members",
+            reader=unpack,
+            quick=zlib.decompress,
+        ),
+    )
+    unpacked = Unpacked(
+        name="step_members",
+        columns=(
+            "rank",
+            "step",
+            "end_ns",
+            "member",
+            "scheduled_tokens",
+            "output_tokens",
+            "preempted",
+        ),
+        rows=_members,
+        moment="end_ns",
+    )
 
     def __init__(self) -> None:
         self._session = 0
@@ -87,41 +157,20 @@ class StepTable:
         connection: sqlite3.Connection,
         session: int,
         sources: Mapping[int, str],
-        place: Place = START,
+        after: Cursor = START,
     ) -> Iterator[Numbered]:
         """Rows and members, joined again.
 
         Raises:
             KeyError: nothing tells who was in a step.
         """
-        named = {"session": session, "ordinal": place.ordinal + 1}
+        named = {"session": session, "ordinal": after.ordinal + 1}
         blobs = connection.execute(SELECT_MEMBERS, named)
         held: dict[int, dict[str, Any]] = {}
         following = next(blobs, None)
-        rows = connection.execute(SELECT, (session, place.ordinal))
+        rows = connection.execute(SELECT, (session, after.ordinal))
         for ordinal, source, *values in rows:
             while following is not None and following[0] <= ordinal:
                 held, following = unpack(following[1]), next(blobs, None)
             fields = _read.restore(values)
             yield ordinal, Step(source=sources[source], **fields, **held[ordinal])
-
-
-def pack(steps: list[tuple[int, Step]]) -> bytes:
-    """The lists of numbered steps, steps of the same engine side by side."""
-    ordered = sorted(steps, key=lambda each: (each[1].source, each[1].rank, each[0]))
-    ordinals = [0, *(ordinal for ordinal, _ in ordered)]
-    differences = [after - before for before, after in pairwise(ordinals)]
-    held: dict[str, object] = {"ordinals": differences}
-    for name in LISTS:
-        held[name] = [getattr(step, name) for _, step in ordered]
-    return zlib.compress(msgspec.json.encode(held))
-
-
-def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
-    """By ordinal, the lists of each step."""
-    held = msgspec.json.decode(zlib.decompress(blob))
-    lists = zip(*itemgetter(*LISTS)(held), strict=True)
-    return {
-        ordinal: dict(zip(LISTS, each, strict=True))
-        for ordinal, each in zip(accumulate(held["ordinals"]), lists, strict=True)
-    }

@@ -1,47 +1,33 @@
-"""What a table must know: a kind of reading as rows, both ways round."""
+"""What a table declares of itself: a kind of reading as rows, both ways round.
+
+Recording, replay, export, the check of a file and the recovery of a damaged one go by
+these declarations and by the schema; nothing else names the tables.
+"""
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
+from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.file.faults import RECOVER
-from inferwatch.storage.place import START, Place
-from inferwatch.storage.tables.batch import Batch, Key
-from inferwatch.storage.tables.columns import Columns, insert_sql, select_sql
+from inferwatch.storage.tables.batch import Batch, Key, Row
 
 Numbered = tuple[int, AnyReading]
 """A reading with its ordinal."""
+Reader = Callable[..., object]
+"""Reads the value of a column, and fails where it makes no sense."""
 KEY = ("session", "ordinal", "source")
-Kind_contra = TypeVar("Kind_contra", contravariant=True)
-
-
-class Table(Protocol[Kind_contra]):
-    """Where the readings of one kind are kept."""
-
-    def add(self, batch: Batch, key: Key, reading: Kind_contra) -> None:
-        """Turn a reading into rows, now or when the batch is complete."""
-        ...
-
-    def complete(self, batch: Batch) -> None:
-        """The batch has no more readings: add the rows that waited for that."""
-        ...
-
-    def read(
-        self,
-        connection: sqlite3.Connection,
-        session: int,
-        sources: Mapping[int, str],
-        place: Place = START,
-    ) -> Iterator[Numbered]:
-        """A session's readings after a place, in order of receipt."""
-        ...
-
-
+Kind = TypeVar("Kind")
 UNREADABLE = (
     msgspec.MsgspecError,
     zlib.error,
@@ -52,6 +38,187 @@ UNREADABLE = (
     ValueError,
 )
 """What making a reading of a row may end in whose bytes have changed."""
+
+
+class Part(StrEnum):
+    """A part of a session, as people ask for it when they export."""
+
+    REQUESTS = "requests"
+    STEPS = "steps"
+    GPU = "gpu"
+    """GPUs and the host's processes."""
+    NOTES = "notes"
+    CLIENT = "client"
+    """What the load generator did and saw."""
+    ALL = "all"
+    """Tables of no other part come with the whole session alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A column of values that SQL cannot look into, and what reads them."""
+
+    table: str
+    column: str
+    reader: Reader
+    quick: Reader | None = None
+    """Finds a changed byte sooner than reading the value does: a checksum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """What a table keeps in blobs, as rows that can be exported."""
+
+    name: str
+    columns: tuple[str, ...]
+    """After the ordinal and the source."""
+    rows: Callable[[Any], Iterator[Row]]
+    """Those of one reading."""
+    moment: str | None = None
+    """The field of the reading that says when it was; None: it is exported always."""
+    on_request: bool = True
+    """There are many of them: ``--token-times`` asks for them."""
+
+
+class ReadingTable(ABC, Generic[Kind]):
+    """Where the readings of one kind are kept."""
+
+    name: str
+    """In SQL."""
+    kind: type[AnyReading] | None = None
+    """The reading that is a row of it; None takes any."""
+    part: Part = Part.ALL
+    with_it: tuple[str, ...] = ()
+    """Other tables of the same part."""
+    moment: str = "t_ns"
+    """An expression in SQL that says when a row was."""
+    readings: str = "count(*)"
+    """An expression in SQL that says how many readings its rows hold."""
+    enums: Mapping[str, type[Enum]] = {}
+    """Columns that hold the words of an enumeration."""
+    blobs: tuple[Blob, ...] = ()
+    unpacked: Unpacked | None = None
+
+    @abstractmethod
+    def add(self, batch: Batch, key: Key, reading: Kind) -> None:
+        """Turn a reading into rows, now or when the batch is complete."""
+
+    def complete(self, batch: Batch) -> None:
+        """The batch has no more readings: add the rows that waited for that."""
+
+    @abstractmethod
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """A session's readings after a cursor, in order of receipt."""
+
+
+class PlainTable(ReadingTable[AnyReading]):
+    """A reading is a row, a field is a column."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[AnyReading],
+        *,
+        part: Part = Part.ALL,
+        with_it: tuple[str, ...] = (),
+        moment: str = "t_ns",
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name, self.kind, self.moment = name, kind, moment
+        self.part, self.with_it = part, with_it
+        self._make = kind
+        self._columns = Columns(kind, renamed=renamed)
+        self.enums = self._columns.enums
+        self._insert = insert_sql(name, (*KEY, *self._columns.names))
+        self._select = select_sql(name, ("source", *self._columns.names))
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """One row."""
+        batch.add(self._insert, key + self._columns.values(reading))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self._select, (session, after.ordinal))
+        for ordinal, source, *values in rows:
+            fields = self._columns.restore(values)
+            yield ordinal, self._make(source=sources[source], **fields)
+
+
+class Columns:
+    """Which field of a kind of Struct stands in which column, in its order."""
+
+    def __init__(
+        self,
+        kind: type[msgspec.Struct],
+        *,
+        without: Collection[str] = (),
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        fields = [
+            field
+            for field in msgspec.structs.fields(kind)
+            if field.name != "source" and field.name not in without
+        ]
+        renamed = renamed or {}
+        self.fields = tuple(field.name for field in fields)
+        self.names = tuple(renamed.get(name, name) for name in self.fields)
+        self._get = attrgetter(*self.fields)
+        self._restorers = [
+            (field.name, restorer)
+            for field in fields
+            if (restorer := _restorer(field.type)) is not None
+        ]
+        self.enums = {
+            renamed.get(name, name): restorer
+            for name, restorer in self._restorers
+            if issubclass(restorer, Enum)
+        }
+        """The columns that hold the words of an enumeration."""
+
+    def values(self, struct: object) -> tuple[Any, ...]:
+        """What goes into the columns."""
+        values = self._get(struct)
+        return values if len(self.fields) > 1 else (values,)
+
+    def restore(self, values: Sequence[object]) -> dict[str, Any]:
+        """The fields again, from what the columns hold."""
+        fields: dict[str, Any] = dict(zip(self.fields, values, strict=True))
+        for name, restorer in self._restorers:
+            if fields[name] is not None:
+                fields[name] = restorer(fields[name])
+        return fields
+
+
+def _restorer(annotation: object) -> type[Any] | None:
+    """SQLite knows neither enums nor booleans."""
+    (kind,) = {*(get_args(annotation) or (annotation,))} - {NoneType}
+    return kind if kind is bool or issubclass(kind, Enum) else None
+
+
+def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT") -> str:
+    """One row into those columns."""
+    marks = ", ".join("?" * len(names))
+    return f"{verb} INTO {table} ({', '.join(names)}) VALUES ({marks})"
+
+
+def select_sql(table: str, names: Sequence[str]) -> str:
+    """A session's rows after an ordinal, in order of receipt, the ordinal first."""
+    return (
+        f"SELECT ordinal, {', '.join(names)} FROM {table} "  # noqa: S608  our own names
+        "WHERE session = ? AND ordinal > ? ORDER BY ordinal"
+    )
 
 
 class SourceNames(dict[int, str]):
@@ -77,38 +244,3 @@ def readable(rows: Iterator[Numbered]) -> Iterator[Numbered]:
         raise StorageError(
             f"the record is damaged: what comes after {place} makes no sense; {RECOVER}"
         ) from error
-
-
-class PlainTable:
-    """A reading is a row, a field is a column."""
-
-    def __init__(
-        self,
-        name: str,
-        kind: type[AnyReading],
-        renamed: Mapping[str, str] | None = None,
-    ) -> None:
-        self._kind = kind
-        self._columns = Columns(kind, renamed=renamed)
-        self._insert = insert_sql(name, (*KEY, *self._columns.names))
-        self._select = select_sql(name, ("source", *self._columns.names))
-
-    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
-        """One row."""
-        batch.add(self._insert, key + self._columns.values(reading))
-
-    def complete(self, batch: Batch) -> None:
-        """Nothing waits."""
-
-    def read(
-        self,
-        connection: sqlite3.Connection,
-        session: int,
-        sources: Mapping[int, str],
-        place: Place = START,
-    ) -> Iterator[Numbered]:
-        """One reading a row."""
-        rows = connection.execute(self._select, (session, place.ordinal))
-        for ordinal, source, *values in rows:
-            fields = self._columns.restore(values)
-            yield ordinal, self._kind(source=sources[source], **fields)

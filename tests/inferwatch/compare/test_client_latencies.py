@@ -21,7 +21,7 @@ from inferwatch.compare.span import SpanChoice
 from inferwatch.export.html.client import Client as HtmlClient
 from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.recording import opened
-from inferwatch.export.tables import What, tables
+from inferwatch.export.tables import tables
 from inferwatch.export.target import Target
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import load_result
@@ -31,6 +31,7 @@ from inferwatch.metrics.snapshot import Window
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.sessions.summaries import summarise
+from inferwatch.storage.tables.table import Part
 from tests.inferwatch.compare.conftest import LOAD, MS, SECOND, write
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -153,7 +154,7 @@ def test_exported_rows_add_up_to_what_the_load_reported(
 ) -> None:
     out = tmp_path / "rows.jsonl"
     with opened(recorded, "last") as recording:
-        write_jsonl(tables(recording, What.CLIENT), Target(path=out, force=True))
+        write_jsonl(tables(recording, Part.CLIENT), Target(path=out, force=True))
     lines = map(json.loads, out.read_text().splitlines())
     rows = [
         each

@@ -19,7 +19,7 @@ from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
 from inferwatch.sample import PACKED
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
-from inferwatch.storage.tables.ledger import recorded
+from inferwatch.storage.tables.codec import recorded
 
 EVERYTHING = SpanChoice(from_s=-1e4, to_s=1e4)
 

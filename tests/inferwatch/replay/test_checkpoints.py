@@ -39,7 +39,7 @@ from inferwatch.storage.checkpoints.packing import compress, decompress
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.erasing import erase
 from inferwatch.storage.sessions.sessions import find
-from inferwatch.storage.tables.ledger import Reader
+from inferwatch.storage.tables.codec import ReadingDecoder
 
 S = 1_000_000_000
 LONG_S = 45
@@ -554,24 +554,30 @@ async def test_those_begun_and_thinned_are_finished_as_if_never_interrupted(
 
 
 def fold_some(
-    builder: Builder, count: int, frame: Frame, reader: Reader, into: Checkpoints
+    builder: Builder,
+    count: int,
+    frame: Frame,
+    reader: ReadingDecoder,
+    into: Checkpoints,
 ) -> None:
     some = [each for each in reader if each[0] <= count]
-    some_reader = cast("Reader", SomeReader(reader, some))
+    some_reader = cast("ReadingDecoder", SomeReader(reader, some))
     Builder._fold(builder, frame, some_reader, into)
 
 
 class SomeReader:
     """As if whoever read had been stopped there."""
 
-    def __init__(self, reader: Reader, readings: list[tuple[int, AnyReading]]) -> None:
+    def __init__(
+        self, reader: ReadingDecoder, readings: list[tuple[int, AnyReading]]
+    ) -> None:
         self._reader, self._readings = reader, readings
 
-    def __iter__(self) -> Iterator[tuple[int, AnyReading]]:  # noqa: D105 - as Reader
+    def __iter__(self) -> Iterator[tuple[int, AnyReading]]:  # noqa: D105 - as ReadingDecoder
         return iter(self._readings)
 
     def place(self, ordinal: int) -> Any:
-        return self._reader.place(ordinal)
+        return self._reader.cursor(ordinal)
 
 
 @pytest.mark.usefixtures("crowded")

@@ -8,7 +8,7 @@ import pytest
 from collectors.readings import AnyReading
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
-from inferwatch.storage.tables.ledger import recorded
+from inferwatch.storage.tables.codec import recorded
 
 
 @pytest.fixture

@@ -36,15 +36,15 @@ from inferwatch.storage.sessions import housekeeping
 from inferwatch.storage.sessions.sessions import find, list_sessions
 from inferwatch.storage.sessions.sizes import sizes_in
 from inferwatch.storage.sessions.summaries import summarise
-from inferwatch.storage.tables.columns import insert_sql
-from inferwatch.storage.tables.ledger import recorded
-from inferwatch.storage.tables.migrations import (
+from inferwatch.storage.tables.codec import recorded
+from inferwatch.storage.tables.schema import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     migrate,
     migrations,
     schema_version,
 )
+from inferwatch.storage.tables.table import insert_sql
 
 FILES = Path(__file__).parent / "files"
 RECORDED = sorted(FILES.glob("schema_*.db.gz"))

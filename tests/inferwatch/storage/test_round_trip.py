@@ -17,10 +17,10 @@ from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vanta
 from inferwatch.storage.file.transaction import transaction
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.tables.batch import Batch
-from inferwatch.storage.tables.ledger import Ledger, recorded, tables
-from inferwatch.storage.tables.migrations import migrate
-from inferwatch.storage.tables.other_readings import OtherTable
-from inferwatch.storage.tables.requests import RequestTable
+from inferwatch.storage.tables.codec import ReadingEncoder, recorded
+from inferwatch.storage.tables.reading_tables import OtherReadings, every_table
+from inferwatch.storage.tables.requests import RequestRows
+from inferwatch.storage.tables.schema import migrate
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
 
@@ -73,10 +73,10 @@ def written_and_read(batches: list[list[AnyReading]]) -> list[AnyReading]:
     numbers = count(1)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, Path(":memory:"))
-        ledger = Ledger(session=1)
+        encoder = ReadingEncoder(session=1)
         for batch in batches:
             with transaction(connection):
-                ledger.batch(zip(numbers, batch, strict=False)).insert(connection)
+                encoder.batch(zip(numbers, batch, strict=False)).insert(connection)
         return [reading for _, reading in recorded(connection, 1)]
 
 
@@ -99,8 +99,8 @@ def test_events_of_the_same_requests_come_back_equal_and_in_order(
 
 
 def test_a_request_that_was_forgotten_is_not_lost() -> None:
-    other = OtherTable()
-    table, batch = RequestTable(other, live_limit=1), Batch()
+    other = OtherReadings()
+    table, batch = RequestRows(other, live_limit=1), Batch()
     kinds = [EventKind.ARRIVED, EventKind.ARRIVED, EventKind.FINISHED]
     events = [
         RequestEvent(t_ns=1, kind=kind, vantage=Vantage.FRONTEND, request_id=request_id)
@@ -141,7 +141,7 @@ def test_requests_are_read_no_further_than_needed(
 
     with closing(sqlite3.connect(path)) as connection:
         counting: Any = CountsRows(connection)
-        events = RequestTable(OtherTable()).read(counting, 1, {0: "", 1: ""})
+        events = RequestRows(OtherReadings()).read(counting, 1, {0: "", 1: ""})
         for _ in range(50):
             next(events)
 
@@ -149,7 +149,7 @@ def test_requests_are_read_no_further_than_needed(
 
 
 def test_every_kind_of_reading_has_a_table() -> None:
-    assert set(tables(OtherTable())) == set(KINDS)
+    assert {table.kind for table in every_table()} == {*KINDS, None}
 
 
 def test_a_session_of_a_small_engine_comes_back(

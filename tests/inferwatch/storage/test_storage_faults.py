@@ -18,7 +18,7 @@ from inferwatch.storage.file.faults import explain
 from inferwatch.storage.file.transaction import transaction
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import find, list_sessions
-from inferwatch.storage.tables import migrations
+from inferwatch.storage.tables import schema as migrations
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]

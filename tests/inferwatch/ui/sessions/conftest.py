@@ -10,7 +10,7 @@ import pytest
 
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
 from inferwatch.storage.file.transaction import transaction
-from inferwatch.storage.tables.columns import insert_sql
+from inferwatch.storage.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
 
 S = 1_000_000_000

@@ -1,7 +1,12 @@
-"""Brings a file to the schema this inferwatch speaks, and knows one it does not."""
+"""The schema: its migrations, and what a file says of its own.
 
+A migration is a script beside this module; the one with the highest number says which
+version this inferwatch speaks.
+"""
+
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,41 +16,15 @@ from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.file.transaction import transaction
 
-SCHEMA_VERSION = 5
+SCRIPTS = files("inferwatch.storage.tables")
+"""Where the migrations are: ``schema_N.sql`` brings a file to version N."""
+SCHEMA_VERSION = max(
+    int(found[1])
+    for each in SCRIPTS.iterdir()
+    if (found := re.fullmatch(r"schema_(\d+)\.sql", each.name))
+)
 APPLICATION_ID = 0x69776174
 """Marks our files ("iwat"), so that we never write into another program's."""
-
-migrations = Migrations("inferwatch")
-
-
-@migrations()
-def version_1(database: Database) -> None:
-    """The first tables."""
-    _execute(database, "schema_1.sql")
-
-
-@migrations()
-def version_2(database: Database) -> None:
-    """What the load generator knows of itself."""
-    _execute(database, "schema_2.sql")
-
-
-@migrations()
-def version_3(database: Database) -> None:
-    """Tags, the bin, bookmarks, where an imported session came from."""
-    _execute(database, "schema_3.sql")
-
-
-@migrations()
-def version_4(database: Database) -> None:
-    """What answers say of themselves: turns, first content, the server's own times."""
-    _execute(database, "schema_4.sql")
-
-
-@migrations()
-def version_5(database: Database) -> None:
-    """Bookmarks that no SQLite takes for damage; latencies as `load` reports them."""
-    _execute(database, "schema_5.sql")
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
@@ -89,12 +68,6 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _execute(database: Database, script: str) -> None:
-    text = files("inferwatch.storage.tables").joinpath(script).read_text("utf-8")
-    for statement in _statements(text):
-        database.execute(statement)
-
-
 def _statements(text: str) -> Iterator[str]:
     """The statements of a script; ``executescript`` would commit before it begins."""
     statement = ""
@@ -103,3 +76,26 @@ def _statements(text: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement.strip()
             statement = ""
+
+
+def _migration(version: int) -> Callable[[Database], None]:
+    def migrate_to(database: Database) -> None:
+        text = SCRIPTS.joinpath(f"schema_{version}.sql").read_text("utf-8")
+        for statement in _statements(text):
+            database.execute(statement)
+
+    return migrate_to
+
+
+migrations = Migrations("inferwatch")
+for _version in range(1, SCHEMA_VERSION + 1):
+    migrations(name=f"version_{_version}")(_migration(_version))
+
+
+def session_tables(connection: sqlite3.Connection) -> list[str]:
+    """The tables whose rows belong to sessions, whichever version made them."""
+    query = (
+        "SELECT DISTINCT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
+        "WHERE t.type = 'table' AND c.name = 'session' AND t.name <> 'sessions'"
+    )
+    return [name for (name,) in connection.execute(query)]

@@ -1,0 +1,217 @@
+"""Which table keeps which kind of reading: the list, and the small tables themselves.
+
+A new kind of reading needs a migration (``schema_N.sql``) and a line in the list; one
+that is more than a row of plain columns needs a class of its own as well.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from collectors.readings import (
+    AnyReading,
+    ClientSample,
+    ClockAnchor,
+    Endpoint,
+    EngineInfo,
+    GpuInfo,
+    HostSample,
+    LoadEvent,
+    Note,
+    ProcessUsage,
+    RequestRecord,
+    Tick,
+    TokenTimes,
+    Totals,
+)
+from inferwatch.storage.cursor import START, Cursor
+from inferwatch.storage.tables.batch import Batch, Key, Row
+from inferwatch.storage.tables.requests import RequestRows
+from inferwatch.storage.tables.steps import StepRows
+from inferwatch.storage.tables.table import (
+    KEY,
+    Blob,
+    Columns,
+    Numbered,
+    Part,
+    PlainTable,
+    ReadingTable,
+    Unpacked,
+    insert_sql,
+    select_sql,
+)
+
+
+def every_table() -> list[ReadingTable[Any]]:
+    """One for each kind of reading, the last for what has no row in the others."""
+    other = OtherReadings()
+    return [
+        StepRows(),
+        RequestRows(other),
+        PlainTable(
+            "client_requests",
+            RequestRecord,
+            part=Part.CLIENT,
+            moment="intended_ns",
+            renamed={"index": "number"},
+        ),
+        TokenTimesRows(),
+        PlainTable("load_events", LoadEvent, part=Part.CLIENT),
+        PlainTable("client_samples", ClientSample, part=Part.CLIENT),
+        PlainTable("engines", EngineInfo),
+        PlainTable("endpoints", Endpoint),
+        PlainTable("totals", Totals),
+        HostSampleRows(),
+        PlainTable("gpus", GpuInfo, part=Part.GPU),
+        PlainTable("clock_anchors", ClockAnchor),
+        PlainTable("notes", Note, part=Part.NOTES, with_it=("bookmarks",)),
+        PlainTable("ticks", Tick),
+        other,
+    ]
+
+
+class HostSampleRows(ReadingTable[HostSample]):
+    """A row for a sample of the host, and one for each process in it."""
+
+    name = "host_samples"
+    kind = HostSample
+    part = Part.GPU
+    with_it = ("host_processes",)
+
+    SAMPLE = Columns(HostSample, without=("processes",))
+    PROCESS = Columns(ProcessUsage)
+    INSERT = insert_sql(name, (*KEY, *SAMPLE.names))
+    SELECT = select_sql(name, ("source", *SAMPLE.names))
+    INSERT_PROCESS = insert_sql(
+        "host_processes", ("session", "ordinal", "place", *PROCESS.names)
+    )
+    SELECT_PROCESSES = (
+        f"SELECT {', '.join(PROCESS.names)} FROM host_processes "  # noqa: S608  our names
+        "WHERE session = ? AND ordinal = ? ORDER BY place"
+    )
+
+    def add(self, batch: Batch, key: Key, reading: HostSample) -> None:
+        """The sample's row and those of its processes."""
+        batch.add(self.INSERT, key + self.SAMPLE.values(reading))
+        for place, usage in enumerate(reading.processes):
+            row = (*key[:2], place, *self.PROCESS.values(usage))
+            batch.add(self.INSERT_PROCESS, row)
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """Samples are a second apart, so their processes are looked up one by one."""
+        samples = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, *values in samples:
+            rows = connection.execute(self.SELECT_PROCESSES, (session, ordinal))
+            processes = [ProcessUsage(**self.PROCESS.restore(row)) for row in rows]
+            fields = self.SAMPLE.restore(values)
+            yield (
+                ordinal,
+                HostSample(source=sources[source], processes=processes, **fields),
+            )
+
+
+def _gaps(blob: bytes) -> list[int]:
+    return msgspec.json.decode(zlib.decompress(blob), type=list[int])
+
+
+def _chunks(times: TokenTimes) -> Iterator[Row]:
+    """When each chunk of a client request came."""
+    t_ns = times.first_ns
+    for chunk, gap_ns in enumerate((0, *times.gaps_ns)):
+        t_ns += gap_ns
+        yield times.external_id, chunk, t_ns, times.by_kernel
+
+
+class TokenTimesRows(ReadingTable[TokenTimes]):
+    """A row for each client request, the gaps between its chunks as compressed JSON."""
+
+    name = "token_times"
+    kind = TokenTimes
+    part = Part.CLIENT
+    blobs = (Blob(table=name, column="gaps_ns", reader=_gaps, quick=zlib.decompress),)
+    unpacked = Unpacked(
+        name=name,
+        columns=("external_id", "chunk", "t_ns", "by_kernel"),
+        rows=_chunks,
+        moment="first_ns",
+    )
+
+    COLUMNS = Columns(TokenTimes, without=("gaps_ns",))
+    INSERT = insert_sql(name, (*KEY, *COLUMNS.names, "gaps", "gaps_ns"))
+    SELECT = select_sql(name, ("source", "gaps_ns", *COLUMNS.names))
+
+    def add(self, batch: Batch, key: Key, reading: TokenTimes) -> None:
+        """The row."""
+        blob = zlib.compress(msgspec.json.encode(reading.gaps_ns))
+        values = self.COLUMNS.values(reading)
+        batch.add(self.INSERT, (*key, *values, len(reading.gaps_ns), blob))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, blob, *values in rows:
+            gaps_ns = msgspec.json.decode(zlib.decompress(blob))
+            fields = self.COLUMNS.restore(values)
+            yield (
+                ordinal,
+                TokenTimes(source=sources[source], gaps_ns=gaps_ns, **fields),
+            )
+
+
+def _as_json(reading: AnyReading) -> Iterator[Row]:
+    fields = msgspec.to_builtins(reading)
+    fields.pop("source", None)
+    yield fields.pop("type"), msgspec.json.encode(fields).decode()
+
+
+class OtherReadings(ReadingTable[AnyReading]):
+    """What has no row elsewhere, whole as on the wire, so that no reading is lost."""
+
+    KNOWN = frozenset(kind.__name__ for kind in get_args(AnyReading))
+    """Others were written by an inferwatch that knows more kinds than this one."""
+    DECODER = msgspec.msgpack.Decoder(AnyReading)
+
+    name = "other_readings"
+    blobs = (Blob(table=name, column="reading", reader=DECODER.decode),)
+    unpacked = Unpacked(
+        name=name, columns=("kind", "fields_json"), rows=_as_json, on_request=False
+    )
+
+    INSERT = insert_sql(name, (*KEY, "kind", "reading"))
+    SELECT = select_sql(name, ("source", "kind", "reading"))
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """One row."""
+        bare = msgspec.structs.replace(reading, source="")
+        row = (*key, type(reading).__name__, msgspec.msgpack.encode(bare))
+        batch.add(self.INSERT, row)
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, kind, blob in rows:
+            if kind not in self.KNOWN:
+                continue
+            bare = self.DECODER.decode(blob)
+            yield ordinal, msgspec.structs.replace(bare, source=sources[source])
