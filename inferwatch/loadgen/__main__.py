@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from inferwatch.loadgen.exchange.opening import transport_for
-from inferwatch.loadgen.exchange.transport import UnreachableError
+from inferwatch.loadgen.exchange.call import UnreachableError
+from inferwatch.loadgen.exchange.transport import transport_for
 from inferwatch.loadgen.plan.commands import read_command
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.prompts.dataset import DatasetError

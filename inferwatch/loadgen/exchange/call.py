@@ -1,10 +1,16 @@
-"""One request on its way: what was meant, what happened, and the readings of it."""
+"""One request on its way: what was meant, what happened, and the readings of it.
 
+A server that refuses says its status and an error message instead of an answer.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from itertools import pairwise
 
 from collectors.readings import Phase, RequestRecord, TokenTimes
+from inferwatch.loadgen.exchange.error_message import KEPT_BYTES, error_message, shown
 from inferwatch.loadgen.exchange.reply import NotAnEventError, Reply
 from inferwatch.loadgen.exchange.sse import SseError
 from inferwatch.loadgen.prompts.prompts import Prompt
@@ -143,3 +149,44 @@ class Call:
 def _ns(ms: float | None) -> int | None:
     """What cannot be a time is unknown."""
     return round(ms * 1e6) if ms is not None and 0 <= ms <= LONGEST_MS else None
+
+
+class Refusal:
+    """What a server said instead of an answer: its status and its error's message.
+
+    No more of the body is read than can hold the message, however much comes.
+    """
+
+    def __init__(self) -> None:
+        self._beginning = b""
+
+    @property
+    def complete(self) -> bool:
+        """The rest need not be read."""
+        return len(self._beginning) >= KEPT_BYTES
+
+    def read(self, data: bytes) -> None:
+        """A piece of the body."""
+        self._beginning += data[: KEPT_BYTES - len(self._beginning)]
+
+    def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Fail the call by its status."""
+        said = [str(status), error_message(self._beginning) or _phrase(status)]
+        for name in (b"location", b"retry-after"):
+            if name in headers:
+                value = shown(headers[name].decode("latin-1").partition("?")[0])
+                said.append(f"({name.decode()}: {value})")
+        kind = f"http_{status // 100}xx" if 300 <= status < 600 else "broken_stream"
+        call.fail(Failure(kind), " ".join(part for part in said if part))
+
+
+def _phrase(status: int) -> str:
+    """As the standard has it: the server's own is not needed for what it means."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+class UnreachableError(Exception):
+    """There is nowhere to send anything; the message is fit to show."""

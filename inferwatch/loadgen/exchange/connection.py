@@ -7,9 +7,9 @@ from os import strerror
 from typing import Any, NamedTuple, Protocol
 
 from collectors.clock import monotonic_ns
-from inferwatch.loadgen.exchange.receipts import (
+from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
-    Receipts,
+    ReceiveStamps,
     ask_for_stamps,
 )
 
@@ -20,14 +20,14 @@ MOST_READS = 32
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """The address of a server's socket, as ``socket.connect`` takes it."""
 
     family: int
     where: Any
 
 
-class Carried(Protocol):
-    """What a connection does for an exchange."""
+class CarriedExchange(Protocol):
+    """The exchange that a connection carries, and what the connection tells it."""
 
     request: bytes
 
@@ -49,16 +49,16 @@ class Carried(Protocol):
 
 
 class Connection:
-    """Registered with a poller, whose events come to :meth:`handle`."""
+    """A non-blocking socket, registered with a poller that calls :meth:`handle`."""
 
     def __init__(
-        self, address: Address, poller: select.epoll, receipts: Receipts
+        self, address: Address, poller: select.epoll, receive_stamps: ReceiveStamps
     ) -> None:
         self.idle_since_ns = monotonic_ns()
         self.open = True
         self._poller = poller
-        self._receipts = receipts
-        self._carried: Carried | None = None
+        self._receive_stamps = receive_stamps
+        self._carried: CarriedExchange | None = None
         self._unsent = memoryview(b"")
         self.connected = False
         self._watched = select.EPOLLIN | select.EPOLLOUT
@@ -74,7 +74,7 @@ class Connection:
             self.connected = True
             self._watch(select.EPOLLIN)
 
-    def carry(self, exchange: Carried) -> None:
+    def carry(self, exchange: CarriedExchange) -> None:
         """Send its request now, or as soon as the connection is there."""
         self._carried = exchange
         if self._why_not:
@@ -158,7 +158,7 @@ class Connection:
         if not data or carried is None:
             self._gone(carried, "")
             return False
-        stamp_ns = self._receipts.by_kernel(ancillary)
+        stamp_ns = self._receive_stamps.by_kernel(ancillary)
         if stamp_ns is None:
             carried.came(data, monotonic_ns(), by_kernel=False)
         else:
@@ -168,7 +168,7 @@ class Connection:
     def _broke(self, error: OSError) -> None:
         self._gone(self._carried, error.strerror or type(error).__name__)
 
-    def _gone(self, carried: Carried | None, why: str) -> None:
+    def _gone(self, carried: CarriedExchange | None, why: str) -> None:
         self.close()
         if carried is not None:
             carried.closed(why)

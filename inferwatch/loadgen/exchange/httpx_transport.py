@@ -10,12 +10,10 @@ import httpx
 from collectors.clock import monotonic_ns
 from collectors.http_client import http_client
 from inferwatch.loadgen.exchange import request
-from inferwatch.loadgen.exchange.call import Call, Failure
-from inferwatch.loadgen.exchange.receipts import Receipts
-from inferwatch.loadgen.exchange.refusal import Refusal
+from inferwatch.loadgen.exchange.call import Call, Failure, Refusal, UnreachableError
+from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.exchange.reply import NotAnEventError
 from inferwatch.loadgen.exchange.sse import SseError
-from inferwatch.loadgen.exchange.transport import UnreachableError
 from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 KEEPALIVE_S = 2.0
@@ -39,7 +37,7 @@ class HttpxTransport:
     kind = TransportKind.HTTPX
 
     def __init__(self, plan: LoadPlan) -> None:
-        self.receipts = Receipts()
+        self.receive_stamps = ReceiveStamps()
         self._plan = plan
         self._lanes: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
@@ -94,7 +92,7 @@ class HttpxTransport:
 
 
 class HttpxExchange:
-    """One request on its way and what comes back."""
+    """One request over this transport, and what comes back."""
 
     def __init__(self, transport: HttpxTransport, plan: LoadPlan, call: Call) -> None:
         self.call = call
@@ -154,7 +152,7 @@ class HttpxExchange:
             self.call.answered = True
             return
         async for data in response.aiter_raw():
-            self._transport.receipts.reads += 1
+            self._transport.receive_stamps.reads += 1
             self._refusal.read(data)
             if self._refusal.complete:
                 break
@@ -162,14 +160,14 @@ class HttpxExchange:
 
     async def _read_answer(self, response: httpx.Response) -> None:
         """To its end, or a moment longer than to the end it tells."""
-        reply, receipts = self.call.reply, self._transport.receipts
+        reply, receive_stamps = self.call.reply, self._transport.receive_stamps
         reply.by_kernel = False
         loop = asyncio.get_running_loop()
         patience = asyncio.timeout(None)
         try:
             async with patience:
                 async for data in response.aiter_raw():
-                    receipts.reads += 1
+                    receive_stamps.reads += 1
                     reply.read(data, monotonic_ns())
                     if reply.looks_done() and reply.done_ns is not None:
                         patience.reschedule(loop.time() + DONE_S)

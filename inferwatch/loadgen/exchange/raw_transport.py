@@ -11,15 +11,13 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from collectors.clock import NS_PER_S, monotonic_ns
-from inferwatch.loadgen.exchange.call import Call, Failure
+from inferwatch.loadgen.exchange.call import Call, Failure, Refusal, UnreachableError
 from inferwatch.loadgen.exchange.connection import Address, Connection
-from inferwatch.loadgen.exchange.receipts import Receipts
-from inferwatch.loadgen.exchange.refusal import Refusal
+from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.exchange.reply import NotAnEventError
 from inferwatch.loadgen.exchange.request import plain_http
-from inferwatch.loadgen.exchange.response import NotHttpError, Response
+from inferwatch.loadgen.exchange.response import HttpResponse, NotHttpError
 from inferwatch.loadgen.exchange.sse import SseError
-from inferwatch.loadgen.exchange.transport import UnreachableError
 from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 KEEPALIVE_NS = 2 * NS_PER_S
@@ -34,12 +32,12 @@ CONNECT_S = 5.0
 
 
 class RawTransport:
-    """Connections by the server's address, and the exchanges on them."""
+    """Sends requests over plain sockets, all of them served by one epoll."""
 
     kind = TransportKind.RAW
 
     def __init__(self, plan: LoadPlan) -> None:
-        self.receipts = Receipts()
+        self.receive_stamps = ReceiveStamps()
         self._plan = plan
         self._timeout_ns = int(plan.request_timeout_s * NS_PER_S)
         self._address = Address(socket.AF_UNIX, plan.uds or "")
@@ -111,7 +109,7 @@ class RawTransport:
         return None
 
     def _connect(self) -> Connection:
-        connection = Connection(self._address, self._poller, self.receipts)
+        connection = Connection(self._address, self._poller, self.receive_stamps)
         if connection.open:
             self._connections[connection.fileno] = connection
         return connection
@@ -136,7 +134,7 @@ class RawTransport:
         loop = asyncio.get_running_loop()
         self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         now_ns = monotonic_ns()
-        self.receipts.anchor()
+        self.receive_stamps.anchor()
         for exchange, by_ns in list(self._flying.items()):
             if exchange.call.reply.looks_done() and exchange.end_if_done():
                 continue
@@ -147,12 +145,12 @@ class RawTransport:
 
 
 class RawExchange:
-    """One request on its way and what comes back."""
+    """One request over this transport, and what comes back."""
 
     def __init__(self, transport: RawTransport, call: Call, request: bytes) -> None:
         self.call = call
         self.request = request
-        self.response = Response(self._take)
+        self.response = HttpResponse(self._take)
         self._transport = transport
         self._refusal = Refusal()
         self._connection: Connection | None = None

@@ -4,17 +4,11 @@ Events are cut and JSON is decoded when somebody asks or much has come: a stamp 
 wait for the decoding of what came with it.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from inferwatch.loadgen.exchange.error_message import KEPT_BYTES, error_message, shown
-from inferwatch.loadgen.exchange.reply_chunks import (
-    NO_ERROR,
-    Choice,
-    Chunk,
-    ServerTimes,
-    Usage,
-    chunks,
-)
 from inferwatch.loadgen.exchange.sse import SseError, SseEvent, SseReader
 
 DONE = b"[DONE]"
@@ -24,6 +18,95 @@ NO_MESSAGE = "an error without a message"
 UNREAD_BYTES = 32 << 10
 """Decoding this takes half a millisecond, and no more is kept undecoded."""
 SHORT_BYTES = 1 << 10
+
+
+MOST_TOKENS = 1 << 31
+"""A count or an id beyond is nonsense; sums of these still fit where we keep them."""
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+
+
+class Delta(msgspec.Struct, gc=False):
+    """What a chat's chunk adds to its message; reasoning counts as tokens, too."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[object] | None = None
+
+    @property
+    def thought(self) -> bool:
+        """It reasons."""
+        return bool(self.reasoning or self.reasoning_content)
+
+    @property
+    def said(self) -> bool:
+        """It brings tokens."""
+        return bool(self.content or self.tool_calls) or self.thought
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One choice of a chunk: the part of one answer that it brings."""
+
+    text: str | None = None
+    delta: Delta | None = None
+    finish_reason: str | None = None
+    token_ids: list[Tokens] | None = None
+    """Where they were asked for (``return_token_ids``) and the server knows how."""
+
+    @property
+    def opens(self) -> bool:
+        """A chat's first chunk, which names the role and brings no token."""
+        delta = self.delta
+        return delta is not None and delta.role is not None and not delta.said
+
+    @property
+    def said(self) -> bool:
+        """It brings tokens."""
+        return bool(self.text) or (self.delta is not None and self.delta.said)
+
+    @property
+    def words(self) -> str:
+        """The text of the answer itself, without its reasoning."""
+        return self.text or (self.delta.content if self.delta else None) or ""
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Token counts of a request, so far or in all."""
+
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
+
+
+class ServerTimes(msgspec.Struct, gc=False):
+    """vLLM's per-request metrics, as the engine's own clock measured them."""
+
+    queue_time_ms: float | None = None
+    """Queued in the engine to scheduled."""
+    time_to_first_token_ms: float | None = None
+    """Scheduled to first token: what we call prefill."""
+    generation_time_ms: float | None = None
+    """First token to last: what we call decode."""
+
+
+NO_ERROR = msgspec.Raw(b"null")
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """One event of a completion's or a chat's stream, as far as we read it."""
+
+    choices: list[Choice] = []
+    usage: Usage | None = None
+    error: msgspec.Raw = NO_ERROR
+    metrics: ServerTimes | None = None
+
+    @property
+    def failed(self) -> bool:
+        """It tells an error; some servers have an empty one in every chunk."""
+        return bytes(self.error) not in {b"null", b"false", b'""', b"{}"}
+
+
+chunks = msgspec.json.Decoder(Chunk)
 
 
 class NotAnEventError(ValueError):

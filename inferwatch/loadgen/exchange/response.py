@@ -14,7 +14,7 @@ class NotHttpError(ValueError):
     """What came is no HTTP/1.1 response."""
 
 
-class Response:
+class HttpResponse:
     """One response; the body goes to ``take`` with the stamp of its last byte."""
 
     def __init__(self, take: Take) -> None:

@@ -16,7 +16,7 @@ class SseError(ValueError):
 
 
 class SseEvent(NamedTuple):
-    """One event."""
+    """A server-sent event: its data, and its name if it has one."""
 
     data: bytes
     name: bytes = b""

@@ -1,19 +1,21 @@
-"""What a transport is to the rest of the generator."""
+"""What a transport is to the rest of the generator, and which one carries a plan."""
 
 import asyncio
+import sys
 from typing import Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+from collectors.http_client import goes_direct
 from inferwatch.loadgen.exchange.call import Call
-from inferwatch.loadgen.exchange.receipts import Receipts
-from inferwatch.loadgen.plan.plan import TransportKind
-
-
-class UnreachableError(Exception):
-    """There is nowhere to send anything; the message is fit to show."""
+from inferwatch.loadgen.exchange.httpx_transport import HttpxTransport
+from inferwatch.loadgen.exchange.raw_transport import RawTransport
+from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
+from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 
 class Exchange(Protocol):
-    """A call and the request that carries it, ready to be written."""
+    """A call and the request that carries it, ready to be sent."""
 
     @property
     def call(self) -> Call:
@@ -29,10 +31,10 @@ class Exchange(Protocol):
 
 
 class Transport(Protocol):
-    """As many connections as requests in flight, kept and used again."""
+    """Gives each request in flight a connection of its own, to be reused later."""
 
     kind: TransportKind
-    receipts: Receipts
+    receive_stamps: ReceiveStamps
 
     async def open(self) -> None:
         """Do once what the first request should not have to wait for.
@@ -56,3 +58,28 @@ class Transport(Protocol):
     async def aclose(self) -> None:
         """Close all connections."""
         ...
+
+
+def chosen(plan: LoadPlan) -> TransportKind:
+    """As the plan says; left to us, raw unless something is in its way."""
+    if plan.transport is not TransportKind.AUTO:
+        return plan.transport
+    linux = sys.platform == "linux"  # epoll
+    raw = linux and urlsplit(plan.url).scheme == "http" and not plan.http2
+    return TransportKind.RAW if raw and not _proxied(plan) else TransportKind.HTTPX
+
+
+def _proxied(plan: LoadPlan) -> bool:
+    if goes_direct(plan.url, plan.uds):
+        return False
+    where = urlsplit(plan.url)
+    proxies = getproxies()
+    behind = where.scheme in proxies or "all" in proxies
+    return behind and not proxy_bypass(where.netloc)
+
+
+def transport_for(plan: LoadPlan) -> Transport:
+    """A new transport of the kind that :func:`chosen` names."""
+    if chosen(plan) is TransportKind.RAW:
+        return RawTransport(plan)
+    return HttpxTransport(plan)

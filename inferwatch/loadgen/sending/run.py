@@ -1,7 +1,8 @@
 """A run: warm up, follow the plan, drain; each turn of it reported."""
 
 from collectors.readings import LoadKind
-from inferwatch.loadgen.exchange.transport import Transport, UnreachableError
+from inferwatch.loadgen.exchange.call import UnreachableError
+from inferwatch.loadgen.exchange.transport import Transport
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.prompts.dataset import DatasetError

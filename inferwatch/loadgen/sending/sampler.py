@@ -10,7 +10,7 @@ import numpy as np
 from collectors.clock import monotonic_ns
 from collectors.readings import ClientSample, Phase
 from inferwatch.loadgen.exchange.call import Call
-from inferwatch.loadgen.exchange.receipts import Receipts
+from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.sending.outbox import Outbox
 
 EVERY_S = 1.0
@@ -98,9 +98,11 @@ class Span:
 class Sampler:
     """Samples each second, and the whole run at its end."""
 
-    def __init__(self, transport: str, receipts: Receipts, outbox: Outbox) -> None:
+    def __init__(
+        self, transport: str, receive_stamps: ReceiveStamps, outbox: Outbox
+    ) -> None:
         self._transport = transport
-        self._receipts = receipts
+        self._receive_stamps = receive_stamps
         self._outbox = outbox
         self._reads_before = 0
         self._whole = Span()
@@ -109,7 +111,7 @@ class Sampler:
 
     def begin(self) -> None:
         """The run begins, or its warm-up has ended: count from here."""
-        self._take_receipts()
+        self._take_lags()
         begun = self._whole.sends  # of the warm-up none, and each needs its outcome
         self._whole, self._second = Span(sends=begun), Span()
 
@@ -136,14 +138,14 @@ class Sampler:
         self._report(final=True)
 
     def _report(self, *, final: bool) -> None:
-        self._take_receipts()
+        self._take_lags()
         span, self._second = (self._whole if final else self._second), Span()
         self._outbox.put(span.sample(self._transport, self.in_flight, final=final))
 
-    def _take_receipts(self) -> None:
-        lags_ns = self._receipts.take_lags()
-        reads = self._receipts.reads - self._reads_before
-        self._reads_before = self._receipts.reads
+    def _take_lags(self) -> None:
+        lags_ns = self._receive_stamps.take_lags()
+        reads = self._receive_stamps.reads - self._reads_before
+        self._reads_before = self._receive_stamps.reads
         for span in (self._whole, self._second):
             span.recv_lags.add(lags_ns)
             span.reads += reads

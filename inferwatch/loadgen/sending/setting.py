@@ -33,7 +33,7 @@ class Setting:
     def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
         self.plan = plan
         self.transport = transport
-        self.sampler = Sampler(transport.kind, transport.receipts, outbox)
+        self.sampler = Sampler(transport.kind, transport.receive_stamps, outbox)
         self.flights = Flights(plan.run_id, transport, outbox, self.sampler)
         self._outbox = outbox
         self._helpers: list[asyncio.Task[None]] = []

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 
 from collectors.clock import monotonic_ns
-from inferwatch.loadgen.exchange.receipts import ANCILLARY_BYTES, Receipts
+from inferwatch.loadgen.exchange.receive_stamps import ANCILLARY_BYTES, ReceiveStamps
 from inferwatch.loadgen.truth.script import Answer, Beat, Manner, Script
 
 READ_BYTES = 1 << 16
@@ -30,14 +30,14 @@ class Connection:
         self.beat: Beat | None = None
         self._coming = bytearray()
 
-    def read(self, receipts: Receipts) -> bool:
+    def read(self, receive_stamps: ReceiveStamps) -> bool:
         """Take what has come; False: the client is gone."""
         try:
             data, ancillary, _, _ = self.peer.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except OSError:
             return False
         if not self._coming:
-            self.arrived_ns = receipts.by_kernel(ancillary) or monotonic_ns()
+            self.arrived_ns = receive_stamps.by_kernel(ancillary) or monotonic_ns()
         self._coming += data
         return bool(data)
 

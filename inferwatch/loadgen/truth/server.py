@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.clock import NS_PER_S, monotonic_ns
-from inferwatch.loadgen.exchange.receipts import Receipts, ask_for_stamps
+from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps, ask_for_stamps
 from inferwatch.loadgen.truth.connection import Connection
 from inferwatch.loadgen.truth.script import (
     DEFAULT_MODEL,
@@ -46,7 +46,7 @@ class TruthServer:
         self._selector.register(listener, selectors.EVENT_READ)
         self._due: list[tuple[int, int, Connection]] = []
         self._order = 0
-        self._receipts = Receipts()
+        self._receive_stamps = ReceiveStamps()
         ask_for_stamps(listener)  # its connections inherit that
         self._busy: Counter[Manner] = Counter()
         self._queues: dict[Manner, deque[Connection]] = defaultdict(deque)
@@ -80,7 +80,7 @@ class TruthServer:
         self._selector.register(peer, selectors.EVENT_READ, Connection(peer))
 
     def _read(self, connection: Connection) -> None:
-        if not connection.read(self._receipts):
+        if not connection.read(self._receive_stamps):
             self._close(connection)
         elif connection.answer is None:
             self._next(connection)

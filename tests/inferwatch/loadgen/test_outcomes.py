@@ -19,7 +19,7 @@ from collectors.readings import (
 from collectors.wire import decode_reading, encode_reading
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.raw_transport import RawExchange
-from inferwatch.loadgen.exchange.receipts import Receipts
+from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.plan.plan import TransportKind
 from inferwatch.loadgen.prompts.prompts import Prompt, Turn
 from inferwatch.loadgen.sending.closed_loop import ClosedLoop
@@ -147,7 +147,7 @@ class Prepares:
 def flights_to(servers: list[Server]) -> tuple[Flights, Sampler, Any]:
     outbox: Any = Readings()
     transport: Any = Prepares(servers)
-    sampler = Sampler(TransportKind.RAW, Receipts(), outbox)
+    sampler = Sampler(TransportKind.RAW, ReceiveStamps(), outbox)
     return Flights("run", transport, outbox, sampler), sampler, outbox
 
 

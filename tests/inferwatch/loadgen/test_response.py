@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from inferwatch.loadgen.exchange.response import (
     MAX_HEAD_BYTES,
     MAX_SIZE_LINE_BYTES,
+    HttpResponse,
     NotHttpError,
-    Response,
 )
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -28,10 +28,10 @@ RESPONSES = {
 }
 
 
-def read(*pieces: bytes) -> tuple[Response, bytes, list[int]]:
+def read(*pieces: bytes) -> tuple[HttpResponse, bytes, list[int]]:
     """Each piece comes at the number of its place."""
     taken: list[tuple[bytes, int]] = []
-    response = Response(lambda data, at_ns: taken.append((data, at_ns)))
+    response = HttpResponse(lambda data, at_ns: taken.append((data, at_ns)))
     for at_ns, piece in enumerate(pieces):
         response.feed(piece, at_ns)
     body = b"".join(data for data, _ in taken)

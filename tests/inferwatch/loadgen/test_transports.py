@@ -10,7 +10,7 @@ import pytest
 from collectors.clock import monotonic_ns
 from collectors.readings import Phase
 from inferwatch.loadgen.exchange.call import Call, Failure
-from inferwatch.loadgen.exchange.opening import transport_for
+from inferwatch.loadgen.exchange.transport import transport_for
 from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 from inferwatch.loadgen.prompts.prompts import Prompt
 

@@ -15,10 +15,8 @@ import pytest
 
 from collectors.clock import monotonic_ns
 from collectors.readings import Phase
-from inferwatch.loadgen.exchange.call import Call
-from inferwatch.loadgen.exchange.choice import chosen
-from inferwatch.loadgen.exchange.opening import transport_for
-from inferwatch.loadgen.exchange.transport import UnreachableError
+from inferwatch.loadgen.exchange.call import Call, UnreachableError
+from inferwatch.loadgen.exchange.transport import chosen, transport_for
 from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 from inferwatch.loadgen.prompts.prompts import Prompt
 

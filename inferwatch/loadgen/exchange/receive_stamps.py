@@ -18,8 +18,8 @@ SUSPECT_NS = 50_000_000
 _timespec = struct.Struct("qq")
 
 
-class Receipts:
-    """Stamps reads and counts them."""
+class ReceiveStamps:
+    """When reads arrived, how many there were, and how late we made each of them."""
 
     def __init__(self) -> None:
         self.reads = 0

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from collectors.clock import monotonic_ns, wall_offset_ns
-from inferwatch.loadgen.exchange.receipts import (
+from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
-    Receipts,
+    ReceiveStamps,
     ask_for_stamps,
 )
 
@@ -22,7 +22,7 @@ class Pair:
 
     def __init__(self, ours: socket.socket, theirs: socket.socket) -> None:
         self._ours, self._theirs = ours, theirs
-        self.receipts = Receipts()
+        self.receive_stamps = ReceiveStamps()
         ask_for_stamps(ours)
 
     def receive(self, late_s: float = 0.0) -> tuple[int, int | None]:
@@ -31,7 +31,7 @@ class Pair:
         self._theirs.send(b"x")
         time.sleep(late_s)
         _, ancillary, _, _ = self._ours.recvmsg(16, ANCILLARY_BYTES)
-        return sent_ns, self.receipts.by_kernel(ancillary)
+        return sent_ns, self.receive_stamps.by_kernel(ancillary)
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def test_the_stamp_is_of_the_arrival_however_late_it_is_read(tcp: Pair) -> None:
 
 
 def test_how_late_it_was_read_is_kept(tcp: Pair) -> None:
-    tcp.receipts.take_lags()
+    tcp.receive_stamps.take_lags()
 
     tcp.receive(late_s=0.02)
 
-    (lag_ns,) = tcp.receipts.take_lags()
+    (lag_ns,) = tcp.receive_stamps.take_lags()
     assert 20 * MS <= lag_ns < 500 * MS
-    assert tcp.receipts.take_lags() == []
+    assert tcp.receive_stamps.take_lags() == []
 
 
 @pytest.mark.parametrize("step_s", [-3600, -0.2, 0.2, 3600])
@@ -71,10 +71,10 @@ def test_a_stepped_wall_clock_does_not_reach_a_stamp(
     tcp: Pair, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
     """As if the clock had been stepped since the anchor was read."""
-    stepped = "inferwatch.loadgen.exchange.receipts.wall_offset_ns"
+    stepped = "inferwatch.loadgen.exchange.receive_stamps.wall_offset_ns"
     with monkeypatch.context() as patch:
         patch.setattr(stepped, lambda: wall_offset_ns() + int(step_s * 1_000 * MS))
-        tcp.receipts.anchor()
+        tcp.receive_stamps.anchor()
 
     sent_ns, stamp_ns = tcp.receive()
 
@@ -88,4 +88,4 @@ def test_a_unix_socket_tells_nothing_and_that_is_said() -> None:
         pair = Pair(ours, theirs)
 
         assert [pair.receive()[1] for _ in range(3)] == [None] * 3
-        assert pair.receipts.reads == 3
+        assert pair.receive_stamps.reads == 3
