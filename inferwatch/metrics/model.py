@@ -1,7 +1,10 @@
 """The Model: readings are folded in, snapshots are taken out."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Self
+
+import msgspec
 
 from collectors.readings import (
     AnyReading,
@@ -19,22 +22,73 @@ from collectors.readings import (
     TokenTimes,
     Totals,
 )
+from inferwatch.metrics.engine.cost import Ledger, SavedCost
+from inferwatch.metrics.engine.engines import Engines, SavedEngines
 from inferwatch.metrics.engine.flow import Seen, flow, kv_state
-from inferwatch.metrics.engine.steps import step_totals
+from inferwatch.metrics.engine.latencies import Latencies
+from inferwatch.metrics.engine.lives import Lives
+from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
+from inferwatch.metrics.engine.requests import Requests, SavedRequests
+from inferwatch.metrics.engine.steps import Steps, step_totals
+from inferwatch.metrics.engine.verdict import Observer, SavedObserver
 from inferwatch.metrics.engine.work import current_work
 from inferwatch.metrics.load.book import ABORTED
-from inferwatch.metrics.pieces import MOST_GPUS, Pieces
-from inferwatch.metrics.saving.saved import (
-    BlocksOf,
-)
+from inferwatch.metrics.load.client import Client, SavedClient
+from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.count_table import Owed
 from inferwatch.metrics.series.curve import Grid
-from inferwatch.metrics.series.recent import SavedRows
+from inferwatch.metrics.series.history import History, SavedHistory
+from inferwatch.metrics.series.recent import Block, SavedRows
+from inferwatch.metrics.series.samples import MICROSECOND, Samples
+from inferwatch.metrics.series.tallies import SavedTallies, Tallies
 from inferwatch.metrics.series.timeline import timeline
 from inferwatch.metrics.snapshot import Latency, Snapshot, Window
 
+MOST_NOTES = 200
+MOST_GPUS = 100
+TALLIES = {"steps", "outcomes", "client", "objectives"}
+CELLS = {"prompt_tokens": 1}
 
-class Model(Pieces):
+
+def cell_of(name: str) -> int | None:
+    """How wide the cells are in which some rows are counted; None: they are not."""
+    return None if name in TALLIES else CELLS.get(name, MICROSECOND)
+
+
+BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
+"""The sealed blocks that some rows still hold."""
+
+
+class SavedState(msgspec.Struct, array_like=True):
+    """Everything but the parts that last, and the blocks."""
+
+    passing: list[bytes]
+    """The parts that do not."""
+    rows: dict[str, SavedRows]
+    tallies: dict[str, SavedTallies]
+    history: SavedHistory
+    failed: SavedFailures
+    requests: SavedRequests
+    engines: SavedEngines
+    client: SavedClient
+    cost: SavedCost
+    observer: SavedObserver
+    notes: list[Note]
+    gpus: list[GpuInfo]
+    last_token_ns: int | None
+    began_ns: int | None
+
+
+class SavedModel(msgspec.Struct, frozen=True):
+    """As it is kept."""
+
+    state: bytes
+    parts: list[bytes]
+    blocks: dict[str, tuple[int, tuple[Any, ...]]]
+    """By the name of the rows: how many blocks were sealed so far, and the latest."""
+
+
+class Model:
     """All arithmetic between readings and screens; it has no clock.
 
     The same readings in the same order give equal snapshots at equal ``now_ns``, no
@@ -42,7 +96,21 @@ class Model(Pieces):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._history = History()
+        self._latencies = Latencies(self._history)
+        self._outcomes = Outcomes()
+        self._requests = Requests()
+        self._lives = Lives(self._requests, self._latencies, self._outcomes)
+        self._engines = Engines()
+        self._steps = Steps()
+        self._client = Client()
+        self._cost = Ledger()
+        self._observer = Observer(self._engines, self._requests)
+        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+        self._gpus: dict[str | None, GpuInfo] = {}
+        """By their ids; or why there is none."""
+        self._last_token_ns: int | None = None
+        self._began_ns: int | None = None
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._event,
@@ -64,6 +132,32 @@ class Model(Pieces):
         if take is not None:  # anchors and ticks change no number
             take(reading)
 
+    def saved(self) -> SavedModel:
+        """Everything, to be kept; as cheap as a snapshot."""
+        parts, samples, tallies = Parts(), self._samples(), self._tallies()
+        rows = {name: each.rows for name, each in (samples | tallies).items()}
+        state = SavedState(
+            rows={name: each.saved() for name, each in rows.items()},
+            tallies={name: each.saved() for name, each in tallies.items()},
+            history=self._history.saved(parts),
+            failed=self._outcomes.saved(parts),
+            requests=self._requests.saved(parts),
+            passing=parts.passing,
+            engines=self._engines.saved(),
+            client=self._client.saved(),
+            cost=self._cost.saved(),
+            observer=self._observer.saved(),
+            notes=list(self._notes),
+            gpus=list(self._gpus.values()),
+            last_token_ns=self._last_token_ns,
+            began_ns=self._began_ns,
+        )
+        return SavedModel(
+            state=msgspec.msgpack.encode(state),
+            parts=parts.lasting,
+            blocks={name: each.blocks for name, each in rows.items()},
+        )
+
     @classmethod
     def restored(
         cls,
@@ -78,12 +172,32 @@ class Model(Pieces):
             msgspec.MsgspecError: it is something else.
         """
         model = cls()
-        model.restore(state, parts, blocks_of, owed_of)
+        saved = msgspec.msgpack.decode(state, type=SavedState)
+        written = WrittenParts(parts, saved.passing)
+        for name, samples in model._samples().items():
+            rows = saved.rows[name]
+            samples.restore(rows, blocks_of(name, rows), owed_of(name, rows))
+        for name, tallies in model._tallies().items():
+            rows = saved.rows[name]
+            tallies.restore(saved.tallies[name], rows, blocks_of(name, rows))
+        model._history.restore(saved.history, written)
+        model._outcomes.restore(saved.failed, written)
+        model._requests.restore(saved.requests, written)
+        model._engines.restore(saved.engines)
+        model._client.restore(saved.client)
+        model._cost.restore(saved.cost)
+        model._observer.restore(saved.observer)
+        model._notes.extend(saved.notes)
+        model._gpus = {gpu.uuid: gpu for gpu in saved.gpus}
+        model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         return model
 
     def release(self) -> None:
         """Free its memory; it folds no more."""
-        super().release()
+        pieces: dict[str, Samples | Tallies] = {**self._samples(), **self._tallies()}
+        for each in pieces.values():
+            each.rows.release()
+        self._lives.release()
         self._fold = {}
 
     def snapshot(
@@ -124,6 +238,23 @@ class Model(Pieces):
             cost=self._cost.cost(unrecorded_readings),
             notes=tuple(self._notes),
         )
+
+    def _samples(self) -> dict[str, Samples]:
+        """All there are, by names that stay."""
+        return {
+            "step_s": self._steps.step_durations,
+            "prompt_tokens": self._outcomes.prompts,
+            **self._latencies.samples,
+            **{f"client_{name}": s for name, s in self._client.samples.items()},
+        }
+
+    def _tallies(self) -> dict[str, Tallies]:
+        return {
+            "steps": self._steps.tallies,
+            "outcomes": self._outcomes.tallies,
+            "client": self._client.tallies,
+            "objectives": self._client.objectives,
+        }
 
     def _seen(
         self, now_ns: int, window: Window, latencies: tuple[Latency, ...]

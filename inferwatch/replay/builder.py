@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from time import sleep
 
 from inferwatch.errors import StorageError
-from inferwatch.metrics.saving.pace import Pace
+from inferwatch.metrics.saving import CheckpointPace
 from inferwatch.replay.frame import UNREADABLE, Frame, restored
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.checkpoints.checkpoints import (
@@ -86,7 +86,7 @@ class Builder:
     def _fold(
         self, frame: Frame, reader: ReadingDecoder, checkpoints: Checkpoints
     ) -> None:
-        pace, t_ns = Pace(frame.t_ns), frame.t_ns or 0
+        pace, t_ns = CheckpointPace(frame.t_ns), frame.t_ns or 0
         for number, (ordinal, reading) in enumerate(reader):
             t_ns = frame.receipts.take(reading)
             frame.model.fold(reading)

@@ -8,7 +8,7 @@ from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import RecordState
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipts import Receipts
-from inferwatch.metrics.saving.pace import Pace
+from inferwatch.metrics.saving import CheckpointPace
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.checkpoints.checkpoints import (
     UNSAVABLE,
@@ -48,7 +48,7 @@ class Pipeline:
         self._recorder = recorder
         self._ordinal = 0
         self._receipts = Receipts()
-        self._pace = Pace()
+        self._pace = CheckpointPace()
         self._trouble_told = False
 
     def take(self, readings: Sequence[AnyReading]) -> None:

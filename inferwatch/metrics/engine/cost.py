@@ -2,14 +2,23 @@
 
 from collections import deque
 
+import msgspec
+
 from collectors.clock import NS_PER_S
 from collectors.readings import HostSample, Note, Totals
-from inferwatch.metrics.saving.saved import SavedCost
 from inferwatch.metrics.snapshot import Cost
 
 SPAN_NS = 5 * NS_PER_S
 """Shares of CPU are over about this long."""
 US = 1_000
+
+
+class SavedCost(msgspec.Struct, array_like=True):
+    """A CostTracker."""
+
+    dropped: int
+    hosts: list[HostSample]
+    totals: list[Totals]
 
 
 class Ledger:

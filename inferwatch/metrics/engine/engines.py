@@ -5,28 +5,25 @@ from collections.abc import Iterable
 import msgspec
 
 from collectors.readings import Endpoint, EngineInfo, Step, Totals
-from inferwatch.metrics.saving.saved import SavedEngines, SavedRank
 from inferwatch.metrics.series.bins import KvBlocks
 
-RANK_FIELDS = SavedRank.__struct_fields__[2:]
 Key = tuple[str, int]
 """Source and data-parallel rank."""
 
 
-class Rank:
-    """One EngineCore: one rank of an engine."""
+class Rank(msgspec.Struct, array_like=True):
+    """One EngineCore: one rank of an engine, and what it last said; saved as it is."""
 
-    def __init__(self) -> None:
-        self.info: EngineInfo | None = None
-        self.step: Step | None = None
-        self.totals: Totals | None = None
-        self.kv: KvBlocks = (None, None, None)
-        self.last_end_ns: int | None = None
-        self.waiting_since_ns: int | None = None
-        """Requests have waited in every step since."""
-        self.calm_since_ns: int | None = None
-        """When requests last stopped waiting."""
-        self.lost = False
+    info: EngineInfo | None = None
+    step: Step | None = None
+    totals: Totals | None = None
+    kv: KvBlocks = (None, None, None)
+    last_end_ns: int | None = None
+    waiting_since_ns: int | None = None
+    """Requests have waited in every step since."""
+    calm_since_ns: int | None = None
+    """When requests last stopped waiting."""
+    lost: bool = False
 
     def take_step(self, step: Step) -> None:
         """The latest step."""
@@ -82,6 +79,15 @@ class Rank:
         return self.kv if used == self.kv[0] else (used, None, None)
 
 
+class SavedEngines(msgspec.Struct, array_like=True):
+    """Engines."""
+
+    ranks: list[tuple[str, int, Rank]]
+    """With its source and its number."""
+    endpoints: dict[str, Endpoint]
+    peak_used_blocks: int | None
+
+
 class Engines:
     """All ranks of all engines that live."""
 
@@ -111,20 +117,14 @@ class Engines:
     def saved(self) -> SavedEngines:
         """All of them."""
         return SavedEngines(
-            ranks=[
-                SavedRank(*key, **{name: getattr(rank, name) for name in RANK_FIELDS})
-                for key, rank in self.ranks.items()
-            ],
+            ranks=[(*key, rank) for key, rank in self.ranks.items()],
             endpoints=self.endpoints,
             peak_used_blocks=self.peak_used_blocks,
         )
 
     def restore(self, saved: SavedEngines) -> None:
         """Be as it was."""
-        for each in saved.ranks:
-            rank = self.rank(each.source, each.rank)
-            for name in RANK_FIELDS:
-                setattr(rank, name, getattr(each, name))
+        self.ranks = {(source, number): rank for source, number, rank in saved.ranks}
         self.endpoints = saved.endpoints
         self.peak_used_blocks = saved.peak_used_blocks
 

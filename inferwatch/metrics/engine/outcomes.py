@@ -1,8 +1,10 @@
 """How many requests came, and how they ended; each is counted once."""
 
+import msgspec
+
 from collectors.readings import RequestEvent, RequestRecord
 from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.saving.saved import Parts, SavedFailures, WrittenParts
+from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.series.tallies import Tallies, Total
 from inferwatch.metrics.snapshot import RequestState, Window
@@ -17,6 +19,15 @@ ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
 def outcome_of(event: RequestEvent) -> RequestState:
     """What a finish reason means."""
     return ENDS.get(event.reason or "", RequestState.FINISHED)
+
+
+class SavedFailures(msgspec.Struct, array_like=True):
+    """The ids of requests that failed."""
+
+    parts: list[int]
+    """Numbers of the parts that hold them."""
+    gone: int
+    """How many were forgotten before those."""
 
 
 class Outcomes:

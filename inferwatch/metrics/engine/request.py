@@ -1,6 +1,6 @@
 """One request's life, joined from what front end and engine report."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Self
 
@@ -8,12 +8,8 @@ import msgspec
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestEvent
-from inferwatch.metrics.saving.saved import SavedRequest
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 
-SAVED_FIELDS = SavedRequest.__struct_fields__
-as_saved = attrgetter(*SAVED_FIELDS)
-"""What is saved of a request, in the order of SavedRequest."""
 ORDER = {
     RequestState.ARRIVED: 0,
     RequestState.QUEUED: 1,
@@ -84,6 +80,7 @@ class Request:
     counted_as: RequestState | None = None
     counted_ns: int = 0
     row: RequestRow | None = None
+    """As screens show it, until something changes; not saved."""
 
     @classmethod
     def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
@@ -185,3 +182,10 @@ class Request:
             preemptions=self.preemptions,
             reason=self.reason,
         )
+
+
+SAVED = [(each.name, each.type) for each in fields(Request) if each.name != "row"]
+SavedRequest = msgspec.defstruct("SavedRequest", SAVED, array_like=True, gc=False)
+"""All fields of a Request but its row."""
+as_saved = attrgetter(*(name for name, _ in SAVED))
+"""What is saved of a request, in the order of SavedRequest."""

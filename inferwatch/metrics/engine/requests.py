@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from inferwatch.metrics.engine.request import Request, as_saved
-from inferwatch.metrics.saving.saved import (
-    Parts,
-    SavedRequest,
-    SavedRequests,
-    WrittenParts,
-)
+import msgspec
+
+from inferwatch.metrics.engine.request import Request, SavedRequest, as_saved
+from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.snapshot import RequestRow
 
 MOST_ROWS = 2_000
@@ -17,6 +14,29 @@ MOST_REMEMBERED = 20_000
 """Requests without a row that one of front end and engine may yet tell of."""
 CHUNK = 32
 """Requests saved together."""
+
+
+class SavedRequests(msgspec.Struct, array_like=True):
+    """Requests are named by their place: the live, the ended, the remembered ones."""
+
+    live: int
+    """Number of the part with the live ones."""
+    ended: list[int]
+    """Likewise, in chunks that begin at multiples of their size."""
+    gone: int
+    """How many ended before those."""
+    remembered: list[int]
+    """Likewise, of those without a row."""
+    forgotten: int
+    """How many were remembered before those."""
+    waiting: list[int]
+    running: list[int]
+    unsure: list[int]
+    unmapped: list[int]
+    """Have an ordinal that means them no more."""
+    sources: list[str]
+    busy_since_ns: int | None
+    seen: int
 
 
 class Requests:

@@ -3,12 +3,13 @@
 from collections import deque
 from statistics import median
 
+import msgspec
+
 from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, EngineInfo, Note, NoteKind, Step
 from inferwatch.metrics.engine.engines import Engines
 from inferwatch.metrics.engine.requests import Requests
 from inferwatch.metrics.engine.work import Work
-from inferwatch.metrics.saving.saved import SavedObserver
 from inferwatch.metrics.snapshot import Flow, Health, Verdict
 
 QUEUE_PERSISTS_NS = NS_PER_S
@@ -17,6 +18,17 @@ BOUND_SPAN_NS = 3 * NS_PER_S
 STALL_LEAST_NS = 2 * NS_PER_S
 STALL_STEPS = 10
 """Stalled after this many usual steps without one."""
+
+
+class SavedObserver(msgspec.Struct, array_like=True):
+    """A HealthTracker, but for the engines and requests it looks at."""
+
+    stage: Note | None
+    lost: Note | None
+    up_ns: int | None
+    last_work_ns: int | None
+    durations_ns: list[int]
+    bounds: list[tuple[int, BoundBy]]
 
 
 class Observer:

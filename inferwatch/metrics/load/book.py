@@ -1,10 +1,10 @@
 """Everything that one load run reported, kept request by request."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -195,7 +195,26 @@ class LoadBook:
         return set(held_back(self.records, self._max_in_flight))
 
 
-def held_back(records: list[RequestRecord], most: int) -> Iterator[int]:
+class Timed(Protocol):
+    """A request, when it was due and when it ended."""
+
+    @property
+    def index(self) -> int:
+        """Its number in the schedule."""
+        ...
+
+    @property
+    def intended_ns(self) -> int:
+        """When it was due."""
+        ...
+
+    @property
+    def end_ns(self) -> int | None:
+        """When it ended, if that is known."""
+        ...
+
+
+def held_back(records: Sequence[Timed], most: int) -> Iterator[int]:
     """The schedule leaves in order, so what is due behind one held back waits too."""
     ends: list[int] = []
     for record in records:

@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from collectors.readings import (
@@ -19,11 +20,10 @@ from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import broken_by
 from inferwatch.metrics.load.plan import PlanFacts, plan_of
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
-from inferwatch.metrics.load.run import RunProgress
+from inferwatch.metrics.load.run import RunProgress, SavedRun
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.load.view import ClientTimeline
-from inferwatch.metrics.saving.sealing import seal, unseal
-from inferwatch.metrics.series.course import Course
+from inferwatch.metrics.series.course import Course, SessionBins
 from inferwatch.metrics.series.curve import Curve, Grid, Levels
 from inferwatch.metrics.series.tallies import Tallies
 from inferwatch.metrics.snapshot import ClientView, Latency, Window
@@ -31,8 +31,20 @@ from inferwatch.metrics.snapshot import ClientView, Latency, Window
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 MOST_UNMATCHED = 4_096
 MOST_EVENTS = 200
-APART = {"samples", "tallies", "objectives"}
-"""Saved by themselves."""
+
+
+class SavedClient(msgspec.Struct, array_like=True):
+    """A Client but for the rows of its samples and counts."""
+
+    began_ns: int | None
+    plan: tuple[PlanFacts, str] | None
+    run: SavedRun | None
+    events: list[LoadEvent]
+    asked: Levels
+    sent: Curve
+    unmatched: list[TokenTimes | RequestRecord]
+    session: dict[str, SessionBins]
+    """By metric."""
 
 
 class Client:
@@ -124,17 +136,28 @@ class Client:
             slo=", ".join(slos) or None,
         )
 
-    def saved(self) -> bytes:
-        """All but samples and tallies."""
-        state = {name: held for name, held in vars(self).items() if name not in APART}
-        courses = {name: course.session for name, course in self.samples.items()}
-        return seal((state, courses))
+    def saved(self) -> SavedClient:
+        """All but the rows of samples and counts."""
+        return SavedClient(
+            began_ns=self.began_ns,
+            plan=self._plan,
+            run=self._run.saved() if self._run else None,
+            events=list(self._events),
+            asked=self._asked,
+            sent=self._sent,
+            unmatched=list(self._unmatched.values()),
+            session={name: each.session for name, each in self.samples.items()},
+        )
 
-    def restore(self, saved: bytes) -> None:
+    def restore(self, saved: SavedClient) -> None:
         """Be as it was."""
-        state, courses = unseal(saved)
-        vars(self).update(state)
-        for name, session in courses.items():
+        self.began_ns, self._plan = saved.began_ns, saved.plan
+        self._asked, self._sent = saved.asked, saved.sent
+        self._events.extend(saved.events)
+        self._unmatched = {each.external_id: each for each in saved.unmatched}
+        if saved.run is not None:
+            self._begin(RunProgress.restored(saved.run))
+        for name, session in saved.session.items():
             self.samples[name].session = session
 
     def _timeline(self, now_ns: int, window: Window, grid: Grid) -> ClientTimeline:
@@ -185,9 +208,13 @@ class Client:
         known = self._run
         if known is None or (begins and known.run_id != source):
             plan = self._plan if self._plan and self._plan[0].run_id == source else None
-            self._slos = dict(plan[0].objectives()) if plan else {}
-            self._run = known = RunProgress(source, plan)
+            known = self._begin(RunProgress(source, plan))
         return known if known.run_id == source else None
+
+    def _begin(self, run: RunProgress) -> RunProgress:
+        self._run = run
+        self._slos = dict(run.plan.objectives()) if run.plan else {}
+        return run
 
     def _latencies(self, record: RequestRecord) -> None:
         first_ns, last_ns = record.first_token_ns, record.last_token_ns

@@ -2,7 +2,9 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Self
 
+import msgspec
 import numpy as np
 
 from collectors.clock import NS_PER_S
@@ -36,13 +38,30 @@ class Quality:
     cpu_share: float | None = None
 
 
+class SentRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What of a request that has ended tells how well the client does."""
+
+    index: int
+    intended_ns: int
+    sent_ns: int | None
+    first_token_ns: int | None
+    end_ns: int | None
+
+
+class SavedSeconds(msgspec.Struct, array_like=True):
+    """A LatestSeconds, but for the limit that the plan tells."""
+
+    samples: list[ClientSample]
+    requests: list[SentRequest]
+
+
 class LatestSeconds:
     """Samples and requests of the last ten seconds of a run; few more are kept."""
 
     def __init__(self, most_in_flight: int | None) -> None:
         self._most = most_in_flight
         self._samples: deque[ClientSample] = deque(maxlen=SECONDS)
-        self._records: deque[RequestRecord] = deque(maxlen=MOST_RECORDS)
+        self._records: deque[SentRequest] = deque(maxlen=MOST_RECORDS)
 
     def sample(self, sample: ClientSample) -> None:
         """A second of the client; the one of the whole run says nothing of now."""
@@ -56,7 +75,27 @@ class LatestSeconds:
     def record(self, record: RequestRecord) -> None:
         """A request that has ended."""
         if record.phase is not Phase.WARMUP:
-            self._records.append(record)
+            self._records.append(
+                SentRequest(
+                    record.index,
+                    record.intended_ns,
+                    record.sent_ns,
+                    record.first_token_ns,
+                    record.end_ns,
+                )
+            )
+
+    def saved(self) -> SavedSeconds:
+        """To be restored for the same run."""
+        return SavedSeconds(list(self._samples), list(self._records))
+
+    @classmethod
+    def restored(cls, saved: SavedSeconds, most_in_flight: int | None) -> Self:
+        """As it was saved."""
+        latest = cls(most_in_flight)
+        latest._samples.extend(saved.samples)
+        latest._records.extend(saved.requests)
+        return latest
 
     def quality(self, gaps: Samples) -> Quality:
         """As of the last sample; ``gaps`` are those between chunks."""
@@ -86,7 +125,7 @@ class LatestSeconds:
             cpu_share=cpu_share(sample),
         )
 
-    def _send_lag(self, recent: list[RequestRecord], in_flight: int) -> Estimate:
+    def _send_lag(self, recent: list[SentRequest], in_flight: int) -> Estimate:
         """Of sends that nothing but the client kept waiting.
 
         What is in flight now may have been so all the time: rather too little

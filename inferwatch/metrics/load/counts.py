@@ -1,6 +1,6 @@
 """What became of the requests of a run, counted as they end."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from collectors.readings import Phase, RequestRecord
 from inferwatch.metrics.load.book import ABORTED
@@ -9,8 +9,7 @@ from inferwatch.metrics.load.view import FailureCount
 MOST_KINDS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """Requests at one moment; what set out has ended or is in flight."""
 
     sent: int = 0
@@ -22,8 +21,7 @@ class Tally:
     aborted: int = 0
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """Requests that have ended, the warm-up's apart."""
 
     sent: int = 0
@@ -37,7 +35,8 @@ class Counts:
     """They are turns of conversations."""
     flown: int = 0
     """Sent in any phase."""
-    _failures: dict[str, FailureCount] = field(default_factory=dict)
+    by_kind: dict[str, FailureCount] = {}
+    """Of failure."""
 
     def take(self, record: RequestRecord) -> None:
         """One more."""
@@ -72,14 +71,14 @@ class Counts:
     def failures(self) -> tuple[FailureCount, ...]:
         """Most frequent first."""
         return tuple(
-            sorted(self._failures.values(), key=lambda each: (-each.count, each.kind))
+            sorted(self.by_kind.values(), key=lambda each: (-each.count, each.kind))
         )
 
     def _failed(self, kind: str, said: str) -> None:
-        before = self._failures.get(kind)
-        if before is None and len(self._failures) >= MOST_KINDS:
+        before = self.by_kind.get(kind)
+        if before is None and len(self.by_kind) >= MOST_KINDS:
             return
-        self._failures[kind] = FailureCount(
+        self.by_kind[kind] = FailureCount(
             kind=kind,
             count=1 if before is None else before.count + 1,
             first=said if before is None else before.first,

@@ -1,10 +1,12 @@
 """One load run while it goes on: how far it is, and what was asked of it."""
 
-from dataclasses import dataclass
+from typing import Self
+
+import msgspec
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, LoadEvent, LoadKind, RequestRecord
-from inferwatch.metrics.load.client_quality import LatestSeconds
+from inferwatch.metrics.load.client_quality import LatestSeconds, SavedSeconds
 from inferwatch.metrics.load.counts import Counts, Tally
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.view import LoadRun
@@ -14,8 +16,7 @@ SILENT_NS = 5 * NS_PER_S
 """A generator that runs tells something each second."""
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(msgspec.Struct, array_like=True):
     """The rate or the users that hold, and what held before."""
 
     rate_per_s: float | None = None
@@ -32,8 +33,7 @@ class Asked:
             self.before, self.changed_ns = old, event.t_ns
 
 
-@dataclass(slots=True)
-class Moments:
+class Moments(msgspec.Struct, array_like=True):
     """When a run came to which turn."""
 
     began_ns: int | None = None
@@ -69,6 +69,19 @@ class Moments:
         return max(end_ns - self.sending_ns, 0) / NS_PER_S
 
 
+class SavedRun(msgspec.Struct, array_like=True):
+    """A RunProgress."""
+
+    run_id: str
+    plan: tuple[PlanFacts, str] | None
+    latest: SavedSeconds
+    asked: Asked
+    counts: Counts
+    moments: Moments
+    told: tuple[ClientSample, Tally, int] | None
+    said: str
+
+
 class RunProgress:
     """Folds the readings of one run; in fixed memory, however long it goes on."""
 
@@ -76,15 +89,36 @@ class RunProgress:
         self.run_id = run_id
         self.plan = plan[0] if plan else None
         self._plan_json = plan[1] if plan else None
-        capped = self.plan is not None and not self.plan.closed
-        most = self.plan.max_in_flight if self.plan and capped else None
-        self.latest = LatestSeconds(most)
+        self.latest = LatestSeconds(self._most_in_flight)
         self.asked = Asked()
         self._counts = Counts()
         self._moments = Moments()
         self._told: tuple[ClientSample, Tally, int] | None = None
         """The last sample, the counts then, and what had ended then of any phase."""
         self._said = ""
+
+    def saved(self) -> SavedRun:
+        """Everything it knows."""
+        plan = (self.plan, self._plan_json or "") if self.plan else None
+        return SavedRun(
+            run_id=self.run_id,
+            plan=plan,
+            latest=self.latest.saved(),
+            asked=self.asked,
+            counts=self._counts,
+            moments=self._moments,
+            told=self._told,
+            said=self._said,
+        )
+
+    @classmethod
+    def restored(cls, saved: SavedRun) -> Self:
+        """As it was saved."""
+        run = cls(saved.run_id, saved.plan)
+        run.latest = LatestSeconds.restored(saved.latest, run._most_in_flight)
+        run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
+        run._told, run._said = saved.told, saved.said
+        return run
 
     @property
     def ended(self) -> bool:
@@ -171,6 +205,12 @@ class RunProgress:
             transport=self._told[0].transport if self._told else None,
             said=self._said,
         )
+
+    @property
+    def _most_in_flight(self) -> int | None:
+        """None where nothing holds a request back: a closed loop, or no plan."""
+        capped = self.plan is not None and not self.plan.closed
+        return self.plan.max_in_flight if self.plan and capped else None
 
     @property
     def _warms_up(self) -> bool:

@@ -1,5 +1,6 @@
 """Samples that also tell their course: mean and worst in each bin of a timeline."""
 
+import msgspec
 import numpy as np
 
 from collectors.clock import NS_PER_S
@@ -35,17 +36,17 @@ class Course(Samples):
         self.session.add(columns)
 
 
-class SessionBins:
+class SessionBins(msgspec.Struct, array_like=True):
     """Count, sum and maximum in bins of half a second, doubled when there are many."""
 
-    def __init__(self) -> None:
-        self._bin_ns = SESSION_FINEST_NS
-        self._bins: dict[int, tuple[int, int, int]] = {}
+    bin_ns: int = SESSION_FINEST_NS
+    bins: dict[int, tuple[int, int, int]] = {}
+    """By its number, the count, sum and maximum of each."""
 
     def add(self, columns: Ints) -> None:
         """Samples: moment, value, weight."""
         times, values, weights = columns
-        indexes, where = np.unique(times // self._bin_ns, return_inverse=True)
+        indexes, where = np.unique(times // self.bin_ns, return_inverse=True)
         sums = np.zeros((3, len(indexes)), np.int64)
         np.add.at(sums[0], where, weights)
         np.add.at(sums[1], where, values * weights)
@@ -53,23 +54,23 @@ class SessionBins:
         for index, n, total, worst in zip(
             indexes.tolist(), *sums.tolist(), strict=True
         ):
-            _merge(self._bins, index, (n, total, worst))
-        while max(self._bins) - min(self._bins) >= MOST_COLUMNS:
+            _merge(self.bins, index, (n, total, worst))
+        while max(self.bins) - min(self.bins) >= MOST_COLUMNS:
             self._double()
 
     def rows(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Where a bin begins, its count, sum and maximum."""
         rows = np.array(
-            [(i * self._bin_ns, *held) for i, held in self._bins.items()], np.int64
+            [(i * self.bin_ns, *held) for i, held in self.bins.items()], np.int64
         ).reshape(-1, 4)
         times, counts, sums, maxima = rows.T
         return times, counts, sums, maxima
 
     def _double(self) -> None:
         wide: dict[int, tuple[int, int, int]] = {}
-        for index, held in self._bins.items():
+        for index, held in self.bins.items():
             _merge(wide, index // 2, held)
-        self._bins, self._bin_ns = wide, self._bin_ns * 2
+        self.bins, self.bin_ns = wide, self.bin_ns * 2
 
 
 def _merge(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from collectors.clock import NS_PER_S
@@ -32,45 +33,44 @@ class Grid:
         return np.where(inside, index, -1)
 
 
-class Curve:
+class Curve(msgspec.Struct, array_like=True):
     """A count that grows, straight between what was told; pauses count as no time.
 
     Of thousands of points the older ones are thinned: then they tell the same, coarser.
     """
 
-    def __init__(self) -> None:
-        self._points: list[tuple[int, int, int]] = []
-        """A moment, the count and the time covered until then."""
+    points: list[tuple[int, int, int]] = []
+    """A moment, the count and the time covered until then."""
 
     def add(self, from_ns: int, to_ns: int, count: int) -> None:
         """So many between two moments; they come in order."""
-        if not self._points:
-            self._points.append((from_ns, 0, 0))
-        at_ns, counted, covered_ns = self._points[-1]
+        if not self.points:
+            self.points.append((from_ns, 0, 0))
+        at_ns, counted, covered_ns = self.points[-1]
         from_ns = max(from_ns, at_ns)
         if to_ns <= from_ns:
-            self._points[-1] = (at_ns, counted + count, covered_ns)
+            self.points[-1] = (at_ns, counted + count, covered_ns)
             return
         if from_ns > at_ns:
-            self._points.append((from_ns, counted, covered_ns))
-        self._points.append((to_ns, counted + count, covered_ns + to_ns - from_ns))
-        thin(self._points)
+            self.points.append((from_ns, counted, covered_ns))
+        self.points.append((to_ns, counted + count, covered_ns + to_ns - from_ns))
+        thin(self.points)
 
     def over(self, from_ns: int | None, to_ns: int) -> float | None:
         """Per second between two moments, or from the beginning."""
-        if not self._points:
+        if not self.points:
             return None
-        first_ns = self._points[0][0] if from_ns is None else from_ns
+        first_ns = self.points[0][0] if from_ns is None else from_ns
         return self._rates(np.array([first_ns, to_ns], np.int64))[0]
 
     def columns(self, grid: Grid) -> Column:
         """Per second in each bin."""
-        if not self._points:
+        if not self.points:
             return (None,) * grid.count
         return self._rates(grid.edges_ns())
 
     def _rates(self, edges_ns: Ints) -> Column:
-        moments, counted, covered = np.array(self._points, np.float64).T
+        moments, counted, covered = np.array(self.points, np.float64).T
         edges = edges_ns.astype(np.float64)
         counts = np.diff(np.interp(edges, moments, counted))
         times_s = np.diff(np.interp(edges, moments, covered)) / NS_PER_S
@@ -81,23 +81,22 @@ class Curve:
         return tuple(rate if there else None for rate, there in told)
 
 
-class Levels:
+class Levels(msgspec.Struct, array_like=True):
     """A value that holds until the next one is told; None is no value."""
 
-    def __init__(self) -> None:
-        self._changes: list[tuple[int, float | None]] = []
+    changes: list[tuple[int, float | None]] = []
 
     def tell(self, t_ns: int, value: float | None) -> None:
         """From now on; moments come in order."""
-        self._changes.append((t_ns, value))
-        thin(self._changes)
+        self.changes.append((t_ns, value))
+        thin(self.changes)
 
     def columns(self, grid: Grid, now_ns: int) -> Column:
         """What held at the end of each bin; of the running one, now."""
-        times = np.array([t_ns for t_ns, _ in self._changes], np.int64)
+        times = np.array([t_ns for t_ns, _ in self.changes], np.int64)
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()
-        return tuple(self._changes[i - 1][1] if i else None for i in after)
+        return tuple(self.changes[i - 1][1] if i else None for i in after)
 
 
 def thin(points: list[tuple[int, int, int]] | list[tuple[int, float | None]]) -> None:

@@ -2,8 +2,10 @@
 
 from itertools import groupby
 
+import msgspec
+
 from collectors.readings import Step
-from inferwatch.metrics.saving.saved import Parts, SavedHistory, WrittenParts
+from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.bins import Bin, KvBlocks
 from inferwatch.metrics.snapshot import Window
 
@@ -54,6 +56,14 @@ class Whole:
         while max(self.bins) - min(self.bins) >= MOST_COLUMNS:
             self.bin_ns *= 2
             self.bins = doubled(self.bins)
+
+
+class SavedHistory(msgspec.Struct, array_like=True):
+    """A History: the numbers of the parts that hold its bins by their index."""
+
+    rolling: list[list[int]]
+    whole: list[int]
+    whole_bin_ns: int
 
 
 class History:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from inferwatch.metrics.saving.saved import SavedTallies
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.recent import Block, RecentRows, SavedRows
 from inferwatch.metrics.snapshot import Window
@@ -19,6 +18,14 @@ class Total:
     rows: int
     sums: dict[str, int]
     maxima: dict[str, int]
+
+
+class SavedTallies(msgspec.Struct, array_like=True):
+    """Tallies but for their rows, those of open rows included."""
+
+    count: int
+    sums: list[int]
+    maxima: list[int]
 
 
 class Tallies:

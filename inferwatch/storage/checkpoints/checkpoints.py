@@ -10,14 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from pickle import PicklingError
 from typing import Self
 
 import msgspec
 
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.pieces import cell_of
-from inferwatch.metrics.saving.saved import SavedModel
+from inferwatch.metrics.model import Model, SavedModel, cell_of
 from inferwatch.metrics.series.count_table import Owed
 from inferwatch.metrics.series.recent import Block, SavedRows
 from inferwatch.storage.checkpoints.blocks import BlockShelf
@@ -52,7 +49,7 @@ Reach = dict[str, tuple[int, int]]
 """By the name of the rows: from which to which place there are blocks it needs."""
 REFUSALS = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError)
 """What a file that is not as we wrote it may end in."""
-UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError, PicklingError)
+UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError)
 """What saving a Model may end in that holds what no file can."""
 
 

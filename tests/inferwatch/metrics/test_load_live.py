@@ -430,12 +430,13 @@ def test_who_is_held_back_by_the_cap_is_not_late(see: See) -> None:
 
 def test_what_a_checkpoint_keeps_of_a_load_does_not_grow_with_it() -> None:
     model, sizes = Model(), []
-    for reading in begun(*load(90)):
+    for reading in begun(*load(240)):
         model.fold(reading)
         if isinstance(reading, ClientSample):
             sizes.append(len(model.saved().state))
 
-    assert sizes[-1] < 1.5 * sizes[len(sizes) // 3]
+    half = len(sizes) // 2  # at two minutes the bins of the session are all there
+    assert max(sizes) < 1.5 * max(sizes[:half])
 
 
 def test_nothing_is_told_before_there_is_a_load(see: See) -> None:

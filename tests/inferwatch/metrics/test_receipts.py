@@ -13,7 +13,7 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.metrics.receipts import Receipts
-from inferwatch.metrics.saving.pace import LONGEST_NS, MOST_EFFORT, Pace
+from inferwatch.metrics.saving import LONGEST_NS, MOST_EFFORT, CheckpointPace
 
 
 def test_a_reading_is_there_when_it_happened() -> None:
@@ -58,7 +58,7 @@ def test_asking_what_would_be_next_takes_nothing() -> None:
 def test_a_checkpoint_is_due_after_some_effort_or_some_time(
     make_step: Callable[..., Step],
 ) -> None:
-    pace, step = Pace(), make_step(10, dict.fromkeys(range(12), 1))
+    pace, step = CheckpointPace(), make_step(10, dict.fromkeys(range(12), 1))
     steps = MOST_EFFORT // 6 + 1  # four for a step, two for twelve members
 
     due = [pace.due(step, 0) for _ in range(2 * steps)]

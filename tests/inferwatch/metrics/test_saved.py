@@ -20,9 +20,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.engine import requests
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.pieces import cell_of
-from inferwatch.metrics.saving.saved import SavedModel
+from inferwatch.metrics.model import Model, SavedModel, cell_of
 from inferwatch.metrics.series.count_table import Counts, CountTable, Owed, counts_of
 from inferwatch.metrics.series.recent import Block, SavedRows
 from inferwatch.metrics.snapshot import Window

@@ -1,0 +1,95 @@
+"""How a Model is kept, so that it can be made again without its readings; how often.
+
+What is saved of a part stands beside that part: MessagePack with a type for everything
+in it, so that reading a strange one can fail, but do nothing else. Much of it has not
+changed since it was last saved: that stands in *parts* of its own, equal bytes for
+equal content; what will be another the next time stands in the Model's state. Sealed
+blocks of rows never change and are in neither: whoever keeps a Model keeps them, too.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import msgspec
+
+from collectors.clock import NS_PER_S
+from collectors.readings import AnyReading, Step
+
+Kind = TypeVar("Kind")
+MOST_EFFORT = 10_000
+"""Between two checkpoints: about 40 ms of reading and folding."""
+STEP_EFFORT = 4
+"""In readings of other kinds; and one more for so many members:"""
+MEMBERS_AN_EFFORT = 6
+LONGEST_NS = 60 * NS_PER_S
+"""No block of rows is forgotten in that time, however slow the engine."""
+
+
+class Parts:
+    """Parts that are being written: those that last are numbered from 0 up."""
+
+    def __init__(self) -> None:
+        self.lasting: list[bytes] = []
+        """Likely equal the next time: to be kept once."""
+        self.passing: list[bytes] = []
+        """Numbered from -1 down."""
+
+    def add(self, content: object, *, lasts: bool) -> int:
+        """One more; its number."""
+        parts = self.lasting if lasts else self.passing
+        parts.append(msgspec.msgpack.encode(content))
+        return len(parts) - 1 if lasts else -len(parts)
+
+    def add_queue(self, content: Sequence[object], gone: int, chunk: int) -> list[int]:
+        """What grows at its end and shrinks at its front: only whole chunks last.
+
+        ``gone`` is how many left before these, so that chunks begin at equal places.
+        """
+        cuts = [0, *range(chunk - gone % chunk, len(content), chunk), len(content)]
+        return [
+            self.add(content[begin:end], lasts=end - begin == chunk)
+            for begin, end in pairwise(cuts)
+        ]
+
+
+class WrittenParts:
+    """Parts that are being read."""
+
+    def __init__(self, lasting: Sequence[bytes], passing: Sequence[bytes]) -> None:
+        self._lasting = lasting
+        self._passing = passing
+
+    def get(self, number: int, kind: type[Kind]) -> Kind:
+        """Decode one.
+
+        Raises:
+            msgspec.MsgspecError: it holds something else.
+        """
+        parts, place = self._lasting, number
+        if number < 0:
+            parts, place = self._passing, -1 - number
+        if place >= len(parts):
+            raise msgspec.ValidationError("a part is missing")
+        return msgspec.msgpack.decode(parts[place], type=kind)
+
+
+class CheckpointPace:
+    """Adds up what it takes to fold the readings since the last checkpoint."""
+
+    def __init__(self, since_ns: int | None = None) -> None:
+        """Begin at the last checkpoint: whoever goes on from it keeps its pace."""
+        self._effort = 0
+        self._since_ns = since_ns
+
+    def due(self, reading: AnyReading, t_ns: int) -> bool:
+        """A checkpoint should follow this reading, which was there at that moment."""
+        if self._since_ns is None:
+            self._since_ns = t_ns
+        self._effort += 1
+        if type(reading) is Step:
+            self._effort += STEP_EFFORT - 1 + len(reading.members) // MEMBERS_AN_EFFORT
+        if self._effort < MOST_EFFORT and t_ns - self._since_ns < LONGEST_NS:
+            return False
+        self._effort, self._since_ns = 0, t_ns
+        return True

@@ -1,1 +1,0 @@
-"""A Model's state as bytes, and back: what checkpoints keep."""
