@@ -1,7 +1,8 @@
 """Where a session's checkpoints are: a file beside the record, free to be deleted.
 
 It holds nothing that the record does not tell, only sooner. Another inferwatch, or one
-that computes anything differently, does not know it by its name and makes its own.
+that computes or saves anything differently, does not know it by its name and makes its
+own.
 """
 
 import sqlite3
@@ -23,7 +24,10 @@ MOST_FILE_BYTES = MOST_BYTES // 2
 has them further apart."""
 PAGE_BYTES = 65536
 """Blobs of a few kilobytes leave little of such a page empty."""
-SOURCES = ("inferwatch.metrics", "collectors")
+SOURCES = ("inferwatch.metrics", "collectors.readings")
+"""What decides how a Model is made of readings, and how it is saved."""
+WORDING = "catalog"
+"""In there numbers are only named and explained."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
   number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -126,18 +130,23 @@ def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
 
 @cache
 def _arithmetic() -> str:
-    """Of everything that decides what a Model is after given readings."""
+    return digest_of(*map(files, SOURCES))
+
+
+def digest_of(*folders: Traversable) -> str:
+    """Of all modules in them but the wording: another one for another arithmetic."""
     digest = blake2b(digest_size=8)
-    for package in SOURCES:
-        for source in sorted(_sources(files(package)), key=lambda each: each.name):
+    for folder in folders:
+        for source in _sources(folder):
             digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 def _sources(folder: Traversable) -> list[Traversable]:
-    return [
-        found
-        for each in folder.iterdir()
-        for found in (_sources(each) if each.is_dir() else [each])
-        if found.name.endswith(".py")
-    ]
+    found = []
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        if each.is_dir():
+            found += _sources(each) if each.name != WORDING else []
+        elif each.name.endswith(".py"):
+            found.append(each)
+    return found

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from importlib.resources import as_file, files
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from shutil import copytree
 from typing import Any, cast
 
 import msgspec
@@ -28,8 +30,10 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.checkpoints import file as checkpoint_file
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint, Checkpoints
 from inferwatch.storage.checkpoints.file import (
+    SOURCES,
     checkpoint_folder,
     checkpoint_path,
+    digest_of,
     forget_checkpoints,
     make_room,
 )
@@ -659,6 +663,30 @@ def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None
 
     forget_checkpoints(built, 1)
     assert not file_of(built).exists()
+
+
+@pytest.mark.parametrize(
+    ("edited", "valid"),
+    [
+        ("inferwatch/metrics/catalog/flow.py", True),
+        ("inferwatch/metrics/engine/steps.py", False),
+        ("inferwatch/metrics/model.py", False),
+        ("collectors/readings/engine.py", False),
+    ],
+)
+def test_only_another_arithmetic_makes_checkpoints_invalid_and_no_wording(
+    edited: str, valid: bool, tmp_path: Path
+) -> None:
+    folders = [tmp_path / source.replace(".", "/") for source in SOURCES]
+    for source, folder in zip(SOURCES, folders, strict=True):
+        with as_file(files(source)) as held:
+            copytree(held, folder)
+    before = digest_of(*folders)
+
+    with (tmp_path / edited).open("a") as file:
+        file.write("# otherwise\n")
+
+    assert (digest_of(*folders) == before) is valid
 
 
 def test_a_checkpoint_of_another_arithmetic_is_not_known(
