@@ -1,19 +1,47 @@
 """``inferwatch load``: drive a server, and say what was measured and how well."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from inferwatch.cli.load_flags import SECTIONS
-from inferwatch.cli.sections import options_of, sectioned
+
+class LoadCommand(click.Command):
+    """A command with many options, which ``--help`` shows under headings.
+
+    They are made when they are first asked for: they come from the plan, and
+    ``inferwatch --help`` needs none of its arithmetic.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The address and all options."""
+        if not any(isinstance(each, click.Option) for each in self.params):
+            for options in self._sections().values():
+                self.params.extend(options)
+        return super().get_params(ctx)
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write them by section, ``--help`` itself last."""
+        sections = {**self._sections(), "Help": [self.get_help_option(ctx)]}
+        for heading, options in sections.items():
+            records = [each.get_help_record(ctx) for each in options if each]
+            with formatter.section(heading):
+                formatter.write_dl([each for each in records if each])
+
+    @staticmethod
+    def _sections() -> Mapping[str, Sequence[click.Option]]:
+        from inferwatch.cli.load_flags import SECTIONS
+
+        return SECTIONS
 
 
 @click.command(
-    cls=sectioned(SECTIONS),
+    cls=LoadCommand,
     short_help="Drive a server from a load plan; true latencies.",
 )
 @click.argument("url", required=False)
-@options_of(SECTIONS)
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Load the server at URL, any that speaks OpenAI's API, and measure it.
 

@@ -31,8 +31,7 @@ from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.plan.file import shape
-from inferwatch.loadgen.plan.objectives import objectives
-from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.sending.target import Target, tokens_made, traffic
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result

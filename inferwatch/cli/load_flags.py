@@ -1,76 +1,127 @@
-"""The flags of ``inferwatch load``, by what they are about."""
+"""The flags of ``inferwatch load``, by heading: a plan's as declared, and its own."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
-from inferwatch.cli.load_plan_flags import FILE, HOW, WHAT, WHEN
 from inferwatch.cli.options import FiniteRange, name
+from inferwatch.loadgen.plan.option import Flag, Heading, Told
+from inferwatch.loadgen.plan.plan import FIELDS, PlanField
 
-HOLDS = [
-    click.option(
-        "--slo",
-        metavar="LIMITS",
-        help="As 'ttft_s<0.5 tpot_s<50ms': a request is good when all hold. Exit "
-        "status 1 when fewer than --share are.",
-    ),
-    click.option(
-        "--share",
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def _declared(heading: Heading) -> list[click.Option]:
+    """The plan's flags under a heading, in their places."""
+    found = [
+        (flag, field)
+        for field in FIELDS
+        for flag in field.option.flags
+        if flag.heading is heading
+    ]
+    found.sort(key=lambda each: each[0].place)
+    return [_option(flag, field) for flag, field in found]
+
+
+def _option(flag: Flag, field: PlanField) -> click.Option:
+    names = [flag.name, flag.key or field.name]
+    more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar}
+    if flag.sets is None and "/" not in flag.name:
+        return click.Option(
+            names, type=_type(flag, field), multiple=flag.repeats, **more
+        )
+    if flag.sets is not None:
+        more["flag_value"] = flag.sets
+    return click.Option(names, is_flag=True, default=None, **more)
+
+
+def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
+    if flag.words:
+        return click.Choice([str(word) for word in flag.words])
+    if flag.is_file:
+        return click.Path(dir_okay=False)
+    bounds = field.option.bounds
+    if field.number is None or bounds is None or flag.told is Told.NEITHER:
+        return field.number
+    high = bounds.high if flag.told is Told.BOTH else None
+    if field.number is int:
+        return click.IntRange(int(bounds.low), None if high is None else int(high))
+    return FiniteRange(bounds.low, high, min_open=bounds.above)
+
+
+PLAN = click.Option(
+    ["--plan"], type=FILE, help="All of it in a TOML file; flags win over that."
+)
+UDS = click.Option(["--uds"], type=FILE, help="The server's Unix socket.")
+HEADER = click.Option(
+    ["--header"], multiple=True, metavar="'NAME: VALUE'", help="With each request."
+)
+ALLOW_LOAD = click.Option(
+    ["--allow-load"], is_flag=True, help="Even if the server works for others."
+)
+VERDICT = [
+    click.Option(
+        ["--share"],
         type=FiniteRange(0, 1, min_open=True),
         default=0.95,
         show_default=True,
         help="Of requests that must be good.",
     ),
-    click.option(
-        "--strict-client",
+    click.Option(
+        ["--strict-client"],
         is_flag=True,
         help="Exit status 1 when the client was the bottleneck.",
     ),
-    click.option(
-        "--find-rate",
+    click.Option(
+        ["--find-rate"],
         is_flag=True,
         help="Search the highest rate, from --rate on, at which --slo holds for "
         "--share of the requests; each try is a run of --duration.",
     ),
-    click.option(
-        "--sweep",
+    click.Option(
+        ["--sweep"],
         metavar="WHAT=VALUES",
         help="A run each, as rate=1,2,4,8 or concurrency=1,8,64.",
     ),
-    click.option(
-        "--resume", metavar="SESSION", help="Go on with an earlier --find-rate."
+    click.Option(
+        ["--resume"], metavar="SESSION", help="Go on with an earlier --find-rate."
     ),
 ]
-
 RESULT = [
-    click.option(
-        "--json",
-        "as_json",
+    click.Option(
+        ["--json", "as_json"],
         is_flag=True,
         help="Print the summary as one JSON object.",
     ),
-    click.option(
-        "--format",
-        "output_format",
+    click.Option(
+        ["--format", "output_format"],
         type=click.Choice(["inferwatch", "vllm-bench"]),
         default="inferwatch",
         help="vllm-bench: the JSON that `vllm bench serve` saves.",
     ),
-    click.option("--save-requests", type=FILE, help="Each request as a line of JSON."),
-    click.option(
-        "--name", metavar="TEXT", callback=name, help="Name the recorded session."
+    click.Option(
+        ["--save-requests"], type=FILE, help="Each request as a line of JSON."
     ),
-    click.option(
-        "--db",
-        "database",
+    click.Option(
+        ["--name"], metavar="TEXT", callback=name, help="Name the recorded session."
+    ),
+    click.Option(
+        ["--db", "database"],
         type=FILE,
         help="Record into this SQLite file.  [env: INFERWATCH_DB]",
     ),
-    click.option("--no-record", is_flag=True, help="Record nothing."),
+    click.Option(["--no-record"], is_flag=True, help="Record nothing."),
 ]
-
-SECTIONS = {
-    "When to send": WHEN,
-    "What to ask": WHAT,
-    "How to reach the server": HOW,
-    "What must hold": HOLDS,
+SECTIONS: Mapping[str, Sequence[click.Option]] = {
+    Heading.WHEN: [PLAN, *_declared(Heading.WHEN)],
+    Heading.WHAT: _declared(Heading.WHAT),
+    Heading.HOW: [UDS, HEADER, *_declared(Heading.HOW), ALLOW_LOAD],
+    Heading.HOLDS: [*_declared(Heading.HOLDS), *VERDICT],
     "Result and record": RESULT,
 }
+FLAG_OF = {
+    flag.key or field.name: flag.name for field in FIELDS for flag in field.option.flags
+}
+"""By the key that it sets."""

@@ -1,20 +1,22 @@
 """What ``inferwatch load`` was told, and how that makes a plan."""
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferwatch.cli.load_flags import FLAG_OF
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.plan.bounds import BOUNDS
-from inferwatch.loadgen.plan.class_text import read_class
-from inferwatch.loadgen.plan.fields import FOREIGN
-from inferwatch.loadgen.plan.file import lengths, make_plan, read_plan, with_trace
-from inferwatch.loadgen.plan.objectives import objectives
-from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan.rate_text import read_rates
+from inferwatch.loadgen.plan.file import make_plan, read_plan, with_trace
+from inferwatch.loadgen.plan.plan import (
+    BOUNDS,
+    FIELDS,
+    FOREIGN,
+    Arrivals,
+    LoadPlan,
+    objectives,
+)
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.sending.target import endpoint_in
 from inferwatch.session.recorded_trace import trace_like
@@ -28,19 +30,11 @@ SEARCH_DRAIN_S = 10.0
 """A rate that is too high leaves a queue: what is not answered by then is aborted."""
 SWEEPS: dict[str, Callable[[str], float]] = {"rate": float, "concurrency": int}
 SWEEP_FIELDS = {"rate": "rate_per_s", "concurrency": "concurrency"}
-HOW = {
-    "rate_per_s": "--rate",
-    "rates": "--rates",
-    "concurrency": "--concurrency",
-    "trace_file": "--trace",
-    "like": "--like",
-}
-"""Fields that say when to send, each with its flag."""
-TIMED = {name: HOW[name] for name in ("rates", "trace_file", "like")}
+WAYS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
+"""Keys that say when to send."""
+TIMED = ("rates", "trace_file", "like")
 ENDS = {"duration_s", "requests", "trace", "trace_file", "like"}
 """Fields that say how long, each in its way."""
-FLAGS = {"extra_body": "--body", "shared_prefixes": "--shared-prefix"}
-"""Of fields that do not bear their flag's name."""
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
   --concurrency 8     eight users, each asking again when answered
@@ -60,7 +54,6 @@ class LoadOptions:
     plan: Path | None
     uds: Path | None
     header: tuple[str, ...]
-    slo: str | None
     share: float
     find_rate: bool
     sweep: str | None
@@ -96,15 +89,13 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     given |= _endpoint(options.url, given.get("endpoint"))
     read = {name: _read(name, value) for name, value in given.items()}
     defaults = _search_defaults(options)
-    flags = _arrivals(read)
-    if options.slo:
-        flags["slo"] = options.slo
-    if flags.keys() & HOW:
+    flags = _arrivals({k: v for k, v in read.items() if v is not None})
+    if flags.keys() & set(WAYS):
         fields = _without_arrivals(fields, flags)
     fields = {"warmup_s": 0.0, **defaults, **fields, **flags}
     if "concurrency" in fields and not fields.keys() & {"rate_per_s", "rates"}:
         fields.setdefault("arrivals", "closed")
-    if flags.keys() & {*HOW, "arrivals"}:
+    if flags.keys() & {*WAYS, "arrivals"}:
         fields = _without_foreign(fields, flags)
     if not fields.keys() & ENDS:
         fields["duration_s"] = DEFAULT_S
@@ -136,7 +127,7 @@ def _without_arrivals(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Of a file whose way to say when is not the flags' way."""
-    others = {name for name in HOW if name in fields}
+    others = {name for name in WAYS if name in fields}
     if fields.get("arrivals") in {"closed", "trace"} or "concurrency" in flags:
         others.add("arrivals")
     return {k: v for k, v in fields.items() if k not in others}
@@ -188,7 +179,7 @@ def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None
     """
     classes = [each for each in fields.get("classes", ()) if isinstance(each, dict)]
     objective = any(each.get("slo") for each in (fields, *classes))
-    timed = [flag for name, flag in TIMED.items() if options.fields.get(name)]
+    timed = [FLAG_OF[name] for name in TIMED if options.fields.get(name)]
     faults = [
         (
             options.find_rate and not objective,
@@ -281,64 +272,32 @@ def _search_defaults(options: LoadOptions) -> dict[str, Any]:
 
 def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
     """One way to say when: by a rate, by the time, by users, as others did."""
-    ways = [name for name in HOW if name in given]
+    ways = [name for name in WAYS if name in given]
     if len(ways) > 1:
-        first, second = (HOW[name] for name in ways[:2])
+        first, second = (FLAG_OF[name] for name in ways[:2])
         raise UsageError(
             f"{first} and {second} both say when to send: not both. A rate with a "
             "cap is --rate with --max-in-flight"
         )
     timed = "arrivals" in given and not {"rate_per_s", "rates"} & given.keys()
     if ways and timed:
-        raise UsageError(f"--arrival spaces a rate, {HOW[ways[0]]} has none: not both")
+        raise UsageError(
+            f"--arrival spaces a rate, {FLAG_OF[ways[0]]} has none: not both"
+        )
     return given
 
 
-def _object(text: str) -> dict[str, Any]:
-    """A flag's JSON."""
-    try:
-        found = json.loads(text, parse_constant=_no_number)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{text[:80]!r} is no JSON object")  # noqa: TRY004 - a flag's text
-    return found
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"JSON has no {name}")
-
-
-def _groups(text: str) -> dict[str, int]:
-    """As ``4x512``."""
-    groups, cross, tokens = text.partition("x")
-    if not (cross and groups.isdecimal() and tokens.isdecimal()):
-        raise ValueError(f"{text!r} is not GROUPSxTOKENS, as 4x512")
-    return {"groups": int(groups), "tokens": int(tokens)}
-
-
-READERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(
-        ("prompt_tokens", "output_tokens", "turns", "turn_tokens"), lengths
-    ),
-    "rates": read_rates,
-    "extra_body": _object,
-    "shared_prefixes": _groups,
-}
+READERS = {each.name: each.option.read for each in FIELDS if each.option.read}
 
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
     """What a flag says in a line of its own."""
-    if name == "classes":
-        return [_refused("--class", read_class, each) for each in value]
-    if name not in READERS:
+    read = READERS.get(name)
+    if read is None:
         return value
-    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-    return _refused(flag, READERS[name], value)
-
-
-def _refused(flag: str, read: Callable[[str], Any], text: str) -> Any:  # noqa: ANN401
+    lines = value if isinstance(value, tuple) else (value,)
     try:
-        return read(text)
+        found = [read(line) for line in lines]
     except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from error
+        raise UsageError(f"{FLAG_OF[name]}: {error}") from error
+    return found if isinstance(value, tuple) else found[0]

@@ -15,8 +15,7 @@ from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.loadgen.find_rate import Search
-from inferwatch.loadgen.plan.objectives import objectives
-from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, searched

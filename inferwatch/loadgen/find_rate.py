@@ -9,7 +9,7 @@ requests for independent: a rule for when to go on, and no interval to be told.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferwatch.loadgen.plan.bounds import RATE
+from inferwatch.loadgen.plan.option import RATE
 from inferwatch.metrics.series.intervals import share_interval
 
 CLOSE_ENOUGH = 1.1

@@ -10,8 +10,7 @@ import msgspec
 from collectors.readings import AnyReading, LoadKind, Note
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.find_rate import Point, Search
-from inferwatch.loadgen.plan.objectives import objectives
-from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load import public

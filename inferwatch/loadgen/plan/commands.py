@@ -2,7 +2,7 @@
 
 import msgspec
 
-from inferwatch.loadgen.plan.bounds import RATE, USERS
+from inferwatch.loadgen.plan.option import RATE, USERS
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 
 

@@ -1,10 +1,29 @@
-"""The fields of a load plan, as a file may set them."""
+"""The fields of a load plan, each declared once.
 
-from typing import Any
+A field's type carries its ``PlanOption``: bounds, flag, help and row of the form. From
+it come the judging of a plan, the flags of ``inferwatch load`` and their help, and the
+form of the Load screen. A new field needs its declaration here and whoever heeds it.
+"""
+
+from typing import Annotated, Any
 
 import msgspec
 
 from inferwatch.loadgen.plan.lengths import Lengths, Range, fixed
+from inferwatch.loadgen.plan.option import (
+    ABOVE_0_S,
+    FROM_0_S,
+    MOST_REQUESTS,
+    MOST_S,
+    RATE,
+    USERS,
+    Bounds,
+    Flag,
+    FormRow,
+    Heading,
+    PlanOption,
+    Told,
+)
 from inferwatch.loadgen.plan.parts import (
     Api,
     Arrivals,
@@ -15,9 +34,26 @@ from inferwatch.loadgen.plan.parts import (
     TransportKind,
 )
 from inferwatch.loadgen.plan.rates import RateSeries
+from inferwatch.loadgen.plan.text import (
+    rate_row,
+    read_class,
+    read_groups,
+    read_lengths,
+    read_object,
+    read_rate_row,
+    read_rates,
+    read_slo,
+    read_slo_row,
+)
 
+WHEN, WHAT, HOW, HOLDS = Heading.WHEN, Heading.WHAT, Heading.HOW, Heading.HOLDS
 OUTPUT_TOKENS = Range(32, 128)
 MAX_IN_FLIGHT = 512
+SPACED = ("poisson", "constant", "gamma")
+"""Arrivals at a rate."""
+OPEN = frozenset(map(Arrivals, SPACED))
+CLOSED = frozenset({Arrivals.CLOSED})
+TRACE = frozenset({Arrivals.TRACE})
 
 
 class PlanFields(
@@ -27,82 +63,473 @@ class PlanFields(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What a plan file may say."""
+    """What a plan file may say, and what flags and form offer of it."""
 
     run_id: str
-    model: str
+    model: Annotated[
+        str,
+        PlanOption(
+            Flag("--model", WHAT, 1, "Default: the first that the server lists.")
+        ),
+    ]
     url: str = "http://localhost"
     """Of the server, without ``/v1``."""
     uds: str | None = None
     """Unix socket on which the server listens."""
-    seed: int = 0
-    prompt_tokens: Lengths = Range(32, 128)
-    output_tokens: Lengths = OUTPUT_TOKENS
+    seed: Annotated[
+        int,
+        PlanOption(
+            Flag(
+                "--seed",
+                WHEN,
+                15,
+                "Same seed, same load.  [default: 0]",
+                told=Told.NEITHER,
+            ),
+            bounds=Bounds(0, 1 << 62),
+            row=FormRow("seed", 9, "seed", "draws the load"),
+        ),
+    ] = 0
+    prompt_tokens: Annotated[
+        Lengths,
+        PlanOption(
+            Flag(
+                "--prompt-tokens",
+                WHAT,
+                3,
+                "Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+                metavar="N|LOW-HIGH",
+            ),
+            read=read_lengths,
+            row=FormRow("prompt", 7, "prompt tokens", "N or LOW-HIGH"),
+        ),
+    ] = Range(32, 128)
+    output_tokens: Annotated[
+        Lengths,
+        PlanOption(
+            Flag(
+                "--output-tokens",
+                WHAT,
+                4,
+                "Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+                metavar="N|LOW-HIGH",
+            ),
+            read=read_lengths,
+            row=FormRow("output", 8, "output tokens", "N or LOW-HIGH"),
+        ),
+    ] = OUTPUT_TOKENS
     """Where a data set knows its own, these count only if they are not the default."""
-    classes: tuple[RequestClass, ...] = ()
+    classes: Annotated[
+        tuple[RequestClass, ...],
+        PlanOption(
+            Flag(
+                "--class",
+                WHAT,
+                5,
+                "A kind of request in a mix, again for each: 'name=chat "
+                'share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
+                metavar="'KEY=VALUE ...'",
+                repeats=True,
+            ),
+            read=read_class,
+        ),
+    ] = ()
     """A mix of lengths, instead of the two above."""
-    slo: str | None = None
+    slo: Annotated[
+        str | None,
+        PlanOption(
+            Flag(
+                "--slo",
+                HOLDS,
+                1,
+                "As 'ttft_s<0.5 tpot_s<50ms': a request is good when all "
+                "hold. Exit status 1 when fewer than --share are.",
+                metavar="LIMITS",
+            ),
+            read=read_slo,
+            row=FormRow("slo", 12, "SLO", "all hold, or bad", read=read_slo_row),
+        ),
+    ] = None
     """What every request should hold, unless its class says other."""
-    shared_prefixes: SharedPrefixes = SharedPrefixes()
-    dataset: str | None = None
+    shared_prefixes: Annotated[
+        SharedPrefixes,
+        PlanOption(
+            Flag(
+                "--shared-prefix",
+                WHAT,
+                6,
+                "Each prompt begins as one of so many do, as 4x512: for prefix caches.",
+                metavar="GROUPSxTOKENS",
+            ),
+            read=read_groups,
+        ),
+    ] = SharedPrefixes()
+    dataset: Annotated[
+        str | None,
+        PlanOption(
+            Flag(
+                "--dataset",
+                WHAT,
+                9,
+                "Prompts of a file, never recorded: JSON lines with prompt or "
+                "messages, or ShareGPT. Answers are as long as there, unless "
+                "--output-tokens.",
+                is_file=True,
+                metavar="FILE",
+            )
+        ),
+    ] = None
     """File of prompts, read by the generator: instead of made ones. Of the file only
     the name is recorded, never a prompt."""
-    turns: Lengths = fixed(1)
+    turns: Annotated[
+        Lengths,
+        PlanOption(
+            Flag(
+                "--turns",
+                WHAT,
+                7,
+                "Conversations: each turn repeats all that was said, real "
+                "answers included, --think after the answer. --requests counts "
+                "conversations.",
+                metavar="N|LOW-HIGH",
+            ),
+            read=read_lengths,
+        ),
+    ] = fixed(1)
     """Of a conversation: each turn repeats all that was said before it, and is due
     ``think_s`` after the answer. With a data set: at most so many."""
-    turn_tokens: Lengths | None = None
+    turn_tokens: Annotated[
+        Lengths | None,
+        PlanOption(
+            Flag(
+                "--turn-tokens",
+                WHAT,
+                8,
+                "What a later turn adds.  [default: as --prompt-tokens]",
+                metavar="N|LOW-HIGH",
+            ),
+            read=read_lengths,
+        ),
+    ] = None
     """What a turn after the first adds; None: as many as a prompt has."""
     token_ids: Range = Range(300, 999)
     """Ids prompts are drawn from: ordinary tokens of the model, no special ones."""
-    arrivals: Arrivals = Arrivals.POISSON
-    rate_per_s: float | None = None
+    arrivals: Annotated[
+        Arrivals,
+        PlanOption(
+            Flag(
+                "--arrival",
+                WHEN,
+                2,
+                "How the due times are spaced.  [default: poisson]",
+                words=SPACED,
+            )
+        ),
+    ] = Arrivals.POISSON
+    rate_per_s: Annotated[
+        float | None,
+        PlanOption(
+            Flag(
+                "--rate",
+                WHEN,
+                1,
+                "Requests per second, sent when due: an open loop.",
+                metavar="R",
+            ),
+            bounds=RATE,
+            of=OPEN,
+            elsewhere="a closed loop has no rate_per_s: its users ask when answered",
+            row=FormRow(
+                "rate",
+                1,
+                "rate",
+                "/s or ramp:1,9,60",
+                read=read_rate_row,
+                write=rate_row,
+            ),
+        ),
+    ] = None
     """Requests per second; None: ``rate_fraction`` of what the warm-up measured."""
-    rate_fraction: float = 0.6
-    rates: RateSeries | None = None
+    rate_fraction: Annotated[float, PlanOption(bounds=Bounds(0, 100, above=True))] = 0.6
+    rates: Annotated[
+        RateSeries | None,
+        PlanOption(
+            Flag(
+                "--rates",
+                WHEN,
+                4,
+                "Instead of --rate: '0:5 30:20' (seconds:rate, straight lines "
+                "between), ramp:FROM,TO,SECONDS, steps:SECONDS,RATE,RATE,... or "
+                "onoff:RATE,SECONDS,PAUSE.",
+                metavar="BY-TIME",
+            ),
+            of=OPEN,
+            elsewhere="a closed loop has no rates: its users ask when answered",
+            read=read_rates,
+        ),
+    ] = None
     """A rate by time, after the warm-up, instead of ``rate_per_s``."""
-    burstiness: float = 1.0
+    burstiness: Annotated[
+        float,
+        PlanOption(
+            Flag(
+                "--burstiness",
+                WHEN,
+                3,
+                "Of gamma arrivals: 1 is Poisson, 0.25 comes in clumps.",
+            ),
+            bounds=Bounds(0, 1e6, above=True),
+            of=frozenset({Arrivals.GAMMA}),
+            elsewhere="burstiness is of gamma arrivals: --arrival gamma",
+            row=FormRow("burstiness", 2, "burstiness", "0.25 is in clumps"),
+        ),
+    ] = 1.0
     """Of gamma arrivals, their shape as vLLM has it: 1 is Poisson, 0.25 comes in
     clumps, 4 is nearly even."""
-    concurrency: int = 1
+    concurrency: Annotated[
+        int,
+        PlanOption(
+            Flag(
+                "--concurrency",
+                WHEN,
+                5,
+                "N users who ask again when answered: a closed loop; hides queueing.",
+                metavar="N",
+            ),
+            bounds=USERS,
+            of=CLOSED,
+            elsewhere="concurrency is of a closed loop, which has no rate and no trace",
+            row=FormRow("users", 3, "users", "ask when answered"),
+        ),
+    ] = 1
     """Users of a closed loop."""
-    think_s: float = 0.0
+    think_s: Annotated[
+        float,
+        PlanOption(
+            Flag(
+                "--think",
+                WHEN,
+                6,
+                "What each user waits before asking again.",
+                metavar="SECONDS",
+            ),
+            bounds=FROM_0_S,
+            of=CLOSED,
+            elsewhere="think is of the users of a closed loop (--concurrency) or of "
+            "--turns",
+            row=FormRow("think", 4, "think", "s between two"),
+        ),
+    ] = 0.0
     """What each of them waits from an answer to the next question."""
-    trace: tuple[TraceRow, ...] = ()
+    trace: Annotated[
+        tuple[TraceRow, ...],
+        PlanOption(
+            Flag(
+                "--trace",
+                WHEN,
+                7,
+                "Send when and as long as others did: Mooncake JSONL, Azure "
+                "or BurstGPT CSV.",
+                key="trace_file",
+                is_file=True,
+                metavar="FILE",
+            ),
+            Flag(
+                "--trace-format",
+                WHEN,
+                8,
+                "Of --trace.  [default: told by its first line]",
+                key="trace_format",
+                words=("mooncake", "azure", "burstgpt"),
+            ),
+            Flag(
+                "--like",
+                WHEN,
+                9,
+                "Send when and as long as in a recorded session: id, name or 'last'.",
+                key="like",
+                metavar="SESSION",
+            ),
+            of=TRACE,
+        ),
+    ] = ()
     """In order of time."""
-    trace_of: str | None = None
+    trace_of: Annotated[str | None, PlanOption(of=TRACE)] = None
     """Where the trace is from; a record of a plan keeps this, not the rows."""
-    speed: float = 1.0
+    speed: Annotated[
+        float,
+        PlanOption(
+            Flag(
+                "--speed",
+                WHEN,
+                10,
+                "Of --trace or --like: at 2 it takes half its time.  [default: 1]",
+                metavar="X",
+                told=Told.BOTH,
+            ),
+            bounds=Bounds(0.1, 10),
+            of=TRACE,
+        ),
+    ] = 1.0
     """At 2, a trace takes half its time."""
-    warmup_s: float = 3.0
+    warmup_s: Annotated[
+        float,
+        PlanOption(
+            Flag(
+                "--warmup",
+                WHEN,
+                13,
+                "Send so long before anything counts.  [default: 0]",
+                metavar="SECONDS",
+            ),
+            bounds=FROM_0_S,
+            row=FormRow("warmup", 11, "warm-up", "s, not counted"),
+        ),
+    ] = 3.0
     """Its requests are marked. Where the rate is to be measured: closed loop, counted
     from the first token. Else: the beginning of the schedule, before its rates begin.
     """
-    warmup_streams: int = 16
+    warmup_streams: Annotated[int, PlanOption(bounds=USERS)] = 16
     """Requests in flight while the rate is measured."""
-    burst_every_s: float | None = None
-    burst_tokens: int = 0
+    burst_every_s: Annotated[
+        float | None,
+        PlanOption(
+            bounds=Bounds(0.01, MOST_S),
+            of=OPEN,
+            elsewhere="bursts come beside a rate: only an open loop has them",
+        ),
+    ] = None
+    burst_tokens: Annotated[int, PlanOption(bounds=Bounds(0, 1 << 40), of=OPEN)] = 0
     """KV cache a burst asks for, in tokens; shared prefixes are not counted."""
-    duration_s: float | None = None
+    duration_s: Annotated[
+        float | None,
+        PlanOption(
+            Flag(
+                "--duration",
+                WHEN,
+                11,
+                "Of sending.  [default: 30; with --requests, --trace or "
+                "--like: to the end]",
+                metavar="SECONDS",
+            ),
+            bounds=ABOVE_0_S,
+            row=FormRow("duration", 5, "duration", "s; empty: no end"),
+        ),
+    ] = None
     """Of sending, after the warm-up; None goes on until stopped."""
-    requests: int | None = None
+    requests: Annotated[
+        int | None,
+        PlanOption(
+            Flag(
+                "--requests",
+                WHEN,
+                12,
+                "Stop after N; those of the warm-up are not among them.",
+                metavar="N",
+            ),
+            bounds=Bounds(1, MOST_REQUESTS),
+            row=FormRow("requests", 6, "requests", "at most"),
+        ),
+    ] = None
     """After so many, warm-up left out, nothing more is sent; conversations, where
     those have several turns."""
-    drain_s: float | None = None
+    drain_s: Annotated[float | None, PlanOption(bounds=FROM_0_S)] = None
     """How long to wait for what is in flight at the end, then it is aborted and
     counted; None: ``request_timeout_s``."""
-    max_in_flight: int = MAX_IN_FLIGHT
+    max_in_flight: Annotated[
+        int,
+        PlanOption(
+            Flag(
+                "--max-in-flight",
+                WHEN,
+                14,
+                "What is due beyond waits, leaves late, and counts.  [default: 512]",
+            ),
+            bounds=Bounds(1, 1 << 30),
+            of=OPEN | TRACE,
+            elsewhere="max_in_flight holds back a rate; users wait by themselves",
+            row=FormRow("in_flight", 10, "max in flight", "beyond it, wait"),
+        ),
+    ] = MAX_IN_FLIGHT
     """What is due beyond that waits, is sent late, and counted as late."""
-    request_timeout_s: float = 120.0
-    temperature: float | None = 0.0
-    ignore_eos: bool = True
-    endpoint: Api = Api.COMPLETIONS
+    request_timeout_s: Annotated[
+        float,
+        PlanOption(
+            Flag(
+                "--timeout",
+                HOW,
+                4,
+                "For a whole request.  [default: 120]",
+                metavar="SECONDS",
+            ),
+            bounds=ABOVE_0_S,
+        ),
+    ] = 120.0
+    temperature: Annotated[
+        float | None,
+        PlanOption(
+            Flag("--temperature", WHAT, 11, "[default: 0]"), bounds=Bounds(0, 100)
+        ),
+    ] = 0.0
+    ignore_eos: Annotated[
+        bool,
+        PlanOption(
+            Flag(
+                "--ignore-eos/--heed-eos",
+                WHAT,
+                10,
+                "Answers have their full length, or end where the model ends "
+                "them.  [default: ignore]",
+            )
+        ),
+    ] = True
+    endpoint: Annotated[
+        Api,
+        PlanOption(
+            Flag(
+                "--endpoint",
+                WHAT,
+                2,
+                "Which of the two to ask.  [default: completions]",
+                words=tuple(Api),
+            )
+        ),
+    ] = Api.COMPLETIONS
     prompt_form: PromptForm = PromptForm.AUTO
-    extra_body: dict[str, Any] = {}
+    extra_body: Annotated[
+        dict[str, Any],
+        PlanOption(
+            Flag(
+                "--body",
+                WHAT,
+                12,
+                "Into each request, as '{\"top_p\": 0.9}'.",
+                metavar="JSON",
+            ),
+            read=read_object,
+        ),
+    ] = {}
     """Goes into each body, over what stands there: sampling options and the like."""
     headers: dict[str, str] = {}
-    transport: TransportKind = TransportKind.AUTO
-    http2: bool = False
-    verify_tls: bool = True
+    transport: Annotated[
+        TransportKind,
+        PlanOption(
+            Flag(
+                "--transport",
+                HOW,
+                1,
+                "raw: plain HTTP/1.1, least lag.  [default: raw where it applies]",
+                words=tuple(TransportKind),
+            )
+        ),
+    ] = TransportKind.AUTO
+    http2: Annotated[
+        bool, PlanOption(Flag("--http2", HOW, 2, "Needs the package h2.", sets=True))
+    ] = False
+    verify_tls: Annotated[
+        bool,
+        PlanOption(Flag("--insecure", HOW, 3, "Accept any certificate.", sets=False)),
+    ] = True
 
     @property
     def measures_rate(self) -> bool:
@@ -114,19 +541,3 @@ class PlanFields(
     def converses(self) -> bool:
         """Answers are gone into."""
         return self.turns != fixed(1)
-
-
-_OF_A_RATE = frozenset(
-    {"rate_per_s", "rates", "max_in_flight", "burst_every_s", "burst_tokens"}
-)
-_OF_USERS = frozenset({"concurrency", "think_s"})
-_OF_TRACES = frozenset({"trace", "trace_of", "trace_file", "trace_format", "speed"})
-_OF_GAMMA = frozenset({"burstiness"})
-FOREIGN = {
-    Arrivals.POISSON: _OF_USERS | _OF_TRACES | _OF_GAMMA,
-    Arrivals.CONSTANT: _OF_USERS | _OF_TRACES | _OF_GAMMA,
-    Arrivals.GAMMA: _OF_USERS | _OF_TRACES,
-    Arrivals.CLOSED: _OF_A_RATE | _OF_TRACES | _OF_GAMMA,
-    Arrivals.TRACE: (_OF_A_RATE | _OF_USERS | _OF_GAMMA) - {"max_in_flight"},
-}
-"""What means nothing where requests are due otherwise; ``think_s`` is also of turns."""

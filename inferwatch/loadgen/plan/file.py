@@ -1,12 +1,11 @@
 """Makes a plan from what people give: a TOML file, flags, or both; flags win.
 
 The file's keys are the plan's fields. A length may be written ``32``, ``[32, 128]``,
-or as a table with its ``type``; ``rates`` in a line, see ``rate_text``. For ``trace``
+or as a table with its ``type``; ``rates`` in a line, see ``text``. For ``trace``
 one gives ``trace_file`` and, should its format not be known by its first line,
 ``trace_format``.
 """
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,17 +14,18 @@ from typing import Any
 import msgspec
 
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan.rate_text import read_rates
+from inferwatch.loadgen.plan.plan import FIELDS, Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import RateSeries
+from inferwatch.loadgen.plan.text import read_lengths, read_rates, uniform
 from inferwatch.loadgen.schedule.traces import FORMATS, TraceError, needed, read_trace
 
 OURS = ("run_id", "url", "uds", "model")
 """Set by the command, not by a file, except for the model."""
-LENGTHS = ("prompt_tokens", "output_tokens", "turns", "turn_tokens", "token_ids")
+LENGTHS = {
+    "token_ids",
+    *(each.name for each in FIELDS if each.option.read is read_lengths),
+}
 _FILES = {"trace_file", "dataset"}
-_RANGE = re.compile(r"(\d+)-(\d+)")
-_LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -99,22 +99,6 @@ def _refuse_odd_text(plan: LoadPlan) -> None:
             raise UsageError(f"the load plan: {name} is no text: {error}") from error
 
 
-def lengths(text: str) -> dict[str, Any]:
-    """Of prompts or answers as a flag says them.
-
-    Raises:
-        ValueError: it says none.
-    """
-    if text.isdecimal():
-        return _uniform(int(text), int(text))
-    if match := _RANGE.fullmatch(text):
-        return _uniform(*map(int, match.groups()))
-    if match := _LOGNORMAL.fullmatch(text):
-        median, sigma = map(float, match.groups())
-        return {"type": "lognormal", "median": median, "sigma": sigma}
-    raise ValueError(f"{text!r} is not N, LOW-HIGH or lognormal:MEDIAN,SIGMA")
-
-
 def shape(plan: LoadPlan) -> str:
     """How it sends, in a few words."""
     if plan.arrivals is Arrivals.CLOSED:
@@ -146,9 +130,9 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - TOML
     if name not in LENGTHS:
         return value
     if isinstance(value, int):
-        return _uniform(value, value)
+        return uniform(value, value)
     if isinstance(value, list) and len(value) == 2:
-        return _uniform(*value)
+        return uniform(*value)
     return value
 
 
@@ -156,7 +140,3 @@ def _class(given: Any) -> Any:  # noqa: ANN401 - TOML
     if not isinstance(given, dict):
         return given  # what it should be, the plan says
     return {key: _plain(key, of) for key, of in given.items()}
-
-
-def _uniform(low: int, high: int) -> dict[str, Any]:
-    return {"type": "uniform", "low": low, "high": high}

@@ -1,7 +1,20 @@
-"""A load plan: everything a run does, decided before it starts, as plain JSON."""
+"""A load plan: everything a run does, decided before it starts, as plain JSON.
 
-from inferwatch.loadgen.plan.faults import first_fault
+Its fields are declared in ``fields``; here stand what follows from the declarations
+and why fields that are fine by themselves cannot be followed together.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
 from inferwatch.loadgen.plan.fields import PlanFields
+from inferwatch.loadgen.plan.lengths import MOST_TOKENS
+from inferwatch.loadgen.plan.option import MOST_CONNECTIONS, MOST_S, Bounds, PlanOption
 from inferwatch.loadgen.plan.parts import (
     Api,
     Arrivals,
@@ -11,17 +24,69 @@ from inferwatch.loadgen.plan.parts import (
     TraceRow,
     TransportKind,
 )
+from inferwatch.metrics.load.slo import Slo, parse_slo
 
 __all__ = [
+    "BOUNDS",
+    "FIELDS",
+    "FOREIGN",
     "Api",
     "Arrivals",
     "LoadPlan",
+    "Objectives",
+    "PlanField",
     "PromptForm",
     "RequestClass",
     "SharedPrefixes",
     "TraceRow",
     "TransportKind",
+    "objectives",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanField:
+    """A declared field of ``PlanFields``, as flags and form ask for it."""
+
+    name: str
+    default: Any
+    option: PlanOption
+    number: type[int] | type[float] | None
+    """What kind of number it is; None is none."""
+    optional: bool
+    """It may be None."""
+
+
+def _declared() -> Iterator[PlanField]:
+    """Where a field has no option, neither flag nor form offers it."""
+    hints = get_type_hints(PlanFields, include_extras=True)
+    for each in msgspec.structs.fields(PlanFields):
+        kind, *extra = get_args(hints[each.name]) or (hints[each.name],)
+        option = next((part for part in extra if isinstance(part, PlanOption)), None)
+        if option is not None:
+            kinds = get_args(kind) or (kind,)
+            yield PlanField(
+                name=each.name,
+                default=each.default,
+                option=option,
+                number=int if int in kinds else float if float in kinds else None,
+                optional=type(None) in kinds,
+            )
+
+
+FIELDS = tuple(_declared())
+BOUNDS = {each.name: each.option.bounds for each in FIELDS if each.option.bounds}
+FOREIGN = {
+    arrivals: frozenset(
+        name
+        for each in FIELDS
+        if arrivals not in each.option.of
+        for name in (each.name, *(flag.key for flag in each.option.flags))
+        if name
+    )
+    for arrivals in Arrivals
+}
+"""What means nothing where requests are due otherwise; ``think_s`` is also of turns."""
 
 
 class LoadPlan(
@@ -38,7 +103,7 @@ class LoadPlan(
 
     def __post_init__(self) -> None:
         """Refuse a plan that cannot be followed."""
-        if why := first_fault(self):
+        if why := _first_fault(self):
             raise ValueError(why)
 
     @property
@@ -63,3 +128,181 @@ class LoadPlan(
         brought = sum(each.share * each.output_tokens.mean for each in self.classes)
         answer = brought / shares if shares else self.output_tokens.mean
         return answer * self.turns.mean
+
+
+class Objectives(NamedTuple):
+    """Of all requests, and of the classes that have their own."""
+
+    slo: Slo | None
+    classes: Mapping[str, Slo]
+
+
+def objectives(plan: LoadPlan) -> Objectives:
+    """As the plan says them.
+
+    Raises:
+        UsageError: one makes no sense.
+    """
+    return Objectives(
+        parse_slo(plan.slo) if plan.slo else None,
+        {each.name: parse_slo(each.slo) for each in plan.classes if each.slo},
+    )
+
+
+# Why a plan cannot be followed.
+
+Fault = tuple[bool, str]
+"""Whether it is there, and what to say then."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def _first_fault(plan: PlanFields) -> str | None:
+    """What to say of a plan that cannot be followed; None of one that can."""
+    there = (why for broken, why in _faults(plan) if broken)
+    return next(chain(_beyond(plan), _odd_rows(plan.trace), there), None)
+
+
+def _beyond(plan: PlanFields) -> Iterator[str]:
+    """Each number of the plan that goes too far, fit to show."""
+    for name, bounds in BOUNDS.items():
+        if not bounds.hold(getattr(plan, name)):
+            yield f"{name} must be {bounds}"
+    for each in plan.classes:
+        if not Bounds(0, 1e9, above=True).hold(each.share):
+            yield "the share of a class must be above 0"
+    shared = plan.shared_prefixes
+    if not (0 <= shared.groups <= MOST_CONNECTIONS and shared.tokens >= 0):
+        yield f"shared_prefixes has from 0 to {MOST_CONNECTIONS:,} groups of tokens"
+
+
+def _faults(plan: PlanFields) -> Iterator[Fault]:
+    """All there could be; some are."""
+    yield from _rate_faults(plan)
+    yield from _foreign_faults(plan)
+    yield from _prompt_faults(plan)
+    yield from [
+        (
+            plan.shared_prefixes.tokens >= _shortest_prompt(plan),
+            "the shared prefix must be shorter than the shortest prompt",
+        ),
+        (
+            plan.burst_every_s is not None and plan.burst_tokens <= 0,
+            "a burst needs burst_tokens above 0",
+        ),
+        (
+            len({each.name for each in plan.classes} - {""}) < len(plan.classes),
+            "each class needs a name of its own",
+        ),
+        (
+            not all(map(_can_be_sent, plan.headers.items())),
+            "headers must be printable ASCII, in one line each",
+        ),
+        (
+            plan.transport is TransportKind.RAW and plan.url.startswith("https:"),
+            "raw is plain HTTP: leave transport at auto for https",
+        ),
+        (
+            plan.http2 and plan.transport is TransportKind.RAW,
+            "raw is HTTP/1.1: leave transport at auto for http2",
+        ),
+        (
+            plan.http2 and not plan.url.startswith("https:"),
+            "http2 is agreed on in TLS: it needs an https:// address",
+        ),
+    ]
+
+
+def _rate_faults(plan: PlanFields) -> list[Fault]:
+    return [
+        (
+            plan.measures_rate and plan.warmup_s <= 0,
+            "without a warm-up there is no measured rate: give rate_per_s",
+        ),
+        (
+            (plan.arrivals is Arrivals.TRACE) != bool(plan.trace or plan.trace_of),
+            "a trace needs arrivals = trace, and that needs a trace",
+        ),
+        (
+            plan.rates is not None and plan.rate_per_s is not None,
+            "rate_per_s is one rate, rates are by time: not both",
+        ),
+        (
+            plan.arrivals is Arrivals.TRACE
+            and (plan.rates or plan.rate_per_s) is not None,
+            "a trace has its own times: speed changes their pace, no rate does",
+        ),
+        (
+            plan.arrivals is not Arrivals.TRACE and plan.speed != 1,
+            "speed is the pace of a trace",
+        ),
+    ]
+
+
+def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
+    """What would be ignored: a number of the kind of load that this one is not."""
+    for field in FIELDS:
+        said = getattr(plan, field.name) != field.default
+        means = plan.arrivals in field.option.of
+        means |= field.name == "think_s" and plan.converses
+        yield (
+            bool(field.option.elsewhere) and said and not means,
+            (field.option.elsewhere),
+        )
+
+
+def _odd_rows(trace: tuple[TraceRow, ...]) -> Iterator[str]:
+    """In one go: there may be a million of them."""
+    before_s = 0.0
+    for row in trace:
+        if not before_s <= row.offset_s <= MOST_S:
+            yield "the rows of a trace must be in order of time, from 0 s on"
+        if row.prompt_tokens < 1 or row.output_tokens < 1:
+            yield "each row of a trace must ask for tokens and get some"
+        if max(row.prompt_tokens, row.output_tokens) > MOST_TOKENS:
+            yield f"a row of a trace has at most {MOST_TOKENS:,} tokens"
+        if row.blocks and min(row.blocks) < 0:
+            yield "the blocks of a trace are numbered from 0 on"
+        before_s = row.offset_s
+
+
+def _prompt_faults(plan: PlanFields) -> list[Fault]:
+    made = plan.classes or plan.shared_prefixes.groups
+    return [
+        (
+            plan.endpoint is Api.CHAT and plan.prompt_form is PromptForm.IDS,
+            "chat takes text, not token ids",
+        ),
+        (
+            plan.dataset is not None and plan.prompt_form is PromptForm.IDS,
+            "the prompts of a data set are text, not token ids",
+        ),
+        (
+            plan.dataset is not None and bool(made),
+            "a data set has its own prompts: no classes, no shared_prefixes",
+        ),
+        (
+            plan.turn_tokens is not None and not plan.converses,
+            "turn_tokens is what a later turn adds: say --turns too",
+        ),
+        (
+            plan.arrivals is Arrivals.TRACE
+            and bool(plan.dataset or plan.classes or plan.turns.mean > 1),
+            "a trace says what is asked: no dataset, classes or turns beside it",
+        ),
+    ]
+
+
+def _shortest_prompt(plan: PlanFields) -> int:
+    if plan.trace:
+        return 1 << 30  # a trace says itself what is shared
+    drawn = [each.prompt_tokens for each in plan.classes] or [plan.prompt_tokens]
+    return min(each.low for each in drawn)
+
+
+def _can_be_sent(header: tuple[str, str]) -> bool:
+    name, value = header
+    return bool(_HEADER_NAME.fullmatch(name)) and value.isascii() and _one_line(value)
+
+
+def _one_line(value: str) -> bool:
+    return value.replace("\t", " ").isprintable()

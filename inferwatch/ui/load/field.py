@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Input
 
-from inferwatch.ui.load.fields import Field
+from inferwatch.ui.load.plan_form import FormField
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
 
@@ -60,7 +60,7 @@ class LoadField(Horizontal):
     }
     """
 
-    def __init__(self, field: Field, text: str) -> None:
+    def __init__(self, field: FormField, text: str) -> None:
         super().__init__(id=f"row-{field.key}")
         self.field = field
         self._text = text

@@ -15,7 +15,7 @@ from textual.widgets import Button, Input
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.ui.load.choice import LoadChoice
 from inferwatch.ui.load.field import LoadField, LoadLabel
-from inferwatch.ui.load.fields import ARRIVALS, FIELDS, Reading, beside, read_form
+from inferwatch.ui.load.plan_form import ARRIVALS, FORM, FormReading, beside, read_form
 from inferwatch.ui.load.sketch import LoadSketch, LoadSketchAxis
 from inferwatch.ui.shared.chart_plan import ChartPlan
 from inferwatch.ui.shared.panel import Panel
@@ -104,7 +104,7 @@ class LoadForm(Vertical):
         self._base = plan
         self._sketch = sketch
         self._blocked = ""
-        self.reading = Reading(plan=None)
+        self.reading = FormReading(plan=None)
 
     def compose(self) -> ComposeResult:
         """Fields from top to bottom, the button, the sketch."""
@@ -112,7 +112,7 @@ class LoadForm(Vertical):
         with Horizontal(classes="choice"):
             yield LoadLabel("arrivals")
             yield LoadChoice(ARRIVALS, id="arrivals")
-        for field in FIELDS:
+        for field in FORM:
             yield LoadField(field, field.text(self._base))
         with Horizontal(classes="go"):
             yield Button("Start", id="start", compact=True, variant="primary")
@@ -187,7 +187,7 @@ class LoadForm(Vertical):
         focused = self.app.focused
         here = (focused.id or "").removeprefix("field-") if focused else ""
         at = here if here in faults else next(iter(faults), "")
-        label = next((f"{each.label}: " for each in FIELDS if each.key == at), "")
+        label = next((f"{each.label}: " for each in FORM if each.key == at), "")
         fault = f"{label}{faults[at]}" if faults else ""
         also = beside(self._base)
         text = self._blocked or fault or (f"also: {also}" if also else "")

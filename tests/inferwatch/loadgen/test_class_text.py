@@ -2,9 +2,9 @@
 
 import pytest
 
-from inferwatch.loadgen.plan.class_text import read_class
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.lengths import fixed
+from inferwatch.loadgen.plan.text import read_class
 
 CHAT = 'name=chat share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5 tpot_s<50ms"'
 HUGE = "name=huge share=0.02 prompt=32000 output=lognormal:64,0.5"

@@ -3,7 +3,7 @@
 import pytest
 
 from inferwatch.loadgen.find_rate import MOST_RUNS, Point, Search
-from inferwatch.loadgen.plan.bounds import MOST_PER_S
+from inferwatch.loadgen.plan.option import MOST_PER_S
 from inferwatch.metrics.series.intervals import share_interval
 
 

@@ -1,10 +1,12 @@
+from typing import get_type_hints
+
 import msgspec
 import pytest
 
-from inferwatch.loadgen.plan.bounds import BOUNDS
 from inferwatch.loadgen.plan.demo_load import demo_plan
 from inferwatch.loadgen.plan.lengths import Range, fixed
-from inferwatch.loadgen.plan.plan import LoadPlan, RequestClass
+from inferwatch.loadgen.plan.plan import BOUNDS, FIELDS, LoadPlan, RequestClass
+from inferwatch.loadgen.schedule.traces import FORMATS
 
 CHATS = {
     "name": "chat",
@@ -66,13 +68,20 @@ def test_no_number_of_a_plan_is_without_bounds(field: str, number: float) -> Non
 def test_every_number_of_a_plan_has_its_bounds() -> None:
     plan = msgspec.structs.asdict(LoadPlan(run_id="run", model="m"))
     numbers = {
-        each.name
-        for each in msgspec.structs.fields(LoadPlan)
-        if each.type in {int, float, int | None, float | None}
+        name
+        for name, kind in get_type_hints(LoadPlan).items()
+        if kind in {int, float, int | None, float | None}
     }
 
     assert numbers == BOUNDS.keys()
     assert all(bounds.hold(plan[name]) for name, bounds in BOUNDS.items())
+
+
+def test_a_trace_is_declared_with_the_formats_that_can_be_read() -> None:
+    (trace,) = (each for each in FIELDS if each.name == "trace")
+    (form,) = (flag for flag in trace.option.flags if flag.key == "trace_format")
+
+    assert form.words == tuple(FORMATS)
 
 
 def test_the_rate_is_a_fraction_of_the_measured_tokens_per_second() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.plan.file import lengths, make_plan, read_plan, shape
+from inferwatch.loadgen.plan.file import make_plan, read_plan, shape
 from inferwatch.loadgen.plan.lengths import LogNormal, Range
 from inferwatch.loadgen.plan.rates import ramp
+from inferwatch.loadgen.plan.text import read_lengths
 
 NEEDED = {"run_id": "r", "model": "m", "warmup_s": 0.0}
 
@@ -83,7 +84,7 @@ def test_what_is_wrong_is_named(fields: dict[str, object], said: str) -> None:
     ("text", "low"), [("32", 32), ("32-128", 32), ("lognormal:512,0.8", 1)]
 )
 def test_lengths_are_short_to_write(text: str, low: int) -> None:
-    plan = make_plan({**NEEDED, "rate_per_s": 1, "prompt_tokens": lengths(text)})
+    plan = make_plan({**NEEDED, "rate_per_s": 1, "prompt_tokens": read_lengths(text)})
 
     assert plan.prompt_tokens.low == low
 
@@ -91,7 +92,7 @@ def test_lengths_are_short_to_write(text: str, low: int) -> None:
 @pytest.mark.parametrize("text", ["many", "3-", "lognormal:1.2.3,4"])
 def test_a_length_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="N, LOW-HIGH or lognormal"):
-        lengths(text)
+        read_lengths(text)
 
 
 CLOSED = {"arrivals": "closed", "concurrency": 4}

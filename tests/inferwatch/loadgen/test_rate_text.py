@@ -2,8 +2,8 @@
 
 import pytest
 
-from inferwatch.loadgen.plan.rate_text import read_rates
 from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
+from inferwatch.loadgen.plan.text import read_rates
 
 
 @pytest.mark.parametrize(

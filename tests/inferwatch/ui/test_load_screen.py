@@ -17,7 +17,7 @@ from collectors.readings import LoadEvent, LoadKind, Vantage
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan.rate_text import read_rates
+from inferwatch.loadgen.plan.text import read_rates
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
     ClientView,
@@ -30,8 +30,8 @@ from inferwatch.metrics.snapshot import (
 )
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.load.choice import LoadChoice
-from inferwatch.ui.load.fields import FIELDS, read_form
 from inferwatch.ui.load.form import LoadForm
+from inferwatch.ui.load.plan_form import FORM, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
 
@@ -377,7 +377,7 @@ async def test_until_a_run_is_heard_of_it_is_starting(bench: Bench) -> None:
     ],
 )
 def test_a_wrong_text_is_a_fault_of_its_field(field: str, text: str, said: str) -> None:
-    texts = {each.key: each.text(PLAN) for each in FIELDS}
+    texts = {each.key: each.text(PLAN) for each in FORM}
 
     reading = read_form(PLAN, "poisson", {**texts, field: text})
 
@@ -575,7 +575,7 @@ def test_a_plan_with_rates_by_time_is_written_as_it_is_read() -> None:
     rates = read_rates("0:5 30:20 60:20")
     plan = msgspec.structs.replace(PLAN, rate_per_s=None, rates=rates)
 
-    (rate,) = [each for each in FIELDS if each.key == "rate"]
+    (rate,) = [each for each in FORM if each.key == "rate"]
 
     assert rate.text(plan) == "0:5 30:20 60:20"
     assert read_form(PLAN, "poisson", {"rate": rate.text(plan)}).plan == plan

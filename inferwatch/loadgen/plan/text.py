@@ -1,0 +1,269 @@
+"""The fields of a plan as people write them, each in one line.
+
+A length is ``32``, ``32-128`` or ``lognormal:MEDIAN,SIGMA``, a class of requests
+``name=chat share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5 tpot_s<50ms"``, and
+rates by time are
+
+=====================  ==========================================================
+``0:5 30:20 60:20``    5/s, rising to 20/s in 30 s, which goes on
+``ramp:5,50,60``       from 5/s to 50/s in 60 s, which goes on
+``steps:10,5,20,40``   every 10 s the next: 5/s, 20/s, 40/s, which goes on
+``onoff:40,5,10``      40/s for 5 s, nothing for 10 s, and again
+``onoff:40,5,10,2``    the same, with 2/s in between
+=====================  ==========================================================
+"""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from inferwatch.errors import UsageError
+from inferwatch.loadgen.plan.lengths import Empirical, LogNormal, Range
+from inferwatch.loadgen.plan.option import RATE, Bounds
+from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
+from inferwatch.metrics.load.slo import parse_slo
+
+RATES_GRAMMAR = (
+    "write SECONDS:RATE points as '0:5 30:20 60:20', ramp:FROM,TO,SECONDS, "
+    "steps:SECONDS,RATE,RATE,... or onoff:RATE,SECONDS,PAUSE[,RATE]"
+)
+
+
+def read_rates(text: str) -> RateSeries:
+    """What a line says.
+
+    Raises:
+        ValueError: it says nothing we know; the message says what would.
+    """
+    name, colon, listed = text.strip().partition(":")
+    shape = SHAPES.get(name.strip()) if colon else None
+    try:
+        if shape is None:
+            return RateSeries(points=tuple(map(_point, text.split())))
+        return shape(_numbers(listed))
+    except RateError:
+        raise
+    except (ValueError, TypeError) as error:
+        known = str(error).startswith("rates:")
+        why = str(error) if known else f"cannot read {text!r}: {RATES_GRAMMAR}"
+        raise RateError(why) from error
+
+
+class RateError(ValueError):
+    """A line that says no rates; the message is fit to show."""
+
+
+def _point(text: str) -> tuple[float, float]:
+    at_s, _, rate = text.partition(":")
+    return _number(at_s), _number(rate)
+
+
+def _numbers(listed: str) -> list[float]:
+    return [_number(each) for each in listed.split(",")]
+
+
+def _number(text: str) -> float:
+    """With or without its unit: ``60s`` is 60, ``20/s`` is 20."""
+    found = float(text.strip().removesuffix("/s").removesuffix("s"))
+    if not 0 <= found < 1e9:
+        raise RateError(f"{text.strip()!r} is no time or rate: {RATES_GRAMMAR}")
+    return found
+
+
+def _ramp(numbers: list[float]) -> RateSeries:
+    begin, end, over_s = numbers
+    return ramp(begin, end, over_s)
+
+
+def _steps(numbers: list[float]) -> RateSeries:
+    each_s, *rates = numbers
+    if not each_s or not rates:
+        raise RateError(f"steps need a length and rates: {RATES_GRAMMAR}")
+    return steps(rates, each_s)
+
+
+def _on_off(numbers: list[float]) -> RateSeries:
+    rate, on_s, off_s, *between = numbers
+    (off_rate,) = between or [0.0]
+    if not on_s or not rate:
+        raise RateError(f"onoff needs a rate and its length: {RATES_GRAMMAR}")
+    return on_off(rate, on_s, off_s, off_rate)
+
+
+SHAPES: dict[str, Callable[[list[float]], RateSeries]] = {
+    "ramp": _ramp,
+    "steps": _steps,
+    "onoff": _on_off,
+}
+
+
+# Lengths.
+
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
+
+
+def read_lengths(text: str) -> dict[str, Any]:
+    """Of prompts, answers or conversations, as plain data.
+
+    Raises:
+        ValueError: it says none.
+    """
+    if text.isdecimal():
+        return uniform(int(text), int(text))
+    if match := _RANGE.fullmatch(text):
+        return uniform(*map(int, match.groups()))
+    if match := _LOGNORMAL.fullmatch(text):
+        median, sigma = map(float, match.groups())
+        return {"type": "lognormal", "median": median, "sigma": sigma}
+    raise ValueError(f"{text!r} is not N, LOW-HIGH or lognormal:MEDIAN,SIGMA")
+
+
+def uniform(low: int, high: int) -> dict[str, Any]:
+    """A ``Range`` as plain data."""
+    return {"type": "uniform", "low": low, "high": high}
+
+
+# A class of requests.
+
+CLASS_GRAMMAR = "'name=chat share=0.98 prompt=200-800 output=100 slo=\"ttft_s<0.5\"'"
+CLASS_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "name": ("name", str),
+    "share": ("share", float),
+    "prompt": ("prompt_tokens", read_lengths),
+    "output": ("output_tokens", read_lengths),
+    "slo": ("slo", str),
+}
+CLASS_OPTIONAL = {"slo"}
+
+
+def read_class(text: str) -> dict[str, Any]:
+    """The fields of a ``RequestClass``.
+
+    Raises:
+        ValueError: it is none; the message says what would be.
+    """
+    try:
+        given = _class_parts(text)
+        return {
+            CLASS_KEYS[key][0]: CLASS_KEYS[key][1](value)
+            for key, value in given.items()
+        }
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; write {CLASS_GRAMMAR}") from error
+
+
+def _class_parts(text: str) -> dict[str, str]:
+    parts = [part.partition("=") for part in shlex.split(text)]
+    given = {key: value for key, _, value in parts}
+    if unknown := given.keys() - CLASS_KEYS.keys():
+        raise ValueError(f"there is no {min(unknown)!r}")
+    if missing := CLASS_KEYS.keys() - CLASS_OPTIONAL - given.keys():
+        raise ValueError(f"{min(missing)} is missing")
+    return given
+
+
+# The rest.
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """JSON for the body of each request.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    try:
+        found = json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{text[:80]!r} is no JSON object")  # noqa: TRY004 - a flag's text
+    return found
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")
+
+
+def read_groups(text: str) -> dict[str, int]:
+    """Shared prefixes, as ``4x512``.
+
+    Raises:
+        ValueError: it says none.
+    """
+    groups, cross, tokens = text.partition("x")
+    if not (cross and groups.isdecimal() and tokens.isdecimal()):
+        raise ValueError(f"{text!r} is not GROUPSxTOKENS, as 4x512")
+    return {"groups": int(groups), "tokens": int(tokens)}
+
+
+def read_number(
+    text: str, bounds: Bounds, *, whole: bool, optional: bool
+) -> float | None:
+    """A number of the form; how far it may go is for the plan to judge.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not text and optional:
+        return None
+    if not text:
+        raise ValueError("needs a number")
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        raise ValueError("must be whole" if whole else "not a number") from None
+    if not math.isfinite(value):
+        raise ValueError("not a number")
+    zero = bounds.hold(0)
+    if value < 0 or (value == 0 and not zero):
+        raise ValueError("no less than 0" if zero else "must be above 0")
+    return value
+
+
+def read_rate_row(text: str) -> dict[str, Any]:
+    """The form's rate: one, or rates by time."""
+    if ":" in text:
+        try:
+            rates = msgspec.to_builtins(read_rates(text))
+        except (UsageError, ValueError):  # says it in more words than fit here
+            raise ValueError("write 0:5 30:20 or ramp:1,9,60") from None
+        return {"rates": rates, "rate_per_s": None}
+    rate = read_number(text, RATE, whole=False, optional=True)
+    return {"rates": None, "rate_per_s": rate}
+
+
+def rate_row(plan: Any) -> str:  # noqa: ANN401 - a plan's fields, which import this
+    """What ``read_rate_row`` reads."""
+    if plan.rates is None:
+        return written(plan.rate_per_s)
+    return " ".join(f"{at_s:g}:{rate:g}" for at_s, rate in plan.rates.points)
+
+
+def read_slo(text: str) -> str | None:
+    """Objectives, judged with the plan; an empty line has none."""
+    return text or None
+
+
+def read_slo_row(text: str) -> dict[str, Any]:
+    """The form's objectives, judged at once."""
+    return {"slo": str(parse_slo(text)) if text else None}
+
+
+def written(value: object) -> str:
+    """A field's value as a line of the form says it."""
+    if isinstance(value, Range):
+        low, high = value.low, value.high
+        return f"{low}" if low == high else f"{low}-{high}"
+    if isinstance(value, LogNormal):
+        return f"lognormal:{value.median:g},{value.sigma:g}"
+    if isinstance(value, Empirical):
+        return "as seen"
+    if value is None:
+        return ""
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
