@@ -9,13 +9,15 @@ bin := .venv/bin
 demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
 	@$(bin)/inferwatch demo
 
-test: .venv/.installed  ## all tests, real vLLM included
-	@$(bin)/pytest -n 2 -m "not engine and not gpu and not alone"
-	@$(bin)/pytest -m "(engine or alone) and not gpu"
+light := $(bin)/pytest -n 2 --dist worksteal -m "not process and not timing and not gpu"
 
-light: .venv/.installed  ## the tests that start no engine
-	@$(bin)/pytest -n 2 -m "not engine and not gpu and not alone"
-	@$(bin)/pytest -m "not engine and not gpu and alone"
+test: .venv/.installed  ## all tests, real vLLM included
+	@$(light)
+	@$(bin)/pytest -n 2 --dist loadgroup -m "process and not timing and not gpu"
+	@$(bin)/pytest -m "timing and not gpu"
+
+light: .venv/.installed  ## the tests that start no process
+	@$(light)
 
 check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/ruff format --check .

@@ -10,6 +10,8 @@ import pytest
 
 import inferwatch
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from collectors.clock import SessionClock
 from collectors.host import HostSampler
 from collectors.readings import HostSample
@@ -30,6 +32,7 @@ async def test_a_sample_holds_cpu_and_memory_by_role() -> None:
     assert usage.rss_bytes > 1_000_000
 
 
+@pytest.mark.process
 async def test_a_process_that_ended_is_left_out() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()

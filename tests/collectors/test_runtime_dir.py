@@ -77,6 +77,7 @@ def test_without_a_runtime_directory_it_lies_in_the_temporary_one(
     assert str(os.getuid()) in runtime_dir().name
 
 
+@pytest.mark.process
 def test_sockets_of_the_living_are_found_and_those_of_the_dead_removed(
     dead_pid: int,
 ) -> None:
@@ -89,6 +90,7 @@ def test_sockets_of_the_living_are_found_and_those_of_the_dead_removed(
     assert not gone.exists()
 
 
+@pytest.mark.process
 def test_a_zombie_is_dead(zombie_pid: int) -> None:
     left(socket_path("e", zombie_pid))
 
@@ -115,6 +117,7 @@ def test_a_wall_clock_that_is_set_removes_no_socket_of_the_living(
         assert [found.path for found in probe_sockets("e")] == [path]
 
 
+@pytest.mark.process
 def test_a_socket_that_answers_stays_though_its_process_cannot_be_seen(
     dead_pid: int,
 ) -> None:

@@ -26,6 +26,8 @@ from collectors.runtime_dir import probe_sockets, socket_path
 from embedded_engine import channel as channel_module
 from embedded_engine.channel import Channel
 
+pytestmark = pytest.mark.process
+
 DEADLINE_S = 20.0
 
 

@@ -14,6 +14,8 @@ from collectors.processes import birth
 from embedded_engine.death import Death, first_death
 from embedded_engine.family import GRACE_S, Family, Member, command_line
 
+pytestmark = pytest.mark.process
+
 Start = Callable[[str], Family]
 CORE = "bash -c 'exec -a VLLM::EngineCore sleep 60'"
 WORKER = "bash -c 'exec -a VLLM::Worker_TP0 sleep 60'"

@@ -58,6 +58,7 @@ def test_what_was_written_is_found(describe: Describe) -> None:
     assert file.path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.process
 def test_the_oldest_comes_first(
     describe: Describe, other_process: "subprocess.Popen[bytes]"
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_oldest_comes_first(
     assert [file.engine_id for file in served_engines()] == ["b-old", "a-young"]
 
 
+@pytest.mark.process
 def test_the_dead_are_not_found_and_swept_away(
     describe: Describe, other_process: "subprocess.Popen[bytes]"
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_file_of_another_version_is_left_alone(engine_home: Path) -> None:
     assert foreign.exists()
 
 
+@pytest.mark.process
 def test_the_scratch_of_the_living_stays_and_of_the_dead_goes(
     engine_home: Path, other_process: "subprocess.Popen[bytes]"
 ) -> None:

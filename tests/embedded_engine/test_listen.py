@@ -169,6 +169,7 @@ def test_what_a_client_still_holds_of_a_dead_server_does_not_keep_the_place(
     assert not path.exists()
 
 
+@pytest.mark.process
 def test_who_claims_the_same_place_a_moment_later_is_refused(tmp_path: Path) -> None:
     path = left_socket(tmp_path / "left.sock")
     code = (
@@ -193,6 +194,7 @@ def test_who_claims_the_same_place_a_moment_later_is_refused(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 
+@pytest.mark.process
 async def test_an_engine_that_ended_leaves_the_socket_of_who_came_after_it(
     engine_home: Path,
 ) -> None:

@@ -7,6 +7,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """
 import sys
 from embedded_engine.probe.install import install

@@ -23,6 +23,8 @@ from embedded_engine.errors import (
 )
 from embedded_engine.launch import Engine
 
+pytestmark = pytest.mark.process
+
 Configure = Callable[..., EngineConfig]
 SOME_MODEL: dict[str, Any] = {"model": "some/model", "tiny_model_dir": None}
 """A model nobody has to make: what is wrong is found before it is looked for."""

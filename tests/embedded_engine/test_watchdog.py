@@ -12,6 +12,8 @@ import pytest
 
 from collectors.processes import birth
 
+pytestmark = pytest.mark.process
+
 CHILD = """
 import signal, sys, time
 from embedded_engine.probe.watchdog import watch_parent

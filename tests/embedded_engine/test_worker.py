@@ -50,6 +50,7 @@ def test_the_cpu_wheel_answers_for_vllm_and_says_so(
         importlib.metadata.version("no-such-distribution")
 
 
+@pytest.mark.process
 def test_the_worker_loads_neither_vllm_nor_torch_before_it_must() -> None:
     """Every process that vLLM spawns imports it first."""
     heavy = "{'vllm', 'torch', 'transformers', 'textual', 'httpx'}"

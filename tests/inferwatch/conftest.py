@@ -1,8 +1,12 @@
-"""Builders of readings, a small engine that makes them, a recorder on a fresh file."""
+"""Builders of readings, a small engine that makes them, a recorder, a truth server."""
 
+import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +189,32 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.02)
 
     return wait
+
+
+@contextmanager
+def truth_server(*options: str) -> Iterator[Any]:
+    """The server that knows the truth, in a process of its own; what it tells first."""
+    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def truth_url() -> Iterator[str]:
+    """Where one listens; tests share it, since their runs have names of their own."""
+    with truth_server() as (host, port):
+        yield f"http://{host}:{port}"
+
+
+@pytest.fixture(scope="session")
+def truth_uds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("truth") / "truth.sock"
+    with truth_server("--uds", str(path)):
+        yield str(path)
 
 
 class Traffic:

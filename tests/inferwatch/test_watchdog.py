@@ -7,7 +7,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from inferwatch.watchdog import STATUS
+
+pytestmark = pytest.mark.process
 
 HANGS = """
 import sys, threading

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,10 @@ import pytest
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A truth server; its URL."""
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        host, port = json.loads(process.stdout.readline())
-        yield f"http://{host}:{port}"
-        process.kill()
+@pytest.fixture
+def server(truth_url: str) -> str:
+    """The truth server's URL."""
+    return truth_url
 
 
 @pytest.fixture

@@ -210,6 +210,7 @@ def hostile_server() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=str)
 def test_what_a_server_answers_is_shown(
     hostile_server: str, path: Path, run: Run, more: tuple[str, ...]
@@ -221,6 +222,7 @@ def test_what_a_server_answers_is_shown(
     assert PICTURE in written or ("--json" in more and "\\u001b]52" in written)
 
 
+@pytest.mark.process
 def test_on_a_terminal_only_our_own_sequences_arrive(record: Path) -> None:
     """Colours and lines that change are ours; what others named stays visible."""
     for words in (("sessions",), ("compare", "s1", "s2", "--warmup", "none")):

@@ -32,6 +32,7 @@ def answers(server: str, run_id: str) -> list[dict[str, Any]]:
     return [each for each in told if each["request_id"].startswith(f"{run_id}-")]
 
 
+@pytest.mark.timing
 def test_the_summary_is_what_the_server_knows(
     server: str, found: Callable[..., dict[str, Any]]
 ) -> None:
@@ -383,6 +384,7 @@ SEARCH = (
 )
 
 
+@pytest.mark.timing
 def test_the_knee_is_found_and_the_search_can_be_resumed(
     tmp_path: Path, found: Callable[..., dict[str, Any]], load: Callable[..., Done]
 ) -> None:
@@ -407,6 +409,7 @@ def test_the_knee_is_found_and_the_search_can_be_resumed(
     assert "that session had output_tokens" in other.stderr
 
 
+@pytest.mark.timing
 def test_a_sweep_is_a_run_for_each_value(
     found: Callable[..., dict[str, Any]],
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_sqlite_that_is_too_old_is_told_at_once(
     assert "needs SQLite 3.38.2 or newer" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_an_unknown_command_is_a_usage_error_without_a_traceback() -> None:
     status, _, err = run("dmeo")
 
@@ -65,6 +66,7 @@ def test_an_unknown_command_is_a_usage_error_without_a_traceback() -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.process
 def test_a_duration_of_nothing_is_a_usage_error() -> None:
     status, _, err = run("demo", "--duration", "0")
 
@@ -72,6 +74,7 @@ def test_a_duration_of_nothing_is_a_usage_error() -> None:
     assert "--duration" in err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["inferwatch", "inferwatch.cli"])
 def test_the_package_is_the_command(module: str) -> None:
     done = subprocess.run(
@@ -84,6 +87,7 @@ def test_the_package_is_the_command(module: str) -> None:
     assert __version__ in done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["sessions", "--json"], ["sessions"]]
 )
@@ -101,6 +105,7 @@ def test_a_full_disk_under_stdout_is_said_and_no_failed_check(
     )
 
 
+@pytest.mark.process
 def test_who_reads_no_further_ends_it_quietly(tmp_path: Path) -> None:
     record = tmp_path / "sessions.db"
     Recorder.open(record).close()
@@ -119,6 +124,7 @@ def test_who_reads_no_further_ends_it_quietly(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.process
 def test_a_terminal_without_our_letters_gets_others(tmp_path: Path) -> None:
     record = tmp_path / "sessions.db"
     Recorder.open(record, name="größer – 你").close()
@@ -270,6 +276,7 @@ def test_without_an_engine_it_says_what_to_type(
     assert "inferwatch demo" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
     tmp_path: Path,
 ) -> None:
@@ -298,6 +305,7 @@ def test_a_missing_vllm_is_said_before_a_session_begins(
     assert not record.exists()
 
 
+@pytest.mark.process
 def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
     script = (
         "import sys; from inferwatch.cli.main import inferwatch\n"
@@ -313,6 +321,7 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
     assert done.stderr.strip() == "set()"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "module",
     [

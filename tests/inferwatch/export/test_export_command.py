@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,7 @@ def test_what_cannot_be_is_a_usage_error_that_says_why(
     assert why in str(done.exception)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "perfetto", "html"])
 def test_whoever_reads_may_stop_early(recorded: Recorded, kind: str) -> None:
     command = [sys.executable, "-P", "-m", "inferwatch.cli", "export", "last"]
@@ -177,22 +178,11 @@ def test_an_imported_session_can_be_exported(run: Run) -> None:
     assert sum(event["name"] == "request" for event in events) == 6
 
 
-@pytest.fixture
-def server() -> Iterator[str]:
-    """A truth server; its URL."""
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        host, port = json.loads(process.stdout.readline())
-        yield f"http://{host}:{port}"
-        process.kill()
-
-
 def test_what_load_writes_for_vllm_comes_back_with_the_same_latencies(
-    run: Run, server: str, path: Path
+    run: Run, truth_url: str, path: Path
 ) -> None:
     load = run(
-        *("load", server, "--rate", "40", "--duration", "1", "--output-tokens", "6"),
+        *("load", truth_url, "--rate", "40", "--duration", "1", "--output-tokens", "6"),
         *("--format", "vllm-bench", "--name", "ours", "--allow-load"),
     )
     Path("ours.json").write_text(load.stdout)
@@ -203,10 +193,10 @@ def test_what_load_writes_for_vllm_comes_back_with_the_same_latencies(
 
 
 def test_keys_and_headers_and_prompts_are_in_no_export(
-    run: Run, server: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, truth_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    load = ("load", server, "--rate", "20", "--duration", "0.5", "--allow-load")
+    load = ("load", truth_url, "--rate", "20", "--duration", "0.5", "--allow-load")
     run(*load, "--header", f"X-Team: {SECRET}", "--endpoint", "chat")
 
     pages = [
@@ -214,7 +204,7 @@ def test_keys_and_headers_and_prompts_are_in_no_export(
         for kind in ("jsonl", "perfetto", "html")
     ]
 
-    log = httpx.get(f"{server}/log", trust_env=False).json()
+    log = httpx.get(f"{truth_url}/log", trust_env=False).json()
     assert SECRET in str(log[-1]["headers"])
     said = log[-1]["prompt"][0]["content"]
     assert len(said) > 20

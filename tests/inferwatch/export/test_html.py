@@ -196,6 +196,7 @@ def test_a_distribution_is_true_to_a_hundredth() -> None:
         assert share == pytest.approx(true, abs=0.012)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
 def test_a_real_browser_shows_it_without_a_complaint(
     page_of: Callable[..., tuple[Path, str]], evil: list[Any], tmp_path: Path

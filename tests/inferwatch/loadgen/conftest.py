@@ -1,11 +1,8 @@
-"""A truth server for the whole session, and runs of the real generator against it."""
+"""Runs of the real generator against the truth server, and what that server knows."""
 
 import asyncio
-import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,30 +29,6 @@ def until() -> Callable[..., Awaitable[None]]:
                 await asyncio.sleep(0.01)
 
     return wait
-
-
-@contextmanager
-def serving(*options: str) -> Iterator[Any]:
-    command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
-    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        try:
-            yield json.loads(server.stdout.readline())
-        finally:
-            server.kill()
-
-
-@pytest.fixture(scope="session")
-def truth_url() -> Iterator[str]:
-    with serving() as (host, port):
-        yield f"http://{host}:{port}"
-
-
-@pytest.fixture(scope="session")
-def truth_uds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = tmp_path_factory.mktemp("truth") / "truth.sock"
-    with serving("--uds", str(path)):
-        yield str(path)
 
 
 @pytest.fixture

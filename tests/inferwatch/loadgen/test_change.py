@@ -214,6 +214,7 @@ async def test_a_change_while_the_rate_is_measured_is_the_rate_then(
     assert len(steady) == 39
 
 
+@pytest.mark.timing
 async def test_users_come_at_once_and_go_when_they_are_answered(
     truth_url: str, under_load: UnderLoad, until: Until
 ) -> None:
@@ -330,6 +331,7 @@ async def test_a_trace_keeps_its_times(
     assert offsets == [n * 50 * MS for n in range(20)]
 
 
+@pytest.mark.timing
 async def test_changes_without_end_cost_no_send_its_time(
     truth_url: str, under_load: UnderLoad, until: Until
 ) -> None:

@@ -1,3 +1,4 @@
+import pytest
 import asyncio
 from contextlib import closing
 
@@ -7,6 +8,7 @@ from inferwatch.loadgen.sending.fine_timer import FineTimer
 MS = 1_000_000
 
 
+@pytest.mark.timing
 async def test_it_never_wakes_early_and_mostly_at_once() -> None:
     late_ns = []
     with closing(FineTimer()) as timer:

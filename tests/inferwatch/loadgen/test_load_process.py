@@ -30,6 +30,8 @@ from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 
+pytestmark = pytest.mark.process
+
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 Until = Callable[..., Awaitable[None]]
 MS = 1_000_000

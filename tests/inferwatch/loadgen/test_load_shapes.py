@@ -176,6 +176,7 @@ async def test_the_final_sample_tells_of_the_whole_run(
     )
 
 
+@pytest.mark.timing
 async def test_the_kernel_stamps_each_token_that_comes_over_tcp(
     truth_url: str, truth_log: TruthLog, run_plan: RunPlan
 ) -> None:
@@ -355,6 +356,7 @@ async def test_a_host_without_address_ends_the_run(
     assert "no-such-host.invalid" in said(run.readings, LoadKind.STOPPED)
 
 
+@pytest.mark.timing
 async def test_latencies_from_the_intended_start_show_a_server_that_freezes(
     truth_url: str, truth_log: TruthLog, run_plan: RunPlan
 ) -> None:

@@ -131,6 +131,7 @@ async def ask(plan: LoadPlan) -> Call:
     return call
 
 
+@pytest.mark.process
 async def test_tls_is_spoken_and_its_stamps_are_ours(tls_url: str) -> None:
     call = await ask(plan_for(tls_url, verify_tls=False))
 
@@ -140,6 +141,7 @@ async def test_tls_is_spoken_and_its_stamps_are_ours(tls_url: str) -> None:
     assert times.by_kernel is False
 
 
+@pytest.mark.process
 async def test_a_certificate_that_nobody_signed_is_refused(tls_url: str) -> None:
     record = (await ask(plan_for(tls_url))).record()
 

@@ -40,6 +40,7 @@ def chunks(response: httpx.Response) -> Iterator[dict[str, Any]]:
             yield json.loads(line.removeprefix("data: "))
 
 
+@pytest.mark.timing
 def test_tokens_leave_when_they_are_due(
     ask: Callable[..., httpx.Response], truth_log: Callable[[str], Any]
 ) -> None:

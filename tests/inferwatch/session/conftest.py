@@ -13,7 +13,6 @@ import pytest
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.readings import AnyReading, Endpoint
 from embedded_engine.errors import EngineError
-from inferwatch.loadgen.truth.process import truth_server
 from inferwatch.metrics.model import Model
 from inferwatch.session import lives
 from inferwatch.session.live_engine import LiveEngine
@@ -70,12 +69,6 @@ class ScriptedSource:
             raise EngineError("no room on the GPU")
         self.engines.append(ScriptedEngine(self.url, self.next_life()))
         return self.engines[-1]
-
-
-@pytest.fixture
-async def truth_url() -> AsyncIterator[str]:
-    async with truth_server() as url:
-        yield url
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from inferwatch.session.load import public
 from inferwatch.session.load_session import LoadSession
 from inferwatch.session.pipeline import Pipeline
 
+pytestmark = pytest.mark.process
+
 
 def session_at(url: str) -> LoadSession:
     return LoadSession(SessionClock(), Pipeline(Model()), Target.at(url, None, {}))

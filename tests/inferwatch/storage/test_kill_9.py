@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 from collectors.readings import AnyReading
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+
+pytestmark = pytest.mark.process
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
 

@@ -149,6 +149,7 @@ def fill_the_disk(path: Path, limit: str, relief: str, *prefix: str) -> list[str
     return done.stdout.splitlines()
 
 
+@pytest.mark.process
 def test_a_file_that_may_not_grow_is_said_and_nothing_is_lost_when_it_may(
     path: Path,
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_file_that_may_not_grow_is_said_and_nothing_is_lost_when_it_may(
     assert find(path, "last").readings == put
 
 
+@pytest.mark.process
 def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room(
     path: Path,
 ) -> None:
