@@ -1,6 +1,7 @@
-import pytest
 import asyncio
 from contextlib import closing
+
+import pytest
 
 from collectors.clock import monotonic_ns
 from inferwatch.loadgen.sending.fine_timer import FineTimer
