@@ -1,12 +1,13 @@
 """The program on the screen: takes snapshots from a feed and shows one screen."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from platformdirs import user_data_path
 from textual import on, work
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from inferwatch.feed import Feed, FeedState
@@ -19,9 +20,9 @@ from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
 from inferwatch.ui.shared.ask import AskScreen
 from inferwatch.ui.shared.herald import Herald
-from inferwatch.ui.shared.keys import APP_BINDINGS
 from inferwatch.ui.shared.messages import LookAgain, SnapshotReady
 from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.tab_line import Tab
 from inferwatch.ui.shared.terminal_app import TerminalApp
 from inferwatch.ui.shared.theme import DARK, LIGHT
 from inferwatch.ui.shared.view import View
@@ -29,16 +30,40 @@ from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 
 LOOK_EVERY_S = 0.5
-STARTING = "starting"
-SCREENS: dict[str, type[SessionScreen]] = {
-    STARTING: StartingScreen,
-    "overview": OverviewScreen,
-    "requests": RequestsScreen,
-    "steps": StepsScreen,
-    "kv": KvScreen,
-    "load": LoadScreen,
-    "sessions": SessionsScreen,
-}
+SCREENS: Sequence[type[SessionScreen]] = (
+    OverviewScreen,
+    RequestsScreen,
+    StepsScreen,
+    KvScreen,
+    LoadScreen,
+    SessionsScreen,
+)
+"""A screen stands here once: its tab, its key and its mode follow from what it says."""
+TABS = tuple(Tab(each.KEY, each.NAME, each.LABEL) for each in SCREENS)
+APP_BINDINGS: list[BindingType] = [
+    *(
+        Binding(
+            tab.key,
+            f"look_at('{tab.name}')",
+            tab.title,
+            show=False,
+            tooltip=f"Go to {tab.title}",
+        )
+        for tab in TABS
+    ),
+    Binding("r", "restart", "restart", tooltip="Start the lost engine again"),
+    Binding("Q", "stop_engine", "stop", tooltip="End the engine, after asking"),
+    Binding("q", "quit", "quit", tooltip="Leave; an engine of ours ends with us"),
+    Binding("q", "detach", "detach", tooltip="Leave; the engine runs on"),
+    Binding("q", "go_back", "back", tooltip="To where you came from"),
+    Binding("ctrl+c", "quit", "quit", show=False, priority=True),
+    Binding("ctrl+c", "detach", "detach", show=False, priority=True),
+    Binding("ctrl+c", "go_back", "back", show=False, priority=True),
+    Binding(
+        "ctrl+s", "picture", "picture", show=False, tooltip="Save the screen as SVG"
+    ),
+    Binding("t", "theme", "light/dark", show=False, tooltip="Dark or light"),
+]
 
 
 class InferwatchApp(TerminalApp[Onward | None]):
@@ -72,8 +97,9 @@ class InferwatchApp(TerminalApp[Onward | None]):
         """Of the record that is replayed, as told."""
         self._looks = 0
         self._could: tuple[object, ...] = ()
-        for name, screen in SCREENS.items():
-            self.add_mode(name, partial(screen, feed, self.view))
+        modes: Sequence[type[SessionScreen]] = (StartingScreen, *SCREENS)
+        for screen in modes:
+            self.add_mode(screen.NAME, partial(screen, feed, self.view, TABS))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Inks for the moment before our theme is set."""
@@ -97,12 +123,12 @@ class InferwatchApp(TerminalApp[Onward | None]):
     def _follow_state(self) -> None:
         """Stages while the engine starts; back to where we were when it is up."""
         starting = self.feed.state is FeedState.STARTING
-        known = self.current_mode in SCREENS
+        known = self.current_mode != self.DEFAULT_MODE
         playback = self.feed.playback
         if starting and playback is not None and not playback.at_live:
             self.run_worker(playback.go_live(), group="go live", exclusive=True)
-        if not known or starting != (self.current_mode == STARTING):
-            self.action_look_at(STARTING if starting else self.view.screen)
+        if not known or starting != (self.current_mode == StartingScreen.NAME):
+            self.action_look_at(StartingScreen.NAME if starting else self.view.screen)
 
     def _look(self, *, charts: bool) -> None:
         """Hand the screen in sight a fresh snapshot."""
@@ -155,7 +181,7 @@ class InferwatchApp(TerminalApp[Onward | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what cannot be done now."""
         del parameters
-        watching = self.current_mode != STARTING
+        watching = self.current_mode != StartingScreen.NAME
         return {
             "look_at": watching,
             "restart": self.feed.can_restart,
@@ -172,7 +198,7 @@ class InferwatchApp(TerminalApp[Onward | None]):
 
     def action_look_at(self, mode: str) -> None:
         """Go to a screen."""
-        if mode != STARTING:
+        if mode != StartingScreen.NAME:
             self.view.screen = mode
         self._could = ()
         self.switch_mode(mode)

@@ -21,7 +21,7 @@ from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.head import CompareHead
 from inferwatch.ui.compare.setup import CompareSetup
 from inferwatch.ui.compare.table import CompareTable
-from inferwatch.ui.shared.help_drawer import HelpDrawer, Key
+from inferwatch.ui.shared.help_drawer import Key, toggle_help
 
 WIDE = 140
 """Columns from which on charts stand beside the table."""
@@ -229,13 +229,8 @@ class CompareScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Open or close the explanations."""
-        if self.query(HelpDrawer):
-            self.query(HelpDrawer).remove()
-            return
         question = "Did it get better, and could that be chance?"
-        drawer = HelpDrawer(question, EXPLAINS, "what is compared", KEYS)
-        self.mount(drawer)
-        drawer.focus()
+        toggle_help(self, question, EXPLAINS, KEYS, "what is compared")
 
     def action_leave(self) -> None:
         """Back to where one came from."""

@@ -3,26 +3,42 @@
 from collections.abc import Iterable, Sequence
 from math import ceil
 from statistics import median
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from inferwatch.formatting import format_count, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
 from inferwatch.ui.kv.kv_bar import KvBar
-from inferwatch.ui.shared import charts, explains
-from inferwatch.ui.shared.chart_screen import ChartScreen
+from inferwatch.ui.shared import charts
+from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.totals import Fact, Totals
+from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
-class KvScreen(ChartScreen):
+class KvScreen(WatchScreen):
     """The cache now, how it came there, and what the lack of it costs."""
 
     NAME = "kv"
+    KEY = "4"
+    LABEL = "KV"
     QUESTION = "Who holds the memory?"
-    EXPLAINS = explains.KV
+    EXPLAINS = (
+        *catalog_keys(
+            "kv",
+            "total_blocks block_tokens used_blocks cached_blocks free_blocks "
+            "peak_used_blocks prefix_queries prefix_hits preemptions "
+            "recomputed_tokens",
+        ),
+        *catalog_keys("timeline", "waiting_max"),
+        *COST_KEYS,
+    )
     NEEDS_REQUESTS = True
-    PLANS = (charts.KV, charts.WAITING, charts.PREEMPTIONS)
+    KEYS = CHART_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
     DEFAULT_CSS = """
     KvScreen {
         Totals { height: 5; margin-top: 1; }
@@ -38,7 +54,7 @@ class KvScreen(ChartScreen):
         """The state, then its history."""
         yield Totals()
         yield KvBar()
-        yield from self.compose_charts()
+        yield ChartStack((charts.KV, charts.WAITING, charts.PREEMPTIONS))
 
     def show_panels(self, shown: Snapshot) -> None:
         """State, peak, what was saved and what was lost."""

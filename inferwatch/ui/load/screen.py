@@ -1,38 +1,70 @@
 """Drive it: a plan, a run, and keys that change the run while it goes on."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on, work
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.snapshot import LoadRun, Snapshot
+from inferwatch.ui.load import charts as load_charts
+from inferwatch.ui.load.failures import LoadFailures
 from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.host import HostScreen
+from inferwatch.ui.load.marks import LoadMarks
+from inferwatch.ui.load.status import LoadStatus
 from inferwatch.ui.load.steps import Asked, after, wish_of
-from inferwatch.ui.load.view import LoadView
-from inferwatch.ui.shared import explains
+from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain
+from inferwatch.ui.shared.watch_screen import WatchScreen
 
 STALE_NS = 5_000_000_000
 """A wish that the generator did not follow by then is no longer told."""
+BOTH_FROM = 116
+"""Columns; with fewer, the form and the run come one at a time."""
 
 
-class LoadScreen(LoadView):
+class LoadScreen(WatchScreen):
     """The form where load can be started; the run live, or as it was recorded."""
 
     NAME = "load"
+    KEY = "7"
+    LABEL = "Load"
     QUESTION = "How does it do under a load that I choose?"
-    EXPLAINS = explains.LOAD
+    NEEDS_CLIENT = True
+    EXPLAINS = (
+        *catalog_keys(
+            "run", "state share elapsed_s sent in_flight succeeded failed aborted"
+        ),
+        *catalog_keys("run", "warmup rate_per_s users before failures transport"),
+        *catalog_keys(
+            "client", "asked_mean_per_s achieved_per_s verdict send_lag_p99_s"
+        ),
+        *catalog_keys(
+            "client", "recv_lag_p99_s cpu_share merged_share slo good judged"
+        ),
+        *catalog_keys("client", "ttft_s tpot_s itl_s e2el_s"),
+        *catalog_keys(
+            "client_timeline", "sent_per_s asked_per_s ttft_mean_s ttft_max_s"
+        ),
+        *catalog_keys("client_timeline", "itl_mean_s itl_max_s"),
+        *COST_KEYS,
+    )
     KEYS = (
         ("e", "edit the plan; esc leaves the form, tab goes on in it"),
         ("s", "start the load, or stop it"),
         ("> <", "ask a tenth more or less, while it runs; or a user more or less"),
-        ("tab", "one chart after the other"),
+        *CHART_KEYS,
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        *CHART_BINDINGS,
         Binding("s", "start_stop", "start/stop", tooltip="Start the load, or stop it"),
         Binding(
             "greater_than_sign",
@@ -51,16 +83,88 @@ class LoadScreen(LoadView):
         Binding("e,enter", "edit", "edit plan", key_display="e", tooltip="Edit it"),
     ]
 
+    AUTO_FOCUS = ""
+    """A field would swallow the keys of who only came to look."""
+    DEFAULT_CSS = """
+    LoadScreen {
+        #sides { height: 1fr; }
+        #live { width: 1fr; }
+        LoadForm { width: 54; margin-right: 2; }
+        LatencyTable { height: 5; margin-top: 1; }
+        LoadFailures { height: 4; }
+        &.-short LatencyTable { display: none; }
+        &.-short LoadFailures { height: 2; }
+        &.-short .go { height: 1; }
+        &.-alone LoadForm { width: 1fr; margin: 0; }
+    }
+    """
+
+    editing = False
+    """Where there is room for one of both: the form."""
+    _shown: Snapshot | None = None
     _asked: Asked | None = None
     _doing = ""
     _could: tuple[object, ...] = ()
 
+    @property
+    def desk(self) -> LoadDesk | None:
+        """None in a replay: what was is all there is."""
+        return self.feed.load_desk
+
+    @property
+    def run_shown(self) -> LoadRun | None:
+        """The run of the moment shown."""
+        client = self._shown.client if self._shown else None
+        return client.run if client else None
+
+    def compose_panels(self) -> Iterable[Widget]:
+        """The form on the left, the run on the right."""
+        with Horizontal(id="sides"):
+            if self.desk is not None:
+                yield LoadForm(self.desk.plan, load_charts.RATE)
+            with Vertical(id="live"):
+                yield LoadStatus()
+                yield LatencyTable()
+                yield ChartStack((load_charts.RATE, load_charts.TTFT, load_charts.ITL))
+                yield LoadMarks()
+                yield LoadFailures()
+
     def show_panels(self, shown: Snapshot) -> None:
-        """The run as of now, and what can be done about it."""
+        """The run as of now."""
         client = shown.client
         self._forget_wish(client.run if client else None, shown.now_ns)
-        super().show_panels(shown)
+        before, self._shown = self.run_shown, shown
+        run = self.run_shown
+        if (run is None) != (before is None):
+            self.fit_height()  # where one has room: the run as soon as there is one
+        self.query_one(LoadStatus).show(shown, self.wish)
+        self.query_one(LoadFailures).show(run.failures if run else ())
+        self.query_one(LatencyTable).show(
+            client.latencies if client else (), shown.window
+        )
+        axis = self.query_one(ChartStack).axis(shown)
+        self.query_one(LoadMarks).show(axis, client.events if client else ())
+        self._show_form()
         self._show_what_can_be_done()
+
+    def fit_height(self) -> None:
+        """Form and run side by side where both can be read."""
+        super().fit_height()
+        alone = self.size.width < BOTH_FROM
+        self.set_class(alone, "-alone")
+        forms = self.query(LoadForm)
+        for form in forms:
+            form.display = not alone or self.editing or self.run_shown is None
+        live = not (alone and any(form.display for form in forms))
+        self.query_one("#live").display = live
+
+    def _show_form(self) -> None:
+        desk = self.desk
+        if desk is not None:
+            blocked = "" if desk.running else desk.unavailable or ""
+            for form in self.query(LoadForm):
+                form.follow(desk.plan)
+                form.show(running=desk.running, blocked=blocked)
 
     def action_edit(self) -> None:
         """Into the form."""

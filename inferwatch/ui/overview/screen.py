@@ -1,24 +1,43 @@
 """Is it all right, and if not, what binds?"""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.overview.flow_panel import FlowPanel
-from inferwatch.ui.shared import charts, explains
-from inferwatch.ui.shared.chart_screen import ChartScreen
+from inferwatch.ui.shared import charts
+from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.help_drawer import COST_KEYS, LATENCY_KEYS, catalog_keys
 from inferwatch.ui.shared.latency_table import LatencyTable
+from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
-class OverviewScreen(ChartScreen):
+class OverviewScreen(WatchScreen):
     """Verdict, flow, one table, charts on one time axis: the join in time."""
 
     NAME = "overview"
+    KEY = "1"
+    LABEL = "Overview"
     QUESTION = "Is it all right, and if not, what binds?"
-    EXPLAINS = explains.OVERVIEW
-    PLANS = (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT)
-    MOST_TELLING = 1
+    EXPLAINS = (
+        *LATENCY_KEYS,
+        *catalog_keys(
+            "flow",
+            "arrivals_per_s finished_per_s prompt_tokens_p50 finished waiting "
+            "oldest_wait_s kv_usage preemptions prefill_tokens_per_s budget_usage "
+            "prefix_hit_rate running batch_mean step_s output_tokens_per_s "
+            "tokens_per_s_per_user failed aborted",
+        ),
+        *catalog_keys(
+            "timeline", "batch_decode batch_prefill waiting_max kv_cached_blocks"
+        ),
+        *COST_KEYS,
+    )
+    KEYS = CHART_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
     DEFAULT_CSS = """
     OverviewScreen {
         FlowPanel { margin-top: 1; }
@@ -32,7 +51,9 @@ class OverviewScreen(ChartScreen):
         """From the flow down to the charts and their axis."""
         yield FlowPanel()
         yield LatencyTable()
-        yield from self.compose_charts()
+        yield ChartStack(
+            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT), most_telling=1
+        )
 
     def show_panels(self, shown: Snapshot) -> None:
         """Flow and table."""

@@ -13,7 +13,7 @@ from inferwatch.ui.requests.detail import RequestDetail
 from inferwatch.ui.requests.filter_line import FilterLine
 from inferwatch.ui.requests.order import Order, Scope
 from inferwatch.ui.requests.table import RequestTable
-from inferwatch.ui.shared import explains
+from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
@@ -21,8 +21,18 @@ class RequestsScreen(WatchScreen):
     """The live table; one request can be opened and stays open while it lives."""
 
     NAME = "requests"
+    KEY = "2"
+    LABEL = "Requests"
     QUESTION = "Why was this one slow?"
-    EXPLAINS = explains.REQUESTS
+    EXPLAINS = (
+        *catalog_keys(
+            "request",
+            "state prompt_tokens cached_tokens output_tokens max_tokens queue_s "
+            "prefill_s ttft_s tpot_s itl_last_s itl_max_s decode_s e2el_s preemptions "
+            "reason",
+        ),
+        *COST_KEYS,
+    )
     NEEDS_REQUESTS = True
     KEYS = (
         ("↑ ↓", "another request"),

@@ -10,7 +10,6 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.storage.file.location import default_database
 from inferwatch.ui.onward import CompareSessions, OpenSession
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
-from inferwatch.ui.shared.keys import TABS
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.tab_line import TabLine
 
@@ -22,8 +21,9 @@ class SessionsScreen(SessionScreen):
     """The record: one session is opened, or several are compared."""
 
     NAME = "sessions"
+    KEY = "8"
+    LABEL = "Sessions"
     QUESTION = "What happened before?"
-    EXPLAINS = ()
     KEYS = BROWSER_KEYS
     DEFAULT_CSS = """
     SessionsScreen SessionBrowser { margin-top: 1; }
@@ -33,7 +33,7 @@ class SessionsScreen(SessionScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Tabs, then all sessions of the file that is recorded into."""
-        yield TabLine(TABS, self.NAME, windows=False)
+        yield TabLine(self.tabs, self.NAME, windows=False)
         yield SessionBrowser(self._database)
 
     def on_resize(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from collectors.clock import NS_PER_S
-from inferwatch.feed import RecordState
+from inferwatch.feed import Feed, FeedState, RecordState
 from inferwatch.formatting import (
     format_bytes,
     format_count,
@@ -32,6 +32,15 @@ class Telling:
     """A recorded session's: nothing of what is shown is now."""
     behind_s: float | None = None
     """How long ago what is shown was, in a session that goes on."""
+
+
+def telling_of(feed: Feed) -> Telling:
+    """For the header: a replay, or how far a live view is behind."""
+    playback = feed.playback
+    behind_s = None
+    if playback is not None and playback.goes_on and not playback.at_live:
+        behind_s = (playback.span_ns[1] - playback.position_ns) / NS_PER_S
+    return Telling(replay=feed.state is FeedState.REPLAYING, behind_s=behind_s)
 
 
 class HeaderLine(Panel):

@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.screen import Screen
 from textual.widgets import Static
 
 from inferwatch.metrics.catalog import CATALOG, Metric
@@ -56,6 +57,37 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
                 ]
             )
         )
+
+
+def toggle_help(
+    screen: Screen[None],
+    question: str,
+    metrics: Iterable[str],
+    keys: Sequence[Key],
+    window: str = "",
+) -> None:
+    """Open the explanations over a screen, or close them."""
+    if screen.query(HelpDrawer):
+        screen.query(HelpDrawer).remove()
+        return
+    drawer = HelpDrawer(question, metrics, window, keys)
+    screen.mount(drawer)
+    drawer.focus()
+
+
+def catalog_keys(part: str, names: str) -> tuple[str, ...]:
+    """Catalog keys of several numbers of one part of the snapshot."""
+    return tuple(f"{part}.{name}" for name in names.split())
+
+
+COST_KEYS = catalog_keys(
+    "cost",
+    "dropped_readings unrecorded_readings self_cpu_share process_cpu_share "
+    "probe_us_per_step",
+)
+"""What watching costs: the header of every screen shows it."""
+LATENCY_KEYS = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
+"""What the table of latencies shows."""
 
 
 def _explain(metric: Metric, window: str) -> Content:

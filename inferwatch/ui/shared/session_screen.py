@@ -5,22 +5,45 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.header_line import HeaderLine
-from inferwatch.ui.shared.help_drawer import HelpDrawer, Key
-from inferwatch.ui.shared.keys import DRAWER_BINDINGS, ENGINE_KEYS, KEYS
+from inferwatch.ui.shared.header_line import HeaderLine, telling_of
+from inferwatch.ui.shared.help_drawer import Key, toggle_help
 from inferwatch.ui.shared.log_drawer import LogDrawer
 from inferwatch.ui.shared.messages import SnapshotReady
-from inferwatch.ui.shared.position import telling_of
+from inferwatch.ui.shared.tab_line import Tab, keys_of
 from inferwatch.ui.shared.view import View
 
 LOG_LINES = 200
+DRAWER_BINDINGS: list[BindingType] = [
+    Binding("l", "log", "log", tooltip="The engine's log"),
+    Binding("l", "log_too", "log", show=False),
+    Binding(
+        "question_mark",
+        "help",
+        "help",
+        key_display="?",
+        tooltip="What every number means, and all keys",
+    ),
+]
+ENGINE_KEYS: tuple[Key, ...] = (
+    ("r", "restart the engine, once it is lost"),
+    ("Q", "stop a served engine, after asking"),
+)
+"""There is no engine behind a replay."""
+GENERAL_KEYS: tuple[Key, ...] = (
+    ("l", "the engine's log"),
+    ("?", "this help"),
+    *ENGINE_KEYS,
+    ("t", "dark or light"),
+    ("ctrl+s", "save the screen as a picture (SVG)"),
+    ("q", "quit, detach from a served engine, or go back"),
+)
 
 
 class SessionScreen(Screen[None]):
@@ -29,6 +52,12 @@ class SessionScreen(Screen[None]):
     DEFAULT_CSS = """
     SessionScreen { layers: default drawer; }
     """
+    NAME: ClassVar[str] = ""
+    """The mode of the app that it is."""
+    KEY: ClassVar[str] = ""
+    """The key that leads to it; none: the app alone goes there."""
+    LABEL: ClassVar[str] = ""
+    """What its tab says."""
     QUESTION: ClassVar[str] = ""
     """What the screen answers; the help drawer begins with it."""
     EXPLAINS: ClassVar[Sequence[str]] = ()
@@ -44,10 +73,12 @@ class SessionScreen(Screen[None]):
     present: Snapshot | None = None
     """As things are now, whatever moment is shown."""
 
-    def __init__(self, feed: Feed, view: View) -> None:
+    def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__()
         self.feed = feed
         self.view = view
+        self.tabs = tabs
+        """Of all screens that a key leads to."""
 
     def compose(self) -> ComposeResult:
         """Header, what the screen is about, keys."""
@@ -91,13 +122,9 @@ class SessionScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Open or close the explanations of this screen."""
-        if self.query(HelpDrawer):
-            self.query(HelpDrawer).remove()
-            return
         replay = self.feed.state is FeedState.REPLAYING
-        general = [key for key in KEYS if not (replay and key in ENGINE_KEYS)]
-        keys = (*self.KEYS, *self.more_keys(), *general)
+        general = [key for key in GENERAL_KEYS if not (replay and key in ENGINE_KEYS)]
+        screens = (keys_of(self.tabs), "go to a screen")
+        keys = (*self.KEYS, *self.more_keys(), screens, *general)
         window = self.view.window.label
-        drawer = HelpDrawer(self.QUESTION, self.EXPLAINS, window, keys)
-        self.mount(drawer)
-        drawer.focus()
+        toggle_help(self, self.QUESTION, self.EXPLAINS, keys, window)

@@ -1,23 +1,45 @@
 """Which screen and which window: both a key and a click away."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from inferwatch.metrics.snapshot import Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, spread, width_of
 
 
+class Tab(NamedTuple):
+    """How one goes to a screen."""
+
+    key: str
+    name: str
+    """The mode of the app."""
+    title: str
+
+
+def keys_of(tabs: Sequence[Tab]) -> str:
+    """All keys that lead to a screen, as help writes them: ``1–4 7 8``."""
+    return " ".join(_runs([tab.key for tab in tabs]))
+
+
+def _runs(keys: Sequence[str]) -> Iterator[str]:
+    """Three keys and more in a row are written as a span."""
+    start = 0
+    for end in range(1, len(keys) + 1):
+        if end == len(keys) or ord(keys[end]) != ord(keys[end - 1]) + 1:
+            run = keys[start:end]
+            yield from run if len(run) < 3 else (f"{run[0]}–{run[-1]}",)
+            start = end
+
+
 class TabLine(Panel):
     """The screens on the left, the windows on the right: all, or the one shown."""
 
-    def __init__(
-        self, tabs: Sequence[tuple[str, str, str]], here: str, *, windows: bool = True
-    ) -> None:
+    def __init__(self, tabs: Sequence[Tab], here: str, *, windows: bool = True) -> None:
         super().__init__()
         self._windows = windows
         """False where everything is of whole sessions."""
         self._tabs = tabs
-        """Key, name, title."""
         self._here = here
         self._window = Window.MINUTE
 

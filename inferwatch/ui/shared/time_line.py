@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 
 from collectors.clock import NS_PER_S
-from inferwatch.feed import Mark, MarkKind
+from inferwatch.feed import Feed, FeedState, Mark, MarkKind
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.ui.shared.panel import Panel
@@ -49,6 +49,36 @@ class Position:
     """What of the record cannot be shown."""
     shape: Timeline | None
     marks: tuple[Mark, ...]
+
+
+def position_of(feed: Feed) -> Position | None:
+    """For the time line; None while the present is followed."""
+    playback = feed.playback
+    if playback is None or playback.at_live:
+        return None
+    (start_ns, end_ns), here_ns = playback.span_ns, playback.position_ns
+    moments = start_ns, here_ns, end_ns
+    began, here, ended = map(feed.wall_text, moments)
+    return Position(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        here_ns=here_ns,
+        clocks=(began, here, ended),
+        playing=playback.playing,
+        speed=playback.speed,
+        seeking=playback.seeking,
+        live=playback.goes_on,
+        cannot_seek=playback.cannot_seek,
+        trouble=_trouble(feed),
+        shape=playback.shape,
+        marks=playback.marks,
+    )
+
+
+def _trouble(feed: Feed) -> str | None:
+    """What of a recorded session cannot be shown."""
+    record = feed.record if feed.state is FeedState.REPLAYING else None
+    return record.message if record else None
 
 
 class TimeLine(Panel):
@@ -113,7 +143,7 @@ def _status(shown: Position, width: int) -> Line:
     left = (*_state(shown), *_when(shown), *_speed(shown))
     if shown.cannot_seek is not None:
         return fit((*left, TextRun(f"  {shown.cannot_seek}", "muted")), width)
-    told = _last_mark(shown) if shown.trouble is None else _trouble(shown.trouble)
+    told = _last_mark(shown) if shown.trouble is None else _trouble_line(shown.trouble)
     room = (*left, TextRun("  "), *told)
     return spread(
         room, (TextRun("seeking … ", "accent"),) if shown.seeking else (), width
@@ -144,7 +174,7 @@ def _speed(shown: Position) -> Line:
     )
 
 
-def _trouble(text: str) -> Line:
+def _trouble_line(text: str) -> Line:
     return (TextRun("! ", "bad bold"), TextRun(text, "bad"))
 
 

@@ -1,29 +1,31 @@
 """A screen over a running session: verdict, a body, the moment under the cursor."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
+from textual import on, work
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
-from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.feed import Feed, FeedState
+from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.ui.overview.host_line import HostLine
-from inferwatch.ui.shared.charts import span_of
-from inferwatch.ui.shared.keys import TABS
+from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.lost_banner import LostBanner
 from inferwatch.ui.shared.messages import LookAgain
-from inferwatch.ui.shared.moment_screen import MomentScreen
-from inferwatch.ui.shared.position import position_of
+from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
 from inferwatch.ui.shared.readout_line import ReadoutLine
-from inferwatch.ui.shared.renderables.axis import TimeAxis, shared_axis
 from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.tab_line import TabLine
-from inferwatch.ui.shared.time_axis_line import TimeAxisLine
-from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
-from inferwatch.ui.shared.time_line import TimeLine
+from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.tab_line import Tab, TabLine
+from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.shared.time_line import TimeLine, position_of
 from inferwatch.ui.shared.verdict_line import VerdictLine
+from inferwatch.ui.shared.view import View
 
 SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""
@@ -31,10 +33,38 @@ TALL = 50
 """Rows; from here on there is room for more of the time line."""
 
 
-class WatchScreen(MomentScreen):
-    """Everything it shows is of one moment: the present, or another."""
+MOMENT_BINDINGS: list[BindingType] = [
+    Binding(
+        "left",
+        "move(-1)",
+        "moment",
+        key_display="←→",
+        tooltip="Move the time cursor by a bin; shift: by ten",
+    ),
+    Binding("right", "move(1)", "later", show=False),
+    Binding("shift+left", "move(-10)", "10 bins earlier", show=False),
+    Binding("shift+right", "move(10)", "10 bins later", show=False),
+    Binding(
+        "escape", "release", "cursor off", show=False, tooltip="No time cursor any more"
+    ),
+    Binding("w", "window", "window", show=False, tooltip="10 s, 60 s, 5 min, session"),
+]
+MOMENT_KEYS: tuple[Key, ...] = (
+    ("← →", "move the time cursor by a bin, with shift by ten"),
+    ("click", "on a chart: put the time cursor there"),
+    ("esc", "no time cursor any more"),
+    ("w", "window: 10 s, 60 s, 5 min, whole session"),
+)
 
-    NAME = ""
+
+class WatchScreen(SessionScreen):
+    """A screen over a running session, or a recorded one.
+
+    Everything it shows is of one moment: the present, or another. It has a time cursor
+    and a window, which all screens share, playback, and perhaps charts on one axis.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*PLAYBACK_BINDINGS, *MOMENT_BINDINGS]
     DEFAULT_CSS = """
     WatchScreen {
         &.-short TimeLine { height: 3; }
@@ -43,9 +73,24 @@ class WatchScreen(MomentScreen):
     }
     """
 
+    def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
+        super().__init__(feed, view, tabs)
+        self.playback = PlaybackControl(self)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No cursor, nothing to let go of; nothing to play, no keys for it."""
+        if action == "release":
+            return self.view.cursor_ns is not None
+        can = self.playback.can(action)
+        return super().check_action(action, parameters) if can is None else can
+
+    def more_keys(self) -> Iterable[Key]:
+        """The time cursor's, then those that go elsewhere."""
+        return (*MOMENT_KEYS, *self.playback.keys)
+
     def compose_body(self) -> Iterable[Widget]:
         """Verdict on top, the moment below, the screen's own part between."""
-        yield TabLine(TABS, self.NAME)
+        yield TabLine(self.tabs, self.NAME)
         yield VerdictLine()
         yield LostBanner()
         with Vertical(id="body"):
@@ -67,6 +112,8 @@ class WatchScreen(MomentScreen):
         """Leave out what has no room."""
         self.set_class(self.is_short, "-short")
         self.set_class(self.size.height >= TALL, "-tall")
+        for stack in self.query(ChartStack):
+            stack.fit(only_one=self.is_short)
 
     def on_resize(self) -> None:
         """Do not wait for the next snapshot to look right."""
@@ -85,28 +132,12 @@ class WatchScreen(MomentScreen):
         self._show_loss(self.present or now)
         self.show_panels(now)
         if charts:
-            self._show_charts(now)
+            for stack in self.query(ChartStack):
+                stack.show(now)
         self._show_moment(now)
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""
-
-    def axis(self, shown: Snapshot) -> TimeAxis:
-        """The one time axis, for charts as wide as this screen."""
-        line = shown.timeline
-        return shared_axis(
-            line.start_ns,
-            line.bin_ns,
-            len(line.steps),
-            span_of(line, shown.window.value),
-            max(self.size.width - MARGIN - 1, 1),
-        )
-
-    def _show_charts(self, shown: Snapshot) -> None:
-        axis = self.axis(shown)
-        for chart in self.query(TimeChart):
-            if chart.display:
-                chart.show(shown, axis)
 
     def _show_moment(self, shown: Snapshot) -> None:
         cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
@@ -114,11 +145,8 @@ class WatchScreen(MomentScreen):
         here = "here" if self.has_class("-elsewhere") else "now"
         when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None, here=here)
         self.query_one(ReadoutLine).show(when, shown.timeline, index)
-        for chart in self.query(TimeChart):
-            chart.head(shown, index)
-            chart.mark(cursor_ns)
-        for line in self.query(TimeAxisLine):
-            line.show(self.axis(shown), cursor_ns, clock, here)
+        for stack in self.query(ChartStack):
+            stack.point(shown, index, cursor_ns, clock, here)
 
     def _show_loss(self, now: Snapshot) -> None:
         lost = [note for note in now.notes if note.kind is NoteKind.LOST]
@@ -128,6 +156,102 @@ class WatchScreen(MomentScreen):
             return
         at = self.feed.wall_text(lost[-1].t_ns)
         banner.show(lost[-1].text, at, can_restart=self.feed.can_restart)
+
+    # The time cursor and the window.
+
+    def action_window(self) -> None:
+        """The next window."""
+        self.view.next_window()
+        self.post_message(LookAgain())
+
+    def action_choose_window(self, name: str) -> None:
+        """A window by its name."""
+        self.view.window = Window[name]
+        self.post_message(LookAgain())
+
+    def action_move(self, bins: int) -> None:
+        """Move the time cursor."""
+        shown = self._now_shown
+        self.view.move(bins, shown.timeline, shown.now_ns)
+        self.post_message(LookAgain())
+
+    def action_release(self) -> None:
+        """No time cursor any more."""
+        self.view.cursor_ns = None
+        self.post_message(LookAgain())
+
+    @on(TimeChart.Clicked)
+    def _point(self, message: TimeChart.Clicked) -> None:
+        shown = self._now_shown
+        self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
+        self.post_message(LookAgain())
+
+    @property
+    def _now_shown(self) -> Snapshot:
+        return self.feed.snapshot(self.view.window, requests=False)
+
+    # The charts.
+
+    def action_chart(self, by: int) -> None:
+        """Another chart alone, or all of them."""
+        for stack in self.query(ChartStack):
+            stack.next(by)
+
+    # Playback.
+
+    @on(TimeLine.Pointed)
+    def _seek(self, message: TimeLine.Pointed) -> None:
+        self.playback.seek(message.t_ns)
+
+    def action_pause(self) -> None:
+        """Hold the view."""
+        self.playback.pause()
+
+    def action_play(self) -> None:
+        """Let time go on."""
+        self.playback.play()
+
+    def action_skip(self, way: int) -> None:
+        """A second back or forward."""
+        self.playback.skip(way)
+
+    def action_speed(self, by: int) -> None:
+        """The next speed."""
+        self.playback.speed(by)
+
+    def action_engine_step(self, by: int) -> None:
+        """To the next engine step, or the one before."""
+        self.playback.engine_step(by)
+
+    def action_mark(self, by: int) -> None:
+        """To the next mark, or the one before."""
+        self.playback.mark(by)
+
+    def action_go_to_start(self) -> None:
+        """To the first moment."""
+        self.playback.go_to_start()
+
+    def action_go_to_end(self) -> None:
+        """To the last moment."""
+        self.playback.go_to_end()
+
+    def action_go_live(self) -> None:
+        """To what happens now, as it happens."""
+        self.playback.go_to_end()
+
+    def action_now(self) -> None:
+        """Let the time cursor go with time again."""
+        self.playback.now()
+
+    @work
+    async def action_go_to(self) -> None:
+        """Ask for a time and go there."""
+        await self.playback.go_to()
+
+    @work
+    async def action_bookmark(self) -> None:
+        """Ask for a text and mark the moment shown."""
+        await self.playback.bookmark()
 
 
 def _when(

@@ -12,7 +12,7 @@ from textual.widgets import Footer
 
 from inferwatch.ui.onward import CompareSessions, OpenSample, OpenSession, RunDemo
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
-from inferwatch.ui.shared.help_drawer import HelpDrawer, Key
+from inferwatch.ui.shared.help_drawer import Key, toggle_help
 from inferwatch.ui.start.panel import StartPanel
 
 KEYS: Sequence[Key] = (
@@ -67,12 +67,7 @@ class StartScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Open or close the explanations."""
-        if self.query(HelpDrawer):
-            self.query(HelpDrawer).remove()
-            return
-        drawer = HelpDrawer("Nothing runs: what can be done?", (), "", KEYS)
-        self.mount(drawer)
-        drawer.focus()
+        toggle_help(self, "Nothing runs: what can be done?", (), KEYS)
 
     @on(SessionBrowser.Opened)
     def _open(self, message: SessionBrowser.Opened) -> None:

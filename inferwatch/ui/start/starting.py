@@ -14,6 +14,7 @@ LOG_LINES = 12
 class StartingScreen(SessionScreen):
     """Stages with the time each took, ticking, and the log's end below."""
 
+    NAME = "starting"
     QUESTION = "What is the engine doing?"
 
     def compose_body(self) -> Iterable[Widget]:

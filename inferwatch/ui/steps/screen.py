@@ -1,7 +1,9 @@
 """What does the scheduler do?"""
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from collectors.clock import NS_PER_S
@@ -9,18 +11,34 @@ from collectors.readings import BoundBy, Step
 from inferwatch.formatting import format_count, format_duration, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, StepTotals
-from inferwatch.ui.shared import charts, explains
-from inferwatch.ui.shared.chart_screen import ChartScreen
+from inferwatch.ui.shared import charts
+from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.totals import Fact, Totals
+from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
-class StepsScreen(ChartScreen):
+class StepsScreen(WatchScreen):
     """Batch, step time, what binds; below, the slowest step under the cursor."""
 
     NAME = "steps"
+    KEY = "3"
+    LABEL = "Steps"
     QUESTION = "What does the scheduler do?"
-    EXPLAINS = explains.STEPS
-    PLANS = (charts.BATCH_SPLIT, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
+    EXPLAINS = (
+        *catalog_keys(
+            "steps",
+            "count batch_mean batch_max duration_s share_by_bound output_tokens "
+            "prefill_tokens recomputed_tokens",
+        ),
+        *catalog_keys("timeline", "batch_decode batch_prefill step_mean_s step_max_s"),
+        *catalog_keys(
+            "timeline", "bound_kv bound_seqs bound_tokens bound_other slowest_step"
+        ),
+        *COST_KEYS,
+    )
+    KEYS = CHART_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
     DEFAULT_CSS = """
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
@@ -32,7 +50,9 @@ class StepsScreen(ChartScreen):
     def compose_panels(self) -> Iterable[Widget]:
         """Totals, charts, the slowest step."""
         yield Totals(id="totals")
-        yield from self.compose_charts()
+        yield ChartStack(
+            (charts.BATCH_SPLIT, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
+        )
         yield Totals(id="slowest")
 
     def show_panels(self, shown: Snapshot) -> None:

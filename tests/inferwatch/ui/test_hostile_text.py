@@ -26,8 +26,7 @@ from inferwatch.metrics.snapshot import (
     RunState,
     Snapshot,
 )
-from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.keys import TABS
+from inferwatch.ui.app import TABS, InferwatchApp
 from inferwatch.ui.shared.terminal_app import TerminalApp
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import HOSTILE, hostile

@@ -15,8 +15,9 @@ from inferwatch.metrics.snapshot import (
 )
 from inferwatch.ui.kv import screen as kv
 from inferwatch.ui.overview.flow_panel import FlowPanel
+from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.requests.cells import CELLS
-from inferwatch.ui.shared import explains
+from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.steps import screen as steps
 
 
@@ -49,10 +50,10 @@ def of_requests() -> set[str]:
 @pytest.mark.parametrize(
     ("shown", "explained"),
     [
-        (of_overview(), explains.OVERVIEW),
-        (of_kv(), explains.KV),
-        (of_steps(), explains.STEPS),
-        (of_requests(), explains.REQUESTS),
+        (of_overview(), OverviewScreen.EXPLAINS),
+        (of_kv(), kv.KvScreen.EXPLAINS),
+        (of_steps(), steps.StepsScreen.EXPLAINS),
+        (of_requests(), RequestsScreen.EXPLAINS),
     ],
     ids=["overview", "kv", "steps", "requests"],
 )

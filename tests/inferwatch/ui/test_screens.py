@@ -9,13 +9,12 @@ import pytest
 from inferwatch.feed import FeedState
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
-from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
 from inferwatch.ui.kv.screen import more_that_fit
-from inferwatch.ui.shared import explains
 from inferwatch.ui.shared.header_line import HeaderLine
 from inferwatch.ui.shared.help_drawer import HelpDrawer
-from inferwatch.ui.shared.keys import TABS
 from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.tab_line import Tab, keys_of
 from inferwatch.ui.shared.time_chart import TimeChart
 
 SIZE = (120, 40)
@@ -38,6 +37,14 @@ async def test_number_keys_and_tabs_lead_to_the_same_screens(
             await pilot.click("TabLine", offset=(at + 1, 0))
             await settle(pilot)
             assert app.current_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("keys", "written"),
+    [("12", "1 2"), ("123", "1–3"), ("123478", "1–4 7 8"), ("1246789", "1 2 4 6–9")],
+)
+def test_help_writes_keys_in_a_row_as_a_span(keys: str, written: str) -> None:
+    assert keys_of([Tab(key, "", "") for key in keys]) == written
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 10)])
@@ -95,11 +102,11 @@ async def test_a_chart_whose_columns_did_not_change_is_not_drawn_again(
         assert chart._rows is drawn
 
 
-@pytest.mark.parametrize(
-    "keys", [explains.OVERVIEW, explains.REQUESTS, explains.STEPS, explains.KV]
-)
-def test_every_number_of_a_screen_is_in_the_catalog(keys: list[str]) -> None:
-    assert set(keys) <= set(CATALOG)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_every_number_of_a_screen_is_in_the_catalog(
+    screen: type[SessionScreen],
+) -> None:
+    assert set(screen.EXPLAINS) <= set(CATALOG)
 
 
 async def test_help_explains_the_screen_and_its_keys(

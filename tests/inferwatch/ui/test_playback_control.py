@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from inferwatch.ui.shared import scrub
-from inferwatch.ui.shared.scrub import HeldKey, Scrub
+from inferwatch.ui.shared import playback_control
+from inferwatch.ui.shared.playback_control import HeldKey, SeekQueue
 
 S = 1_000_000_000
 
@@ -21,7 +21,7 @@ def steps(pauses_s: list[float], way: int = 1) -> list[int]:
 
 
 def test_examples_in_docstrings_are_true() -> None:
-    result = doctest.testmod(scrub)
+    result = doctest.testmod(playback_control)
 
     assert result.attempted > 0
     assert result.failed == 0
@@ -50,7 +50,7 @@ def test_letting_go_or_turning_round_begins_anew(way: int) -> None:
 
 async def test_steps_add_up_while_one_is_under_way(replayed_feed: Any) -> None:
     playback = replayed_feed.playback
-    going = Scrub(playback)
+    going = SeekQueue(playback)
     going._busy = True
     await going.step(1)
     await going.step(1)
@@ -63,7 +63,7 @@ async def test_steps_add_up_while_one_is_under_way(replayed_feed: Any) -> None:
 
 
 async def test_the_end_overtakes_whatever_waits(replayed_feed: Any) -> None:
-    going = Scrub(replayed_feed.playback)
+    going = SeekQueue(replayed_feed.playback)
     going._busy = True
     await going.seek(5 * S)
     await going.step(3)

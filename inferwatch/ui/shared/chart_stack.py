@@ -1,0 +1,109 @@
+"""Charts on one time axis: all of them where there is room, else one at a time."""
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.shared.chart_plan import ChartPlan
+from inferwatch.ui.shared.charts import span_of
+from inferwatch.ui.shared.help_drawer import Key
+from inferwatch.ui.shared.messages import LookAgain
+from inferwatch.ui.shared.renderables.axis import TimeAxis, shared_axis
+from inferwatch.ui.shared.time_axis_line import TimeAxisLine
+from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
+
+CHART_KEYS: Sequence[Key] = (("tab", "one chart after the other"),)
+CHART_BINDINGS: list[BindingType] = [
+    Binding("tab", "chart(1)", "chart", tooltip="One chart after the other"),
+    Binding("shift+tab", "chart(-1)", "chart before", show=False),
+]
+"""For a screen that has a stack of charts."""
+
+
+class ChartStack(Vertical):
+    """The order of the charts stays; one can be looked at alone."""
+
+    DEFAULT_CSS = """
+    ChartStack { min-height: 4; }
+    """
+
+    def __init__(self, plans: Sequence[ChartPlan], most_telling: int = 0) -> None:
+        super().__init__()
+        self._plans = plans
+        self._most_telling = most_telling
+        """The chart to begin with where there is room for one only."""
+        self._alone: int | None = None
+        """The chart that is shown alone, as people chose."""
+        self._only_one = False
+        self._drawn_width = 0
+
+    def compose(self) -> ComposeResult:
+        """The charts and their axis."""
+        for index, plan in enumerate(self._plans):
+            yield TimeChart(plan, id=f"chart-{index}")
+        yield TimeAxisLine()
+
+    def next(self, by: int) -> None:
+        """Another chart alone; after the last one all, where there is room."""
+        stops = len(self._plans) + (not self._only_one)
+        self._alone = (self._here + by) % stops
+        self.fit(only_one=self._only_one)
+        self.post_message(LookAgain())
+
+    def fit(self, *, only_one: bool) -> None:
+        """One chart where several would be unreadable."""
+        self._only_one = only_one
+        here = self._here
+        for index, chart in enumerate(self.query(TimeChart)):
+            chart.display = here in {index, len(self._plans)}
+
+    def on_resize(self) -> None:
+        """Do not wait for the next snapshot to look right."""
+        if self._drawn_width not in {0, self.size.width}:
+            self.post_message(LookAgain())
+
+    def axis(self, shown: Snapshot) -> TimeAxis:
+        """The one time axis, for charts as wide as this is."""
+        line = shown.timeline
+        self._drawn_width = self.size.width or self.screen.size.width
+        return shared_axis(
+            line.start_ns,
+            line.bin_ns,
+            len(line.steps),
+            span_of(line, shown.window.value),
+            max(self._drawn_width - MARGIN - 1, 1),
+        )
+
+    def show(self, shown: Snapshot) -> None:
+        """Draw the values of a snapshot."""
+        axis = self.axis(shown)
+        for chart in self.query(TimeChart):
+            if chart.display:
+                chart.show(shown, axis)
+
+    def point(
+        self,
+        shown: Snapshot,
+        index: int | None,
+        cursor_ns: int | None,
+        clock: str,
+        end: str,
+    ) -> None:
+        """Head the charts with the values of a bin, and draw the time cursor.
+
+        ``clock`` is the time under the cursor, ``end`` what the axis' end is called.
+        """
+        for chart in self.query(TimeChart):
+            chart.head(shown, index)
+            chart.mark(cursor_ns)
+        self.query_one(TimeAxisLine).show(self.axis(shown), cursor_ns, clock, end)
+
+    @property
+    def _here(self) -> int:
+        """The chart shown, one past the last when it is all of them."""
+        if self._alone is not None and self._alone < len(self._plans):
+            return self._alone
+        return self._most_telling if self._only_one else len(self._plans)
