@@ -1,67 +1,67 @@
 """What watching costs and loses."""
 
-from inferwatch.metrics.catalog.metric import Better, Unit, metrics
-
-LOW, NEITHER = Better.LOWER, Better.NEITHER
+from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 COST = metrics(
     "cost.",
     None,
-    (
-        "dropped_readings",
-        "lost",
-        "Readings lost",
-        Unit.READINGS,
-        LOW,
-        "Readings of a probe or load generator that never reached us.",
-        "sum of the notes that tell of losses",
+    Metric(
+        key="dropped_readings",
+        abbr="lost",
+        title="Readings lost",
+        unit=Unit.READINGS,
+        better=Better.LOWER,
+        definition="Readings of a probe or load generator that never reached us.",
+        formula="sum of the notes that tell of losses",
     ),
-    (
-        "unrecorded_readings",
-        "unrec",
-        "Readings not recorded",
-        Unit.READINGS,
-        LOW,
-        "Readings that were shown but could not be written to the record.",
-        "counted by the recorder",
+    Metric(
+        key="unrecorded_readings",
+        abbr="unrec",
+        title="Readings not recorded",
+        unit=Unit.READINGS,
+        better=Better.LOWER,
+        definition="Readings that were shown but could not be written to the record.",
+        formula="counted by the recorder",
     ),
-    (
-        "self_cpu_s",
-        "cpu",
-        "Own CPU time",
-        Unit.SECONDS,
-        LOW,
-        "CPU seconds inferwatch has used since it started.",
-        "latest host sample",
+    Metric(
+        key="self_cpu_s",
+        abbr="cpu",
+        title="Own CPU time",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition="CPU seconds inferwatch has used since it started.",
+        formula="latest host sample",
     ),
-    (
-        "self_cpu_share",
-        "self",
-        "Own CPU share",
-        Unit.SHARE,
-        LOW,
-        "Share of one core that inferwatch used over the last five seconds.",
-        "difference of host samples / time between them",
+    Metric(
+        key="self_cpu_share",
+        abbr="self",
+        title="Own CPU share",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        definition="Share of one core that inferwatch used over the last five seconds.",
+        formula="difference of host samples / time between them",
     ),
-    (
-        "process_cpu_share",
-        "CPU",
-        "CPU by process",
-        Unit.SHARE,
-        NEITHER,
-        (
+    Metric(
+        key="process_cpu_share",
+        abbr="CPU",
+        title="CPU by process",
+        unit=Unit.SHARE,
+        definition=(
             "Share of one core used over the last five seconds, by role: API server, "
             "EngineCore, workers, load generator, inferwatch."
         ),
-        "difference of host samples / time between them",
+        formula="difference of host samples / time between them",
     ),
-    (
-        "probe_us_per_step",
-        "probe",
-        "Probe per step",
-        Unit.MICROSECONDS,
-        LOW,
-        "Mean time a step spent in our hooks on the engine's thread since it started.",
-        "probe cost / steps, of the latest totals",
+    Metric(
+        key="probe_us_per_step",
+        abbr="probe",
+        title="Probe per step",
+        unit=Unit.MICROSECONDS,
+        better=Better.LOWER,
+        definition=(
+            "Mean time a step spent in our hooks on the engine's thread since it "
+            "started."
+        ),
+        formula="probe cost / steps, of the latest totals",
     ),
 )

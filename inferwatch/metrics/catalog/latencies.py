@@ -1,93 +1,94 @@
 """The rows of the latency table, and what a client measures of the same."""
 
 from collectors.readings import Vantage
-from inferwatch.metrics.catalog.metric import Better, Unit, metrics
-
-S, LOW = Unit.SECONDS, Better.LOWER
-HIGH, NEITHER = Better.HIGHER, Better.NEITHER
+from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 LATENCIES = (
     *metrics(
         "",
         Vantage.FRONTEND,
-        (
-            "ttft_s",
-            "TTFT",
-            "Time to first token",
-            S,
-            LOW,
-            "From the arrival of a request at the API server to its first token.",
-            "first_token - arrived",
-        ),
-        (
-            "e2el_s",
-            "E2EL",
-            "End-to-end latency",
-            S,
-            LOW,
-            (
-                "From the arrival of a request at the API server to its last token, of "
-                "requests that finished properly."
+        Metric(
+            key="ttft_s",
+            abbr="TTFT",
+            title="Time to first token",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
+                "From the arrival of a request at the API server to its first token."
             ),
-            "finished - arrived",
+            formula="first_token - arrived",
+        ),
+        Metric(
+            key="e2el_s",
+            abbr="E2EL",
+            title="End-to-end latency",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
+                "From the arrival of a request at the API server to its last token, of"
+                " requests that finished properly."
+            ),
+            formula="finished - arrived",
         ),
     ),
     *metrics(
         "",
         Vantage.ENGINE,
-        (
-            "queue_s",
-            "queue",
-            "Queue time",
-            S,
-            LOW,
-            "How long a request waited in the engine until it was first scheduled.",
-            "scheduled - added",
+        Metric(
+            key="queue_s",
+            abbr="queue",
+            title="Queue time",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
+                "How long a request waited in the engine until it was first scheduled."
+            ),
+            formula="scheduled - added",
         ),
-        (
-            "prefill_s",
-            "prefill",
-            "Prefill time",
-            S,
-            LOW,
-            (
+        Metric(
+            key="prefill_s",
+            abbr="prefill",
+            title="Prefill time",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
                 "From a request's first scheduling to the end of the step that gave "
                 "its first token."
             ),
-            "end of the first token's step - scheduled",
+            formula="end of the first token's step - scheduled",
         ),
-        (
-            "tpot_s",
-            "TPOT",
-            "Time per output token",
-            S,
-            LOW,
-            (
+        Metric(
+            key="tpot_s",
+            abbr="TPOT",
+            title="Time per output token",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
                 "A finished request's mean time per token after the first; unknown "
                 "below two tokens."
             ),
-            "(last - first token) / (output tokens - 1)",
+            formula="(last - first token) / (output tokens - 1)",
         ),
-        (
-            "itl_s",
-            "ITL",
-            "Inter-token latency",
-            S,
-            LOW,
-            (
+        Metric(
+            key="itl_s",
+            abbr="ITL",
+            title="Inter-token latency",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
                 "Each gap between two consecutive steps that gave a request tokens, "
                 "preemptions included, pooled over requests."
             ),
-            "end of a step - end of the request's previous step with output",
+            formula="end of a step - end of the request's previous step with output",
         ),
-        (
-            "decode_s",
-            "decode",
-            "Decode time",
-            S,
-            LOW,
-            "From a request's first token to its last.",
-            "last - first token",
+        Metric(
+            key="decode_s",
+            abbr="decode",
+            title="Decode time",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition="From a request's first token to its last.",
+            formula="last - first token",
         ),
     ),
 )
@@ -96,119 +97,125 @@ CLIENT = (
     *metrics(
         "client.",
         Vantage.CLIENT,
-        (
-            "ttft_s",
-            "TTFT",
-            "Time to first token",
-            S,
-            LOW,
-            (
-                "From the moment a request was meant to be sent to its first chunk, so "
-                "that a late sender cannot flatter the server."
+        Metric(
+            key="ttft_s",
+            abbr="TTFT",
+            title="Time to first token",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
+                "From the moment a request was meant to be sent to its first chunk, so"
+                " that a late sender cannot flatter the server."
             ),
-            "first chunk - intended send",
+            formula="first chunk - intended send",
         ),
-        (
-            "e2el_s",
-            "E2EL",
-            "End-to-end latency",
-            S,
-            LOW,
-            (
+        Metric(
+            key="e2el_s",
+            abbr="E2EL",
+            title="End-to-end latency",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
                 "From the moment a request was meant to be sent to its last chunk, of "
                 "requests that succeeded."
             ),
-            "last chunk - intended send",
+            formula="last chunk - intended send",
         ),
-        (
-            "tpot_s",
-            "TPOT",
-            "Time per output token",
-            S,
-            LOW,
-            "A succeeded request's mean time per token after the first.",
-            "(last - first chunk) / (output tokens - 1)",
+        Metric(
+            key="tpot_s",
+            abbr="TPOT",
+            title="Time per output token",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition="A succeeded request's mean time per token after the first.",
+            formula="(last - first chunk) / (output tokens - 1)",
         ),
-        (
-            "itl_s",
-            "ICL",
-            "Inter-chunk latency",
-            S,
-            LOW,
-            "Each gap between two chunks of a stream; a chunk may hold several tokens.",
-            "chunk - previous chunk",
+        Metric(
+            key="itl_s",
+            abbr="ICL",
+            title="Inter-chunk latency",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
+                "Each gap between two chunks of a stream; a chunk may hold several "
+                "tokens."
+            ),
+            formula="chunk - previous chunk",
         ),
-        (
-            "sent",
-            "sent",
-            "Requests sent",
-            Unit.REQUESTS,
-            NEITHER,
-            "Requests of the load that were sent, warm-up left out.",
-            "request records with a send time",
+        Metric(
+            key="sent",
+            abbr="sent",
+            title="Requests sent",
+            unit=Unit.REQUESTS,
+            definition="Requests of the load that were sent, warm-up left out.",
+            formula="request records with a send time",
         ),
-        (
-            "succeeded",
-            "ok",
-            "Requests succeeded",
-            Unit.REQUESTS,
-            HIGH,
-            "Requests of the load that were answered in full, warm-up left out.",
-            "request records without failure",
+        Metric(
+            key="succeeded",
+            abbr="ok",
+            title="Requests succeeded",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+            definition=(
+                "Requests of the load that were answered in full, warm-up left out."
+            ),
+            formula="request records without failure",
         ),
-        (
-            "failed",
-            "failed",
-            "Requests failed",
-            Unit.REQUESTS,
-            LOW,
-            "Requests of the load that failed for the client, warm-up left out.",
-            "request records with a failure",
+        Metric(
+            key="failed",
+            abbr="failed",
+            title="Requests failed",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            definition=(
+                "Requests of the load that failed for the client, warm-up left out."
+            ),
+            formula="request records with a failure",
         ),
-        (
-            "aborted",
-            "aborted",
-            "Requests aborted",
-            Unit.REQUESTS,
-            NEITHER,
-            "Requests of the load cut off by us at its end: no failure of the server.",
-            "request records aborted by the generator",
+        Metric(
+            key="aborted",
+            abbr="aborted",
+            title="Requests aborted",
+            unit=Unit.REQUESTS,
+            definition=(
+                "Requests of the load cut off by us at its end: no failure of the "
+                "server."
+            ),
+            formula="request records aborted by the generator",
         ),
-        (
-            "warmup",
-            "warm-up",
-            "Warm-up requests",
-            Unit.REQUESTS,
-            NEITHER,
-            "Requests that only warmed the engine up; in no latency of the client.",
-            "request records of the warm-up phase",
+        Metric(
+            key="warmup",
+            abbr="warm-up",
+            title="Warm-up requests",
+            unit=Unit.REQUESTS,
+            definition=(
+                "Requests that only warmed the engine up; in no latency of the client."
+            ),
+            formula="request records of the warm-up phase",
         ),
-        (
-            "rate_per_s",
-            "asked",
-            "Asked rate",
-            Unit.PER_SECOND,
-            NEITHER,
-            "The arrival rate the load generator was last told to keep.",
-            "latest load event with a rate",
+        Metric(
+            key="rate_per_s",
+            abbr="asked",
+            title="Asked rate",
+            unit=Unit.PER_SECOND,
+            definition="The arrival rate the load generator was last told to keep.",
+            formula="latest load event with a rate",
         ),
-        (
-            "last_event",
-            "load",
-            "Last load event",
-            Unit.NONE,
-            NEITHER,
-            "What the load generator last began or ended.",
-            "latest load event",
+        Metric(
+            key="last_event",
+            abbr="load",
+            title="Last load event",
+            unit=Unit.NONE,
+            definition="What the load generator last began or ended.",
+            formula="latest load event",
         ),
-        (
-            "latencies",
-            "",
-            "Client latencies",
-            Unit.NONE,
-            NEITHER,
-            "The client's own latency table.",
-            "request records and token times",
+        Metric(
+            key="latencies",
+            abbr="",
+            title="Client latencies",
+            unit=Unit.NONE,
+            definition="The client's own latency table.",
+            formula="request records and token times",
         ),
     ),
 )

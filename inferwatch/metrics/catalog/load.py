@@ -1,170 +1,159 @@
 """How well the load generator's client does, and its columns over time."""
 
 from collectors.readings import Vantage
-from inferwatch.metrics.catalog.metric import Better, Unit, metrics
-
-LOW, HIGH, NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
-S, PER_S, NONE = Unit.SECONDS, Unit.PER_SECOND, Unit.NONE
-REQUESTS, SHARE, NS = Unit.REQUESTS, Unit.SHARE, Unit.NANOSECONDS
+from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 CLIENT_NOW = metrics(
     "client.",
     Vantage.CLIENT,
-    (
-        "run",
-        "run",
-        "Load run",
-        NONE,
-        NEITHER,
-        "The load run that goes on, else the latest.",
-        "readings of the run",
+    Metric(
+        key="run",
+        abbr="run",
+        title="Load run",
+        unit=Unit.NONE,
+        definition="The load run that goes on, else the latest.",
+        formula="readings of the run",
     ),
-    (
-        "events",
-        "events",
-        "Load events",
-        NONE,
-        NEITHER,
-        "What load generators began, changed or ended, the latest 200.",
-        "load events",
+    Metric(
+        key="events",
+        abbr="events",
+        title="Load events",
+        unit=Unit.NONE,
+        definition="What load generators began, changed or ended, the latest 200.",
+        formula="load events",
     ),
-    (
-        "timeline",
-        "",
-        "Client columns",
-        NONE,
-        NEITHER,
-        "The columns of the client's charts.",
-        "request records, token times, client samples",
+    Metric(
+        key="timeline",
+        abbr="",
+        title="Client columns",
+        unit=Unit.NONE,
+        definition="The columns of the client's charts.",
+        formula="request records, token times, client samples",
     ),
-    (
-        "asked_mean_per_s",
-        "asked",
-        "Asked rate, mean",
-        PER_S,
-        NEITHER,
-        ("Mean of the asked rate over the time of the window in which one was asked."),
-        "load events with a rate",
-    ),
-    (
-        "achieved_per_s",
-        "sent",
-        "Achieved rate",
-        PER_S,
-        NEITHER,
-        (
-            "Requests sent per second over the time of the window in which a load"
-            " was sending, bursts included, warm-up and drain left out."
+    Metric(
+        key="asked_mean_per_s",
+        abbr="asked",
+        title="Asked rate, mean",
+        unit=Unit.PER_SECOND,
+        definition=(
+            "Mean of the asked rate over the time of the window in which one was asked."
         ),
-        "(ended + in flight) of a second - of the second before",
+        formula="load events with a rate",
     ),
-    (
-        "slo",
-        "SLO",
-        "Objectives",
-        NONE,
-        NEITHER,
-        "What a request of the load must hold, all at once, to be good.",
-        "slo of the load plan",
+    Metric(
+        key="achieved_per_s",
+        abbr="sent",
+        title="Achieved rate",
+        unit=Unit.PER_SECOND,
+        definition=(
+            "Requests sent per second over the time of the window in which a load was "
+            "sending, bursts included, warm-up and drain left out."
+        ),
+        formula="(ended + in flight) of a second - of the second before",
     ),
-    (
-        "judged",
-        "judged",
-        "Judged requests",
-        REQUESTS,
-        NEITHER,
-        (
+    Metric(
+        key="slo",
+        abbr="SLO",
+        title="Objectives",
+        unit=Unit.NONE,
+        definition="What a request of the load must hold, all at once, to be good.",
+        formula="slo of the load plan",
+    ),
+    Metric(
+        key="judged",
+        abbr="judged",
+        title="Judged requests",
+        unit=Unit.REQUESTS,
+        definition=(
             "Requests of the load that were held against the objectives; what we "
             "aborted before it broke one is not."
         ),
-        "request records and token times",
+        formula="request records and token times",
     ),
-    (
-        "good",
-        "good",
-        "Good requests",
-        REQUESTS,
-        HIGH,
-        (
-            "Requests of the load that held every objective at once, counted from"
-            " the time they were due."
+    Metric(
+        key="good",
+        abbr="good",
+        title="Good requests",
+        unit=Unit.REQUESTS,
+        better=Better.HIGHER,
+        definition=(
+            "Requests of the load that held every objective at once, counted from the "
+            "time they were due."
         ),
-        "request records and token times",
+        formula="request records and token times",
     ),
 )
 
 CLIENT_QUALITY = metrics(
     "client.",
     Vantage.CLIENT,
-    (
-        "verdict",
-        "client",
-        "Client verdict",
-        NONE,
-        NEITHER,
-        (
-            "CLIENT-BOUND when the client was too slow for the latencies it "
-            "reports, over the last ten seconds of the run; UNKNOWN when there is"
-            " too little to tell."
+    Metric(
+        key="verdict",
+        abbr="client",
+        title="Client verdict",
+        unit=Unit.NONE,
+        definition=(
+            "CLIENT-BOUND when the client was too slow for the latencies it reports, "
+            "over the last ten seconds of the run; UNKNOWN when there is too little to"
+            " tell."
         ),
-        "client samples and request records",
+        formula="client samples and request records",
     ),
-    (
-        "reasons",
-        "why",
-        "Reasons",
-        NONE,
-        NEITHER,
-        "Why the client is called CLIENT-BOUND.",
-        "client samples and request records",
+    Metric(
+        key="reasons",
+        abbr="why",
+        title="Reasons",
+        unit=Unit.NONE,
+        definition="Why the client is called CLIENT-BOUND.",
+        formula="client samples and request records",
     ),
-    (
-        "send_lag_p99_s",
-        "send lag p99",
-        "Send lag, p99",
-        S,
-        LOW,
-        (
-            "From the time a request was due to its send, where nothing but the "
-            "client kept it waiting, over the last ten seconds of the run."
+    Metric(
+        key="send_lag_p99_s",
+        abbr="send lag p99",
+        title="Send lag, p99",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "From the time a request was due to its send, where nothing but the client"
+            " kept it waiting, over the last ten seconds of the run."
         ),
-        "sent - intended",
+        formula="sent - intended",
     ),
-    (
-        "recv_lag_p99_s",
-        "receive",
-        "Receive lag, p99",
-        S,
-        LOW,
-        (
-            "From the kernel's stamp of a read to the client's own, the worst of "
-            "the last ten seconds' p99."
+    Metric(
+        key="recv_lag_p99_s",
+        abbr="receive",
+        title="Receive lag, p99",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "From the kernel's stamp of a read to the client's own, the worst of the "
+            "last ten seconds' p99."
         ),
-        "client samples",
+        formula="client samples",
     ),
-    (
-        "merged_share",
-        "merged",
-        "Merged reads",
-        SHARE,
-        LOW,
-        (
-            "Share of reads that brought several tokens' chunks at once, over the"
-            " last ten seconds of the run."
+    Metric(
+        key="merged_share",
+        abbr="merged",
+        title="Merged reads",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        definition=(
+            "Share of reads that brought several tokens' chunks at once, over the last"
+            " ten seconds of the run."
         ),
-        "merged reads / reads",
+        formula="merged reads / reads",
     ),
-    (
-        "cpu_share",
-        "CPU",
-        "Generator's CPU",
-        SHARE,
-        LOW,
-        (
-            "Share of one core that the load generator used, over the last ten "
-            "seconds of the run."
+    Metric(
+        key="cpu_share",
+        abbr="CPU",
+        title="Generator's CPU",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        definition=(
+            "Share of one core that the load generator used, over the last ten seconds"
+            " of the run."
         ),
-        "CPU seconds / span of the client samples",
+        formula="CPU seconds / span of the client samples",
     ),
     span="last 10 s of the run",
 )
@@ -172,65 +161,70 @@ CLIENT_QUALITY = metrics(
 CLIENT_TIMELINE = metrics(
     "client_timeline.",
     Vantage.CLIENT,
-    (
-        "asked_per_s",
-        "asked",
-        "Asked rate",
-        PER_S,
-        NEITHER,
-        "The rate that was asked at the end of the bin; a gap in a closed loop.",
-        "load events with a rate",
+    Metric(
+        key="asked_per_s",
+        abbr="asked",
+        title="Asked rate",
+        unit=Unit.PER_SECOND,
+        definition=(
+            "The rate that was asked at the end of the bin; a gap in a closed loop."
+        ),
+        formula="load events with a rate",
     ),
-    (
-        "sent_per_s",
-        "sent",
-        "Sent",
-        PER_S,
-        NEITHER,
-        (
+    Metric(
+        key="sent_per_s",
+        abbr="sent",
+        title="Sent",
+        unit=Unit.PER_SECOND,
+        definition=(
             "Requests sent per second in the bin, bursts included, warm-up and drain "
             "left out; told once a second."
         ),
-        "(ended + in flight) of a second - of the second before",
+        formula="(ended + in flight) of a second - of the second before",
     ),
-    (
-        "ttft_mean_s",
-        "TTFT",
-        "TTFT, mean",
-        S,
-        LOW,
-        ("Mean TTFT, from the time a request was due, of the first chunks in the bin."),
-        "sum / count",
-    ),
-    (
-        "ttft_max_s",
-        "TTFT max",
-        "TTFT, worst",
-        S,
-        LOW,
-        (
-            "Worst TTFT, from the time a request was due, of the first chunks in "
-            "the bin."
+    Metric(
+        key="ttft_mean_s",
+        abbr="TTFT",
+        title="TTFT, mean",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "Mean TTFT, from the time a request was due, of the first chunks in the "
+            "bin."
         ),
-        "max",
+        formula="sum / count",
     ),
-    (
-        "itl_mean_s",
-        "ICL",
-        "ICL, mean",
-        S,
-        LOW,
-        "Mean gap between chunks in the bin, of requests that have ended.",
-        "sum / count",
+    Metric(
+        key="ttft_max_s",
+        abbr="TTFT max",
+        title="TTFT, worst",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "Worst TTFT, from the time a request was due, of the first chunks in the "
+            "bin."
+        ),
+        formula="max",
     ),
-    (
-        "itl_max_s",
-        "ICL max",
-        "ICL, worst",
-        S,
-        LOW,
-        "Longest gap between chunks in the bin, of requests that have ended.",
-        "max",
+    Metric(
+        key="itl_mean_s",
+        abbr="ICL",
+        title="ICL, mean",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition="Mean gap between chunks in the bin, of requests that have ended.",
+        formula="sum / count",
+    ),
+    Metric(
+        key="itl_max_s",
+        abbr="ICL max",
+        title="ICL, worst",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "Longest gap between chunks in the bin, of requests that have ended."
+        ),
+        formula="max",
     ),
     span="each column",
 )

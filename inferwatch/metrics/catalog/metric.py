@@ -1,6 +1,6 @@
 """What a metric is: a row of facts that tables, help and exports read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from collectors.readings import Vantage
@@ -38,38 +38,28 @@ class Metric:
     key: str
     """``ttft_s`` for a row of the latency table, ``flow.waiting`` for a field."""
     abbr: str
+    """The label that screens give it."""
     title: str
     unit: Unit
-    better: Better
-    vantage: Vantage | None
-    """Who measured; None for what inferwatch counts itself."""
+    better: Better = Better.NEITHER
     definition: str
     """One sentence."""
     formula: str
     """The readings it is made of."""
+    vantage: Vantage | None = None
+    """Who measured; None for what inferwatch counts itself."""
     span: str | None = None
     """What it covers, where that is not the window."""
 
 
-Row = tuple[str, str, str, Unit, Better, str, str]
-"""Key, abbreviation, title, unit, better, definition, formula."""
-
-
 def metrics(
-    prefix: str, vantage: Vantage | None, *rows: Row, span: str | None = None
+    part: str, vantage: Vantage | None, *rows: Metric, span: str | None = None
 ) -> tuple[Metric, ...]:
-    """Metrics of one vantage whose keys begin alike, all of one span."""
+    """The numbers of one part of a snapshot, all of one vantage and one span.
+
+    The rows need not say these; a row that tells a span of its own keeps it.
+    """
     return tuple(
-        Metric(
-            key=prefix + key,
-            abbr=abbr,
-            title=title,
-            unit=unit,
-            better=better,
-            vantage=vantage,
-            definition=definition,
-            formula=formula,
-            span=span,
-        )
-        for key, abbr, title, unit, better, definition, formula in rows
+        replace(row, key=part + row.key, vantage=vantage, span=row.span or span)
+        for row in rows
     )

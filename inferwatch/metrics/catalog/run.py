@@ -1,246 +1,222 @@
 """A load run: how far it is, and what became of its requests."""
 
-from dataclasses import replace
-
 from collectors.readings import Vantage
-from inferwatch.metrics.catalog.metric import Better, Unit, metrics
+from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
-LOW, HIGH, NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
-S, PER_S, NONE = Unit.SECONDS, Unit.PER_SECOND, Unit.NONE
-REQUESTS, SHARE, NS = Unit.REQUESTS, Unit.SHARE, Unit.NANOSECONDS
-
-_OF_RUN = metrics(
+RUN = metrics(
     "run.",
     Vantage.CLIENT,
-    (
-        "run_id",
-        "run",
-        "Run",
-        NONE,
-        NEITHER,
-        "The name of the run; the ids of its requests begin so.",
-        "source of its readings",
+    Metric(
+        key="run_id",
+        abbr="run",
+        title="Run",
+        unit=Unit.NONE,
+        definition="The name of the run; the ids of its requests begin so.",
+        formula="source of its readings",
     ),
-    (
-        "state",
-        "state",
-        "State",
-        NONE,
-        NEITHER,
-        (
-            "Starting, warming up, sending, draining (all is sent, answers may "
-            "end), ended, or silent: not ended, and yet nothing is heard of it."
+    Metric(
+        key="state",
+        abbr="state",
+        title="State",
+        unit=Unit.NONE,
+        definition=(
+            "Starting, warming up, sending, draining (all is sent, answers may end), "
+            "ended, or silent: not ended, and yet nothing is heard of it."
         ),
-        "load events",
+        formula="load events",
+        span="now",
     ),
-    (
-        "plan",
-        "plan",
-        "Plan",
-        NONE,
-        NEITHER,
-        "The load plan that is followed.",
-        "the note of the plan",
+    Metric(
+        key="plan",
+        abbr="plan",
+        title="Plan",
+        unit=Unit.NONE,
+        definition="The load plan that is followed.",
+        formula="the note of the plan",
     ),
-    (
-        "began_ns",
-        "began",
-        "Began",
-        NS,
-        NEITHER,
-        "Session time at which the run began.",
-        "first load event",
+    Metric(
+        key="began_ns",
+        abbr="began",
+        title="Began",
+        unit=Unit.NANOSECONDS,
+        definition="Session time at which the run began.",
+        formula="first load event",
     ),
-    (
-        "elapsed_s",
-        "elapsed",
-        "Elapsed",
-        S,
-        NEITHER,
-        "How long the run has been sending, its warm-up left out.",
-        "load events",
+    Metric(
+        key="elapsed_s",
+        abbr="elapsed",
+        title="Elapsed",
+        unit=Unit.SECONDS,
+        definition="How long the run has been sending, its warm-up left out.",
+        formula="load events",
     ),
-    (
-        "duration_s",
-        "of",
-        "Duration",
-        S,
-        NEITHER,
-        "How long the plan sends.",
-        "the plan",
+    Metric(
+        key="duration_s",
+        abbr="of",
+        title="Duration",
+        unit=Unit.SECONDS,
+        definition="How long the plan sends.",
+        formula="the plan",
     ),
-    (
-        "requests",
-        "of",
-        "Requests asked for",
-        REQUESTS,
-        NEITHER,
-        "How many requests the plan sends.",
-        "the plan",
+    Metric(
+        key="requests",
+        abbr="of",
+        title="Requests asked for",
+        unit=Unit.REQUESTS,
+        definition="How many requests the plan sends.",
+        formula="the plan",
     ),
-    (
-        "share",
-        "done",
-        "Progress",
-        SHARE,
-        NEITHER,
-        "How much of the plan's duration or requests is done.",
-        "elapsed / duration or sent / requests",
+    Metric(
+        key="share",
+        abbr="done",
+        title="Progress",
+        unit=Unit.SHARE,
+        definition="How much of the plan's duration or requests is done.",
+        formula="elapsed / duration or sent / requests",
     ),
-    (
-        "sent",
-        "sent",
-        "Sent",
-        REQUESTS,
-        NEITHER,
-        (
+    Metric(
+        key="sent",
+        abbr="sent",
+        title="Sent",
+        unit=Unit.REQUESTS,
+        definition=(
             "Requests of the run that were sent, warm-up left out, as of the "
             "generator's last word, each second."
         ),
-        "ended and in flight",
+        formula="ended and in flight",
     ),
-    (
-        "begun",
-        "of the plan",
-        "Of the requests that the plan asks for",
-        REQUESTS,
-        NEITHER,
-        (
-            "As sent; where the plan counts conversations, those whose first turn "
-            "has ended."
+    Metric(
+        key="begun",
+        abbr="of the plan",
+        title="Of the requests that the plan asks for",
+        unit=Unit.REQUESTS,
+        definition=(
+            "As sent; where the plan counts conversations, those whose first turn has "
+            "ended."
         ),
-        "sent, or first turns that ended",
+        formula="sent, or first turns that ended",
     ),
-    (
-        "in_turns",
-        "turns",
-        "Requests are turns",
-        NONE,
-        NEITHER,
-        "The requests of the run are turns of conversations.",
-        "turn of its requests",
+    Metric(
+        key="in_turns",
+        abbr="turns",
+        title="Requests are turns",
+        unit=Unit.NONE,
+        definition="The requests of the run are turns of conversations.",
+        formula="turn of its requests",
     ),
-    (
-        "in_flight",
-        "in flight",
-        "In flight",
-        REQUESTS,
-        NEITHER,
-        (
-            "Requests that were sent and have not ended, as of the generator's "
-            "last word, each second."
+    Metric(
+        key="in_flight",
+        abbr="in flight",
+        title="In flight",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests that were sent and have not ended, as of the generator's last "
+            "word, each second."
         ),
-        "client samples",
+        formula="client samples",
+        span="now",
     ),
-    (
-        "succeeded",
-        "done",
-        "Succeeded",
-        REQUESTS,
-        HIGH,
-        "Requests of the run that were answered in full.",
-        "request records without failure",
+    Metric(
+        key="succeeded",
+        abbr="done",
+        title="Succeeded",
+        unit=Unit.REQUESTS,
+        better=Better.HIGHER,
+        definition="Requests of the run that were answered in full.",
+        formula="request records without failure",
     ),
-    (
-        "failed",
-        "failed",
-        "Failed",
-        REQUESTS,
-        LOW,
-        "Requests of the run that failed, those that we aborted left out.",
-        "request records with a failure",
+    Metric(
+        key="failed",
+        abbr="failed",
+        title="Failed",
+        unit=Unit.REQUESTS,
+        better=Better.LOWER,
+        definition="Requests of the run that failed, those that we aborted left out.",
+        formula="request records with a failure",
     ),
-    (
-        "aborted",
-        "aborted",
-        "Aborted",
-        REQUESTS,
-        NEITHER,
-        (
-            "Requests that we cut off at the end of the run; they say nothing of "
-            "the server."
+    Metric(
+        key="aborted",
+        abbr="aborted",
+        title="Aborted",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests that we cut off at the end of the run; they say nothing of the "
+            "server."
         ),
-        "request records",
+        formula="request records",
     ),
-    (
-        "warmup",
-        "warm-up",
-        "Warm-up requests",
-        REQUESTS,
-        NEITHER,
-        "Requests that only warmed the engine up; they count in nothing else.",
-        "request records of the warm-up phase",
+    Metric(
+        key="warmup",
+        abbr="warm-up",
+        title="Warm-up requests",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests that only warmed the engine up; they count in nothing else."
+        ),
+        formula="request records of the warm-up phase",
     ),
-    (
-        "rate_per_s",
-        "asked",
-        "Asked rate",
-        PER_S,
-        NEITHER,
-        "The rate that is asked now.",
-        "latest load event with a rate",
+    Metric(
+        key="rate_per_s",
+        abbr="asked",
+        title="Asked rate",
+        unit=Unit.PER_SECOND,
+        definition="The rate that is asked now.",
+        formula="latest load event with a rate",
+        span="now",
     ),
-    (
-        "users",
-        "users",
-        "Users",
-        NONE,
-        NEITHER,
-        "Users of a closed loop: each asks again when answered.",
-        "latest load event of a closed loop",
+    Metric(
+        key="users",
+        abbr="users",
+        title="Users",
+        unit=Unit.NONE,
+        definition="Users of a closed loop: each asks again when answered.",
+        formula="latest load event of a closed loop",
+        span="now",
     ),
-    (
-        "before",
-        "before",
-        "Before",
-        NONE,
-        NEITHER,
-        "Rate or users before the last change.",
-        "load events",
+    Metric(
+        key="before",
+        abbr="before",
+        title="Before",
+        unit=Unit.NONE,
+        definition="Rate or users before the last change.",
+        formula="load events",
     ),
-    (
-        "changed_ns",
-        "changed",
-        "Changed",
-        NS,
-        NEITHER,
-        "Session time of the last change of rate or users.",
-        "load events",
+    Metric(
+        key="changed_ns",
+        abbr="changed",
+        title="Changed",
+        unit=Unit.NANOSECONDS,
+        definition="Session time of the last change of rate or users.",
+        formula="load events",
     ),
-    (
-        "failures",
-        "failures",
-        "Failures",
-        NONE,
-        LOW,
-        "Failed requests by kind, with what the first of each said.",
-        "request records",
+    Metric(
+        key="failures",
+        abbr="failures",
+        title="Failures",
+        unit=Unit.NONE,
+        better=Better.LOWER,
+        definition="Failed requests by kind, with what the first of each said.",
+        formula="request records",
     ),
-    (
-        "transport",
-        "transport",
-        "Transport",
-        NONE,
-        NEITHER,
-        (
+    Metric(
+        key="transport",
+        abbr="transport",
+        title="Transport",
+        unit=Unit.NONE,
+        definition=(
             "What carries the requests: raw (HTTP/1.1 of our own, stamped by the "
             "kernel) or httpx."
         ),
-        "client samples",
+        formula="client samples",
     ),
-    (
-        "said",
-        "said",
-        "Said",
-        NONE,
-        NEITHER,
-        "What the load generator said last.",
-        "latest load event",
+    Metric(
+        key="said",
+        abbr="said",
+        title="Said",
+        unit=Unit.NONE,
+        definition="What the load generator said last.",
+        formula="latest load event",
+        span="now",
     ),
     span="the whole run",
-)
-
-_NOW = {"run.state", "run.in_flight", "run.rate_per_s", "run.users", "run.said"}
-RUN = tuple(
-    replace(metric, span="now") if metric.key in _NOW else metric for metric in _OF_RUN
 )
