@@ -4,17 +4,38 @@ Rows of the latency table are keyed as in JSON (``ttft_s``); fields of a snapsho
 parts by part and name (``flow.waiting``, ``kv.used_blocks``, ``request.tpot_s``).
 """
 
+from inferwatch.metrics.catalog.client import (
+    CLIENT,
+    CLIENT_NOW,
+    CLIENT_QUALITY,
+    CLIENT_TIMELINE,
+)
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
-from inferwatch.metrics.catalog.latencies import CLIENT, LATENCIES
-from inferwatch.metrics.catalog.load import CLIENT_NOW, CLIENT_QUALITY, CLIENT_TIMELINE
-from inferwatch.metrics.catalog.metric import Better, Metric, Unit
+from inferwatch.metrics.catalog.latencies import LATENCIES
+from inferwatch.metrics.catalog.metric import (
+    Better,
+    FlowFact,
+    FlowStage,
+    LatencyLine,
+    Metric,
+    Unit,
+)
 from inferwatch.metrics.catalog.requests import REQUESTS
 from inferwatch.metrics.catalog.run import RUN
 from inferwatch.metrics.catalog.steps import KV, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
 
-__all__ = ["CATALOG", "Better", "Metric", "Unit", "label_of"]
+__all__ = [
+    "CATALOG",
+    "Better",
+    "FlowFact",
+    "FlowStage",
+    "LatencyLine",
+    "Metric",
+    "Unit",
+    "label_of",
+]
 
 CATALOG: dict[str, Metric] = {
     metric.key: metric

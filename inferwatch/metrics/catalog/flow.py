@@ -1,7 +1,14 @@
 """A request's way through the engine, left to right."""
 
 from collectors.readings import Vantage
-from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
+from inferwatch.metrics.catalog.metric import (
+    Better,
+    FlowFact,
+    FlowStage,
+    Metric,
+    Unit,
+    metrics,
+)
 
 FLOW = metrics(
     "flow.",
@@ -13,6 +20,7 @@ FLOW = metrics(
         unit=Unit.PER_SECOND,
         definition="Requests per second that came in, seen by front end or engine.",
         formula="arrived or added / covered part of the window",
+        flow=FlowFact(stage=FlowStage.TRAFFIC),
     ),
     Metric(
         key="finished_per_s",
@@ -22,6 +30,7 @@ FLOW = metrics(
         better=Better.HIGHER,
         definition="Requests per second that ended properly.",
         formula="finished with stop, length or repetition / covered part of the window",
+        flow=FlowFact(stage=FlowStage.TRAFFIC),
     ),
     Metric(
         key="prompt_tokens_p50",
@@ -30,6 +39,17 @@ FLOW = metrics(
         unit=Unit.TOKENS,
         definition="Median prompt length of the requests that came in.",
         formula="prompt tokens of arrivals",
+        flow=FlowFact(stage=FlowStage.TRAFFIC),
+    ),
+    Metric(
+        key="finished",
+        abbr="finished",
+        title="Finished requests",
+        unit=Unit.REQUESTS,
+        better=Better.HIGHER,
+        definition="Requests of the window that ended properly.",
+        formula="finished with stop, length or repetition",
+        flow=FlowFact(stage=FlowStage.TRAFFIC),
     ),
     Metric(
         key="waiting",
@@ -39,6 +59,7 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Requests in the engine's queue now, preempted ones included.",
         formula="added, not yet scheduled; or as the latest step says, if that is more",
+        flow=FlowFact(stage=FlowStage.QUEUE, text="{}", alarm="warn"),
     ),
     Metric(
         key="oldest_wait_s",
@@ -48,6 +69,7 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="How long the request waiting longest has waited so far.",
         formula="now - added (or preempted)",
+        flow=FlowFact(stage=FlowStage.QUEUE),
     ),
     Metric(
         key="kv_usage",
@@ -56,23 +78,19 @@ FLOW = metrics(
         unit=Unit.SHARE,
         definition="Share of the KV blocks that live requests hold.",
         formula="used / total blocks at the latest reading",
+        flow=FlowFact(stage=FlowStage.QUEUE),
     ),
     Metric(
-        key="running",
-        abbr="running",
-        title="Running requests",
+        key="preemptions",
+        abbr="preempted",
+        title="Preemptions",
         unit=Unit.REQUESTS,
-        definition="Requests scheduled and not ended now.",
-        formula="as the latest step says, less those ended since",
-    ),
-    Metric(
-        key="batch_mean",
-        abbr="batch",
-        title="Batch size",
-        unit=Unit.REQUESTS,
-        better=Better.HIGHER,
-        definition="Requests per step, mean over the steps of the window.",
-        formula="(prefill + decode requests) / steps",
+        better=Better.LOWER,
+        definition=(
+            "Times a running request was put back into the queue to free its KV blocks."
+        ),
+        formula="preempted in steps",
+        flow=FlowFact(stage=FlowStage.QUEUE, alarm="warn"),
     ),
     Metric(
         key="prefill_tokens_per_s",
@@ -85,24 +103,7 @@ FLOW = metrics(
             "included."
         ),
         formula="prefill tokens / covered part of the window",
-    ),
-    Metric(
-        key="output_tokens_per_s",
-        abbr="tok/s",
-        title="Output rate",
-        unit=Unit.TOKENS_PER_SECOND,
-        better=Better.HIGHER,
-        definition="Tokens that came out of steps per second.",
-        formula="produced tokens / covered part of the window",
-    ),
-    Metric(
-        key="tokens_per_s_per_user",
-        abbr="per user",
-        title="Stream speed",
-        unit=Unit.TOKENS_PER_SECOND,
-        better=Better.HIGHER,
-        definition="What one stream reads: the inverse of the mean ITL.",
-        formula="1 / mean ITL",
+        flow=FlowFact(stage=FlowStage.PREFILL),
     ),
     Metric(
         key="budget_usage",
@@ -111,6 +112,7 @@ FLOW = metrics(
         unit=Unit.SHARE,
         definition="Share of the token budget that steps used.",
         formula="scheduled tokens / max_num_batched_tokens, over steps",
+        flow=FlowFact(stage=FlowStage.PREFILL),
     ),
     Metric(
         key="prefix_hit_rate",
@@ -122,6 +124,26 @@ FLOW = metrics(
             "Share of the looked-up prompt tokens that were found in the prefix cache."
         ),
         formula="prefix hits / prefix queries, over steps",
+        flow=FlowFact(stage=FlowStage.PREFILL),
+    ),
+    Metric(
+        key="running",
+        abbr="running",
+        title="Running requests",
+        unit=Unit.REQUESTS,
+        definition="Requests scheduled and not ended now.",
+        formula="as the latest step says, less those ended since",
+        flow=FlowFact(stage=FlowStage.DECODE, text="{}", limit="max_num_seqs"),
+    ),
+    Metric(
+        key="batch_mean",
+        abbr="batch",
+        title="Batch size",
+        unit=Unit.REQUESTS,
+        better=Better.HIGHER,
+        definition="Requests per step, mean over the steps of the window.",
+        formula="(prefill + decode requests) / steps",
+        flow=FlowFact(stage=FlowStage.DECODE, text="{:.1f}"),
     ),
     Metric(
         key="step_s",
@@ -131,15 +153,27 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Duration of a step of scheduler and model; idle is left out.",
         formula="end - max(start, previous end)",
+        flow=FlowFact(stage=FlowStage.DECODE, percentiles=("p50", "p99")),
     ),
     Metric(
-        key="finished",
-        abbr="finished",
-        title="Finished requests",
-        unit=Unit.REQUESTS,
+        key="output_tokens_per_s",
+        abbr="tok/s",
+        title="Output rate",
+        unit=Unit.TOKENS_PER_SECOND,
         better=Better.HIGHER,
-        definition="Requests of the window that ended properly.",
-        formula="finished with stop, length or repetition",
+        definition="Tokens that came out of steps per second.",
+        formula="produced tokens / covered part of the window",
+        flow=FlowFact(stage=FlowStage.OUT),
+    ),
+    Metric(
+        key="tokens_per_s_per_user",
+        abbr="per user",
+        title="Stream speed",
+        unit=Unit.TOKENS_PER_SECOND,
+        better=Better.HIGHER,
+        definition="What one stream reads: the inverse of the mean ITL.",
+        formula="1 / mean ITL",
+        flow=FlowFact(stage=FlowStage.OUT),
     ),
     Metric(
         key="failed",
@@ -154,6 +188,7 @@ FLOW = metrics(
         formula=(
             "finished with error; live when the engine was lost; records with failure"
         ),
+        flow=FlowFact(stage=FlowStage.OUT, alarm="bad"),
     ),
     Metric(
         key="aborted",
@@ -163,16 +198,6 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Requests of the window given up by whoever asked.",
         formula="finished with abort",
-    ),
-    Metric(
-        key="preemptions",
-        abbr="preempted",
-        title="Preemptions",
-        unit=Unit.REQUESTS,
-        better=Better.LOWER,
-        definition=(
-            "Times a running request was put back into the queue to free its KV blocks."
-        ),
-        formula="preempted in steps",
+        flow=FlowFact(stage=FlowStage.OUT),
     ),
 )

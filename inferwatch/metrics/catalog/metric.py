@@ -31,6 +31,41 @@ class Unit(StrEnum):
     NONE = ""
 
 
+class FlowStage(StrEnum):
+    """A column of Overview's flow, by its title; from left to right."""
+
+    TRAFFIC = "traffic"
+    QUEUE = "queue"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    OUT = "out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFact:
+    """How Overview's flow shows a number; the first of a stage is drawn strong."""
+
+    stage: FlowStage
+    text: str | None = None
+    """A format, where that of its unit does not fit."""
+    percentiles: tuple[str, ...] = ()
+    """Which of its quantiles are shown, a line each; the first without its name."""
+    limit: str | None = None
+    """The engine's setting that bounds it, shown behind it."""
+    alarm: str = ""
+    """Its ink while it is above zero, such as ``warn``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyLine:
+    """How the latency table shows a latency."""
+
+    ink: str
+    """Of its trend: that of the phase it belongs to in the flow."""
+    part: bool = False
+    """It stands indented, as a part of the one above."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One number a screen may show."""
@@ -50,6 +85,10 @@ class Metric:
     """Who measured; None for what inferwatch counts itself."""
     span: str | None = None
     """What it covers, where that is not the window."""
+    flow: FlowFact | None = None
+    """Its place on Overview; those of a stage stand in the order of the catalog."""
+    line: LatencyLine | None = None
+    """Its place in the latency table, which is in the order of the catalog."""
 
 
 def metrics(

@@ -10,7 +10,12 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.overview.flow_panel import FlowPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.help_drawer import COST_KEYS, LATENCY_KEYS, catalog_keys
+from inferwatch.ui.shared.help_drawer import (
+    COST_KEYS,
+    FLOW_KEYS,
+    LATENCY_KEYS,
+    catalog_keys,
+)
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
@@ -24,13 +29,7 @@ class OverviewScreen(WatchScreen):
     QUESTION = "Is it all right, and if not, what binds?"
     EXPLAINS = (
         *LATENCY_KEYS,
-        *catalog_keys(
-            "flow",
-            "arrivals_per_s finished_per_s prompt_tokens_p50 finished waiting "
-            "oldest_wait_s kv_usage preemptions prefill_tokens_per_s budget_usage "
-            "prefix_hit_rate running batch_mean step_s output_tokens_per_s "
-            "tokens_per_s_per_user failed aborted",
-        ),
+        *FLOW_KEYS,
         *catalog_keys(
             "timeline", "batch_decode batch_prefill waiting_max kv_cached_blocks"
         ),
@@ -57,6 +56,6 @@ class OverviewScreen(WatchScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """Flow and table."""
-        limit = shown.engines[0].max_num_seqs if shown.engines else None
-        self.query_one(FlowPanel).show(shown.flow, limit)
+        engine = shown.engines[0] if shown.engines else None
+        self.query_one(FlowPanel).show(shown.flow, engine)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)

@@ -86,8 +86,10 @@ COST_KEYS = catalog_keys(
     "probe_us_per_step",
 )
 """What watching costs: the header of every screen shows it."""
-LATENCY_KEYS = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
+LATENCY_KEYS = tuple(key for key, metric in CATALOG.items() if metric.line)
 """What the table of latencies shows."""
+FLOW_KEYS = tuple(key for key, metric in CATALOG.items() if metric.flow)
+"""What Overview's flow shows."""
 
 
 def _explain(metric: Metric, window: str) -> Content:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inferwatch.formatting import format_count, format_duration
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.catalog import CATALOG, LatencyLine
 from inferwatch.metrics.snapshot import Latency, Quantiles, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.sparkline import sparkline
@@ -14,17 +14,6 @@ NAME_WIDTH = 10
 VALUE_WIDTH = 9
 COUNT_WIDTH = 7
 VANTAGE_WIDTH = 9
-TRENDS = {
-    "ttft_s": "mean",
-    "queue_s": "waiting",
-    "prefill_s": "prefill",
-    "tpot_s": "decode",
-    "itl_s": "decode",
-    "e2el_s": "output",
-}
-"""The ink of the phase a latency belongs to, as in the flow above."""
-PARTS = {"queue_s", "prefill_s"}
-"""Parts of TTFT stand indented below it."""
 
 
 class Column(NamedTuple):
@@ -85,8 +74,10 @@ class LatencyTable(Panel):
 
 
 def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
-    name = ("  " if latency.metric in PARTS else " ") + CATALOG[latency.metric].abbr
-    ink = "muted" if latency.metric in PARTS else "strong"
+    metric = CATALOG[latency.metric]
+    line = metric.line or LatencyLine(ink="mean")
+    name = f"{'  ' if line.part else ' '}{metric.abbr}"
+    ink = "muted" if line.part else "strong"
     count = format_count(latency.quantiles.n)
     return (
         cells(name, NAME_WIDTH, ink),
@@ -95,7 +86,7 @@ def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
         TextRun("  "),
         cells(latency.vantage.value, VANTAGE_WIDTH, "faint"),
         TextRun(" "),
-        TextRun(sparkline(latency.trend, max(trend, 0)), TRENDS[latency.metric]),
+        TextRun(sparkline(latency.trend, max(trend, 0)), line.ink),
     )
 
 

@@ -61,6 +61,10 @@ def test_the_latency_table_and_the_catalog_agree_on_who_measures() -> None:
         assert CATALOG[metric].vantage is vantage
 
 
+def test_the_catalog_has_the_rows_of_the_latency_table_in_their_order() -> None:
+    assert [key for key, metric in CATALOG.items() if metric.line] == list(VANTAGES)
+
+
 @pytest.mark.parametrize("metric", CATALOG.values(), ids=CATALOG.keys())
 def test_a_definition_is_one_sentence(metric: object) -> None:
     definition = getattr(metric, "definition", "")

@@ -24,7 +24,8 @@ from inferwatch.ui.steps import screen as steps
 def of_overview() -> set[str]:
     panel = FlowPanel()
     panel.show(Flow(), None)
-    return {label for stage in panel._stages() for label, _, _ in stage[2]}
+    rows = panel.draw(150, 9)[1:]
+    return {run.text for row in rows for run in row if run.ink == "muted"}
 
 
 def of_kv() -> set[str]:
@@ -63,3 +64,9 @@ def test_every_label_is_one_that_the_help_explains(
     labels = {CATALOG[key].abbr for key in explained}
 
     assert {each.removesuffix(" p99").removesuffix(" time") for each in shown} <= labels
+
+
+def test_every_number_that_the_catalog_puts_into_the_flow_is_drawn() -> None:
+    placed = {metric.abbr for metric in CATALOG.values() if metric.flow}
+
+    assert placed | {"step p99"} == of_overview()

@@ -1,7 +1,130 @@
-"""How well the load generator's client does, and its columns over time."""
+"""What the load generator's client measures and how well it does, also over time."""
 
 from collectors.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
+
+CLIENT = metrics(
+    "client.",
+    Vantage.CLIENT,
+    Metric(
+        key="ttft_s",
+        abbr="TTFT",
+        title="Time to first token",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "From the moment a request was meant to be sent to its first chunk, so"
+            " that a late sender cannot flatter the server."
+        ),
+        formula="first chunk - intended send",
+    ),
+    Metric(
+        key="e2el_s",
+        abbr="E2EL",
+        title="End-to-end latency",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "From the moment a request was meant to be sent to its last chunk, of "
+            "requests that succeeded."
+        ),
+        formula="last chunk - intended send",
+    ),
+    Metric(
+        key="tpot_s",
+        abbr="TPOT",
+        title="Time per output token",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition="A succeeded request's mean time per token after the first.",
+        formula="(last - first chunk) / (output tokens - 1)",
+    ),
+    Metric(
+        key="itl_s",
+        abbr="ICL",
+        title="Inter-chunk latency",
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        definition=(
+            "Each gap between two chunks of a stream; a chunk may hold several tokens."
+        ),
+        formula="chunk - previous chunk",
+    ),
+    Metric(
+        key="sent",
+        abbr="sent",
+        title="Requests sent",
+        unit=Unit.REQUESTS,
+        definition="Requests of the load that were sent, warm-up left out.",
+        formula="request records with a send time",
+    ),
+    Metric(
+        key="succeeded",
+        abbr="ok",
+        title="Requests succeeded",
+        unit=Unit.REQUESTS,
+        better=Better.HIGHER,
+        definition=(
+            "Requests of the load that were answered in full, warm-up left out."
+        ),
+        formula="request records without failure",
+    ),
+    Metric(
+        key="failed",
+        abbr="failed",
+        title="Requests failed",
+        unit=Unit.REQUESTS,
+        better=Better.LOWER,
+        definition=(
+            "Requests of the load that failed for the client, warm-up left out."
+        ),
+        formula="request records with a failure",
+    ),
+    Metric(
+        key="aborted",
+        abbr="aborted",
+        title="Requests aborted",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests of the load cut off by us at its end: no failure of the server."
+        ),
+        formula="request records aborted by the generator",
+    ),
+    Metric(
+        key="warmup",
+        abbr="warm-up",
+        title="Warm-up requests",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests that only warmed the engine up; in no latency of the client."
+        ),
+        formula="request records of the warm-up phase",
+    ),
+    Metric(
+        key="rate_per_s",
+        abbr="asked",
+        title="Asked rate",
+        unit=Unit.PER_SECOND,
+        definition="The arrival rate the load generator was last told to keep.",
+        formula="latest load event with a rate",
+    ),
+    Metric(
+        key="last_event",
+        abbr="load",
+        title="Last load event",
+        unit=Unit.NONE,
+        definition="What the load generator last began or ended.",
+        formula="latest load event",
+    ),
+    Metric(
+        key="latencies",
+        abbr="",
+        title="Client latencies",
+        unit=Unit.NONE,
+        definition="The client's own latency table.",
+        formula="request records and token times",
+    ),
+)
 
 CLIENT_NOW = metrics(
     "client.",
