@@ -36,6 +36,7 @@ from collectors.readings.kinds import (
 from collectors.readings.load import (
     ClientSample,
     LoadEvent,
+    LoadPlanned,
     RequestRecord,
     TokenTimes,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "HostSample",
     "LoadEvent",
     "LoadKind",
+    "LoadPlanned",
     "Note",
     "NoteKind",
     "Phase",
@@ -78,6 +80,7 @@ AnyReading = (
     | RequestEvent
     | RequestRecord
     | TokenTimes
+    | LoadPlanned
     | LoadEvent
     | ClientSample
     | HostSample

@@ -6,6 +6,14 @@ from collectors.readings.base import Reading
 from collectors.readings.kinds import LoadKind, Phase
 
 
+class LoadPlanned(Reading, frozen=True, kw_only=True):
+    """What the load run that follows was asked to do."""
+
+    t_ns: int
+    plan: str
+    """As JSON, without what may be secret."""
+
+
 class RequestRecord(Reading, frozen=True, kw_only=True):
     """One request as the load generator's client saw it, complete."""
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
-from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.reports.summary import summarise, summary_text
 from inferwatch.session.options import WatchOptions
@@ -95,8 +94,6 @@ class HeadlessProgress:
     def _tell_stages(self) -> None:
         notes = self._watch.snapshot(Window.MINUTE, requests=False).notes
         for note in notes[self._stages_told :]:
-            if note.text.startswith(PLAN_NOTE):
-                continue  # long, and for the record
             self.clear()
             say(f"{note.t_ns / 1e9:6.1f} s  {visible(note.text)}", err=True)
         self._stages_told = len(notes)

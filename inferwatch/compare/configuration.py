@@ -9,8 +9,8 @@ from functools import cache
 import msgspec
 
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.storage.sessions.sessions import SessionRow
+from inferwatch.storage.tables.load_plans import load_plans
 
 ENGINE = (
     *("model", "vllm_version", "device", "dtype", "num_kv_blocks", "kv_block_tokens"),
@@ -102,14 +102,10 @@ def _gpu(connection: sqlite3.Connection, session: int) -> str | None:
 
 
 def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | None]:
-    """As noted; what a note of ours leaves out is as ever."""
-    said = connection.execute(
-        "SELECT text FROM notes WHERE session = ? AND text LIKE ? "
-        "ORDER BY ordinal DESC LIMIT 1",
-        (row.session, PLAN_NOTE + "%"),
-    ).fetchone()
+    """As recorded; what a plan of ours leaves out has its default."""
+    plans = load_plans(connection, row.session)
     try:
-        plan = json.loads(said[0].removeprefix(PLAN_NOTE)) if said else None
+        plan = json.loads(plans[-1].plan) if plans else None
     except ValueError:
         return {}
     if not isinstance(plan, dict):

@@ -1,12 +1,10 @@
 """From what people type to sessions that have been read."""
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from collectors.readings import Note, NoteKind
 from inferwatch.compare.comparison import Comparison, ComparisonRules, compare
 from inferwatch.compare.goodput import Objectives
 from inferwatch.compare.session_numbers import SessionNumbers
@@ -17,10 +15,11 @@ from inferwatch.compare.session_reader import (
 )
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.plan import PLAN_NOTE, plan_of
+from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import LAST, SessionRow, SessionState, find
+from inferwatch.storage.tables.load_plans import load_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +135,9 @@ def _read(
 def _plan_objectives(found: FoundSession) -> Objectives:
     """Of the session's latest load plan."""
     with closing(open_for_reading(found.path)) as connection:
-        text = _plan_note(connection, found.row.session)
-    told = plan_of(Note(t_ns=0, kind=NoteKind.STARTED, text=text)) if text else None
-    return told[0].objectives() if told else {}
-
-
-def _plan_note(connection: sqlite3.Connection, session: int) -> str | None:
-    row = connection.execute(
-        "SELECT text FROM notes WHERE session = ? AND text LIKE ? "
-        "ORDER BY ordinal DESC LIMIT 1",
-        (session, PLAN_NOTE + "%"),
-    ).fetchone()
-    return str(row[0]) if row else None
+        plans = load_plans(connection, found.row.session)
+    facts = plan_facts(plans[-1]) if plans else None
+    return facts.objectives() if facts else {}
 
 
 def _common(plans: Sequence[Mapping[str, Slo]]) -> Objectives | None:

@@ -14,6 +14,7 @@ from collectors.readings import (
     GpuInfo,
     HostSample,
     LoadEvent,
+    LoadPlanned,
     Note,
     NoteKind,
     RequestEvent,
@@ -120,6 +121,7 @@ class Model:
             Note: self._note,
             RequestRecord: self._record,
             TokenTimes: self._client.tokens,
+            LoadPlanned: self._client.planned,
             LoadEvent: self._client.event,
             ClientSample: self._client.sample,
             HostSample: self._cost.host,
@@ -315,7 +317,6 @@ class Model:
     def _note(self, note: Note) -> None:
         self._notes.append(note)
         self._observer.note(note)
-        self._client.note(note)
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._lives.dropped(note)

@@ -3,23 +3,21 @@
 import sqlite3
 from collections.abc import Iterator
 
-import msgspec
-
 from collectors.clock import NS_PER_S
 from collectors.readings import LoadKind, NoteKind
-from inferwatch.errors import UsageError
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import DEFAULT_SHARE
-from inferwatch.metrics.load.slo import Slo, parse_slo
+from inferwatch.metrics.load.plan import plan_facts
+from inferwatch.metrics.load.slo import Slo
 from inferwatch.replay.bookmarks import bookmarks
+from inferwatch.storage.tables.load_plans import load_plans
 
 MOST_MARKS = 500
 CALM_NS = 5 * NS_PER_S
 """Preemptions that follow each other closer than this are one mark."""
 STALL_NS = 2 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
-PLAN_NOTE = "load plan "
 LOAD_KINDS = {
     LoadKind.STARTED: "load started",
     LoadKind.RATE: "load changed",
@@ -35,7 +33,6 @@ NOTE_KINDS = {
 }
 LOADS = "SELECT t_ns, kind, rate_per_s, text FROM load_events WHERE session = ?"
 NOTES = "SELECT t_ns, kind, text FROM notes WHERE session = ?"
-PLANS = "SELECT text FROM notes WHERE session = ? AND text LIKE 'load plan {%'"
 PREEMPTIONS = (
     "SELECT end_ns, preemptions FROM steps "
     "WHERE session = ? AND preemptions > 0 ORDER BY end_ns"
@@ -53,13 +50,6 @@ SELECT intended_ns / {minute} AS minute, count(*), sum({broken})
 FROM client_requests JOIN sources USING (session, source)
 WHERE session = ? AND name = ? AND phase <> 'warmup' GROUP BY minute ORDER BY minute
 """
-
-
-class PlanWords(msgspec.Struct):
-    """What a note of a load plan says that matters here."""
-
-    run_id: str = ""
-    slo: str | None = None
 
 
 def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
@@ -127,13 +117,9 @@ def _stalls(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 def _broken_objectives(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
     """The first of consecutive minutes in which too few requests were good."""
-    for (text,) in connection.execute(PLANS, (session,)).fetchall():
-        try:
-            plan = msgspec.json.decode(text[len(PLAN_NOTE) :], type=PlanWords)
-            slo = parse_slo(plan.slo) if plan.slo else None
-        except (msgspec.MsgspecError, UsageError):
-            continue
-        if slo is not None:
+    for planned in load_plans(connection, session):
+        plan = plan_facts(planned)
+        if plan is not None and (slo := plan.objectives().get("")) is not None:
             yield from _missed_minutes(connection, session, plan.run_id, slo)
 
 

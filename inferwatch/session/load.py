@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
+from collectors.clock import monotonic_ns
 from collectors.collector import Collector
 from collectors.load_stream import LoadStream
-from collectors.readings import NoteKind
+from collectors.readings import LoadPlanned
 from embedded_engine.logs import new_log_path, tail
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
-from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.session.intake import Intake
 from inferwatch.session.pipeline import Heard, Listener, Pipeline
 
@@ -89,12 +89,13 @@ class Load:
 async def begin_load(
     intake: Intake, plan: LoadPlan, listener: Listener | None = None
 ) -> Load:
-    """Note the plan in the record and start to follow it.
+    """Put the plan into the record and start to follow it.
 
     Raises:
         OSError: the generator did not start.
     """
-    intake.note(NoteKind.STARTED, f"{PLAN_NOTE}{public(plan)}")
+    planned = LoadPlanned(t_ns=monotonic_ns(), plan=public(plan))
+    intake.take(planned, source=plan.run_id)
     stream = LoadStream(intake.clock, plan.run_id)
     load = Load(plan, stream, new_log_path(plan.run_id), listener)
     try:

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from collectors.readings import AnyReading, LoadKind, Note
+from collectors.readings import AnyReading, LoadKind, LoadPlanned
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.find_rate import Point, Search
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
-from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load import public
 from inferwatch.session.load_session import LoadRun, new_book
@@ -138,8 +137,8 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
 
 
 def _take(runs: dict[str, LoadRun], reading: AnyReading) -> None:
-    if isinstance(reading, Note) and reading.text.startswith(PLAN_NOTE):
-        plan = _plan(reading.text.removeprefix(PLAN_NOTE))
+    if isinstance(reading, LoadPlanned):
+        plan = _plan(reading.plan)
         runs[plan.run_id] = LoadRun(plan=plan, book=new_book(plan))
     elif reading.source in runs:
         runs[reading.source].book.fold(reading)

@@ -6,6 +6,7 @@ from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import (
+    LoadPlanned,
     Note,
     NoteKind,
     RequestEvent,
@@ -33,6 +34,7 @@ class Gathered:
     snapshot: Snapshot
     server: dict[str, Distribution]
     client: Client
+    plans: list[LoadPlanned]
     bookmarks: tuple[tuple[int, str], ...]
 
 
@@ -41,7 +43,8 @@ def gather(recording: Recording) -> Gathered:
     model, distributions = Model(), Distributions()
     lives = Lives(Requests(), distributions, Outcomes())
     client = Client(max(recording.session.duration_ns, NS_PER_S))
-    heard = _listeners(lives, client)
+    plans: list[LoadPlanned] = []
+    heard = _listeners(lives, client) | {LoadPlanned: plans.append}
     for reading in recording.readings():
         model.fold(reading)
         if hear := heard.get(type(reading)):
@@ -52,6 +55,7 @@ def gather(recording: Recording) -> Gathered:
         snapshot=model.snapshot(now_ns, Window.SESSION, requests=False, client=True),
         server=distributions.of,
         client=client,
+        plans=plans,
         bookmarks=tuple(recording.connection.execute(BOOKMARKS, (number,))),
     )
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from collectors.clock import NS_PER_S
+from collectors.readings import NoteKind
 from inferwatch.export.html.chart import clock
 from inferwatch.export.html.charts import cdfs, time_charts
 from inferwatch.export.html.gather import Gathered
@@ -26,7 +27,6 @@ from inferwatch.visible import as_html
 COLUMNS = ("mean", *PERCENTS, "max")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page asks nobody for anything, and runs nothing."""
-PLAN = "load plan "
 
 
 def page(recording: Recording, gathered: Gathered) -> Iterable[str]:
@@ -146,15 +146,19 @@ def _facts(heading: str, facts: dict[str, Any] | None) -> Iterable[str]:
 
 def _notes(gathered: Gathered) -> Iterable[str]:
     """Notes and bookmarks in order of time; a load plan is long and folds."""
-    told = [(note.t_ns, str(note.kind), note.text) for note in gathered.snapshot.notes]
-    told += [(t_ns, "bookmark", text) for t_ns, text in gathered.bookmarks]
+    notes, plans = gathered.snapshot.notes, gathered.plans
+    told = [(note.t_ns, str(note.kind), as_html(note.text)) for note in notes]
+    told += [(each.t_ns, str(NoteKind.STARTED), _folded(each.plan)) for each in plans]
+    told += [(t_ns, "bookmark", as_html(text)) for t_ns, text in gathered.bookmarks]
     if not told:
         return
     yield '<h2>Notes</h2><table class="facts">'
-    for t_ns, kind, text in sorted(told, key=lambda each: each[0]):
-        words = as_html(text)
-        if text.startswith(PLAN):
-            words = f"<details><summary>load plan</summary>{words}</details>"
+    for t_ns, kind, words in sorted(told, key=lambda each: each[0]):
         at = clock(t_ns / NS_PER_S)
         yield f"<tr><td>{at} {as_html(kind)}</td><td>{words}</td></tr>"
     yield "</table>"
+
+
+def _folded(plan: str) -> str:
+    words = as_html(f"load plan {plan}")
+    return f"<details><summary>load plan</summary>{words}</details>"

@@ -6,7 +6,9 @@ from collectors.clock import NS_PER_S
 from collectors.readings import (
     HostSample,
     LoadEvent,
+    LoadPlanned,
     Note,
+    NoteKind,
     ProcessUsage,
     RequestRecord,
 )
@@ -70,6 +72,11 @@ class Session:
     def note(self, note: Note) -> None:
         """Something worth remembering."""
         self._instant("notes", note.text, note.t_ns, {"kind": note.kind})
+
+    def planned(self, planned: LoadPlanned) -> None:
+        """What the load that follows was asked to do."""
+        asked = f"load plan {planned.plan}"
+        self._instant("notes", asked, planned.t_ns, {"kind": NoteKind.STARTED})
 
     def load(self, event: LoadEvent) -> None:
         """The load began, changed or ended."""

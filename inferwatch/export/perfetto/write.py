@@ -6,6 +6,7 @@ from typing import Any
 from collectors.readings import (
     HostSample,
     LoadEvent,
+    LoadPlanned,
     Note,
     NoteKind,
     RequestEvent,
@@ -48,6 +49,7 @@ class _Writer:
             RequestEvent: self._lives.event,
             Totals: self._engines.totals,
             Note: self._note,
+            LoadPlanned: self._session.planned,
             LoadEvent: self._session.load,
             HostSample: self._session.host,
             RequestRecord: client.record,

@@ -9,6 +9,7 @@ from collectors.readings import (
     ClockAnchor,
     LoadEvent,
     LoadKind,
+    LoadPlanned,
     Note,
     NoteKind,
     Phase,
@@ -18,7 +19,6 @@ from collectors.readings import (
 from inferwatch.export.results.found import Call, Result
 from inferwatch.loadgen.exchange.error_message import shown
 from inferwatch.metrics.load.error_text import error_text
-from inferwatch.metrics.load.plan import PLAN_NOTE
 
 
 def readings_of(result: Result, run_id: str, told_by: str) -> Iterator[AnyReading]:
@@ -36,7 +36,8 @@ def readings_of(result: Result, run_id: str, told_by: str) -> Iterator[AnyReadin
         yield _note(text)
     plan = result.plan(run_id)
     if plan is not None:
-        yield _note(PLAN_NOTE + msgspec.json.encode(plan).decode())
+        text = msgspec.json.encode(plan).decode()
+        yield LoadPlanned(source=run_id, t_ns=0, plan=text)
     rate = None if shape is None else shape.rate_per_s
     words = "unknown load" if shape is None else shape.text
     started = f"{len(result.calls)} requests, {words}"

@@ -10,7 +10,7 @@ from collectors.readings import (
     ClientSample,
     LoadEvent,
     LoadKind,
-    Note,
+    LoadPlanned,
     Phase,
     RequestRecord,
     TokenTimes,
@@ -18,7 +18,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import broken_by
-from inferwatch.metrics.load.plan import PlanFacts, plan_of
+from inferwatch.metrics.load.plan import PlanFacts, plan_facts
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.load.run import RunProgress, SavedRun
 from inferwatch.metrics.load.slo import Slo
@@ -65,9 +65,10 @@ class Client:
         self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
         """Token times whose record has not come, records whose token times have not."""
 
-    def note(self, note: Note) -> None:
-        """A note that tells the plan of the run that follows."""
-        self._plan = plan_of(note) or self._plan
+    def planned(self, planned: LoadPlanned) -> None:
+        """The plan of the run that follows."""
+        if (facts := plan_facts(planned)) is not None:
+            self._plan = facts, planned.plan
 
     def event(self, event: LoadEvent) -> None:
         """Something the load generator began or ended."""

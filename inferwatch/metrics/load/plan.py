@@ -4,12 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from collectors.readings import Note
+from collectors.readings import LoadPlanned
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.slo import Slo, parse_slo
-
-PLAN_NOTE = "load plan "
-"""A note that begins so holds the plan of the run that follows."""
 
 
 class ClassFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +41,10 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
         return {name: slo for name, text in named.items() if (slo := _slo(text))}
 
 
-def plan_of(note: Note) -> tuple[PlanFacts, str] | None:
-    """The plan that a note tells, and its JSON; None when it tells none."""
-    text = note.text.removeprefix(PLAN_NOTE)
-    if text == note.text:
-        return None
+def plan_facts(planned: LoadPlanned) -> PlanFacts | None:
+    """The facts of a recorded plan; None when it cannot be read."""
     try:
-        return msgspec.json.decode(text, type=PlanFacts), text
+        return msgspec.json.decode(planned.plan, type=PlanFacts)
     except msgspec.MsgspecError:
         return None
 

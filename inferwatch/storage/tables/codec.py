@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from collectors.readings import Endpoint, EngineInfo, Note
-from inferwatch.metrics.load.plan import plan_of
+from collectors.readings import Endpoint, EngineInfo, LoadPlanned
+from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint
 from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.recording.inbox import Put
@@ -57,8 +57,8 @@ class ReadingEncoder:
             batch.readings += 1
             if isinstance(reading, EngineInfo | Endpoint):
                 batch.model = reading.model
-            elif isinstance(reading, Note) and (plan := plan_of(reading)):
-                batch.model = plan[0].model or batch.model
+            elif isinstance(reading, LoadPlanned) and (plan := plan_facts(reading)):
+                batch.model = plan.model or batch.model
         for table in self._tables:
             table.complete(batch)
         return batch

@@ -20,7 +20,6 @@ from collectors.readings import (
     GpuInfo,
     HostSample,
     LoadEvent,
-    Note,
     ProcessUsage,
     RequestRecord,
     Tick,
@@ -29,6 +28,7 @@ from collectors.readings import (
 )
 from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.tables.batch import Batch, Key, Row
+from inferwatch.storage.tables.load_plans import NoteRows
 from inferwatch.storage.tables.requests import RequestRows
 from inferwatch.storage.tables.steps import StepRows
 from inferwatch.storage.tables.table import (
@@ -67,7 +67,7 @@ def every_table() -> list[ReadingTable[Any]]:
         HostSampleRows(),
         PlainTable("gpus", GpuInfo, part=Part.GPU),
         PlainTable("clock_anchors", ClockAnchor),
-        PlainTable("notes", Note, part=Part.NOTES, with_it=("bookmarks",)),
+        NoteRows(),
         PlainTable("ticks", Tick),
         other,
     ]

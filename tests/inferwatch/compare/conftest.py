@@ -17,6 +17,7 @@ from collectors.readings import (
     EventKind,
     LoadEvent,
     LoadKind,
+    LoadPlanned,
     Note,
     NoteKind,
     Phase,
@@ -59,7 +60,7 @@ class TinyEngine:
             source=ENGINE,
         )
         plan = PLAN % (self._per_s, self._seed)
-        yield Note(t_ns=2, kind=NoteKind.STARTED, text=f"load plan {plan}")
+        yield LoadPlanned(t_ns=2, plan=plan)
         yield LoadEvent(t_ns=ORIGIN_NS, kind=LoadKind.STARTED, source=LOAD)
         end_ns = ORIGIN_NS + int(seconds * SECOND)
         yield from self._serve(end_ns)

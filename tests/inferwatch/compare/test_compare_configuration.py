@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.readings import EngineInfo, Note, NoteKind
+from collectors.readings import EngineInfo, LoadPlanned
 from inferwatch.compare.configuration import DifferingSetting, configuration, differing
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
@@ -27,8 +27,8 @@ def differ(record: Callable[..., Recorder], path: Path) -> Differ:
     def of(*plans: LoadPlan, imported: str = "") -> list[DifferingSetting]:
         for plan in plans:
             recorder = record()
-            text = f"load plan {msgspec.json.encode(plan).decode()}"
-            recorder.put(1, Note(t_ns=1, kind=NoteKind.STARTED, text=text))
+            text = msgspec.json.encode(plan).decode()
+            recorder.put(1, LoadPlanned(t_ns=1, plan=text))
             recorder.close()
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from collectors.readings import (
     EngineInfo,
+    LoadPlanned,
     Note,
     NoteKind,
     Phase,
@@ -90,7 +91,7 @@ def evil(traffic: Any) -> list[Any]:
         source=EVIL, t_ns=0, pid=1, model=EVIL, vllm_version=EVIL, executor=EVIL
     )
     note = Note(t_ns=1, kind=NoteKind.STAGE, text=EVIL)
-    plan = Note(t_ns=1, kind=NoteKind.STARTED, text="load plan " + EVIL)
+    plan = LoadPlanned(t_ns=1, plan=EVIL)
     return [*traffic.start(), engine, note, plan, *traffic.run(6)]
 
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, Note, Phase, RequestRecord, TokenTimes
+from collectors.readings import (
+    AnyReading,
+    LoadPlanned,
+    Note,
+    Phase,
+    RequestRecord,
+    TokenTimes,
+)
 from inferwatch.cli.import_command import run_import
 from inferwatch.cli.replay_command import summary_of
 from inferwatch.errors import StorageError, UsageError
@@ -18,7 +25,7 @@ from inferwatch.export.recording import opened
 from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.keep import earlier, keep
 from inferwatch.loadgen.plan.plan import Arrivals
-from inferwatch.metrics.load.plan import plan_of
+from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
 from inferwatch.storage.recording.recorded_session import RecordedSession
@@ -169,10 +176,13 @@ def test_it_replays_like_a_session_of_our_own(imported: Imported, file: Path) ->
 def test_notes_say_what_the_tool_means_and_how_it_loaded(
     imported: Imported, file: Path
 ) -> None:
-    notes = [each for each in imported(file) if isinstance(each, Note)]
+    readings = imported(file)
+    notes = [each for each in readings if isinstance(each, Note)]
 
     assert any(note.text.startswith("TTFT: ") for note in notes)
-    (plan,) = [told[0] for note in notes if (told := plan_of(note))]
+    (planned,) = [e for e in readings if isinstance(e, LoadPlanned)]
+    plan = plan_facts(planned)
+    assert plan is not None
     assert plan.requests == len(records(imported(file)))
     assert plan.warmup_s == 0
     (result,) = read_results(file).results

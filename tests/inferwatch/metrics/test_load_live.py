@@ -11,14 +11,13 @@ from collectors.readings import (
     ClientSample,
     LoadEvent,
     LoadKind,
-    Note,
-    NoteKind,
+    LoadPlanned,
     Phase,
     RequestRecord,
     TokenTimes,
 )
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.metrics.load.plan import PLAN_NOTE, PlanFacts
+from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import (
     ClientView,
@@ -34,11 +33,11 @@ S, MS = 1_000_000_000, 1_000_000
 RUN = "load-1"
 
 
-def noted(**fields: Any) -> Note:
+def planned(**fields: Any) -> LoadPlanned:
     """The plan in the record, as whoever starts a run writes it."""
     facts = {"run_id": RUN, "model": "m", "rate_per_s": 10.0, "warmup_s": 0.0}
     plan = LoadPlan(**{**facts, **fields})
-    return Note(t_ns=1, kind=NoteKind.STARTED, text=f"{PLAN_NOTE}{public(plan)}")
+    return LoadPlanned(source=RUN, t_ns=1, plan=public(plan))
 
 
 def event(at_s: float, kind: LoadKind, source: str = RUN, **fields: Any) -> LoadEvent:
@@ -112,7 +111,7 @@ def load(seconds: int, per_s: int = 10, first: int = 0) -> Iterator[AnyReading]:
 
 
 def begun(*readings: AnyReading, **plan: Any) -> list[AnyReading]:
-    return [noted(**plan), event(0.9, LoadKind.STARTED), rate(1, 10.0), *readings]
+    return [planned(**plan), event(0.9, LoadKind.STARTED), rate(1, 10.0), *readings]
 
 
 def view_of(snapshot: Snapshot) -> ClientView:
@@ -255,7 +254,7 @@ def test_a_change_of_the_rate_tells_what_was_before_and_when(see: See) -> None:
 
 
 def test_users_of_a_closed_loop_are_no_rate(see: See) -> None:
-    plan = noted(arrivals=Arrivals.CLOSED, rate_per_s=None, concurrency=8)
+    plan = planned(arrivals=Arrivals.CLOSED, rate_per_s=None, concurrency=8)
     readings = [plan, event(0.9, LoadKind.STARTED), users(1, 8), users(5, 9), second(6)]
 
     view = view_of(see(readings, 6_000))
@@ -440,11 +439,11 @@ def test_what_a_checkpoint_keeps_of_a_load_does_not_grow_with_it() -> None:
 
 
 def test_nothing_is_told_before_there_is_a_load(see: See) -> None:
-    assert see([noted()], 1_000).client is None
+    assert see([planned()], 1_000).client is None
 
 
 def test_a_plan_that_cannot_be_read_is_no_plan(see: See) -> None:
-    strange = Note(t_ns=1, kind=NoteKind.STARTED, text=f"{PLAN_NOTE}{{]")
+    strange = LoadPlanned(t_ns=1, plan="{]")
 
     run = run_of(see([strange, event(1, LoadKind.STARTED), rate(1, 5.0)], 2_000))
 
@@ -452,7 +451,7 @@ def test_a_plan_that_cannot_be_read_is_no_plan(see: See) -> None:
     assert run.state is RunState.SENDING
 
 
-def test_the_plan_is_told_as_it_was_noted(see: See) -> None:
+def test_the_plan_is_told_as_it_was_recorded(see: See) -> None:
     run = run_of(see(begun(duration_s=7.0), 2_000))
 
     assert run.plan is not None

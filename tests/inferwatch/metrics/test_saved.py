@@ -13,6 +13,7 @@ from collectors.readings import (
     EventKind,
     LoadEvent,
     LoadKind,
+    LoadPlanned,
     Note,
     NoteKind,
     RequestEvent,
@@ -58,7 +59,7 @@ class Keeps:
 def eventful(traffic: Any) -> Iterator[AnyReading]:
     """A load run, losses of readings and of the engine, and another life."""
     yield from traffic.start()
-    yield Note(t_ns=5, kind=NoteKind.STARTED, text=f"load plan {PLAN}")
+    yield LoadPlanned(t_ns=5, plan=PLAN)
     yield LoadEvent(t_ns=6, kind=LoadKind.RATE, rate_per_s=4, source="load-1")
     for second in range(8):
         yield from traffic.run(1)

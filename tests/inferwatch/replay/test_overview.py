@@ -12,6 +12,7 @@ from collectors.readings import (
     AnyReading,
     LoadEvent,
     LoadKind,
+    LoadPlanned,
     Note,
     NoteKind,
     Phase,
@@ -134,7 +135,7 @@ def client(intended_s: float, ttft_s: float, failure: str | None = None) -> Any:
 def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
     looked: Put,
 ) -> None:
-    plan = 'load plan {"run_id":"load-1","slo":"ttft_s<0.5"}'
+    plan = '{"run_id":"load-1","slo":"ttft_s<0.5"}'
     minutes = [0.1, 0.9, 0.9, 0.1, 0.1, 0.9]
     requests = [
         client(60 * minute + second, ttft_s)
@@ -142,7 +143,7 @@ def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
         for second in (1, 2, 3)
     ]
 
-    overview = looked([Note(t_ns=0, kind=NoteKind.STARTED, text=plan), *requests])
+    overview = looked([LoadPlanned(t_ns=0, plan=plan), *requests])
 
     assert marked(overview) == [(60, MarkKind.SLO), (300, MarkKind.SLO)]
     assert overview.marks[0].text == "SLO missed by 3 of 3 requests: ttft_s<0.5"
@@ -150,9 +151,9 @@ def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
 
 @pytest.mark.parametrize("plan", ["{", '{"slo":"nonsense<1"}', '{"slo":7}'])
 def test_a_plan_that_cannot_be_read_marks_nothing(looked: Put, plan: str) -> None:
-    note = Note(t_ns=0, kind=NoteKind.STARTED, text=f"load plan {plan}")
+    planned = LoadPlanned(t_ns=0, plan=plan)
 
-    assert looked([note, client(1, 9)]).marks == ()
+    assert looked([planned, client(1, 9)]).marks == ()
 
 
 def test_too_many_marks_are_thinned_but_no_bookmark_goes() -> None:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, Note, NoteKind, Phase, RequestRecord, Step
+from collectors.readings import (
+    AnyReading,
+    LoadPlanned,
+    Phase,
+    RequestRecord,
+    Step,
+)
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.feed import Feed, FeedState, MarkKind, Playback
 from inferwatch.metrics.model import Model
@@ -375,9 +381,7 @@ def test_a_session_of_a_load_alone_is_known_as_such(
     engine: bool,
 ) -> None:
     recorder = record()
-    plan = Note(
-        t_ns=1, kind=NoteKind.STARTED, text='load plan {"run_id":"a","model":"big"}'
-    )
+    plan = LoadPlanned(t_ns=1, plan='{"run_id":"a","model":"big"}')
     request = RequestRecord(
         index=0, external_id="a-0", phase=Phase.STEADY, intended_ns=1
     )

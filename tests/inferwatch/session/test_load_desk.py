@@ -15,7 +15,7 @@ from collectors.readings import (
     EventKind,
     LoadEvent,
     LoadKind,
-    Note,
+    LoadPlanned,
     NoteKind,
     RequestEvent,
     RequestRecord,
@@ -25,7 +25,6 @@ from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import FeedState
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.snapshot import Window
 
 Watching = Callable[..., Any]
@@ -103,9 +102,9 @@ async def test_the_record_has_the_plan_without_its_secrets_then_the_run(
         await until(lambda: sent(run) > 5)
 
     readings = await run.readings()
-    notes = [each for each in readings if isinstance(each, Note)]
-    (text,) = [n.text for n in notes if n.text.startswith(PLAN_NOTE)]
-    recorded = msgspec.json.decode(text.removeprefix(PLAN_NOTE), type=LoadPlan)
+    (planned,) = [each for each in readings if isinstance(each, LoadPlanned)]
+    assert planned.source == followed.run_id
+    recorded = msgspec.json.decode(planned.plan, type=LoadPlan)
     assert recorded == msgspec.structs.replace(followed, headers={})
     assert recorded.slo == "ttft_s<0.5"
     kinds = [each.kind for each in readings if isinstance(each, LoadEvent)]

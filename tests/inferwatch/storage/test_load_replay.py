@@ -1,8 +1,10 @@
 """A load that was recorded is the load that was seen, second by second."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collectors.readings import (
@@ -10,6 +12,7 @@ from collectors.readings import (
     ClientSample,
     LoadEvent,
     LoadKind,
+    LoadPlanned,
     Note,
     NoteKind,
     Phase,
@@ -18,13 +21,15 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.load.plan import PLAN_NOTE
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.load import public
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.replay import Replay
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.tables.load_plans import load_plans
 
 RUN, S, MS = "load-1", 1_000_000_000, 1_000_000
 
@@ -39,8 +44,7 @@ def a_load() -> Iterator[AnyReading]:
         duration_s=12.0,
         slo="ttft_s<0.06 itl_s<0.5",
     )
-    text = f"{PLAN_NOTE}{public(plan)}"
-    yield Note(t_ns=S, kind=NoteKind.STARTED, text=text)
+    yield LoadPlanned(source=RUN, t_ns=S, plan=public(plan))
     yield LoadEvent(source=RUN, t_ns=S, kind=LoadKind.STARTED)
     yield LoadEvent(source=RUN, t_ns=S, kind=LoadKind.RATE, rate_per_s=10.0)
     index = 0
@@ -132,3 +136,61 @@ async def test_a_replayed_load_shows_what_the_live_one_showed(
     assert client.good < client.judged
     assert client.run.before == 10.0
     assert client.verdict == "OK"
+
+
+def as_noted(reading: AnyReading) -> AnyReading:
+    """As an earlier version recorded it."""
+    if not isinstance(reading, LoadPlanned):
+        return reading
+    text = f"load plan {reading.plan}"
+    return Note(t_ns=reading.t_ns, kind=NoteKind.STARTED, text=text)
+
+
+def told(readings: list[AnyReading]) -> list[AnyReading]:
+    """Without the run's name, which the notes of earlier versions did not have."""
+    return [
+        msgspec.structs.replace(each, source="")
+        if isinstance(each, LoadPlanned)
+        else each
+        for each in readings
+    ]
+
+
+async def test_a_plan_that_an_earlier_version_noted_is_read_as_a_plan(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    for form in (lambda reading: reading, as_noted):
+        recorder = record()
+        for numbered in enumerate(map(form, a_load()), 1):
+            recorder.put(*numbered)
+        recorder.close()
+
+    now, before = [
+        [each async for batch in Replay(path, session).batches() for each in batch]
+        for session in ("s1", "s2")
+    ]
+
+    assert told(before) == told(now) == told(list(a_load()))
+    models = Model(), Model()
+    for model, readings in zip(models, (now, before), strict=True):
+        for reading in readings:
+            model.fold(reading)
+    for window in Window:
+        assert models[0].snapshot(16 * S, window) == models[1].snapshot(16 * S, window)
+
+
+def test_plans_are_found_in_order_of_receipt_however_they_were_recorded(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    recorder = record()
+    recorder.put(1, LoadPlanned(source="a", t_ns=1, plan='{"run_id":"a"}'))
+    recorder.put(2, as_noted(LoadPlanned(t_ns=2, plan='{"run_id":"b"}')))
+    recorder.put(3, Note(t_ns=3, kind=NoteKind.STARTED, text="load plan of old"))
+    recorder.put(4, LoadPlanned(source="c", t_ns=4, plan='{"run_id":"c"}'))
+    recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        plans = load_plans(connection, find(path, "last").session)
+
+    assert [each.plan[11] for each in plans] == ["a", "b", "c"]
+    assert [each.t_ns for each in plans] == [1, 2, 4]
