@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.snapshot import RequestRow
-from inferwatch.ui.requests.cells import STATES, phases
+from inferwatch.ui.requests.table import STATES, phases
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
 from inferwatch.ui.shared.renderables.waterfall import Phase, waterfall

@@ -6,14 +6,14 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Input
 
+from inferwatch.formatting import format_count
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
-from inferwatch.ui.requests.filter_line import FilterLine
-from inferwatch.ui.requests.order import Order, Scope
-from inferwatch.ui.requests.table import RequestTable
+from inferwatch.ui.requests.table import RequestScope, RequestTable
+from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
@@ -52,26 +52,21 @@ class RequestsScreen(WatchScreen):
     ]
     DEFAULT_CSS = """
     RequestsScreen {
-        Input { display: none; height: 1; background: $surface; }
-        Input.-textual-compact { padding: 0 1 !important; }
-        FilterLine { margin-top: 1; }
-        &.-short FilterLine { margin-top: 0; }
+        FilterBar { margin-top: 1; }
+        &.-short FilterBar { margin-top: 0; }
     }
     """
 
     AUTO_FOCUS = "RequestTable"
     """A hidden field can hold the focus, and would swallow every key."""
 
-    _order = Order()
     _opened: str | None = None
     _shown: Snapshot | None = None
 
     def compose_panels(self) -> Iterable[Widget]:
         """What is listed, the table, the detail."""
-        yield FilterLine()
-        yield Input(
-            placeholder="words in state, id or reason; enter keeps, esc clears",
-            compact=True,
+        yield FilterBar(
+            "words in state, id or reason; enter keeps, esc clears", scope_key="e"
         )
         yield RequestTable()
         yield RequestDetail()
@@ -79,12 +74,21 @@ class RequestsScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """List, and bring the opened request up to date."""
         self._shown = shown
-        rows = self._order.arrange(shown.requests)
-        self.query_one(FilterLine).show(
-            self._order, len(rows), len(shown.requests), shown.requests_evicted
-        )
-        self.query_one(RequestTable).show(rows, self._order, shown.now_ns)
+        self.query_one(RequestTable).show(shown.requests, shown.now_ns)
+        self._show_filter()
         self._show_opened(shown)
+
+    def _show_filter(self) -> None:
+        if self._shown is None:
+            return
+        table = self.query_one(RequestTable)
+        known, evicted = len(self._shown.requests), self._shown.requests_evicted
+        told = f"{_count(len(table.rows))} of {_count(known)} requests"
+        if evicted:
+            told += f", {_count(evicted)} older ones let go"
+        chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
+        bar = self.query_one(FilterBar)
+        bar.show(chips, table.scope, table.words, (TextRun(f"{told} ", "muted"),))
 
     def _show_opened(self, shown: Snapshot) -> None:
         row = next((row for row in shown.requests if row.key == self._opened), None)
@@ -93,62 +97,50 @@ class RequestsScreen(WatchScreen):
         if row is not None:
             detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
 
-    def _list(self, order: Order) -> None:
-        self._order = order
-        if self._shown is not None:
-            self.show_panels(self._shown)
-
     def action_sort(self) -> None:
         """By the next column."""
-        self._list(self._order.next_column())
+        self.query_one(RequestTable).sort_by_next()
 
     def action_reverse(self) -> None:
         """The other way round."""
-        self._list(self._order.by(self._order.column))
+        self.query_one(RequestTable).reverse()
 
     def action_scope(self) -> None:
         """All, live or ended."""
-        self._list(self._order.next_scope())
-
-    def action_choose_scope(self, scope: str) -> None:
-        """One of them."""
-        self._list(self._order.within(Scope(scope)))
+        scopes = list(RequestScope)
+        here = scopes.index(self.query_one(RequestTable).scope)
+        self._list_within(scopes[(here + 1) % len(scopes)])
 
     def action_filter(self) -> None:
         """Ask for words."""
-        self.query_one(Input).display = True
-        self.query_one(Input).focus()
+        self.query_one(FilterBar).ask()
 
     def action_close(self) -> None:
         """Close the filter, else the detail, else let go of the time cursor."""
-        field = self.query_one(Input)
-        if field.display:
-            field.clear()
-            self._leave_filter()
+        bar = self.query_one(FilterBar)
+        if bar.asking:
+            bar.clear()
         elif self._opened is not None:
             self._open(None)
         else:
             self.action_release()
 
+    @on(FilterBar.Left)
     def _leave_filter(self) -> None:
-        self.query_one(Input).display = False
         self.query_one(RequestTable).focus()
 
-    @on(Input.Changed)
-    def _match(self, message: Input.Changed) -> None:
-        self._list(self._order.matching(message.value))
+    @on(FilterBar.WordsChanged)
+    def _match(self, message: FilterBar.WordsChanged) -> None:
+        self.query_one(RequestTable).match(message.words)
+        self._show_filter()
 
-    @on(Input.Submitted)
-    def _keep(self) -> None:
-        self._leave_filter()
+    @on(FilterBar.ScopeChosen)
+    def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
+        self._list_within(RequestScope(message.scope))
 
-    @on(FilterLine.FilterAsked)
-    def _ask(self) -> None:
-        self.action_filter()
-
-    @on(RequestTable.SortAsked)
-    def _sort(self, message: RequestTable.SortAsked) -> None:
-        self._list(self._order.by(message.column))
+    def _list_within(self, scope: RequestScope) -> None:
+        self.query_one(RequestTable).within(scope)
+        self._show_filter()
 
     @on(RequestTable.Pointed)
     def _follow(self, message: RequestTable.Pointed) -> None:
@@ -163,3 +155,7 @@ class RequestsScreen(WatchScreen):
         self._opened = key
         if self._shown is not None:
             self._show_opened(self._shown)
+
+
+def _count(count: int) -> str:
+    return format_count(count).strip()

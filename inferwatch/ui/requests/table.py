@@ -1,218 +1,254 @@
-"""The live table of requests: only the rows in sight are ever drawn."""
+"""The live table of requests, and its columns."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from operator import attrgetter
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
-from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
-from textual.strip import Strip
 
-from inferwatch.metrics.snapshot import RequestRow
-from inferwatch.ui.requests.cells import (
-    CELLS,
-    ID_WIDTH,
-    STATE,
-    Cell,
-    phases,
-    short_id,
-)
-from inferwatch.ui.requests.order import Order
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
-from inferwatch.ui.shared.renderables.waterfall import waterfall
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import RequestRow, RequestState
+from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.ui.shared.renderables.waterfall import Phase, waterfall
+from inferwatch.ui.shared.table import CursorTable, TableColumn
+from inferwatch.visible import visible
 
-WHEEL_ROWS = 3
+STATES = {
+    RequestState.ARRIVED: ("·", "muted"),
+    RequestState.QUEUED: ("◔", "waiting"),
+    RequestState.PREFILL: ("◑", "prefill"),
+    RequestState.DECODE: ("●", "decode"),
+    RequestState.PREEMPTED: ("◌", "warn"),
+    RequestState.FINISHED: ("✓", "muted"),
+    RequestState.ABORTED: ("⊘", "muted"),
+    RequestState.FAILED: ("✖", "bad"),
+}
+RUNNING = {
+    RequestState.ARRIVED: "API",
+    RequestState.QUEUED: "queue",
+    RequestState.PREFILL: "prefill",
+    RequestState.DECODE: "decode",
+}
+"""The phase a live request is in: its time goes on."""
+PHASE_INKS = {
+    "API": "muted",
+    "queue": "waiting",
+    "prefill": "prefill",
+    "decode": "decode",
+}
+NARROW_ID = 20
+"""Cells; with fewer the title of the id is shorter."""
 
 
-class RequestTable(Panel, can_focus=True):
-    """Keeps its cursor on a request, not on a row, while rows come and go.
+class RequestScope(StrEnum):
+    """Which requests are listed at all."""
 
-    On the first row it stays there: the newest are in sight until one is chosen.
-    """
+    ALL = "all"
+    LIVE = "live"
+    ENDED = "ended"
 
-    DEFAULT_CSS = """
-    RequestTable { height: 1fr; }
-    """
+
+@dataclass
+class RequestView:
+    """What columns know beside a row: the moment shown, and the scale of the bars."""
+
+    now_ns: int = 0
+    longest_s: float = 0.0
+    """The longest request in sight."""
+
+
+def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
+    """From left to right."""
+
+    def e2el(row: RequestRow, _: int) -> TextRun:
+        """While it lives, its age with a ``+``: it will be at least that."""
+        if row.e2el_s is None and row.state.live:
+            age_s = max(view.now_ns - row.arrived_ns, 0) / NS_PER_S
+            return TextRun(f"{format_duration(age_s).strip()}+", "muted")
+        return TextRun(f"{format_duration(row.e2el_s).strip()} ")
+
+    def bar(row: RequestRow, width: int) -> Line:
+        spent = phases(row, view.now_ns)
+        share = _length_s(spent) / view.longest_s if view.longest_s else 0
+        return TextRun(" "), *waterfall(spent, max(round((width - 1) * share), 1))
+
+    return (
+        TableColumn("state", " state", 13, _state, value=lambda row: row.state.value),
+        TableColumn(
+            "arrived",
+            "id, by arrival",
+            14,
+            _id,
+            value=lambda row: row.arrived_ns,
+            gap=1,
+            least=8,
+            grows=3,
+            most=30,
+        ),
+        _count("prompt", "prompt_tokens"),
+        _count("output", "output_tokens"),
+        _duration("queue", "queue_s"),
+        _duration("ttft", "ttft_s"),
+        _duration("tpot", "tpot_s"),
+        _duration("itl", "itl_last_s", from_width=96),
+        _duration("itl_max", "itl_max_s", from_width=110),
+        TableColumn(
+            "e2el", "E2EL ", 10, e2el, value=lambda row: row.e2el_s, right=True
+        ),
+        TableColumn(
+            "preemptions",
+            label_of("request.preemptions"),
+            5,
+            _preemptions,
+            value=lambda row: row.preemptions,
+            right=True,
+            from_width=110,
+        ),
+        TableColumn(
+            "reason",
+            "  reason",
+            10,
+            lambda row, _: TextRun(f"  {row.reason or ''}", "muted"),
+            value=lambda row: row.reason,
+            from_width=100,
+        ),
+        TableColumn("phases", " phases", 16, bar, least=8),
+    )
+
+
+def _duration(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRow]:
+    """A column of seconds, named in the catalog."""
+    value = attrgetter(name)
+
+    def write(row: RequestRow, _: int) -> TextRun:
+        seconds = value(row)
+        text = format_duration(seconds).strip()
+        return TextRun(text, "faint" if seconds is None else "")
+
+    return TableColumn(
+        key,
+        label_of(f"request.{name}"),
+        9,
+        write,
+        value=value,
+        right=True,
+        from_width=from_width,
+    )
+
+
+def _count(key: str, name: str) -> TableColumn[RequestRow]:
+    """A column of whole numbers, named in the catalog."""
+    value = attrgetter(name)
+
+    def write(row: RequestRow, _: int) -> TextRun:
+        return TextRun(format_count(value(row)).strip())
+
+    title = label_of(f"request.{name}")
+    return TableColumn(key, title, 7, write, value=value, right=True)
+
+
+def _state(row: RequestRow, _: int) -> TextRun:
+    glyph, ink = STATES[row.state]
+    return TextRun(f" {glyph} {row.state.value}", ink)
+
+
+def _id(row: RequestRow, width: int) -> TextRun:
+    """What tells requests apart: ids share their beginning, so it goes first."""
+    room = max(width - 1, 1)
+    name = visible(row.external_id or row.request_id)
+    for prefix in ("chatcmpl-", "cmpl-"):
+        name = name.removeprefix(prefix)
+    if len(name) > room:
+        name = f"…{name[-max(room - 1, 1) :]}"
+    return TextRun(name, "" if row.state.live else "muted")
+
+
+def _preemptions(row: RequestRow, _: int) -> TextRun:
+    return TextRun(str(row.preemptions), "warn" if row.preemptions else "faint")
+
+
+class RequestTable(CursorTable[RequestRow]):
+    """The requests of a snapshot; the newest are in sight until one is chosen."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "up", show=False),
-        Binding("down", "step(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
         Binding("ctrl+home", "step(-100000)", "first", show=False),
         Binding("enter", "open", "open", tooltip="The phases of this request"),
     ]
+    MARGIN = 1
+    STAYS_FIRST = True
 
-    @dataclass
-    class Pointed(Message):
-        """The cursor came to another request."""
+    def __init__(self) -> None:
+        self.scope = RequestScope.ALL
+        self._view = RequestView()
+        super().__init__(request_columns(self._view), sorted_by="arrived")
 
-        key: str
+    def show(self, rows: Sequence[RequestRow], now_ns: int) -> None:
+        """Take the requests that are known at a moment."""
+        self._view.now_ns = now_ns
+        self.show_rows(rows)
 
-    @dataclass
-    class Opened(Message):
-        """A request is to be shown in detail."""
+    def within(self, scope: RequestScope) -> None:
+        """List only these."""
+        self.scope = scope
+        self.list_again()
 
-        key: str
+    def lists(self, row: RequestRow) -> bool:
+        """It is in the scope."""
+        if self.scope is RequestScope.ALL:
+            return True
+        return row.state.live == (self.scope is RequestScope.LIVE)
 
-    @dataclass
-    class SortAsked(Message):
-        """A column was clicked."""
+    def key_of(self, row: RequestRow) -> str:
+        """Of one process and source."""
+        return row.key
 
-        column: str
+    def words_of(self, row: RequestRow) -> Iterable[str | None]:
+        """State, both ids, reason."""
+        return (row.state.value, row.request_id, row.external_id, row.reason)
 
-    _rows: Sequence[RequestRow] = ()
-    _order = Order()
-    _now_ns = 0
-    _key: str | None = None
-    _top = 0
+    def newness(self, row: RequestRow) -> float:
+        """The last to arrive."""
+        return row.arrived_ns
 
-    def show(self, rows: Sequence[RequestRow], order: Order, now_ns: int) -> None:
-        """Take the rows to list, in order."""
-        self._rows, self._order, self._now_ns = rows, order, now_ns
-        self._follow(self.cursor)
-        self.redraw()
+    def nothing(self) -> TextRun:
+        """There is none, or none of those that are asked for."""
+        narrows = bool(self.words) or self.scope is not RequestScope.ALL
+        return TextRun("no request matches" if narrows else "no request yet", "faint")
 
-    @property
-    def cursor(self) -> int:
-        """Where the request under the cursor stands now; 0 when none is chosen."""
-        keys = (index for index, row in enumerate(self._rows) if row.key == self._key)
-        return next(keys, 0)
+    def prepare(self, seen: Sequence[RequestRow]) -> None:
+        """The longest request in sight has the longest bar."""
+        now_ns = self._view.now_ns
+        lengths = (_length_s(phases(row, now_ns)) for row in seen)
+        self._view.longest_s = max(lengths, default=0.0)
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Titles, then the rows in sight."""
-        shown = [cell for cell in CELLS if width >= cell.from_width]
-        spare = width - STATE.width - sum(cell.width for cell in shown) - 1
-        sizes = _stretch(spare)
-        rows = self._rows[self._top : self._top + max(height - 1, 0)]
-        longest = max((self._length(row) for row in rows), default=0.0)
-        body = [self._row(row, shown, sizes, longest) for row in rows]
-        if not body:
-            words = "no request matches" if self._order.narrows else "no request yet"
-            body = [
-                (),
-                (
-                    TextRun(" " * max((width - len(words)) // 2, 0)),
-                    TextRun(words, "faint"),
-                ),
-            ]
-        return [self._head(shown, sizes), *body]
-
-    def _head(self, shown: Sequence[Cell], sizes: tuple[int, int]) -> Line:
-        titles = [self._title(cell, cell.title, cell.width) for cell in (STATE, *shown)]
-        arrived = Cell(
-            "arrived",
-            "id, newest" if sizes[0] < 20 else "id, by arrival",
-            0,
-            0,
-            STATE.write,
-        )
-        middle = self._title(arrived, arrived.title, sizes[0], left=True)
-        bar = cells(" phases" if sizes[1] else "", sizes[1], "muted")
-        return (titles[0], middle, *titles[1:], bar)
-
-    def _title(
-        self, cell: Cell, text: str, width: int, *, left: bool = False
-    ) -> TextRun:
-        chosen = cell.key == self._order.column
-        arrow = ("↓" if self._order.descending else "↑") if chosen else ""
-        left = left or cell is STATE
-        text = f"{text.rstrip()}{arrow}" if left else f"{arrow}{text}"
-        run = cells(
-            text,
-            width,
-            "accent" if chosen else "muted",
-            right=not left and not text.startswith("  "),
-        )
-        return run._replace(action=f"sort('{cell.key}')")
-
-    def _row(
-        self,
-        row: RequestRow,
-        shown: Sequence[Cell],
-        sizes: tuple[int, int],
-        longest: float,
-    ) -> Line:
-        room = max(sizes[0] - 1, 1)
-        name = cells(short_id(row, room), room, "" if row.state.live else "muted")
-        written = [cell.write(row, self._now_ns) for cell in shown]
-        line = (STATE.write(row, self._now_ns), name, TextRun(" "), *written)
-        if sizes[1]:
-            room = round((sizes[1] - 1) * self._length(row) / longest) if longest else 0
-            line = (
-                *line,
-                TextRun(" "),
-                *waterfall(phases(row, self._now_ns), max(room, 1)),
-            )
-        return line
-
-    def _length(self, row: RequestRow) -> float:
-        return sum(seconds or 0.0 for _, seconds, _ in phases(row, self._now_ns))
-
-    def render_line(self, y: int) -> Strip:
-        """A row; the one under the cursor stands out."""
-        strip = super().render_line(y)
-        if y and self._rows and self._top + y - 1 == self.cursor:
-            back = Style(bgcolor=self.ink("chosen").bgcolor)
-            return Strip(
-                [Segment(part.text, (part.style or Style()) + back) for part in strip]
-            )
-        return strip
-
-    def _follow(self, index: int) -> None:
-        """Scroll so that a row is in sight."""
-        room = max(self.size.height - 1, 1)
-        self._top = min(max(self._top, index - room + 1), max(index, 0))
-
-    def action_step(self, by: int) -> None:
-        """Move the cursor by rows."""
-        if self._rows:
-            index = min(max(self.cursor + by, 0), len(self._rows) - 1)
-            self._point(index)
-
-    def action_page(self, by: int) -> None:
-        """Move the cursor by what is in sight."""
-        self.action_step(by * max(self.size.height - 2, 1))
-
-    def action_open(self) -> None:
-        """Ask for the request under the cursor."""
-        if self._rows:
-            self.post_message(self.Opened(self._rows[self.cursor].key))
-
-    def action_sort(self, column: str) -> None:
-        """Ask for another order."""
-        self.post_message(self.SortAsked(column))
-
-    def _point(self, index: int) -> None:
-        self._key = self._rows[index].key if index else None
-        self._follow(index)
-        self.redraw()
-        self.refresh()
-        self.post_message(self.Pointed(self._rows[index].key))
-
-    def on_click(self, event: events.Click) -> None:
-        """Point at a row; twice opens it."""
-        index = self._top + event.y - 1
-        if event.y and index < len(self._rows):
-            self._point(index)
-            if event.chain > 1:
-                self.action_open()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Later rows."""
-        self.action_step(WHEEL_ROWS)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Earlier rows."""
-        self.action_step(-WHEEL_ROWS)
+    def title_of(self, column: TableColumn[RequestRow], width: int) -> TextRun:
+        """The title of the id says how requests stand at first."""
+        if column.key == "arrived" and width < NARROW_ID:
+            column = replace(column, title="id, newest")
+        return super().title_of(column, width)
 
 
-def _stretch(spare: int) -> tuple[int, int]:
-    """What is left: for the id, and from there on for the phases."""
-    if spare < ID_WIDTH + 8:
-        return max(spare, 8), 0
-    name = min(ID_WIDTH + max(spare - ID_WIDTH - 16, 0) // 3, 30)
-    return name, spare - name
+def phases(row: RequestRow, now_ns: int) -> list[Phase]:
+    """The intervals of a request so far, in the order they happened."""
+    api_s = None
+    if row.ttft_s is not None and row.queue_s is not None and row.prefill_s is not None:
+        api_s = max(row.ttft_s - row.queue_s - row.prefill_s, 0.0)
+    spent = {
+        "API": api_s,
+        "queue": row.queue_s,
+        "prefill": row.prefill_s,
+        "decode": row.decode_s,
+    }
+    now_in = RUNNING.get(row.state)
+    if now_in is not None and spent[now_in] is None:
+        known_s = sum(seconds for seconds in spent.values() if seconds is not None)
+        spent[now_in] = max((now_ns - row.arrived_ns) / NS_PER_S - known_s, 0.0)
+    return [(name, seconds, PHASE_INKS[name]) for name, seconds in spent.items()]
+
+
+def _length_s(spent: Sequence[Phase]) -> float:
+    return sum(seconds or 0.0 for _, seconds, _ in spent)

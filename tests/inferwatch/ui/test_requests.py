@@ -9,8 +9,7 @@ from textual.widgets import Input
 
 from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.requests.order import SORTS, Order, Scope
-from inferwatch.ui.requests.table import RequestTable
+from inferwatch.ui.requests.table import RequestScope, RequestTable
 
 SIZE = (160, 50)
 
@@ -19,48 +18,63 @@ def row(key: str, **facts: Any) -> RequestRow:
     return RequestRow(key=key, request_id=f"cmpl-{key}", **facts)
 
 
-def keys(rows: list[RequestRow]) -> list[str]:
-    return [each.key for each in rows]
+def listed(table: RequestTable, *rows: RequestRow) -> list[str]:
+    table.show(rows, now_ns=0)
+    return [each.key for each in table.rows]
 
 
 def test_unknown_values_go_last_whichever_way_the_column_is_sorted() -> None:
     rows = [row("a", ttft_s=0.2), row("b"), row("c", ttft_s=0.4)]
-    order = Order().by("ttft")
+    table = RequestTable()
 
-    assert keys(order.arrange(rows)) == ["c", "a", "b"]
-    assert keys(order.by("ttft").arrange(rows)) == ["a", "c", "b"]
+    table.sort_by("ttft")
+    assert listed(table, *rows) == ["c", "a", "b"]
+    table.sort_by("ttft")
+    assert listed(table, *rows) == ["a", "c", "b"]
 
 
 def test_equal_values_stand_newest_first() -> None:
     rows = [row("a", arrived_ns=1), row("b", arrived_ns=3), row("c", arrived_ns=2)]
+    table = RequestTable()
+    table.sort_by("preemptions")
 
-    assert keys(Order().by("preemptions").arrange(rows)) == ["b", "c", "a"]
+    assert listed(table, *rows) == ["b", "c", "a"]
 
 
 def test_the_key_cycles_through_every_column() -> None:
-    order, seen = Order(), []
-    for _ in SORTS:
-        order = order.next_column()
-        seen.append(order.column)
+    table, seen = RequestTable(), []
+    for _ in table.sort_keys:
+        table.sort_by_next()
+        seen.append(table.sorted_by)
 
-    assert sorted(seen) == sorted(SORTS)
+    assert seen[:2] == ["state", "prompt"]
+    assert seen[-1] == "arrived"
+    assert set(seen) == {each.key for each in table.columns} - {"phases"}
 
 
 @pytest.mark.parametrize(
-    ("scope", "listed"),
-    [(Scope.ALL, ["a", "b"]), (Scope.LIVE, ["a"]), (Scope.ENDED, ["b"])],
+    ("scope", "kept"),
+    [
+        (RequestScope.ALL, ["a", "b"]),
+        (RequestScope.LIVE, ["a"]),
+        (RequestScope.ENDED, ["b"]),
+    ],
 )
-def test_a_scope_lists_live_or_ended_requests(scope: Scope, listed: list[str]) -> None:
+def test_a_scope_lists_live_or_ended_requests(
+    scope: RequestScope, kept: list[str]
+) -> None:
     rows = [
         row("a", state=RequestState.DECODE, arrived_ns=2),
         row("b", state=RequestState.FINISHED, arrived_ns=1),
     ]
+    table = RequestTable()
+    table.within(scope)
 
-    assert keys(Order().within(scope).arrange(rows)) == listed
+    assert listed(table, *rows) == kept
 
 
 @pytest.mark.parametrize(
-    ("words", "listed"),
+    ("words", "kept"),
     [
         pytest.param("decode", ["a"], id="state"),
         pytest.param("CMPL-B", ["b"], id="id"),
@@ -69,13 +83,15 @@ def test_a_scope_lists_live_or_ended_requests(scope: Scope, listed: list[str]) -
         pytest.param("finished stop", [], id="not one of them only"),
     ],
 )
-def test_words_match_state_id_and_reason(words: str, listed: list[str]) -> None:
+def test_words_match_state_id_and_reason(words: str, kept: list[str]) -> None:
     rows = [
         row("a", state=RequestState.DECODE),
         row("b", state=RequestState.FINISHED, reason="length"),
     ]
+    table = RequestTable()
+    table.match(words)
 
-    assert keys(Order().matching(words).arrange(rows)) == listed
+    assert listed(table, *rows) == kept
 
 
 async def open_requests(app: InferwatchApp, pilot: Any, settle: Any) -> RequestTable:
@@ -86,7 +102,7 @@ async def open_requests(app: InferwatchApp, pilot: Any, settle: Any) -> RequestT
 
 
 def chosen(table: RequestTable) -> str:
-    return table._rows[table.cursor].key
+    return table.rows[table.cursor].key
 
 
 async def test_the_cursor_stays_on_its_request_while_rows_come_and_go(
@@ -135,16 +151,16 @@ async def test_enter_opens_the_request_and_the_detail_follows_the_cursor(
         await settle(pilot)
         detail = "\n".join(text_of(app, "RequestDetail"))
 
-        assert f"request {table._rows[2].external_id}" in detail
+        assert f"request {table.rows[2].external_id}" in detail
         assert "queue 64.0 ms" in detail
         assert "prefill 43.0 ms" in detail
         opened = [each for each in said if isinstance(each, RequestTable.Opened)]
-        assert {each.key for each in opened} == {table._rows[2].key}
+        assert {each.key for each in opened} == {table.rows[2].key}
 
         await pilot.press("down")
         await settle(pilot)
         assert (
-            f"request {table._rows[3].external_id}" in text_of(app, "RequestDetail")[0]
+            f"request {table.rows[3].external_id}" in text_of(app, "RequestDetail")[0]
         )
 
         await pilot.press("escape")
@@ -173,13 +189,13 @@ async def test_clicking_a_title_sorts_worst_first_and_again_turns_it_round(
         at = text_of(app, "RequestTable")[0].index("TTFT")
         await pilot.click(RequestTable, offset=(at + 1, 0))
         await settle(pilot)
-        worst_first = [each.ttft_s for each in table._rows if each.ttft_s is not None]
+        worst_first = [each.ttft_s for each in table.rows if each.ttft_s is not None]
         assert worst_first == sorted(worst_first, reverse=True)
         assert "↓TTFT" in text_of(app, "RequestTable")[0]
 
         await pilot.click(RequestTable, offset=(at + 1, 0))
         await settle(pilot)
-        best_first = [each.ttft_s for each in table._rows if each.ttft_s is not None]
+        best_first = [each.ttft_s for each in table.rows if each.ttft_s is not None]
         assert best_first == sorted(best_first)
 
 
@@ -187,16 +203,16 @@ async def test_keys_sort_reverse_and_narrow(app: InferwatchApp, settle: Any) -> 
     async with app.run_test(size=SIZE) as pilot:
         table = await open_requests(app, pilot, settle)
         await pilot.press("s")
-        assert table._order.column == "state"
+        assert table.sorted_by == "state"
 
         await pilot.press("S")
-        assert not table._order.descending
+        assert not table.descending
 
         await pilot.press("e")
-        assert {each.state.live for each in table._rows} == {True}
+        assert {each.state.live for each in table.rows} == {True}
 
         await pilot.press("e")
-        assert {each.state.live for each in table._rows} == {False}
+        assert {each.state.live for each in table.rows} == {False}
 
 
 async def test_words_are_typed_kept_and_cleared(
@@ -204,18 +220,18 @@ async def test_words_are_typed_kept_and_cleared(
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         table = await open_requests(app, pilot, settle)
-        everything = len(table._rows)
+        everything = len(table.rows)
         await pilot.press("slash", *"abort", "enter")
         await settle(pilot)
 
-        assert [each.state for each in table._rows] == [RequestState.ABORTED]
+        assert [each.state for each in table.rows] == [RequestState.ABORTED]
         assert "/ abort" in text_of(app, "FilterLine")[0]
         assert app.focused is table
 
         await pilot.press("slash", "escape")
         await settle(pilot)
 
-        assert len(table._rows) == everything
+        assert len(table.rows) == everything
         assert not app.screen.query_one(Input).display
 
 
@@ -252,7 +268,7 @@ async def test_the_scope_can_be_clicked(
         await pilot.click("FilterLine", offset=(at + 1, 0))
         await settle(pilot)
 
-        assert {each.state.live for each in table._rows} == {False}
+        assert {each.state.live for each in table.rows} == {False}
 
 
 @pytest.mark.parametrize(
