@@ -562,7 +562,7 @@ class SomeReader:
     def __iter__(self) -> Iterator[tuple[int, AnyReading]]:  # noqa: D105 - as ReadingDecoder
         return iter(self._readings)
 
-    def place(self, ordinal: int) -> Any:
+    def cursor(self, ordinal: int) -> Any:
         return self._reader.cursor(ordinal)
 
 
