@@ -27,7 +27,7 @@ from psutil import Process
 from collectors.clock import NS_PER_S
 from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
 from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.builder import Builder
+from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.player import Player
 from inferwatch.storage.checkpoints.file import MOST_FILE_BYTES
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
@@ -220,7 +220,7 @@ def moved_members(blob: bytes, ordinals: int) -> bytes:
 
 def build(path: Path) -> list[int]:
     """Make the checkpoints; the moments that are farthest from any."""
-    builder = Builder(path, find(path, "s1"))
+    builder = CheckpointBuilder(path, find(path, "s1"))
     began_s = perf_counter()
     builder.build()
     elapsed_s = perf_counter() - began_s
@@ -291,7 +291,7 @@ def better_of_two(
 async def read_from_start(path: Path, moment: float) -> tuple[float, float]:
     """The peer: no checkpoints, everything before a moment is read and folded."""
     player = Player.open(path, "s1")
-    player._reel._jumps.refuse()
+    player._seekable._lookup.refuse()
     began = perf_counter(), process_time()
     await player.playback.seek(round(moment * player.playback.span_ns[1]))
     player.snapshot(Window.MINUTE)

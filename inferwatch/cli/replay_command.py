@@ -6,8 +6,8 @@ from pathlib import Path
 from inferwatch.cli.replaying import Opening
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.replay.frame import PATIENCE, Frame, Target, go_on
 from inferwatch.replay.player import Player
+from inferwatch.replay.replay_state import PATIENCE, ReplayState, SeekTarget, fold_up_to
 from inferwatch.reports.summary import Summary, summarise, summary_text
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.file.location import default_database
@@ -64,7 +64,7 @@ def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:
     with closing(Player.open(path, row.id)) as player:
         moment_ns = Opening(at=at).moment(player)
     now_ns = row.duration_ns if moment_ns is None else moment_ns
-    frame, progress, looks = Frame(), RowsProgress(), 0
+    frame, progress, looks = ReplayState(), RowsProgress(), 0
 
     def tell() -> bool:
         nonlocal looks
@@ -73,7 +73,9 @@ def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:
         return False
 
     with closing(progress), closing(open_for_reading(path)) as connection:
-        go_on(frame, connection, row.session, Target(t_ns=now_ns), overtaken=tell)
+        fold_up_to(
+            frame, connection, row.session, SeekTarget(t_ns=now_ns), overtaken=tell
+        )
     return frame.model.snapshot(
         now_ns, Window.SESSION, unrecorded_readings=row.unrecorded
     )

@@ -1,16 +1,20 @@
-"""Moments worth going to, found by cheap questions to the record."""
+"""Moments worth going to: bookmarks, and what cheap questions to the record find."""
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
-from collectors.clock import NS_PER_S
+from collectors.clock import NS_PER_S, anchor
 from collectors.readings import LoadKind, NoteKind
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import DEFAULT_SHARE
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo
-from inferwatch.replay.bookmarks import bookmarks
+from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.sessions.housekeeping import changing
+from inferwatch.storage.sessions.sessions import SessionRow
 from inferwatch.storage.tables.load_plans import load_plans
 
 MOST_MARKS = 500
@@ -50,6 +54,13 @@ SELECT intended_ns / {minute} AS minute, count(*), sum({broken})
 FROM client_requests JOIN sources USING (session, source)
 WHERE session = ? AND name = ? AND phase <> 'warmup' GROUP BY minute ORDER BY minute
 """
+
+INSERT_BOOKMARK = (
+    "INSERT INTO bookmarks (session, t_ns, text, made_ns) VALUES (?, ?, ?, ?)"
+)
+SELECT_BOOKMARKS = (
+    "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns, made_ns"
+)
 
 
 def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
@@ -142,3 +153,25 @@ def _missed_minutes(
             t_ns = max(minute * MINUTE_NS, 0)
             yield Mark(t_ns=t_ns, kind=MarkKind.SLO, text=text)
         missed_before = missed
+
+
+def keep_bookmark(path: Path, session: SessionRow, t_ns: int, text: str) -> Mark:
+    """Mark a moment, in the file: it is there when the session is opened again.
+
+    Raises:
+        StorageError: the file does not let us.
+    """
+    row = (session.session, t_ns, text, anchor().wall_ns)
+    with changing(path) as connection, transaction(connection):
+        connection.execute(INSERT_BOOKMARK, row)
+    return _mark(t_ns, text)
+
+
+def bookmarks(connection: sqlite3.Connection, session: int) -> list[Mark]:
+    """The bookmarks of a session, in order of time."""
+    with closing(connection.execute(SELECT_BOOKMARKS, (session,))) as rows:
+        return [_mark(t_ns, text) for t_ns, text in rows]
+
+
+def _mark(t_ns: int, text: str) -> Mark:
+    return Mark(t_ns=t_ns, kind=MarkKind.BOOKMARK, text=text)

@@ -1,22 +1,25 @@
 """A recorded session as :class:`inferwatch.feed.Feed` shows it to the screens."""
 
 import asyncio
+import sqlite3
+from bisect import bisect_right
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from collectors.clock import NS_PER_S
 from embedded_engine.logs import tail
 from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState, LoadDesk, RecordState
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.replay.builder import Builder
-from inferwatch.replay.overview import Overview
-from inferwatch.replay.reel import Reel
-from inferwatch.replay.tape import Tape
-from inferwatch.replay.wall_clock import WallClock
+from inferwatch.replay.checkpoint_builder import CheckpointBuilder
+from inferwatch.replay.playback import RecordedPlayback
+from inferwatch.replay.seekable_session import SeekableSession
+from inferwatch.replay.session_scan import SessionScan
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.repair.recovery import damage_of
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.storage.sessions.sessions import SessionRow, find
 
 CLOCKS_S = 1.0
 """Between two looks at the clocks of a session that goes on."""
@@ -30,9 +33,39 @@ LOG_PATH = (
     "ORDER BY ordinal DESC LIMIT 1"
 )
 
+ANCHORS = (
+    "SELECT t_ns, wall_ns FROM clock_anchors JOIN sessions USING (session, boot_id) "
+    "WHERE session = ? ORDER BY t_ns"
+)
+"""Of the host that recorded; other hosts' clocks may differ."""
+
+
+class WallClock:
+    """Tells the time of day of a moment of a recorded session.
+
+    It goes by the last time both clocks were read; else by the session's start.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, session: SessionRow) -> None:
+        self._session = session
+        self._anchors = [(0, session.started_ns)]
+        self.refresh(connection)
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """The clocks of a session that goes on may have parted."""
+        asked = (self._session.session,)
+        self._anchors = connection.execute(ANCHORS, asked).fetchall() or self._anchors
+
+    def text(self, t_ns: int) -> str:
+        """HH:MM:SS, local."""
+        at = bisect_right(self._anchors, t_ns, key=lambda anchor: anchor[0])
+        then_ns, wall_ns = self._anchors[max(at - 1, 0)]
+        wall_s = (wall_ns + t_ns - then_ns) / NS_PER_S
+        return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
+
 
 class Player:
-    """Shows a moment of a session; its ``playback`` goes to others."""
+    """The feed of a recorded session: one moment of it; ``playback`` goes to others."""
 
     state = FeedState.REPLAYING
     served = False
@@ -45,18 +78,18 @@ class Player:
 
     def __init__(
         self,
-        reel: Reel,
-        overview: Overview,
-        builder: Builder,
+        seekable: SeekableSession,
+        scan: SessionScan,
+        builder: CheckpointBuilder,
         clock: WallClock,
         log_path: Path | None,
     ) -> None:
-        self._reel = reel
-        self._overview = overview
+        self._seekable = seekable
+        self._scan = scan
         self._builder = builder
         self._clock = clock
         self._log_path = log_path
-        self.playback = Tape(reel, overview)
+        self.playback = RecordedPlayback(seekable, scan)
 
     @classmethod
     def open(cls, path: Path, session_id: str) -> Self:
@@ -71,37 +104,37 @@ class Player:
             log = connection.execute(LOG_PATH, (session.session,)).fetchone()
             (load,) = connection.execute(SAW_ONLY_LOAD, (session.session,)).fetchone()
         log_path = Path(log[0]) if log else None
-        builder = Builder(path, session)
-        reel = Reel(path, session, builder.path)
-        overview = Overview(path, session)
-        player = cls(reel, overview, builder, clock, log_path)
+        builder = CheckpointBuilder(path, session)
+        seekable = SeekableSession(path, session, builder.path)
+        scan = SessionScan(path, session)
+        player = cls(seekable, scan, builder, clock, log_path)
         player.only_load, player._lost = bool(load), _lost(path, session.id)
         return player
 
     @property
     def record(self) -> RecordState:
         """What is replayed; its message says what of it cannot be read."""
-        session = self._reel.session
+        session = self._seekable.session
         return RecordState(
             session_id=session.id,
-            file_bytes=_size(self._reel.path),
+            file_bytes=_size(self._seekable.path),
             written=session.readings,
             unrecorded=session.unrecorded,
             message=self._lost
-            or self._reel.damage
-            or self._reel.unshown
-            or self._overview.damage
+            or self._seekable.damage
+            or self._seekable.unshown
+            or self._scan.damage
             or self._builder.trouble,
         )
 
     @property
     def covered_ns(self) -> int:
         """Up to here any moment can be had at once; the rest is being worked on."""
-        return min(self._builder.covered_ns, self._reel.end_ns)
+        return min(self._builder.covered_ns, self._seekable.end_ns)
 
     def now_ns(self) -> int:
         """The moment that is shown."""
-        return self._reel.position_ns
+        return self._seekable.position_ns
 
     def wall_text(self, t_ns: int) -> str:
         """Local clock time of a moment."""
@@ -111,7 +144,7 @@ class Player:
         self, window: Window, *, requests: bool = True, client: bool = False
     ) -> Snapshot:
         """As of the moment that is shown; never waits."""
-        return self._reel.picture(window, requests=requests, client=client)
+        return self._seekable.snapshot(window, requests=requests, client=client)
 
     def present(self) -> Snapshot:
         """There is no other now than the moment that is shown."""
@@ -128,7 +161,7 @@ class Player:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.playback.run())
-                tasks.create_task(self._overview.run())
+                tasks.create_task(self._scan.run())
                 tasks.create_task(self._builder.run())
                 tasks.create_task(self._look_at_clocks())
         finally:
@@ -138,7 +171,7 @@ class Player:
         """Let go of the file; only for one that never ran."""
         self.playback.pause()
         self.playback.give_up()
-        self._reel.close()
+        self._seekable.close()
         self._builder.close()
 
     async def _look_at_clocks(self) -> None:
@@ -147,8 +180,8 @@ class Player:
             await asyncio.to_thread(self._look_at_clocks_once)
 
     def _look_at_clocks_once(self) -> None:
-        with suppress(StorageError), reading(self._reel.path) as connection:
-            self._clock.look_again(connection)  # a file that is gone is told elsewhere
+        with suppress(StorageError), reading(self._seekable.path) as connection:
+            self._clock.refresh(connection)  # a file that is gone is told elsewhere
 
     async def restart(self) -> None:
         """There is nothing to start."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from collectors.clock import NS_PER_S, SessionClock
 from inferwatch.feed import Mark, Playback
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
-from inferwatch.replay.bookmarks import keep_bookmark
+from inferwatch.replay.marks import keep_bookmark
 from inferwatch.replay.player import Player
 from inferwatch.session.past import OpenPlayer, Past
 from inferwatch.session.pipeline import Pipeline

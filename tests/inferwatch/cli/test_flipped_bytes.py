@@ -12,7 +12,7 @@ import pytest
 from inferwatch.cli.main import main
 from inferwatch.errors import InferwatchError
 from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.bookmarks import keep_bookmark
+from inferwatch.replay.marks import keep_bookmark
 from inferwatch.replay.player import Player
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.repair import recovery
@@ -65,7 +65,7 @@ async def look(path: Path) -> None:
     except InferwatchError:
         return
     with closing(player):
-        player._overview.look()
+        player._scan.look()
         player._builder.build()
         await player.playback.go_live()
         player.snapshot(Window.SESSION)

@@ -15,8 +15,8 @@ from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.keep import keep
 from inferwatch.metrics.snapshot import Window
+from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.player import Player
-from inferwatch.replay.tape import Tape
 from inferwatch.sample import sample_file
 from inferwatch.ui.compare_app import CompareApp
 from inferwatch.ui.onward import CompareSessions, Onward, OpenSample, OpenSession
@@ -84,7 +84,7 @@ async def test_what_is_opened_leads_back_to_where_it_was_opened(
 async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(_: Tape) -> None:
+    async def refuse(_: RecordedPlayback) -> None:
         raise StorageError("it cannot be shown")
 
     async def until_it_ends(app: App[Onward | None]) -> None:
@@ -92,7 +92,7 @@ async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
         monkeypatch.setattr(app, "exit", ended.set)
         await ended.wait()
 
-    monkeypatch.setattr(Tape, "go_live", refuse)
+    monkeypatch.setattr(RecordedPlayback, "go_live", refuse)
     stage = ScriptedStage()
     monkeypatch.setattr(stage, "_run", until_it_ends)
 

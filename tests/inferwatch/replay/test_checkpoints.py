@@ -23,9 +23,9 @@ from inferwatch.metrics import saving
 from inferwatch.metrics.model import Model, SavedState
 from inferwatch.metrics.series import recent
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.replay.builder import Builder
-from inferwatch.replay.frame import Frame
+from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.player import Player
+from inferwatch.replay.replay_state import ReplayState
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.checkpoints import file as checkpoint_file
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint, Checkpoints
@@ -77,7 +77,7 @@ def long_record(
 @pytest.fixture
 def built(long_record: Path) -> Path:
     """With checkpoints, made afterwards."""
-    builder = Builder(long_record, find(long_record, "last"))
+    builder = CheckpointBuilder(long_record, find(long_record, "last"))
     builder.build()
     assert builder.covered_ns == (LONG_S + 1) * S
     return long_record
@@ -118,7 +118,7 @@ async def test_random_moments_are_shown_as_by_playing_to_them(
 
         assert player.snapshot(window) == as_of(long_readings, t_ns, window), t_ns
 
-    assert player._reel._jumps._checkpoints is not None  # they were not refused
+    assert player._seekable._lookup._checkpoints is not None  # they were not refused
 
 
 async def test_steps_across_a_checkpoint_are_shown_as_by_playing(
@@ -142,9 +142,9 @@ async def test_a_restored_model_goes_on_to_the_end_as_one_that_was_never_saved(
 ) -> None:
     (_, t_ns), end_ns = checkpoints_of(built)[0], (LONG_S + 1) * S
     file_of(built).rename(file_of(built).with_suffix(".away"))  # no further jump
-    player._reel._jumps._opened()
+    player._seekable._lookup._opened()
     await player.playback.seek(t_ns)
-    player._reel._jumps.refuse()
+    player._seekable._lookup.refuse()
 
     await player.playback.seek(end_ns)
 
@@ -175,7 +175,9 @@ async def test_checkpoints_are_made_while_recording(
             t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
             await player.playback.seek(t_ns)
             assert player.snapshot(window) == as_of(long_readings, t_ns, window)
-        assert player._reel._jumps._checkpoints is not None  # they were not refused
+        assert (
+            player._seekable._lookup._checkpoints is not None
+        )  # they were not refused
     finally:
         player.close()
 
@@ -191,16 +193,16 @@ async def test_no_checkpoint_tells_of_readings_that_are_not_in_the_record(
 
 
 def test_checkpoints_begun_are_finished(long_record: Path) -> None:
-    stopped = Builder(long_record, find(long_record, "last"))
+    stopped = CheckpointBuilder(long_record, find(long_record, "last"))
     stopped._given_up = True
     stopped.build()
     assert stopped.covered_ns == 0
 
-    again = Builder(long_record, find(long_record, "last"))
+    again = CheckpointBuilder(long_record, find(long_record, "last"))
     again.build()
     once = checkpoints_of(long_record)
     tamper(long_record, "DELETE FROM checkpoints WHERE ordinal > ?", once[0][0])
-    Builder(long_record, find(long_record, "last")).build()
+    CheckpointBuilder(long_record, find(long_record, "last")).build()
 
     assert len(once) >= 3
     assert checkpoints_of(long_record) == once
@@ -213,11 +215,11 @@ def test_of_an_idle_engine_they_are_finished_where_they_would_have_been(
     for ordinal in range(1, 85):
         recorder.put(ordinal, Tick(t_ns=7 * ordinal * S))
     recorder.close()
-    Builder(path, find(path, "last")).build()
+    CheckpointBuilder(path, find(path, "last")).build()
     once = checkpoints_of(path)
     tamper(path, "DELETE FROM checkpoints WHERE ordinal > ?", once[2][0])
 
-    Builder(path, find(path, "last")).build()
+    CheckpointBuilder(path, find(path, "last")).build()
 
     assert len(once) == 9
     assert checkpoints_of(path) == once
@@ -369,7 +371,7 @@ async def test_a_malicious_state_is_refused(
     try:
         await player.playback.seek(40 * S)
         shown = player.snapshot(Window.MINUTE)
-        refused = player._reel._jumps.refused
+        refused = player._seekable._lookup.refused
     finally:
         player.close()
 
@@ -420,7 +422,7 @@ def test_a_file_of_checkpoints_grows_no_further_than_it_may(
     most_bytes = 200_000
     monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", most_bytes)
     monkeypatch.setattr(checkpoint_file, "PAGE_BYTES", PAGE_BYTES)
-    builder = Builder(long_record, find(long_record, "last"))
+    builder = CheckpointBuilder(long_record, find(long_record, "last"))
 
     builder.build()
 
@@ -442,7 +444,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_long_session_has_its_checkpoints_further_apart_but_to_its_end(
     long_record: Path, long_readings: list[AnyReading], as_of: AsOf
 ) -> None:
-    builder = Builder(long_record, find(long_record, "last"))
+    builder = CheckpointBuilder(long_record, find(long_record, "last"))
     builder.build()
 
     assert builder.trouble is None
@@ -469,7 +471,7 @@ async def test_blocks_that_no_window_reaches_from_any_checkpoint_go_with_the_oth
     with closing(sqlite3.connect(file_of(long_record))) as connection:
         connection.execute("PRAGMA user_version = 6")
 
-    Builder(long_record, find(long_record, "last")).build()
+    CheckpointBuilder(long_record, find(long_record, "last")).build()
 
     with closing(sqlite3.connect(file_of(long_record))) as connection:
         (held,) = connection.execute("SELECT count(*) FROM blocks").fetchone()
@@ -513,7 +515,7 @@ async def test_while_recording_they_are_thinned_as_they_are_afterwards(
     await shown_as_by_playing(path, long_readings, as_of)
     file_of(path).unlink()
 
-    Builder(path, find(path, "last")).build()
+    CheckpointBuilder(path, find(path, "last")).build()
 
     assert checkpoints_of(path) == made
 
@@ -524,13 +526,13 @@ async def test_those_begun_and_thinned_are_finished_as_if_never_interrupted(
 ) -> None:
     session = find(long_record, "last")
     for share in (0.2, 0.5, 0.7):
-        stopped = Builder(long_record, session)
+        stopped = CheckpointBuilder(long_record, session)
         stopped._fold = partial(  # type: ignore[method-assign]  # ends early
             fold_some, stopped, round(share * len(long_readings))
         )
         stopped.build()
         assert stopped.trouble is None
-    Builder(long_record, session).build()
+    CheckpointBuilder(long_record, session).build()
 
     numbers = numbers_of(long_record)
     assert max(after - before for before, after in pairwise(numbers)) <= stride_of(
@@ -540,15 +542,15 @@ async def test_those_begun_and_thinned_are_finished_as_if_never_interrupted(
 
 
 def fold_some(
-    builder: Builder,
+    builder: CheckpointBuilder,
     count: int,
-    frame: Frame,
+    state: ReplayState,
     reader: ReadingDecoder,
     into: Checkpoints,
 ) -> None:
     some = [each for each in reader if each[0] <= count]
     some_reader = cast("ReadingDecoder", SomeReader(reader, some))
-    Builder._fold(builder, frame, some_reader, into)
+    CheckpointBuilder._fold(builder, state, some_reader, into)
 
 
 class SomeReader:
@@ -571,7 +573,7 @@ async def test_two_who_write_them_at_once_make_what_one_would_have_made(
     long_record: Path, long_readings: list[AnyReading], as_of: AsOf
 ) -> None:
     session = find(long_record, "last")
-    builders = [Builder(long_record, session) for _ in range(2)]
+    builders = [CheckpointBuilder(long_record, session) for _ in range(2)]
 
     await asyncio.gather(*(asyncio.to_thread(each.build) for each in builders))
 
@@ -610,7 +612,9 @@ async def shown_as_by_playing(
             t_ns, window = random.randint(0, LONG_S * S), random.choice(windows)
             await player.playback.seek(t_ns)
             assert player.snapshot(window) == as_of(readings, t_ns, window), t_ns
-        assert player._reel._jumps._checkpoints is not None  # they were not refused
+        assert (
+            player._seekable._lookup._checkpoints is not None
+        )  # they were not refused
     finally:
         player.close()
 
@@ -652,7 +656,7 @@ def test_checkpoints_go_before_the_disk_is_too_full_to_record(
 def test_checkpoints_are_as_private_as_the_record(long_record: Path) -> None:
     long_record.chmod(0o600)
 
-    Builder(long_record, find(long_record, "last")).build()
+    CheckpointBuilder(long_record, find(long_record, "last")).build()
 
     assert file_of(long_record).stat().st_mode & 0o777 == 0o600
 

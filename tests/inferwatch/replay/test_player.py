@@ -193,7 +193,7 @@ async def test_a_window_that_cannot_be_shown_does_not_make_the_player_begin_agai
                 player.snapshot(Window.SESSION)
                 await asyncio.sleep(0.01)
         assert player.snapshot(Window.SESSION).now_ns == 10 * S
-        assert player._reel.arrived  # nobody need wind again
+        assert player._seekable.arrived  # nobody need seek again
 
     await run(player, look())
 
@@ -234,7 +234,7 @@ async def test_the_old_picture_is_shown_until_the_new_one_is_there(
     await player.playback.seek(10 * S)
     before = player.snapshot(Window.MINUTE)
 
-    with player._reel._winding:  # somebody winds
+    with player._seekable._seeking:  # somebody seeks
         assert player.snapshot(Window.MINUTE) is before
         assert player.snapshot(Window.SESSION).now_ns == 10 * S
 
@@ -242,14 +242,14 @@ async def test_the_old_picture_is_shown_until_the_new_one_is_there(
 def test_there_is_a_picture_while_whoever_winds_takes_another(
     player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reel, session = player._reel, (Window.SESSION, True, False)
-    taken = reel._take(session)
+    seekable, session = player._seekable, (Window.SESSION, True, False)
+    taken = seekable._take(session)
 
     def likeness(*_: object) -> tuple[bool, ...]:
-        reel._pictures = {session: taken}
+        seekable._snapshots = {session: taken}
         return (True,)
 
-    monkeypatch.setattr("inferwatch.replay.reel._likeness", likeness)
+    monkeypatch.setattr("inferwatch.replay.seekable_session._likeness", likeness)
 
     assert player.snapshot(Window.MINUTE).window is Window.MINUTE
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
-from inferwatch.replay.bookmarks import bookmarks, keep_bookmark
+from inferwatch.replay.marks import bookmarks, keep_bookmark
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.repair import recovery
 from inferwatch.storage.repair.recovery import damage_of, recover_into

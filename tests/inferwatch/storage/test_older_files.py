@@ -25,7 +25,7 @@ from collectors.readings import (
 )
 from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError
-from inferwatch.replay.bookmarks import bookmarks, keep_bookmark
+from inferwatch.replay.marks import bookmarks, keep_bookmark
 from inferwatch.storage.file.connections import (
     close_after_writing,
     open_for_reading,

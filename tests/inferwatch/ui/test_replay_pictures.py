@@ -45,7 +45,7 @@ def showing(player: Player, key: str) -> Callable[[Pilot[Onward | None]], Any]:
     async def act(pilot: Pilot[Onward | None]) -> None:
         app = pilot.app
         assert isinstance(app, InferwatchApp)
-        await asyncio.to_thread(player._overview.look)
+        await asyncio.to_thread(player._scan.look)
         await player.playback.seek(round(player.playback.span_ns[1] * MOMENT))
         for _ in range(2):
             await pilot.press(key)

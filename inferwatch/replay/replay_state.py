@@ -1,4 +1,4 @@
-"""The Model at a place of a session, and how it goes on from there."""
+"""The Model as of a moment of a recorded session, and how it goes on from there."""
 
 import sqlite3
 from collections.abc import Callable
@@ -23,11 +23,11 @@ PATIENCE = 256
 
 
 @dataclass(slots=True)
-class Frame:
-    """Everything folded up to a place."""
+class ReplayState:
+    """A Model that took in everything up to a cursor, and what going on needs."""
 
     model: Model = field(default_factory=Model)
-    place: Cursor = START
+    cursor: Cursor = START
     receipts: Receipts = field(default_factory=Receipts)
 
     @property
@@ -37,7 +37,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SeekTarget:
     """Where to go: everything that was there at a moment, or up to a reading."""
 
     t_ns: int | None = None
@@ -49,52 +49,54 @@ class Target:
             return ordinal > self.ordinal
         return self.t_ns is not None and t_ns > self.t_ns
 
-    def is_behind(self, frame: Frame) -> bool:
+    def is_behind(self, state: ReplayState) -> bool:
         """One cannot get there by going on."""
-        return frame.t_ns is not None and self.excludes(frame.place.ordinal, frame.t_ns)
+        return state.t_ns is not None and self.excludes(
+            state.cursor.ordinal, state.t_ns
+        )
 
 
-def restored(checkpoints: Checkpoints, row: Row) -> Frame:
-    """As of a checkpoint.
+def restored(checkpoints: Checkpoints, row: Row) -> ReplayState:
+    """The state as of a checkpoint.
 
     Raises:
         REFUSALS: it is none of ours.
     """
-    model, place = checkpoints.restore(row)
-    return Frame(model, place, Receipts(row[1]))
+    model, cursor = checkpoints.restore(row)
+    return ReplayState(model, cursor, Receipts(row[1]))
 
 
 class Overtaken(Exception):  # noqa: N818 - nothing went wrong
     """Somebody wants to go elsewhere."""
 
 
-def go_on(
-    frame: Frame,
+def fold_up_to(
+    state: ReplayState,
     connection: sqlite3.Connection,
     session: int,
-    target: Target,
+    target: SeekTarget,
     *,
     growing: bool = False,
     overtaken: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Fold what lies between; the frame is right wherever this ends.
+    """Fold the readings up to the target; the state is right wherever this ends.
 
     Raises:
         Overtaken: on the way.
     """
     connection.execute("BEGIN")
-    reader = ReadingDecoder(connection, session, frame.place)
-    ordinal = frame.place.ordinal
+    reader = ReadingDecoder(connection, session, state.cursor)
+    ordinal = state.cursor.ordinal
     try:
         for number, (following, reading) in enumerate(reader):
             if number % PATIENCE == 0 and overtaken():
                 raise Overtaken
-            t_ns = frame.receipts.after(reading)
+            t_ns = state.receipts.after(reading)
             if target.excludes(following, t_ns):
                 break
-            frame.receipts.latest_ns = t_ns
-            frame.model.fold(reading)
+            state.receipts.latest_ns = t_ns
+            state.model.fold(reading)
             ordinal = following
     finally:
-        frame.place = reader.cursor(ordinal, growing=growing)
+        state.cursor = reader.cursor(ordinal, growing=growing)
         connection.execute("ROLLBACK")

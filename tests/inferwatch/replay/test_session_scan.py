@@ -20,40 +20,39 @@ from collectors.readings import (
     Step,
 )
 from inferwatch.feed import Mark, MarkKind
-from inferwatch.replay.bookmarks import keep_bookmark
-from inferwatch.replay.marks import MOST_MARKS, in_order
-from inferwatch.replay.overview import Overview
+from inferwatch.replay.marks import MOST_MARKS, in_order, keep_bookmark
+from inferwatch.replay.session_scan import SessionScan
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.repair import recovery
 from inferwatch.storage.sessions.sessions import find
 
 S = 1_000_000_000
 NOBODY_NEW = "no step for 3.0 s, 2 decoding"
-Put = Callable[[list[AnyReading]], Overview]
+Put = Callable[[list[AnyReading]], SessionScan]
 
 
 @pytest.fixture
 def looked(record: Callable[..., Recorder], path: Path, stopped_clock: Any) -> Put:
     """Records readings and looks at them."""
 
-    def look(readings: list[AnyReading]) -> Overview:
+    def look(readings: list[AnyReading]) -> SessionScan:
         recorder = record(clock=stopped_clock(600 * S))
         for numbered in enumerate(readings, 1):
             recorder.put(*numbered)
         recorder.close()
-        overview = Overview(path, find(path, "last"))
-        overview.look()
-        return overview
+        scan = SessionScan(path, find(path, "last"))
+        scan.look()
+        return scan
 
     return look
 
 
-def marked(overview: Overview) -> list[tuple[float, MarkKind]]:
-    return [(mark.t_ns / S, mark.kind) for mark in overview.marks]
+def marked(scan: SessionScan) -> list[tuple[float, MarkKind]]:
+    return [(mark.t_ns / S, mark.kind) for mark in scan.marks]
 
 
 def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
-    overview = looked(
+    scan = looked(
         [
             LoadEvent(t_ns=2 * S, kind=LoadKind.STARTED, rate_per_s=3, text="demo"),
             LoadEvent(t_ns=4 * S, kind=LoadKind.WARMUP_ENDED),
@@ -65,14 +64,14 @@ def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
         ]
     )
 
-    assert marked(overview) == [
+    assert marked(scan) == [
         (2, MarkKind.LOAD),
         (5, MarkKind.LOAD),
         (7, MarkKind.LOAD),
         (8, MarkKind.LOST),
         (10, MarkKind.LOST),
     ]
-    assert overview.marks[0].text == "load started at 3/s: demo"
+    assert scan.marks[0].text == "load started at 3/s: demo"
 
 
 def test_preemptions_are_marked_where_they_begin_after_a_while_without(
@@ -81,16 +80,16 @@ def test_preemptions_are_marked_where_they_begin_after_a_while_without(
     moments_s = (1, 2, 5, 11, 11.5, 30)
     steps = [make_step(t_s * 1000, {1: 1}, preempted=[1]) for t_s in moments_s]
 
-    overview = looked([*steps])
+    scan = looked([*steps])
 
-    kinds = [t_s for t_s, kind in marked(overview) if kind is MarkKind.PREEMPTION]
+    kinds = [t_s for t_s, kind in marked(scan) if kind is MarkKind.PREEMPTION]
     assert kinds == [1, 11, 30]
 
 
 def test_a_stall_is_marked_where_work_waited_and_no_step_ended(
     looked: Put, make_step: Callable[..., Step]
 ) -> None:
-    overview = looked(
+    scan = looked(
         [
             make_step(1_000, {1: 1}),
             make_step(5_000, {2: 1}, decode_requests=0),  # it came then: nobody waited
@@ -100,7 +99,7 @@ def test_a_stall_is_marked_where_work_waited_and_no_step_ended(
         ]
     )
 
-    assert overview.marks == (
+    assert scan.marks == (
         Mark(t_ns=6 * S, kind=MarkKind.STALL, text="no step for 2.5 s, 3 waiting"),
         Mark(t_ns=8_500_000_000, kind=MarkKind.STALL, text=NOBODY_NEW),
     )
@@ -111,9 +110,9 @@ def test_a_changed_load_says_its_rate_once_and_short(looked: Put) -> None:
     said = LoadEvent(t_ns=S, kind=LoadKind.RATE, rate_per_s=rate, text=text)
     bare = LoadEvent(t_ns=2 * S, kind=LoadKind.RATE, rate_per_s=rate)
 
-    overview = looked([said, bare])
+    scan = looked([said, bare])
 
-    assert [mark.text for mark in overview.marks] == [
+    assert [mark.text for mark in scan.marks] == [
         "load changed: poisson 9.35 requests/s",
         "load changed at 9.35/s",
     ]
@@ -143,10 +142,10 @@ def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
         for second in (1, 2, 3)
     ]
 
-    overview = looked([LoadPlanned(t_ns=0, plan=plan), *requests])
+    scan = looked([LoadPlanned(t_ns=0, plan=plan), *requests])
 
-    assert marked(overview) == [(60, MarkKind.SLO), (300, MarkKind.SLO)]
-    assert overview.marks[0].text == "SLO missed by 3 of 3 requests: ttft_s<0.5"
+    assert marked(scan) == [(60, MarkKind.SLO), (300, MarkKind.SLO)]
+    assert scan.marks[0].text == "SLO missed by 3 of 3 requests: ttft_s<0.5"
 
 
 @pytest.mark.parametrize("plan", ["{", '{"slo":"nonsense<1"}', '{"slo":7}'])
@@ -177,7 +176,7 @@ def test_a_bookmark_of_another_session_is_not_shown(looked: Put, path: Path) -> 
 def test_the_shape_has_what_came_out_and_how_long_it_took(
     looked: Put, make_step: Callable[..., Step]
 ) -> None:
-    overview = looked(
+    scan = looked(
         [
             make_step(100, {1: 1}),
             make_step(3_000, {1: 1, 2: 1}, duration_ms=40),
@@ -185,7 +184,7 @@ def test_the_shape_has_what_came_out_and_how_long_it_took(
         ]
     )
 
-    shape = overview.shape
+    shape = scan.shape
     assert shape is not None
     assert shape.start_ns == 0
     assert len(shape.steps) <= 240
@@ -202,26 +201,26 @@ def test_a_record_that_cannot_be_read_is_said_and_not_waited_for(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)  # as if it were large
-    overview = Overview(recorded, find(recorded, "last"))
+    scan = SessionScan(recorded, find(recorded, "last"))
     sound = recorded.read_bytes()
     schema = 40 * 4096
     noise = Random(1).randbytes(len(sound) - schema)
     recorded.write_bytes(sound[:schema] + noise)
 
-    overview.look()
+    scan.look()
 
-    assert overview.shape is None
-    assert overview.damage is not None
-    assert overview.damage.startswith("inferwatch.db: it is damaged")
+    assert scan.shape is None
+    assert scan.damage is not None
+    assert scan.damage.startswith("inferwatch.db: it is damaged")
 
 
 def test_who_gives_up_looking_has_found_no_damage(recorded: Path) -> None:
-    overview = Overview(recorded, find(recorded, "last"))
-    overview._give_up()
+    scan = SessionScan(recorded, find(recorded, "last"))
+    scan._give_up()
 
-    overview.look()
+    scan.look()
 
-    assert overview.damage is None
+    assert scan.damage is None
 
 
 def test_a_session_of_a_load_alone_has_the_shape_of_its_answers(looked: Put) -> None:

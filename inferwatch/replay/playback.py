@@ -1,4 +1,4 @@
-"""Play, pause, seek: :class:`inferwatch.feed.Playback` over a recorded session."""
+"""Play, pause, seek: :class:`inferwatch.feed.Playback` of a recorded session."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from time import monotonic
 from collectors.clock import NS_PER_S
 from inferwatch.feed import Mark
 from inferwatch.metrics.snapshot import Timeline
-from inferwatch.replay.bookmarks import keep_bookmark
-from inferwatch.replay.overview import Overview
-from inferwatch.replay.reel import Reel
+from inferwatch.replay.marks import keep_bookmark
+from inferwatch.replay.seekable_session import SeekableSession
+from inferwatch.replay.session_scan import SessionScan
 
 SLOWEST, FASTEST = 0.1, 100.0
 FRAME_S = 0.05
@@ -19,14 +19,14 @@ FOLLOW_S = 0.25
 """Between two looks at how far a recording has come."""
 
 
-class Tape:
-    """Where the position goes; the reel goes there, in a thread."""
+class RecordedPlayback:
+    """Plays, pauses and seeks a recorded session; the session seeks in a thread."""
 
-    def __init__(self, reel: Reel, overview: Overview) -> None:
-        self._reel = reel
-        self._overview = overview
-        self._wishes = 0
-        """How many there were: each overtakes those before it."""
+    def __init__(self, seekable: SeekableSession, scan: SessionScan) -> None:
+        self._seekable = seekable
+        self._scan = scan
+        self._requested = 0
+        """How many seeks were asked for: each overtakes those before it."""
         self._under_way = 0
         self._following = False
         self.playing = False
@@ -35,17 +35,17 @@ class Tape:
     @property
     def span_ns(self) -> tuple[int, int]:
         """From its start to its last commit."""
-        return 0, self._reel.end_ns
+        return 0, self._seekable.end_ns
 
     @property
     def position_ns(self) -> int:
         """The moment that is shown."""
-        return self._reel.position_ns
+        return self._seekable.position_ns
 
     @property
     def goes_on(self) -> bool:
         """The session is still being recorded."""
-        return self._reel.goes_on
+        return self._seekable.goes_on
 
     @property
     def at_live(self) -> bool:
@@ -65,12 +65,12 @@ class Tape:
     @property
     def shape(self) -> Timeline | None:
         """None until known."""
-        return self._overview.shape
+        return self._scan.shape
 
     @property
     def marks(self) -> tuple[Mark, ...]:
         """In order of time."""
-        return self._overview.marks
+        return self._scan.marks
 
     def play(self) -> None:
         """From where it is; there is nothing to play at the end of what has ended."""
@@ -87,22 +87,22 @@ class Tape:
     async def seek(self, t_ns: int) -> None:
         """Show that moment."""
         self._following = False
-        await self._wish(partial(self._reel.wind, t_ns))
+        await self._seek(partial(self._seekable.seek, t_ns))
 
     async def step(self, count: int) -> None:
         """By engine steps."""
         self.pause()
         if count:
-            await self._wish(partial(self._reel.step, count))
+            await self._seek(partial(self._seekable.step, count))
 
     async def go_live(self) -> None:
         """The end; of what goes on, from now on."""
-        self._wishes += 1
-        mine = self._wishes
-        await asyncio.to_thread(self._reel.look_again)
-        if mine == self._wishes:
+        self._requested += 1
+        mine = self._requested
+        await asyncio.to_thread(self._seekable.refresh)
+        if mine == self._requested:
             self.playing = self._following = self.goes_on
-            await self._wish(partial(self._reel.wind, self._reel.end_ns))
+            await self._seek(partial(self._seekable.seek, self._seekable.end_ns))
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         """Mark a moment, else the position.
@@ -112,13 +112,13 @@ class Tape:
         """
         t_ns = self.position_ns if t_ns is None else t_ns
         mark = await asyncio.to_thread(
-            keep_bookmark, self._reel.path, self._reel.session, t_ns, text
+            keep_bookmark, self._seekable.path, self._seekable.session, t_ns, text
         )
-        self._overview.add(mark)
+        self._scan.add(mark)
 
     def give_up(self) -> None:
         """Stop whatever is under way."""
-        self._wishes += 1
+        self._requested += 1
 
     async def run(self) -> None:
         """Play while it is to be played, until cancelled."""
@@ -133,18 +133,18 @@ class Tape:
             now_s = monotonic()
             if self.playing and not self.seeking:
                 await self._advance(now_s - before_s)
-            elif not self._reel.arrived and not self.seeking:
+            elif not self._seekable.arrived and not self.seeking:
                 await self.seek(self.position_ns)
             before_s = now_s
 
     async def _advance(self, elapsed_s: float) -> None:
-        end_ns = self._reel.end_ns
+        end_ns = self._seekable.end_ns
         on_ns = round(elapsed_s * self.speed * NS_PER_S)
         target_ns = end_ns if self.at_live else min(self.position_ns + on_ns, end_ns)
         if target_ns > self.position_ns:
-            wishes = self._wishes
+            latest = self._requested
             await asyncio.to_thread(
-                self._reel.wind, target_ns, lambda: wishes != self._wishes
+                self._seekable.seek, target_ns, lambda: latest != self._requested
             )
         elif not self.goes_on:
             self.playing = False
@@ -154,14 +154,14 @@ class Tape:
     async def _look(self) -> None:
         while self.goes_on:
             await asyncio.sleep(FOLLOW_S)
-            await asyncio.to_thread(self._reel.look_again)
+            await asyncio.to_thread(self._seekable.refresh)
         self._following = False
 
-    async def _wish(self, go: Callable[[Callable[[], bool]], bool]) -> None:
-        self._wishes += 1
-        mine = self._wishes
+    async def _seek(self, go: Callable[[Callable[[], bool]], bool]) -> None:
+        self._requested += 1
+        mine = self._requested
         self._under_way += 1
         try:
-            await asyncio.to_thread(go, lambda: mine != self._wishes)
+            await asyncio.to_thread(go, lambda: mine != self._requested)
         finally:
             self._under_way -= 1

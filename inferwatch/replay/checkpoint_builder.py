@@ -8,7 +8,7 @@ from time import sleep
 
 from inferwatch.errors import StorageError
 from inferwatch.metrics.saving import CheckpointPace
-from inferwatch.replay.frame import UNREADABLE, Frame, restored
+from inferwatch.replay.replay_state import UNREADABLE, ReplayState, restored
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.checkpoints.checkpoints import (
     UNSAVABLE,
@@ -27,7 +27,7 @@ SLICE = 128
 REST_S = 0.001
 
 
-class Builder:
+class CheckpointBuilder:
     """Folds a session from its last checkpoint on, as fast as the screens allow.
 
     Of a session that goes on the recorder makes them; it begins at the first reading.
@@ -77,21 +77,21 @@ class Builder:
         return goes_on and last is not None
 
     def _build(self, checkpoints: Checkpoints) -> None:
-        frame = _last_frame(checkpoints)
+        state = _last_state(checkpoints)
         with closing(open_for_reading(self._database)) as connection:
             connection.execute("BEGIN")
-            reader = ReadingDecoder(connection, self._session.session, frame.place)
-            self._fold(frame, reader, checkpoints)
+            reader = ReadingDecoder(connection, self._session.session, state.cursor)
+            self._fold(state, reader, checkpoints)
 
     def _fold(
-        self, frame: Frame, reader: ReadingDecoder, checkpoints: Checkpoints
+        self, state: ReplayState, reader: ReadingDecoder, checkpoints: Checkpoints
     ) -> None:
-        pace, t_ns = CheckpointPace(frame.t_ns), frame.t_ns or 0
+        pace, t_ns = CheckpointPace(state.t_ns), state.t_ns or 0
         for number, (ordinal, reading) in enumerate(reader):
-            t_ns = frame.receipts.take(reading)
-            frame.model.fold(reading)
+            t_ns = state.receipts.take(reading)
+            state.model.fold(reading)
             if pace.due(reading, t_ns):
-                checkpoint = Checkpoint(ordinal, t_ns, frame.model.saved())
+                checkpoint = Checkpoint(ordinal, t_ns, state.model.saved())
                 checkpoints.keep(checkpoint, reader.cursor(ordinal).open_requests)
                 self.covered_ns = t_ns
             if number % SLICE == 0:
@@ -101,9 +101,9 @@ class Builder:
         self.covered_ns = max(t_ns, self._session.duration_ns)
 
 
-def _last_frame(checkpoints: Checkpoints) -> Frame:
+def _last_state(checkpoints: Checkpoints) -> ReplayState:
     """Of the last checkpoint, else of the beginning."""
     if checkpoints.last is None:
-        return Frame()
+        return ReplayState()
     row = checkpoints.row_before(ordinal=checkpoints.last[0])
-    return Frame() if row is None else restored(checkpoints, row)
+    return ReplayState() if row is None else restored(checkpoints, row)
