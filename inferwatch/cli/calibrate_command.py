@@ -12,7 +12,7 @@ from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
 from inferwatch.formatting import format_duration
 from inferwatch.loadgen.plan.file import make_plan, shape
-from inferwatch.loadgen.sending.target import Target
+from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import (
     Calibration,
     Compared,
@@ -61,7 +61,7 @@ async def _measure(fields: Mapping[str, Any]) -> Calibration:
                 "url": url,
             }
         )
-        target = Target.at(url, None, {})
+        target = TargetServer.at(url, None, {})
         session = LoadSession(clock, Pipeline(Model()), target)
         with interrupts() as stop:
             async with session.opened():

@@ -32,7 +32,7 @@ from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
-from inferwatch.loadgen.sending.target import Target, tokens_made, traffic
+from inferwatch.loadgen.target_server import TargetServer, tokens_made, traffic
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model import Model
@@ -62,7 +62,7 @@ def run_load(options: LoadOptions) -> int:
     return asyncio.run(_load(options, target, plan))
 
 
-def _target(options: LoadOptions, fields: Mapping[str, Any]) -> Target:
+def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
     url, uds = options.url, str(options.uds) if options.uds else None
     if url is None and uds is None:
         engines = served_engines()
@@ -71,11 +71,11 @@ def _target(options: LoadOptions, fields: Mapping[str, Any]) -> Target:
         url, uds = engines[-1].url, engines[-1].uds
     verify = bool(fields.get("verify_tls", True))
     headers = headers_of(options)
-    return Target.at(url or "http://localhost", uds, headers, verify_tls=verify)
+    return TargetServer.at(url or "http://localhost", uds, headers, verify_tls=verify)
 
 
 async def _plan(
-    fields: dict[str, Any], target: Target, options: LoadOptions
+    fields: dict[str, Any], target: TargetServer, options: LoadOptions
 ) -> LoadPlan:
     """Complete once the server has said what it serves and that it is free."""
     common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
@@ -92,7 +92,7 @@ async def _plan(
     return complete(wanted)
 
 
-async def _refuse_traffic(target: Target) -> None:
+async def _refuse_traffic(target: TargetServer) -> None:
     """Looks for a while: between two requests a busy server is idle."""
     before = inf
     for _ in range(LOOKS):
@@ -113,7 +113,7 @@ def _busy(counters: Mapping[str, float], made_before: float) -> str:
     return "it answered just now" if tokens_made(counters) > made_before else ""
 
 
-async def _load(options: LoadOptions, target: Target, plan: LoadPlan) -> int:
+async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> int:
     clock = SessionClock()
     recorder = open_recorder(
         "load",

@@ -18,7 +18,7 @@ from inferwatch.loadgen.plan.plan import (
     objectives,
 )
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
-from inferwatch.loadgen.sending.target import endpoint_in
+from inferwatch.loadgen.target_server import endpoint_in
 from inferwatch.session.recorded_trace import trace_like
 from inferwatch.storage.file.location import default_database
 

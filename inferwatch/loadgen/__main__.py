@@ -23,9 +23,8 @@ from inferwatch.loadgen.exchange.transport import transport_for
 from inferwatch.loadgen.plan.commands import read_command
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.prompts.dataset import DatasetError
-from inferwatch.loadgen.sending.inbox import Inbox
-from inferwatch.loadgen.sending.outbox import Outbox
-from inferwatch.loadgen.sending.run import Run
+from inferwatch.loadgen.sending.pipes import CommandReader, Outbox
+from inferwatch.loadgen.sending.run import LoadRunner
 from inferwatch.loadgen.sending.warmup import NoOutputError
 
 PARENT_POLL_S = 0.5
@@ -33,16 +32,16 @@ GARBAGE_S = 5.0
 
 
 def main() -> int:
-    """Run the plan; 0 when it ended or was stopped, 3 when nothing came back."""
+    """LoadRunner the plan; 0 when it ended or was stopped, 3 when nothing came back."""
     arguments = _arguments()
-    inbox = Inbox(sys.stdin.fileno())
-    text = arguments.plan.read_bytes() if arguments.plan else inbox.line()
+    commands = CommandReader(sys.stdin.fileno())
+    text = arguments.plan.read_bytes() if arguments.plan else commands.line()
     plan = msgspec.json.decode(text, type=LoadPlan)
     gc.collect()
     gc.freeze()
     gc.disable()  # a collection at a bad moment would be a late stamp
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(plan, inbox, arguments.socket, arguments.parent))
+        return runner.run(_serve(plan, commands, arguments.socket, arguments.parent))
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,18 +63,20 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop  # type: ignore[no-any-return]
 
 
-async def _serve(plan: LoadPlan, inbox: Inbox, address: str, parent: int | None) -> int:
+async def _serve(
+    plan: LoadPlan, commands: CommandReader, address: str, parent: int | None
+) -> int:
     outbox = Outbox(plan.run_id, address)
     try:
         async with aclosing(transport_for(plan)) as transport:
-            run = Run(plan, transport, outbox)
-            inbox.listen(lambda line: _obey(run, line))
+            run = LoadRunner(plan, transport, outbox)
+            commands.listen(lambda line: _obey(run, line))
             return await _run(run, outbox, parent)
     finally:
         outbox.close()
 
 
-async def _run(run: Run, outbox: Outbox, parent: int | None) -> int:
+async def _run(run: LoadRunner, outbox: Outbox, parent: int | None) -> int:
     task = asyncio.create_task(run.run())
     helpers = [
         asyncio.create_task(helper)
@@ -95,7 +96,7 @@ async def _run(run: Run, outbox: Outbox, parent: int | None) -> int:
     return 0
 
 
-def _obey(run: Run, line: bytes) -> None:
+def _obey(run: LoadRunner, line: bytes) -> None:
     """A command that cannot be followed is told to the log, and changes nothing."""
     try:
         why = run.change(read_command(line))

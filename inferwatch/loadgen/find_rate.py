@@ -44,7 +44,7 @@ class Point:
 
 
 class Search:
-    """Says which rate to try next, given what was found at others."""
+    """Chooses the next rate to try, given how good the rates tried before were."""
 
     def __init__(self, first_per_s: float, share: float) -> None:
         self._first_per_s = first_per_s

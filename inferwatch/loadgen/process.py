@@ -16,7 +16,7 @@ STOP_S = 3.0
 
 
 class LoadProcess:
-    """A child that follows a plan and cannot outlive us."""
+    """The generator as a child process, which follows a plan and cannot outlive us."""
 
     def __init__(self, log_path: Path | None = None) -> None:
         self._log_path = log_path

@@ -20,7 +20,7 @@ from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.sending.target import Target
+from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.check_parts import CrossCheck
 from inferwatch.metrics.load.cross_check import ServerBook, cross_check
@@ -55,7 +55,7 @@ class LoadSession:
         self,
         clock: SessionClock,
         pipeline: Pipeline,
-        target: Target,
+        target: TargetServer,
         probe: ProbeSocket | None = None,
     ) -> None:
         self.pipeline = pipeline

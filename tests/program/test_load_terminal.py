@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from collectors.runtime_dir import SOCKET_PATH_LIMIT
-from inferwatch.loadgen.sending.target import sums, traffic
+from inferwatch.loadgen.target_server import sums, traffic
 
 pytestmark = pytest.mark.engine
 

@@ -44,7 +44,7 @@ class RawTransport:
         self._poller = select.epoll()
         self._connections: dict[int, Connection] = {}
         self._idle: list[Connection] = []
-        self._flying: dict[RawExchange, int] = {}
+        self._deadlines: dict[RawExchange, int] = {}
         """By when each must have ended, in order of that."""
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -79,19 +79,19 @@ class RawTransport:
 
     # For its exchanges.
 
-    def fly(self, exchange: "RawExchange") -> Connection:
+    def take_connection(self, exchange: "RawExchange") -> Connection:
         """Send it on a connection that was idle, else on a new one.
 
         Raises:
             OSError: there is no socket to be had.
         """
         connection = self._live_one() or self._connect()
-        self._flying[exchange] = monotonic_ns() + self._timeout_ns
+        self._deadlines[exchange] = monotonic_ns() + self._timeout_ns
         return connection
 
-    def land(self, exchange: "RawExchange", connection: Connection) -> None:
+    def release(self, exchange: "RawExchange", connection: Connection) -> None:
         """It has ended; its connection may be good for another."""
-        self._flying.pop(exchange, None)
+        self._deadlines.pop(exchange, None)
         if exchange.response.finished and exchange.response.reusable:
             self._rest(connection)
         else:
@@ -135,7 +135,7 @@ class RawTransport:
         self._sweeping = loop.call_later(SWEEP_S, self._sweep)
         now_ns = monotonic_ns()
         self.receive_stamps.anchor()
-        for exchange, by_ns in list(self._flying.items()):
+        for exchange, by_ns in list(self._deadlines.items()):
             if exchange.call.reply.looks_done() and exchange.end_if_done():
                 continue
             if by_ns < now_ns:
@@ -160,7 +160,7 @@ class RawExchange:
         """Send now."""
         self._ended.add_done_callback(self._abort)
         try:
-            self._connection = self._transport.fly(self)
+            self._connection = self._transport.take_connection(self)
         except OSError as error:
             self.refused(error.strerror or type(error).__name__)
         else:
@@ -238,7 +238,7 @@ class RawExchange:
     def _end(self, at_ns: int) -> None:
         self.call.end_ns = at_ns
         if self._connection is not None:
-            self._transport.land(self, self._connection)
+            self._transport.release(self, self._connection)
         if not self._ended.done():
             self._ended.set_result(None)
 

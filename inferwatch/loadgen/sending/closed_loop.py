@@ -16,7 +16,7 @@ from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.prompts.prompts import Prompt
 from inferwatch.loadgen.sending.conversations import Conversations
-from inferwatch.loadgen.sending.flights import Flights
+from inferwatch.loadgen.sending.in_flight import InFlight
 
 CONNECT_NS = NS_PER_S
 POLL_S = 0.001
@@ -25,7 +25,7 @@ RETRY_S = 0.25
 
 
 class _Stock:
-    """Requests of a phase, made ahead."""
+    """The requests of a phase that are made ahead."""
 
     def __init__(self, phase: Phase, prompts: Iterator[Prompt]) -> None:
         self.ready: deque[Exchange] = deque()
@@ -33,13 +33,13 @@ class _Stock:
         self._phase = phase
         self._prompts = prompts
 
-    def make(self, flights: Flights) -> Exchange | None:
+    def make(self, in_flight: InFlight) -> Exchange | None:
         """The next one; None when there are no more."""
         prompt = next(self._prompts, None)
         if prompt is None:
             self.all_made = True
             return None
-        return flights.make(self._phase, prompt, 0)
+        return in_flight.make(self._phase, prompt, 0)
 
     @property
     def all_taken(self) -> bool:
@@ -48,14 +48,14 @@ class _Stock:
 
 
 class ClosedLoop:
-    """As many in flight as users, until told to stop or the prompts run out.
+    """Keeps one request a user in flight, until told to stop or out of prompts.
 
     Each phase has prompts of its own: what a warm-up asks is not missing afterwards.
     """
 
     def __init__(
         self,
-        flights: Flights,
+        in_flight: InFlight,
         prompts: Mapping[Phase, Iterator[Prompt]],
         think_s: float = 0.0,
         conversations: Conversations | None = None,
@@ -63,7 +63,7 @@ class ClosedLoop:
         self.calls: list[Call] = []
         """Those that began, while ``keep`` is set."""
         self.keep = False
-        self._flights = flights
+        self._in_flight = in_flight
         self._stocks = {phase: _Stock(phase, each) for phase, each in prompts.items()}
         self._conversations = conversations
         self._think_ns = int(think_s * NS_PER_S)
@@ -110,7 +110,7 @@ class ClosedLoop:
         await self._connected(users)
         stock = self._stocks[phase]
         for _ in range(users):
-            if (exchange := stock.make(self._flights)) is None:
+            if (exchange := stock.make(self._in_flight)) is None:
                 return
             stock.ready.append(exchange)
             await asyncio.sleep(0)  # stamps must not wait for this
@@ -118,7 +118,7 @@ class ClosedLoop:
     async def _connected(self, users: int) -> None:
         """Connections for all; but nobody waits for ever."""
         deadline_ns = monotonic_ns() + CONNECT_NS
-        while not self._flights.ensure(users):
+        while not self._in_flight.ensure(users):
             await asyncio.sleep(POLL_S)
             if monotonic_ns() > deadline_ns:
                 return
@@ -139,7 +139,7 @@ class ClosedLoop:
             call.intended_ns, call.phase = due_ns, now
             if self.keep:
                 self.calls.append(call)
-            await asyncio.wait([self._flights.fly(exchange)])
+            await asyncio.wait([self._in_flight.send(exchange)])
             exchange = self._next_turn(call)
             if exchange is None and self._stocks[phase()].all_taken:
                 break  # there is nothing to think about
@@ -156,7 +156,7 @@ class ClosedLoop:
     def _take(self, phase: Phase) -> Exchange | None:
         self._taken.set()
         stock = self._stocks[phase]
-        return stock.ready.popleft() if stock.ready else stock.make(self._flights)
+        return stock.ready.popleft() if stock.ready else stock.make(self._in_flight)
 
     async def _restock(self) -> None:
         """Have a request ready for each user; others go between the making of two.
@@ -168,7 +168,7 @@ class ClosedLoop:
             if low is None:
                 self._taken.clear()
                 await self._taken.wait()
-            elif (exchange := low.make(self._flights)) is not None:
+            elif (exchange := low.make(self._in_flight)) is not None:
                 low.ready.append(exchange)
             await asyncio.sleep(0)
 

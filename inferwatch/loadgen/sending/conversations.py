@@ -16,15 +16,15 @@ from inferwatch.loadgen.exchange.reply import Reply
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.plan.plan import Api, LoadPlan
 from inferwatch.loadgen.prompts.prompts import Prompt
-from inferwatch.loadgen.sending.flights import Flights
+from inferwatch.loadgen.sending.in_flight import InFlight
 
 
 class Conversations:
-    """Makes the next turn from what was asked and answered."""
+    """Makes the next turn of a conversation from what was asked and answered."""
 
-    def __init__(self, plan: LoadPlan, flights: Flights) -> None:
+    def __init__(self, plan: LoadPlan, in_flight: InFlight) -> None:
         self._chats = plan.endpoint is Api.CHAT
-        self._flights = flights
+        self._in_flight = in_flight
 
     def next_turn(self, call: Call) -> Exchange | None:
         """Ready but for its time; None when the conversation has ended or failed."""
@@ -34,17 +34,17 @@ class Conversations:
         if call.failure is not None:
             return None
         prompt = continued(call.prompt, call.reply, chats=self._chats)
-        return self._flights.make(call.phase, prompt, 0)
+        return self._in_flight.make(call.phase, prompt, 0)
 
 
 class OpenConversations:
     """The later turns of the conversations that a schedule has begun."""
 
     def __init__(
-        self, plan: LoadPlan, flights: Flights, slots: asyncio.Semaphore
+        self, plan: LoadPlan, in_flight: InFlight, slots: asyncio.Semaphore
     ) -> None:
-        self._conversations = Conversations(plan, flights)
-        self._flights = flights
+        self._conversations = Conversations(plan, in_flight)
+        self._in_flight = in_flight
         self._slots = slots
         self._plan = plan
         self._steady_ns = 0
@@ -60,7 +60,7 @@ class OpenConversations:
     def begun(self, call: Call, ended: asyncio.Future[None]) -> None:
         """The first turn of a conversation is in flight."""
         if call.prompt.later:
-            task = self._flights.spawn(self._go_on(call, ended))
+            task = self._in_flight.spawn(self._go_on(call, ended))
             self._going_on.add(task)
             task.add_done_callback(self._going_on.discard)
 
@@ -88,7 +88,7 @@ class OpenConversations:
             call = exchange.call
             call.intended_ns = due_ns
             call.phase = Phase.WARMUP if due_ns < self._steady_ns else Phase.STEADY
-            ended = self._flights.fly(exchange)
+            ended = self._in_flight.send(exchange)
             ended.add_done_callback(lambda _: self._slots.release())
 
 

@@ -27,7 +27,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 class FineTimer:
-    """One waiter at a time."""
+    """Wakes one waiter at a time, at a moment or when told to."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.schedule.schedule import Due, Schedule, warmup_of
 from inferwatch.loadgen.sending.conversations import OpenConversations
 from inferwatch.loadgen.sending.fine_timer import FineTimer
-from inferwatch.loadgen.sending.flights import Flights
+from inferwatch.loadgen.sending.in_flight import InFlight
 
 AHEAD = 128
 """Requests made before they are due, so that a burst leaves as one."""
@@ -25,19 +25,19 @@ TOGETHER_NS = 50_000_000
 
 
 class OpenLoop:
-    """Follows a schedule; at most the plan's ``max_in_flight`` at a time."""
+    """Sends what a schedule says; at most the plan's ``max_in_flight`` at a time."""
 
     def __init__(
         self,
-        flights: Flights,
+        in_flight: InFlight,
         schedule: Schedule,
         plan: LoadPlan,
         on_burst: Callable[[int], None],
     ) -> None:
-        self._flights = flights
+        self._in_flight = in_flight
         self._schedule = schedule
         self._slots = asyncio.Semaphore(plan.max_in_flight)
-        self._conversations = OpenConversations(plan, flights, self._slots)
+        self._conversations = OpenConversations(plan, in_flight, self._slots)
         self._warmup_ns = warmup_of(plan)
         self._on_burst = on_burst
         self._timer = FineTimer()
@@ -61,8 +61,8 @@ class OpenLoop:
                 if due.burst is not None:
                     self._on_burst(due.burst)
                 await self._slots.acquire()
-                ended = self._flights.fly(exchange)
-                ended.add_done_callback(self._landed)
+                ended = self._in_flight.send(exchange)
+                ended.add_done_callback(self._ended)
                 self._conversations.begun(exchange.call, ended)
             await self._conversations.end()
         finally:
@@ -77,7 +77,7 @@ class OpenLoop:
         self._changed = True
         self._timer.wake()
 
-    def _landed(self, _ended: asyncio.Future[None]) -> None:
+    def _ended(self, _ended: asyncio.Future[None]) -> None:
         self._slots.release()
 
     async def _make_ahead(self) -> bool:
@@ -90,14 +90,14 @@ class OpenLoop:
             self._ready.append((due, self._make(due)))
             await asyncio.sleep(0)  # stamps must not wait for this
         if len(self._ready) > made:
-            self._flights.ensure(self._together())
+            self._in_flight.ensure(self._together())
         return bool(self._ready)
 
     def _make(self, due: Due) -> Exchange:
         intended_ns = self._start_ns + due.offset_ns
         exchange = self._made.pop((due.phase, due.number), None)
         if exchange is None:
-            return self._flights.make(due.phase, due.prompt, intended_ns)
+            return self._in_flight.make(due.phase, due.prompt, intended_ns)
         exchange.call.intended_ns = intended_ns
         return exchange
 

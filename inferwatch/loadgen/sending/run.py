@@ -1,28 +1,270 @@
-"""A run: warm up, follow the plan, drain; each turn of it reported."""
+"""A run of a plan: warm up, send by schedule or by users, drain; all of it reported."""
 
-from collectors.readings import LoadKind
+import asyncio
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.readings import LoadEvent, LoadKind, Phase
 from inferwatch.loadgen.exchange.call import UnreachableError
 from inferwatch.loadgen.exchange.transport import Transport
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.plan.rates import RateSeries, flat
 from inferwatch.loadgen.prompts.dataset import DatasetError
-from inferwatch.loadgen.prompts.prompts import Prompts, prompts_of
-from inferwatch.loadgen.sending.closed_run import ClosedRun
-from inferwatch.loadgen.sending.open_run import OpenRun
-from inferwatch.loadgen.sending.outbox import Outbox
-from inferwatch.loadgen.sending.setting import Setting
-from inferwatch.loadgen.sending.warmup import NoOutputError
+from inferwatch.loadgen.prompts.prompts import Prompt, Prompts, prompts_of
+from inferwatch.loadgen.schedule.schedule import Schedule, warmup_of
+from inferwatch.loadgen.sending.closed_loop import ClosedLoop
+from inferwatch.loadgen.sending.conversations import Conversations
+from inferwatch.loadgen.sending.in_flight import InFlight
+from inferwatch.loadgen.sending.open_loop import OpenLoop
+from inferwatch.loadgen.sending.pipes import Outbox
+from inferwatch.loadgen.sending.sampler import Sampler
+from inferwatch.loadgen.sending.warmup import NoOutputError, WarmUp
+
+RATE_POLL_S = 0.2
+NOTABLE = 0.02
+"""A rate by time is reported when it has changed by this share."""
 
 
-class Run:
-    """One run of a plan. Cancel it to stop: what is in flight is aborted."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedLoad:
+    """The rate or the number of users that a run asks for from now on."""
+
+    rate_per_s: float | None = None
+    users: int | None = None
+    changed: bool = False
+    """By somebody, on the way."""
+
+
+NOTHING = OfferedLoad()
+
+
+class RunContext:
+    """What the parts of a run share: its plan, calls in flight, samples, reports."""
+
+    def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
+        self.plan = plan
+        self.transport = transport
+        self.sampler = Sampler(transport.kind, transport.receive_stamps, outbox)
+        self.in_flight = InFlight(plan.run_id, transport, outbox, self.sampler)
+        self._outbox = outbox
+        self._helpers: list[asyncio.Task[None]] = []
+
+    def report(
+        self,
+        kind: LoadKind,
+        text: str,
+        *,
+        load: OfferedLoad = NOTHING,
+        at_ns: int | None = None,
+    ) -> None:
+        """A turn of the run, at this moment unless said."""
+        self._outbox.put(
+            LoadEvent(
+                t_ns=monotonic_ns() if at_ns is None else at_ns,
+                kind=kind,
+                rate_per_s=load.rate_per_s,
+                users=load.users,
+                changed=load.changed,
+                text=text,
+            )
+        )
+
+    def beside(self, work: Coroutine[None, None, None]) -> None:
+        """Let work go on until the run ends."""
+        self._helpers.append(asyncio.create_task(work))
+
+    def announce_warm_up(self) -> None:
+        """Tell its end, if the schedule begins with one."""
+        if warmup_ns := warmup_of(self.plan):
+            self.beside(self._end_warm_up(warmup_ns / NS_PER_S))
+
+    async def end(self) -> None:
+        """Nothing goes on, beside or in flight, and the last sample is told."""
+        for helper in self._helpers:
+            helper.cancel()
+        await self.in_flight.abort()
+        self.sampler.end()
+
+    async def _end_warm_up(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self.sampler.begin()
+        self.report(LoadKind.WARMUP_ENDED, f"{self.plan.warmup_s:g} s")
+
+
+class OpenRun:
+    """A run at a rate: given or measured, reported, and changed on the way."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._asked: float | None = None
+        """The rate that was told last, or that a change has asked before the start."""
+        self._schedule: Schedule | None = None
+        self._loop: OpenLoop | None = None
+        self._start_ns = 0
+
+    async def follow(self, prompts: Prompts) -> None:
+        """Send all of the schedule.
+
+        Raises:
+            NoOutputError: the warm-up brought nothing to measure.
+        """
+        rates = await self._rates(prompts)
+        if self._asked is not None:
+            rates = flat(self._asked)
+        plan, in_flight = self._plan, self._context.in_flight
+        self._schedule = Schedule(plan, prompts, rates)
+        self._loop = OpenLoop(in_flight, self._schedule, plan, self._on_burst)
+        self._start_ns = monotonic_ns()
+        self._context.announce_warm_up()
+        self._context.beside(self._tell_rate(self._schedule))
+        await self._loop.follow(self._start_ns)
+
+    def change(self, change: Change) -> None:
+        """Go on at another rate, or begin at it."""
+        now_ns, rate = monotonic_ns(), change.rate_per_s
+        if rate is None:
+            return
+        was = self._was(now_ns)
+        if self._loop is not None:
+            self._loop.change(now_ns, rate)
+        self._tell(rate, f", was {was}{self._when(now_ns)}", changed_ns=now_ns)
+
+    def _was(self, now_ns: int) -> str:
+        if self._schedule is not None:
+            return f"{self._schedule.rate_at(now_ns - self._start_ns):.2f}"
+        if self._asked is not None:
+            return f"{self._asked:.2f}"
+        if self._plan.measures_rate:
+            return f"{self._plan.rate_fraction:g} of what the warm-up measures"
+        return f"{_given(self._plan).rate_at(0):.2f}"
+
+    def _when(self, now_ns: int) -> str:
+        """A warm-up is not changed, what comes after it is."""
+        begun = self._loop is not None
+        if begun and now_ns - self._start_ns >= warmup_of(self._plan):
+            return ""
+        return ", from the end of the warm-up" if self._plan.warmup_s else ""
+
+    async def _rates(self, prompts: Prompts) -> RateSeries:
+        """As asked, else a fraction of what the warm-up measures."""
+        plan, context = self._plan, self._context
+        if not plan.measures_rate:
+            return _given(plan)
+        tokens_per_s = await WarmUp(plan, context.in_flight, prompts).measure()
+        context.sampler.begin()
+        context.report(
+            LoadKind.WARMUP_ENDED,
+            f"measured {tokens_per_s:.0f} output tokens/s",
+            load=OfferedLoad(rate_per_s=tokens_per_s / plan.expected_tokens),
+        )
+        return flat(plan.request_rate(tokens_per_s))
+
+    async def _tell_rate(self, schedule: Schedule) -> None:
+        """Report the asked rate, and again when it has changed by itself."""
+        self._tell(schedule.rate_at(0))
+        while self._plan.rates is not None:
+            await asyncio.sleep(RATE_POLL_S)
+            rate = schedule.rate_at(monotonic_ns() - self._start_ns)
+            if self._notable(rate):
+                self._tell(rate)
+
+    def _notable(self, rate: float) -> bool:
+        asked = self._asked or 0.0
+        return abs(rate - asked) > NOTABLE * max(asked, rate)
+
+    def _tell(self, rate: float, also: str = "", changed_ns: int | None = None) -> None:
+        self._asked = rate
+        text = f"{self._plan.arrivals} {rate:.2f} requests/s{also}"
+        load = OfferedLoad(rate_per_s=rate, changed=changed_ns is not None)
+        self._context.report(LoadKind.RATE, text, load=load, at_ns=changed_ns)
+
+    def _on_burst(self, requests: int) -> None:
+        tokens = self._plan.burst_tokens
+        text = f"{requests} requests for {tokens} tokens of KV"
+        self._context.report(LoadKind.BURST, text)
+
+
+def _given(plan: LoadPlan) -> RateSeries:
+    """Of a plan that does not measure it."""
+    return plan.rates or flat(plan.rate_per_s or _mean_rate(plan))
+
+
+def _mean_rate(plan: LoadPlan) -> float:
+    """Of a trace: what is asked on average."""
+    last_s = plan.trace[-1].offset_s / plan.speed
+    return (len(plan.trace) - 1) / last_s if last_s else float(len(plan.trace))
+
+
+class ClosedRun:
+    """A run of users who ask again once answered; their number may change."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._users = context.plan.concurrency
+        self._loop: ClosedLoop | None = None
+
+    async def follow(self, prompts: Prompts) -> None:
+        """Until its time is up or its requests are all asked."""
+        plan, in_flight = self._plan, self._context.in_flight
+        begin_ns = monotonic_ns() + warmup_of(plan)
+        self._context.announce_warm_up()
+        self._tell()
+        asked: dict[Phase, Iterator[Prompt]] = {}
+        if warmup_of(plan):
+            asked[Phase.WARMUP] = prompts.all(Phase.WARMUP)
+        asked[Phase.STEADY] = islice(prompts.all(Phase.STEADY), plan.requests)
+        conversations = Conversations(plan, in_flight)
+        self._loop = loop = ClosedLoop(in_flight, asked, plan.think_s, conversations)
+        users = in_flight.spawn(loop.run(self._users, lambda: _phase_at(begin_ns)))
+        try:
+            await _or_until(users, begin_ns, plan.duration_s)
+        finally:
+            loop.stop()
+
+    def change(self, change: Change) -> None:
+        """Go on with another number of users."""
+        if change.concurrency is None:
+            return
+        was, self._users = self._users, change.concurrency
+        self._tell(f", was {was}", changed=True)
+        if self._loop is not None:
+            self._context.beside(self._loop.set_users(self._users))
+
+    def _tell(self, also: str = "", *, changed: bool = False) -> None:
+        text = f"closed loop, {self._users} users{also}"
+        load = OfferedLoad(users=self._users, changed=changed)
+        self._context.report(LoadKind.RATE, text, load=load)
+
+
+async def _or_until(
+    users: asyncio.Task[None], begin_ns: int, duration_s: float | None
+) -> None:
+    """Wait for the users to end, or for the end of their time."""
+    if duration_s is None:
+        await asyncio.wait([users])
+        return
+    left_s = duration_s + (begin_ns - monotonic_ns()) / NS_PER_S
+    await asyncio.wait([users], timeout=left_s)
+
+
+def _phase_at(begin_ns: int) -> Phase:
+    return Phase.WARMUP if monotonic_ns() < begin_ns else Phase.STEADY
+
+
+class LoadRunner:
+    """Follows one plan to its end. Cancel :meth:`run` to stop: calls are aborted."""
 
     def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
         self._plan = plan
-        self._setting = Setting(plan, transport, outbox)
+        self._context = RunContext(plan, transport, outbox)
         closed = plan.arrivals is Arrivals.CLOSED
         self._sending: ClosedRun | OpenRun | None = (
-            ClosedRun(self._setting) if closed else OpenRun(self._setting)
+            ClosedRun(self._context) if closed else OpenRun(self._context)
         )
         self._why = ""
 
@@ -34,19 +276,19 @@ class Run:
             NoOutputError: the warm-up brought nothing to measure.
             UnreachableError: the server has no address.
         """
-        flights, report = self._setting.flights, self._setting.report
+        in_flight, report = self._context.in_flight, self._context.report
         try:
             await self._send()
-            report(LoadKind.DRAINING, f"{len(flights)} in flight")
-            await flights.land(self._drain_s)
-            flights.raise_fault()
+            report(LoadKind.DRAINING, f"{len(in_flight)} in flight")
+            await in_flight.drain(self._drain_s)
+            in_flight.raise_fault()
         except (DatasetError, NoOutputError, UnreachableError) as error:
             self._why = f"; {error}"
             raise
         finally:
             self._sending = None
-            await self._setting.end()
-            report(LoadKind.STOPPED, flights.tally.sentence() + self._why)
+            await self._context.end()
+            report(LoadKind.STOPPED, in_flight.counts.sentence() + self._why)
 
     def change(self, change: Change) -> str | None:
         """Go on so from now on; if that cannot be, why."""
@@ -69,12 +311,12 @@ class Run:
 
     async def _set_out(self) -> Prompts:
         """All that can be done before the first request."""
-        plan, setting = self._plan, self._setting
+        plan, context = self._plan, self._context
         prompts, form = await prompts_of(plan)
-        kind = setting.transport.kind
+        kind = context.transport.kind
         said = f"{plan.model}, seed {plan.seed}, {kind}, {form}"
-        setting.report(LoadKind.STARTED, said)
-        await setting.transport.open()
-        setting.sampler.begin()
-        setting.beside(setting.sampler.run())
+        context.report(LoadKind.STARTED, said)
+        await context.transport.open()
+        context.sampler.begin()
+        context.beside(context.sampler.run())
         return prompts

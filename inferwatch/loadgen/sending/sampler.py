@@ -11,7 +11,7 @@ from collectors.clock import monotonic_ns
 from collectors.readings import ClientSample, Phase
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
-from inferwatch.loadgen.sending.outbox import Outbox
+from inferwatch.loadgen.sending.pipes import Outbox
 
 EVERY_S = 1.0
 MOST_LAGS = 1 << 18
@@ -19,7 +19,7 @@ MOST_LAGS = 1 << 18
 
 
 class Lags:
-    """Lags of a span; of very many, an even selection and the true worst."""
+    """How late things were; of very many lags, an even sample and the true maximum."""
 
     def __init__(self) -> None:
         self._kept: list[int] = []
@@ -50,8 +50,8 @@ class Lags:
 
 
 @dataclass(slots=True)
-class Span:
-    """What happened since a moment."""
+class SampleWindow:
+    """What the client did since a moment: sends, tokens, reads, and how late."""
 
     since_ns: int = field(default_factory=monotonic_ns)
     cpu_began_s: float = field(default_factory=time.process_time)
@@ -96,7 +96,7 @@ class Span:
 
 
 class Sampler:
-    """Samples each second, and the whole run at its end."""
+    """Reports a client sample each second, and one of the whole run at its end."""
 
     def __init__(
         self, transport: str, receive_stamps: ReceiveStamps, outbox: Outbox
@@ -105,15 +105,15 @@ class Sampler:
         self._receive_stamps = receive_stamps
         self._outbox = outbox
         self._reads_before = 0
-        self._whole = Span()
-        self._second = Span()
+        self._whole = SampleWindow()
+        self._second = SampleWindow()
         self.in_flight = 0
 
     def begin(self) -> None:
         """The run begins, or its warm-up has ended: count from here."""
         self._take_lags()
         begun = self._whole.sends  # of the warm-up none, and each needs its outcome
-        self._whole, self._second = Span(sends=begun), Span()
+        self._whole, self._second = SampleWindow(sends=begun), SampleWindow()
 
     def begun(self, call: Call) -> None:
         """A call sets out; the warm-up's are left out of the whole."""
@@ -139,13 +139,14 @@ class Sampler:
 
     def _report(self, *, final: bool) -> None:
         self._take_lags()
-        span, self._second = (self._whole if final else self._second), Span()
-        self._outbox.put(span.sample(self._transport, self.in_flight, final=final))
+        window = self._whole if final else self._second
+        self._second = SampleWindow()
+        self._outbox.put(window.sample(self._transport, self.in_flight, final=final))
 
     def _take_lags(self) -> None:
         lags_ns = self._receive_stamps.take_lags()
         reads = self._receive_stamps.reads - self._reads_before
         self._reads_before = self._receive_stamps.reads
-        for span in (self._whole, self._second):
-            span.recv_lags.add(lags_ns)
-            span.reads += reads
+        for window in (self._whole, self._second):
+            window.recv_lags.add(lags_ns)
+            window.reads += reads

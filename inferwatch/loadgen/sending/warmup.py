@@ -9,7 +9,7 @@ from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.prompts.prompts import Prompts
 from inferwatch.loadgen.sending.closed_loop import ClosedLoop
-from inferwatch.loadgen.sending.flights import Flights
+from inferwatch.loadgen.sending.in_flight import InFlight
 
 POLL_S = 0.02
 
@@ -19,16 +19,16 @@ class NoOutputError(Exception):
 
 
 class WarmUp:
-    """A closed loop that ends ``warmup_s`` after the first token.
+    """Measures output tokens/s by a closed loop, ``warmup_s`` from the first token on.
 
     Its last requests run out beside the open loop: a pause to drain them would start
     the open loop on an empty engine.
     """
 
-    def __init__(self, plan: LoadPlan, flights: Flights, prompts: Prompts) -> None:
+    def __init__(self, plan: LoadPlan, in_flight: InFlight, prompts: Prompts) -> None:
         self._plan = plan
-        self._flights = flights
-        self._loop = ClosedLoop(flights, {Phase.WARMUP: prompts.all(Phase.WARMUP)})
+        self._in_flight = in_flight
+        self._loop = ClosedLoop(in_flight, {Phase.WARMUP: prompts.all(Phase.WARMUP)})
         self._loop.keep = True
 
     async def measure(self) -> float:
@@ -38,7 +38,7 @@ class WarmUp:
             NoOutputError: it brought none.
         """
         streams = self._plan.warmup_streams
-        self._flights.spawn(self._loop.run(streams, lambda: Phase.WARMUP))
+        self._in_flight.spawn(self._loop.run(streams, lambda: Phase.WARMUP))
         try:
             await self._first_token()
             await asyncio.sleep(self._plan.warmup_s)
@@ -46,7 +46,7 @@ class WarmUp:
             self._loop.stop()
         rate = output_rate(self._loop.calls, monotonic_ns())
         if rate is None:
-            raise NoOutputError(self._flights.tally.last_failure or "no token came")
+            raise NoOutputError(self._in_flight.counts.last_failure or "no token came")
         return rate
 
     async def _first_token(self) -> None:
@@ -54,7 +54,7 @@ class WarmUp:
         started_ns = monotonic_ns()
         while not any(call.reply.stamps_ns for call in self._loop.calls):
             waited_s = (monotonic_ns() - started_ns) / NS_PER_S
-            failing = bool(self._flights.tally.failures)
+            failing = bool(self._in_flight.counts.failures)
             if waited_s > (self._plan.warmup_s if failing else self._longest_s):
                 return
             await asyncio.sleep(POLL_S)

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
-from inferwatch.loadgen.sending.target import sums
+from inferwatch.loadgen.target_server import sums
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 

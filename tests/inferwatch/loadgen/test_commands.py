@@ -11,7 +11,7 @@ import pytest
 from inferwatch.loadgen.plan.commands import Change, read_command
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.plan.rates import ramp
-from inferwatch.loadgen.sending.inbox import MOST_BYTES, Inbox
+from inferwatch.loadgen.sending.pipes import MOST_BYTES, CommandReader
 
 OPEN = LoadPlan(run_id="r", model="m", rate_per_s=5.0)
 CLOSED = LoadPlan(run_id="r", model="m", arrivals=Arrivals.CLOSED, concurrency=4)
@@ -70,7 +70,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(read)
 
 
-async def heard(inbox: Inbox, write: int, *parts: bytes) -> list[bytes]:
+async def heard(inbox: CommandReader, write: int, *parts: bytes) -> list[bytes]:
     """What comes of parts that arrive one by one, and of the end after them."""
     lines: list[bytes] = []
     inbox.listen(lines.append)
@@ -85,7 +85,7 @@ async def heard(inbox: Inbox, write: int, *parts: bytes) -> list[bytes]:
 async def test_lines_are_heard_whole_however_they_come(pipe: tuple[int, int]) -> None:
     read, write = pipe
     os.write(write, b"the plan\nfirst\nnex")
-    inbox = Inbox(read)
+    inbox = CommandReader(read)
 
     assert inbox.line() == b"the plan"
     assert await heard(inbox, write, b"t\n\nth", b"ird\n", b"lost") == [
@@ -99,7 +99,7 @@ async def test_a_line_without_end_is_not_kept(pipe: tuple[int, int]) -> None:
     read, write = pipe
     flood = [b"x" * (MOST_BYTES // 2)] * 3
 
-    lines = await heard(Inbox(read), write, *flood, b"\n", b"next\n")
+    lines = await heard(CommandReader(read), write, *flood, b"\n", b"next\n")
 
     assert lines[-1] == b"next"
     assert sum(map(len, lines)) < MOST_BYTES
@@ -109,7 +109,7 @@ async def test_an_input_that_cannot_be_waited_for_says_nothing(tmp_path: Path) -
     path = tmp_path / "plan.json"
     path.write_bytes(b"the plan\nmore\n")
     with path.open("rb") as file:
-        inbox = Inbox(file.fileno())
+        inbox = CommandReader(file.fileno())
 
         assert inbox.line() == b"the plan"
         inbox.listen(lambda _: None)

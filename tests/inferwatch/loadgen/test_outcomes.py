@@ -23,7 +23,7 @@ from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.plan.plan import TransportKind
 from inferwatch.loadgen.prompts.prompts import Prompt, Turn
 from inferwatch.loadgen.sending.closed_loop import ClosedLoop
-from inferwatch.loadgen.sending.flights import Flights
+from inferwatch.loadgen.sending.in_flight import InFlight
 from inferwatch.loadgen.sending.sampler import Sampler
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import load_result
@@ -99,10 +99,10 @@ class Server:
         self._hangs_up = hangs_up
         self._busy = True
 
-    def fly(self, _: RawExchange) -> "Server":
+    def take_connection(self, _: RawExchange) -> "Server":
         return self
 
-    def land(self, *_: object) -> None:
+    def release(self, *_: object) -> None:
         self._busy = False
 
     def carry(self, exchange: RawExchange) -> None:
@@ -144,21 +144,21 @@ class Prepares:
         return RawExchange(server, call, b"")
 
 
-def flights_to(servers: list[Server]) -> tuple[Flights, Sampler, Any]:
+def in_flight_to(servers: list[Server]) -> tuple[InFlight, Sampler, Any]:
     outbox: Any = Readings()
     transport: Any = Prepares(servers)
     sampler = Sampler(TransportKind.RAW, ReceiveStamps(), outbox)
-    return Flights("run", transport, outbox, sampler), sampler, outbox
+    return InFlight("run", transport, outbox, sampler), sampler, outbox
 
 
 async def outcomes(servers: list[Server]) -> list[Any]:
     """All that is reported of a run that asks each server once."""
-    flights, sampler, outbox = flights_to(servers)
+    in_flight, sampler, outbox = in_flight_to(servers)
     later = Turn(token_ids=[1], max_tokens=4)
     prompt = Prompt(token_ids=[1], max_tokens=4, kv_tokens=5, later=(later,))
     for _ in servers:
-        await asyncio.wait([flights.fly(flights.make(Phase.STEADY, prompt, 0))])
-    await flights.land(5)
+        await asyncio.wait([in_flight.send(in_flight.make(Phase.STEADY, prompt, 0))])
+    await in_flight.drain(5)
     sampler.end()
     taken: list[Any] = outbox.taken
     return taken
@@ -245,7 +245,7 @@ async def test_a_mistake_of_ours_costs_one_request_and_is_told(
 
 
 async def test_users_that_break_off_break_off_the_run() -> None:
-    flights, _, _ = flights_to([])
+    in_flight, _, _ = in_flight_to([])
 
     async def users() -> None:
         async with asyncio.TaskGroup() as group:
@@ -254,23 +254,25 @@ async def test_users_that_break_off_break_off_the_run() -> None:
     async def user() -> None:
         raise ZeroDivisionError
 
-    flights.spawn(users())
-    await flights.land(5)
+    in_flight.spawn(users())
+    await in_flight.drain(5)
 
     with pytest.raises(ZeroDivisionError):
-        flights.raise_fault()
+        in_flight.raise_fault()
 
 
 async def test_a_user_outlives_a_request_that_raises() -> None:
     """Two users and six requests, each of which raises instead of ending."""
-    flights, sampler, outbox = flights_to([])
+    in_flight, sampler, outbox = in_flight_to([])
     asked = [Prompt(token_ids=[1], max_tokens=1, kv_tokens=2)] * 6
-    monkey: Any = flights
+    monkey: Any = in_flight
     monkey.ensure = lambda _: True
     monkey._transport = Raises()
 
-    await ClosedLoop(flights, {Phase.STEADY: iter(asked)}).run(2, lambda: Phase.STEADY)
-    await flights.land(5)
+    await ClosedLoop(in_flight, {Phase.STEADY: iter(asked)}).run(
+        2, lambda: Phase.STEADY
+    )
+    await in_flight.drain(5)
     sampler.end()
 
     counts = told(outbox.taken)

@@ -11,7 +11,7 @@ import pytest
 from collectors.clock import SessionClock
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.loadgen.sending.target import Target
+from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.model import Model
 from inferwatch.session.load import public
 from inferwatch.session.load_session import LoadSession
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.process
 
 
 def session_at(url: str) -> LoadSession:
-    return LoadSession(SessionClock(), Pipeline(Model()), Target.at(url, None, {}))
+    return LoadSession(
+        SessionClock(), Pipeline(Model()), TargetServer.at(url, None, {})
+    )
 
 
 async def generator() -> psutil.Process:

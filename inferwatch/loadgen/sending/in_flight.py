@@ -1,22 +1,64 @@
 """The calls in flight: each one ends in a record, whatever ends it."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine
 from functools import partial
 from itertools import count
 
+from collectors.clock import NS_PER_S
 from collectors.readings import Phase
 from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.reply import Reply
 from inferwatch.loadgen.exchange.transport import Exchange, Transport
 from inferwatch.loadgen.prompts.prompts import Prompt
-from inferwatch.loadgen.sending.outbox import Outbox
+from inferwatch.loadgen.sending.pipes import Outbox
 from inferwatch.loadgen.sending.sampler import Sampler
-from inferwatch.loadgen.sending.tally import Tally
+
+SAID_CHARS = 120
 
 
-class Flights:
+class CallCounts:
+    """What became of the calls of a run; the warm-up's are counted apart."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.warmup = 0
+        self.late = 0
+        self.failures: Counter[Failure] = Counter()
+        self.first_said: dict[Failure, str] = {}
+        """What the first failure of each kind said."""
+        self.last_failure: str | None = None
+        self._worst_lag_ns = 0
+
+    def count(self, call: Call) -> None:
+        """A call has ended."""
+        if call.failure is not None:
+            self.failures[call.failure] += 1
+            self.first_said.setdefault(call.failure, (call.detail or "")[:SAID_CHARS])
+            self.last_failure = f"{call.failure}: {call.detail}"
+        if call.phase is Phase.WARMUP:
+            self.warmup += 1
+            return
+        self.ended += 1
+        self.late += call.late
+        self._worst_lag_ns = max(self._worst_lag_ns, call.lag_ns)
+
+    def sentence(self) -> str:
+        """The counts, fit to show."""
+        parts = [f"{self.ended} requests", f"{self.warmup} in warm-up"]
+        if self.late:
+            worst_s = self._worst_lag_ns / NS_PER_S
+            parts.append(f"{self.late} sent late (worst {worst_s:.3f} s)")
+        parts += [self._failed(kind) for kind in sorted(self.failures)]
+        return ", ".join(parts)
+
+    def _failed(self, kind: Failure) -> str:
+        said = self.first_said[kind]
+        return f"{self.failures[kind]} {kind}" + (f" ({said})" if said else "")
+
+
+class InFlight:
     """Numbers the calls of a run, sends them, and reports each when it ends."""
 
     def __init__(
@@ -27,15 +69,15 @@ class Flights:
         self._transport = transport
         self._outbox = outbox
         self._indexes = count()
-        self._in_flight: set[asyncio.Future[None]] = set()
+        self._futures: set[asyncio.Future[None]] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self._unfiled: deque[Call] = deque()
         self._fault: BaseException | None = None
-        self.tally = Tally()
+        self.counts = CallCounts()
 
     def __len__(self) -> int:
         """How many are in flight."""
-        return len(self._in_flight)
+        return len(self._futures)
 
     def make(self, phase: Phase, prompt: Prompt, intended_ns: int) -> Exchange:
         """A request that can be sent later without further work."""
@@ -54,12 +96,12 @@ class Flights:
         """So many are about to be sent at once; true when there are connections."""
         return self._transport.ensure(connections)
 
-    def fly(self, exchange: Exchange) -> asyncio.Future[None]:
+    def send(self, exchange: Exchange) -> asyncio.Future[None]:
         """Send it now; it is reported when it ends, which the future tells."""
         self._sampler.begun(exchange.call)
         ended = exchange.begin()
-        self._in_flight.add(ended)
-        self._sampler.in_flight = len(self._in_flight)
+        self._futures.add(ended)
+        self._sampler.in_flight = len(self._futures)
         ended.add_done_callback(partial(self._ended, exchange.call))
         return ended
 
@@ -78,11 +120,11 @@ class Flights:
         if self._fault is not None:
             raise self._fault
 
-    async def land(self, within_s: float) -> None:
+    async def drain(self, within_s: float) -> None:
         """Wait until nothing is in flight, but no longer than that."""
         try:
             async with asyncio.timeout(within_s):
-                while waiting := {*self._beside, *self._in_flight}:
+                while waiting := {*self._beside, *self._futures}:
                     await asyncio.wait(waiting)
         except TimeoutError:
             await self.abort()
@@ -90,10 +132,10 @@ class Flights:
 
     async def abort(self) -> None:
         """Close the connections of all that is in flight."""
-        for each in (*self._beside, *self._in_flight):
+        for each in (*self._beside, *self._futures):
             each.cancel()
         # From Python 3.12 on gather() would return before what is done has told.
-        if waiting := {*self._beside, *self._in_flight}:
+        if waiting := {*self._beside, *self._futures}:
             await asyncio.wait(waiting)
         self._file_all()
 
@@ -105,8 +147,8 @@ class Flights:
         self._fault = self._fault or fault
 
     def _ended(self, call: Call, ended: asyncio.Future[None]) -> None:
-        self._in_flight.discard(ended)
-        self._sampler.in_flight = len(self._in_flight)
+        self._futures.discard(ended)
+        self._sampler.in_flight = len(self._futures)
         if not ended.cancelled() and (fault := ended.exception()) is not None:
             call.fail(Failure.BROKEN_STREAM, f"{type(fault).__name__} in our client")
         self._unfiled.append(call)
@@ -128,7 +170,7 @@ class Flights:
 
     def _file(self, call: Call) -> None:
         call.judge()
-        self.tally.count(call)
+        self.counts.count(call)
         self._sampler.count(call)
         self._outbox.put(call.record())
         if (times := call.token_times()) is not None:

@@ -8,7 +8,7 @@ import pytest
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.plan.plan import Api, LoadPlan
 from inferwatch.loadgen.prompts.tokenizer import Vocabulary
-from inferwatch.loadgen.sending.target import Target, endpoint_in, sums, traffic
+from inferwatch.loadgen.target_server import TargetServer, endpoint_in, sums, traffic
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from inferwatch.loadgen.sending.target import Target, endpoint_in, sums, traffic
     ],
 )
 def test_an_address_is_read_as_people_write_it(written: str) -> None:
-    assert Target.at(written, None, {}).url == "http://localhost:8000"
+    assert TargetServer.at(written, None, {}).url == "http://localhost:8000"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_address_is_read_as_people_write_it(written: str) -> None:
 )
 def test_what_is_no_address_is_refused(written: str) -> None:
     with pytest.raises(UsageError, match="is no address"):
-        Target.at(written, None, {})
+        TargetServer.at(written, None, {})
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def test_what_is_no_address_is_refused(written: str) -> None:
 def test_a_password_in_an_address_becomes_a_header(
     given: dict[str, str], said: dict[str, str]
 ) -> None:
-    target = Target.at("https://me:p%40ss@host:8000/v1", None, given)
+    target = TargetServer.at("https://me:p%40ss@host:8000/v1", None, given)
 
     assert target.url == target.name == "https://host:8000"
     assert target.headers == said
 
 
 async def test_it_tells_what_it_serves(truth_url: str) -> None:
-    assert await Target.at(truth_url, None, {}).models() == ["ttft=0.05,itl=0.02"]
+    assert await TargetServer.at(truth_url, None, {}).models() == ["ttft=0.05,itl=0.02"]
 
 
 async def test_a_socket_is_as_good(truth_uds: str) -> None:
-    target = Target.at("http://localhost", truth_uds, {})
+    target = TargetServer.at("http://localhost", truth_uds, {})
 
     assert target.name == truth_uds
     assert await target.models()
@@ -78,7 +78,7 @@ async def test_no_proxy_hears_of_a_loopback_server_nor_of_its_key(
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
 
         await Vocabulary.learn(plan)
-        await Target.at(truth_url, None, key).models()
+        await TargetServer.at(truth_url, None, key).models()
 
         with pytest.raises(BlockingIOError):  # nobody has called
             proxy.accept()
@@ -89,9 +89,9 @@ async def test_nobody_there_is_a_lost_source(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
 
     with pytest.raises(SourceError, match="nothing answers at http://127"):
-        await Target.at(f"127.0.0.1:{port}", None, {}).models()
+        await TargetServer.at(f"127.0.0.1:{port}", None, {}).models()
     with pytest.raises(SourceError, match="nothing answers at"):
-        await Target.at("http://x", str(tmp_path / "none"), {}).models()
+        await TargetServer.at("http://x", str(tmp_path / "none"), {}).models()
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ REFUSED = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where it listens, and what each request says besides its body."""
+class TargetServer:
+    """The server to be loaded: where it listens, and the headers of each request."""
 
     url: str
     uds: str | None = None

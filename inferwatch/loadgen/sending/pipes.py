@@ -1,0 +1,90 @@
+"""The pipes of the generator's process: commands come in, readings go out."""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import zmq
+
+from collectors.readings import AnyReading
+from collectors.wire import Sender
+
+CHUNK = 1 << 16
+MOST_BYTES = 1 << 16
+"""Of a line that is heard; more is no command, and is not kept."""
+FLUSH_S = 0.05
+LINGER_MS = 1000
+"""At the end, how long to wait for a reader; with the rest, under two seconds."""
+
+
+class CommandReader:
+    """Reads lines from standard input: waits for the first, listens for more."""
+
+    def __init__(self, fileno: int) -> None:
+        self._fileno = fileno
+        self._rest = b""
+        self._hear: Callable[[bytes], None] = lambda _: None
+
+    def line(self) -> bytes:
+        """Wait for a whole line, however long; the last may lack its end."""
+        parts = [self._rest]
+        while b"\n" not in parts[-1] and (more := os.read(self._fileno, CHUNK)):
+            parts.append(more)
+        line, _, self._rest = b"".join(parts).partition(b"\n")
+        return line
+
+    def listen(self, hear: Callable[[bytes], None]) -> None:
+        """Give each further line to ``hear``; costs nothing while none comes."""
+        self._hear = hear
+        try:
+            asyncio.get_running_loop().add_reader(self._fileno, self._read)
+        except OSError:
+            return  # a file or nothing at all: nobody will say more
+        self._take(b"")
+
+    def _read(self) -> None:
+        data = os.read(self._fileno, CHUNK)
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._fileno)
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in filter(None, lines):
+            self._hear(line)
+        if len(self._rest) > MOST_BYTES:
+            self._rest = b""
+
+
+class Outbox:
+    """Collects readings and pushes them in batches; they wait, and none is dropped."""
+
+    def __init__(self, run_id: str, address: str) -> None:
+        self._sender = Sender(run_id)
+        self._waiting: list[AnyReading] = []
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUSH)
+        self._socket.set_hwm(0)  # a slow reader makes us wait, not lose
+        self._socket.connect(address)
+
+    def put(self, *readings: AnyReading) -> None:
+        """Report; sent within ``FLUSH_S``."""
+        self._waiting.extend(readings)
+
+    async def run(self) -> None:
+        """Send what waits, again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits now."""
+        if self._waiting:
+            self._socket.send(self._sender.pack(self._waiting))
+            self._waiting = []
+
+    def close(self) -> None:
+        """Send the rest and wait a moment for it to be taken."""
+        self.flush()
+        self._socket.close(linger=LINGER_MS)
+        self._context.term()
