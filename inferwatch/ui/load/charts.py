@@ -1,11 +1,16 @@
-"""The charts of a load: what its client saw."""
+"""The charts of a load, and under them when it began, changed and ended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from collectors.readings import LoadEvent, LoadKind
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.chart_plan import ChartPlan, Series
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.axis import TimeAxis
 from inferwatch.ui.shared.renderables.blocks import Texture
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of
+from inferwatch.ui.shared.time_chart import MARGIN
 
 
 def _client(name: str) -> Callable[[Snapshot], Sequence[float | None]]:
@@ -68,3 +73,86 @@ RATE = ChartPlan(
 )
 TTFT = _latency("TTFT", "client, from due time", "ttft")
 ITL = _latency("ITL", "client, between chunks", "itl")
+
+
+Mark = tuple[int, str, str]
+"""When, what, in which ink."""
+
+
+class LoadMarks(Panel):
+    """When a load began, changed and ended, in one row on the charts' axis.
+
+    The newest mark goes before an older one that it would touch.
+    """
+
+    _axis: TimeAxis | None = None
+    _marks: Sequence[Mark] = ()
+
+    def show(self, axis: TimeAxis, events: Sequence[LoadEvent]) -> None:
+        """Take the events of the load."""
+        self._axis, self._marks = axis, tuple(marks(events))
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._axis is None:
+            return ()
+        taken: list[tuple[int, str, str]] = []
+        free = width
+        for t_ns, said, ink in reversed(self._marks):
+            column = self._axis.column_at(t_ns)
+            if column is None:
+                continue
+            start, text = _place(MARGIN + column, said, free, newest=not taken)
+            if start + cells_of(text) <= free:
+                taken.append((start, text, ink))
+                free = start - 1
+        return (tuple(_laid(reversed(taken))),)
+
+
+def _place(at: int, said: str, free: int, *, newest: bool) -> tuple[int, str]:
+    """Words after the glyph; those of the newest before it, at the edge; else none."""
+    if at + cells_of(said) <= free:
+        return at, said
+    glyph, _, words = said.partition(" ")
+    if newest:
+        return at - cells_of(words) - 1, f"{words} {glyph}"
+    return at, glyph
+
+
+def _laid(marks_: Iterator[tuple[int, str, str]]) -> Iterator[TextRun]:
+    at = 0
+    yield TextRun(" load", "muted")
+    at = 5
+    for start, text, ink in marks_:
+        yield TextRun(" " * (start - at))
+        yield TextRun(text, ink)
+        at = start + cells_of(text)
+
+
+def marks(events: Sequence[LoadEvent]) -> Iterator[Mark]:
+    """Start, changes of the rate or the users, bursts, end."""
+    before: LoadEvent | None = None
+    for event in events:
+        if event.kind is LoadKind.STARTED:
+            before = None
+            yield event.t_ns, "▶ start", "good"
+        elif event.kind is LoadKind.STOPPED:
+            yield event.t_ns, "■ end", "muted"
+        elif event.kind is LoadKind.BURST:
+            yield event.t_ns, "◆ burst", "muted"
+        elif event.kind is LoadKind.RATE:
+            if before is not None:
+                yield event.t_ns, _change(before, event), "accent"
+            before = event
+
+
+def _change(before: LoadEvent, event: LoadEvent) -> str:
+    if event.rate_per_s is not None:
+        up = event.rate_per_s > (before.rate_per_s or 0)
+        return f"{'▲' if up else '▼'} {event.rate_per_s:.3g}/s"
+    if event.users is None:
+        return f"◇ {event.text}"
+    up = event.users > (before.users or 0)
+    return f"{'▲' if up else '▼'} {event.users} users"

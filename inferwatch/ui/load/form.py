@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -13,9 +13,14 @@ from textual.widget import Widget
 from textual.widgets import Button, Input
 
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.ui.load.choice import LoadChoice
-from inferwatch.ui.load.field import LoadField, LoadLabel
-from inferwatch.ui.load.plan_form import ARRIVALS, FORM, FormReading, beside, read_form
+from inferwatch.ui.load.plan_form import (
+    ARRIVALS,
+    FORM,
+    FormField,
+    FormReading,
+    beside,
+    read_form,
+)
 from inferwatch.ui.load.sketch import LoadSketch, LoadSketchAxis
 from inferwatch.ui.shared.chart_plan import ChartPlan
 from inferwatch.ui.shared.panel import Panel
@@ -25,8 +30,167 @@ INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
 OUTSIDE = [("e", " or a click edits")]
 
 
+class LoadRemark(Panel):
+    """Beside a field of the form: its hint, or what is wrong with it."""
+
+    _hint = ""
+    _fault = ""
+
+    def say(self, hint: str, fault: str) -> None:
+        """A fault goes before a hint."""
+        self._hint, self._fault = hint, fault
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._fault:
+            return (fit((TextRun(" ✖ ", "bad"), TextRun(self._fault, "bad")), width),)
+        return (fit((TextRun(f" {self._hint}", "faint"),), width),)
+
+
+class LoadLabel(Panel):
+    """The name of a field, left of it in the form."""
+
+    DEFAULT_CSS = """
+    LoadLabel { width: 15; }
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        return (fit((TextRun(f" {self._text}", "muted"),), width),)
+
+
+class LoadField(Horizontal):
+    """A field of the form in one row: its label, its text, a remark."""
+
+    DEFAULT_CSS = """
+    LoadField {
+        height: 1;
+        Input { width: 21; height: 1; background: $surface; }
+        Input:focus { background: $panel; }
+        Input.-textual-compact { padding: 0 1 !important; }
+        LoadRemark { width: 1fr; }
+    }
+    """
+
+    def __init__(self, field: FormField, text: str) -> None:
+        super().__init__(id=f"row-{field.key}")
+        self.field = field
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """The row."""
+        yield LoadLabel(self.field.label)
+        yield Input(self._text, compact=True, id=f"field-{self.field.key}")
+        yield LoadRemark()
+
+    @property
+    def value(self) -> str:
+        """What is typed."""
+        return self.query_one(Input).value if self.is_mounted else self._text
+
+    def write(self, text: str) -> None:
+        """In place of what is typed."""
+        self.query_one(Input).value = text
+
+    def say(self, fault: str) -> None:
+        """What is wrong with it; empty when nothing is."""
+        told = " ".join(fault.split())
+        self.query_one(LoadRemark).say(self.field.hint, told)
+
+
+class WordChoice(Panel, can_focus=True):
+    """One of a few words, in one row: by arrows, first letter or mouse.
+
+    Letters belong to it while it is focused, as they do to a field.
+    """
+
+    DEFAULT_CSS = """
+    WordChoice { background: $surface; }
+    WordChoice:focus { background: $panel; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right", "move(1)", "next", show=False),
+        Binding("left", "move(-1)", "before", show=False),
+    ]
+
+    @dataclass
+    class WordChosen(Message):
+        """Another word of a ``WordChoice`` was chosen."""
+
+        word: str
+
+    def __init__(self, words: Sequence[str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._words = tuple(words)
+        self.word = self._words[0]
+
+    def offer(self, words: Sequence[str], word: str) -> None:
+        """Other words; nobody is told."""
+        self._words, self.word = tuple(words), word
+        self.redraw()
+
+    def choose(self, word: str) -> None:
+        """Take one of them."""
+        if word != self.word:
+            self.word = word
+            self.redraw()
+            self.post_message(self.WordChosen(word))
+
+    def action_choose(self, word: str) -> None:
+        """By mouse."""
+        self.focus()
+        self.choose(word)
+
+    def action_move(self, by: int) -> None:
+        """The next word, round and round."""
+        index = (self._words.index(self.word) + by) % len(self._words)
+        self.choose(self._words[index])
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Letters are for choosing, none for the screen."""
+        del key
+        return character is not None and character.isprintable()
+
+    def on_key(self, event: events.Key) -> None:
+        """The next word that begins so."""
+        if event.character is None or not event.is_printable:
+            return
+        event.stop()
+        at = self._words.index(self.word) + 1
+        turned = (*self._words[at:], *self._words[:at])
+        found = next((word for word in turned if word[0] == event.character), None)
+        if found is not None:
+            self.choose(found)
+
+    def watch_has_focus(self, value: bool) -> None:  # noqa: FBT001 - Textual's way
+        """Show it."""
+        super().watch_has_focus(value)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The words, the chosen one marked."""
+        del height
+        edge = "accent" if self.has_focus else "faint"
+        words = [
+            TextRun(
+                f" {word} ",
+                "chip" if word == self.word else "muted",
+                f"choose('{word}')",
+            )
+            for word in self._words
+        ]
+        return (fit((TextRun("‹", edge), *words, TextRun("›", edge)), width),)
+
+
 class LoadFormHead(Panel):
-    """What it is and how to get in and out."""
+    """The form's heading, with the keys that lead into it and out."""
 
     inside = False
 
@@ -39,7 +203,7 @@ class LoadFormHead(Panel):
 
 
 class LoadFormFoot(Panel):
-    """What keeps the plan from being followed, else what it says besides."""
+    """Below the form: what keeps the plan from being followed, else what it adds."""
 
     DEFAULT_CSS = """
     LoadFormFoot { height: 2; }
@@ -67,7 +231,10 @@ class LoadFormFoot(Panel):
 
 
 class LoadForm(Vertical):
-    """While a field has the focus, letters are its; ``esc`` leaves."""
+    """The load plan as a form, judged as it is typed and sketched below.
+
+    While a field has the focus, letters are its; ``esc`` leaves.
+    """
 
     DEFAULT_CSS = """
     LoadForm {
@@ -93,11 +260,11 @@ class LoadForm(Vertical):
 
     @dataclass
     class Left(Message):
-        """Nobody is in it any more."""
+        """The focus has left the form: keys are the screen's again."""
 
     @dataclass
     class StartAsked(Message):
-        """The button was pressed."""
+        """The form's button was pressed: start the load, or stop it."""
 
     def __init__(self, plan: LoadPlan, sketch: ChartPlan) -> None:
         super().__init__()
@@ -111,7 +278,7 @@ class LoadForm(Vertical):
         yield LoadFormHead()
         with Horizontal(classes="choice"):
             yield LoadLabel("arrivals")
-            yield LoadChoice(ARRIVALS, id="arrivals")
+            yield WordChoice(ARRIVALS, id="arrivals")
         for field in FORM:
             yield LoadField(field, field.text(self._base))
         with Horizontal(classes="go"):
@@ -151,7 +318,7 @@ class LoadForm(Vertical):
         self.judge()
 
     def _says(self, plan: LoadPlan) -> bool:
-        if self.query_one(LoadChoice).word != plan.arrivals.value:
+        if self.query_one(WordChoice).word != plan.arrivals.value:
             return False
         rows = self.query(LoadField)
         return all(row.value.strip() == row.field.text(plan) for row in rows)
@@ -165,7 +332,7 @@ class LoadForm(Vertical):
 
     def judge(self) -> None:
         """Read all of it; say beside each field what is wrong with it."""
-        arrivals = self.query_one(LoadChoice).word
+        arrivals = self.query_one(WordChoice).word
         rows = list(self.query(LoadField))
         texts = {row.field.key: row.value for row in rows}
         self.reading = read_form(self._base, arrivals, texts)
@@ -180,7 +347,7 @@ class LoadForm(Vertical):
         """The words to choose from; a trace can be kept, not made up."""
         own = self._base.arrivals.value
         words = ARRIVALS if own in ARRIVALS else (*ARRIVALS, own)
-        self.query_one(LoadChoice).offer(words, own)
+        self.query_one(WordChoice).offer(words, own)
 
     def _tell(self) -> None:
         faults = self.reading.faults
@@ -199,7 +366,7 @@ class LoadForm(Vertical):
         """What can be focused, in order."""
         return [
             each
-            for each in (self.query("LoadChoice, Input, Button"))
+            for each in (self.query("WordChoice, Input, Button"))
             if each.focusable and each.display and self._shown(each)
         ]
 
@@ -245,7 +412,7 @@ class LoadForm(Vertical):
         return focused is not None and self in focused.ancestors
 
     @on(Input.Changed)
-    @on(LoadChoice.Chosen)
+    @on(WordChoice.WordChosen)
     def _changed(self, message: Message) -> None:
         message.stop()
         self.judge()

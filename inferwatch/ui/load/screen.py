@@ -1,6 +1,7 @@
 """Drive it: a plan, a run, and keys that change the run while it goes on."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -13,12 +14,10 @@ from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.snapshot import LoadRun, Snapshot
 from inferwatch.ui.load import charts as load_charts
-from inferwatch.ui.load.failures import LoadFailures
+from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
-from inferwatch.ui.load.host import HostScreen
-from inferwatch.ui.load.marks import LoadMarks
-from inferwatch.ui.load.status import LoadStatus
-from inferwatch.ui.load.steps import Asked, after, wish_of
+from inferwatch.ui.load.host_question import HostScreen
+from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.latency_table import LatencyTable
@@ -29,6 +28,41 @@ STALE_NS = 5_000_000_000
 """A wish that the generator did not follow by then is no longer told."""
 BOTH_FROM = 116
 """Columns; with fewer, the form and the run come one at a time."""
+STEP = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedLoad:
+    """The rate or the users asked of a generator that runs, and what was before."""
+
+    value: float
+    users: bool = False
+    before: float | None = None
+    since_ns: int = 0
+
+
+def stepped(asked: AskedLoad, by: int, now_ns: int) -> AskedLoad:
+    """A step on; one there and one back lead home."""
+    value = asked.value
+    if asked.users:
+        step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
+        wanted = max(value + by * step, 1.0)
+    else:
+        wanted = float(f"{value * STEP**by:.4g}")
+    before = asked.value if asked.before is None else asked.before
+    return AskedLoad(value=wanted, users=asked.users, before=before, since_ns=now_ns)
+
+
+def wish_of(asked: AskedLoad) -> str:
+    """As it is told until the generator follows."""
+    if asked.before is None:
+        return ""
+    return changed(asked.before, asked.value, users=asked.users) + "  …"
+
+
+def _back(users: float) -> float:
+    """The step that a step up would have taken from there."""
+    return max(round(users * (1 - 1 / STEP)), 1)
 
 
 class LoadScreen(WatchScreen):
@@ -102,7 +136,7 @@ class LoadScreen(WatchScreen):
     editing = False
     """Where there is room for one of both: the form."""
     _shown: Snapshot | None = None
-    _asked: Asked | None = None
+    _asked: AskedLoad | None = None
     _doing = ""
     _could: tuple[object, ...] = ()
 
@@ -261,7 +295,7 @@ class LoadScreen(WatchScreen):
         desk, asked = self.desk, self._asked_now
         if desk is None or asked is None or not desk.running or self._shown is None:
             return
-        wanted = after(asked, by, self._shown.now_ns)
+        wanted = stepped(asked, by, self._shown.now_ns)
         try:
             if wanted.users:
                 await desk.change(concurrency=round(wanted.value))
@@ -274,20 +308,20 @@ class LoadScreen(WatchScreen):
         self.post_message(LookAgain())
 
     @property
-    def _asked_now(self) -> Asked | None:
+    def _asked_now(self) -> AskedLoad | None:
         """What is wished for, else what the plan says, else what was measured."""
         desk, run = self.desk, self.run_shown
         if self._asked is not None or desk is None or not desk.running:
             return self._asked
         plan = desk.plan
         if plan.arrivals is Arrivals.CLOSED:
-            return Asked(value=plan.concurrency, users=True)
+            return AskedLoad(value=plan.concurrency, users=True)
         if plan.arrivals is Arrivals.TRACE:
             return None
         measured = run.rate_per_s if run is not None else None
         rate = plan.rate_per_s if plan.rates is None else None
         rate = rate if rate is not None else measured
-        return None if rate is None else Asked(value=rate)
+        return None if rate is None else AskedLoad(value=rate)
 
     @property
     def wish(self) -> str:

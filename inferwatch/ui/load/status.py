@@ -1,4 +1,4 @@
-"""A load run in a few rows: how far, how much, at what rate, by how good a client."""
+"""A load run in a few rows: how far, how much, how good the client is, what failed."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,20 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import ClientView, LoadRun, RunState, Snapshot
+from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.snapshot import (
+    ClientView,
+    FailureCount,
+    LoadRun,
+    RunState,
+    Snapshot,
+)
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
     TextRun,
     age_text,
+    cells,
     fit,
     join,
     ruled,
@@ -40,7 +48,10 @@ FILLED, EMPTY = "█", "░"
 
 
 class LoadStatus(Panel):
-    """Seven rows; what is unknown is a dash in the same place."""
+    """How far a run is, at what rate and by how good a client, in seven rows.
+
+    What is unknown is a dash in the same place.
+    """
 
     DEFAULT_CSS = """
     LoadStatus { height: 7; }
@@ -231,4 +242,53 @@ def _reasons_or_slo(client: ClientView, window: str) -> Line:
         TextRun(
             f" of {format_count(client.judged).strip()} good over {window}", "muted"
         ),
+    )
+
+
+KIND_WIDTH = 20
+
+
+class LoadFailures(Panel):
+    """What failed, how often, and what the first of each kind said.
+
+    Its height is the screen's; kinds that do not fit are counted.
+    """
+
+    DEFAULT_CSS = """
+    LoadFailures { height: 4; }
+    """
+
+    _failures: Sequence[FailureCount] = ()
+
+    def show(self, failures: Sequence[FailureCount]) -> None:
+        """Most frequent first."""
+        self._failures = failures
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """A heading and a row a kind."""
+        total = sum(each.count for each in self._failures)
+        room = max(height - 1, 0)
+        hidden = len(self._failures) - room
+        more = f", {hidden} more kinds" if hidden > 0 else ""
+        ink = "bad" if total else "muted"
+        told = f"{format_count(total).strip()}{more}" if total else "none"
+        head = ruled(
+            (
+                TextRun("failures", "strong"),
+                TextRun(" by kind, what the first said", "muted"),
+            ),
+            (TextRun(told, ink),),
+            width,
+        )
+        return [head, *(_row(each, width) for each in self._failures[:room])]
+
+
+def _row(failure: FailureCount, width: int) -> Line:
+    said = error_text(failure.first) or "(nothing)"
+    return (
+        cells(format_count(failure.count).strip(), 8, "bad", right=True),
+        TextRun(" × ", "muted"),
+        cells(failure.kind, KIND_WIDTH, "strong"),
+        cells(said, max(width - 11 - KIND_WIDTH, 0)),
     )

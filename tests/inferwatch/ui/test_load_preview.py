@@ -1,7 +1,7 @@
 """The sketch of a plan: what its seed draws, as far as that was drawn."""
 
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.ui.load.preview import MOST_DRAWN, preview
+from inferwatch.ui.load.sketch import MOST_DRAWN, preview
 
 
 def test_what_was_not_drawn_is_no_pause() -> None:

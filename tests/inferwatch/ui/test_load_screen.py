@@ -29,8 +29,7 @@ from inferwatch.metrics.snapshot import (
     Snapshot,
 )
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.load.choice import LoadChoice
-from inferwatch.ui.load.form import LoadForm
+from inferwatch.ui.load.form import LoadForm, WordChoice
 from inferwatch.ui.load.plan_form import FORM, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
@@ -302,7 +301,7 @@ async def test_the_form_says_the_plan_of_the_desk(bench: Bench) -> None:
         screen = await bench.go(pilot)
         form = screen.query_one(LoadForm)
 
-        assert screen.query_one(LoadChoice).word == "poisson"
+        assert screen.query_one(WordChoice).word == "poisson"
         assert screen.query_one("#field-rate", Input).value == "20"
         assert screen.query_one("#field-prompt", Input).value == "32-128"
         assert form.reading.plan == PLAN
@@ -322,7 +321,7 @@ async def test_the_form_follows_the_desk_until_somebody_types(bench: Bench) -> N
         bench.desk.plan = OTHER
         await bench.go(pilot)
 
-        assert screen.query_one(LoadChoice).word == "closed"
+        assert screen.query_one(WordChoice).word == "closed"
         assert screen.query_one("#field-users", Input).value == "3"
         assert screen.query_one("#field-output", Input).value == "900"
         assert form.reading.plan == OTHER
@@ -331,7 +330,7 @@ async def test_the_form_follows_the_desk_until_somebody_types(bench: Bench) -> N
         bench.desk.plan = PLAN
         await bench.go(pilot)
 
-        assert screen.query_one(LoadChoice).word == "closed"
+        assert screen.query_one(WordChoice).word == "closed"
         assert screen.query_one("#field-users", Input).value == "8"
 
 
@@ -448,7 +447,7 @@ async def test_only_what_the_arrivals_need_is_asked(
 ) -> None:
     async with bench.app.run_test(size=SIZE) as pilot:
         screen = await bench.go(pilot, "e")
-        screen.query_one(LoadChoice).choose(word)
+        screen.query_one(WordChoice).choose(word)
         await bench.settle(pilot)
 
         assert all(screen.query_one(f"#row-{each}").display for each in shown)
@@ -474,7 +473,7 @@ async def test_arrivals_are_chosen_by_arrows_and_letters(
     async with bench.app.run_test(size=SIZE) as pilot:
         screen = await bench.go(pilot, "e", *keys)
 
-        assert screen.query_one(LoadChoice).word == word
+        assert screen.query_one(WordChoice).word == word
         assert bench.desk.asked == []
         assert bench.app.is_running
 
@@ -482,10 +481,10 @@ async def test_arrivals_are_chosen_by_arrows_and_letters(
 async def test_arrivals_can_be_clicked(bench: Bench) -> None:
     async with bench.app.run_test(size=SIZE) as pilot:
         screen = await bench.go(pilot)
-        at = bench.text("LoadChoice")[0].index("gamma")
-        await pilot.click("LoadChoice", offset=(at + 1, 0))
+        at = bench.text("WordChoice")[0].index("gamma")
+        await pilot.click("WordChoice", offset=(at + 1, 0))
 
-        assert screen.query_one(LoadChoice).word == "gamma"
+        assert screen.query_one(WordChoice).word == "gamma"
 
 
 async def test_letters_belong_to_a_field_and_esc_leaves_it(bench: Bench) -> None:
