@@ -15,12 +15,13 @@ from inferwatch.loadgen.plan.file import make_plan, shape
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import (
     Calibration,
-    Compared,
     Deviation,
+    StampComparison,
     calibration,
     store,
+    truth_log,
+    truth_server,
 )
-from inferwatch.loadgen.truth.process import truth_log, truth_server
 from inferwatch.loadgen.truth.script import DEFAULT_MODEL
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model import Model
@@ -78,7 +79,7 @@ def _compare(
     if not result.succeeded:
         raise SourceError("the truth server answered nothing")
     return calibration(
-        Compared(run.book, truth, clock.start_ns),
+        StampComparison(run.book, truth, clock.start_ns),
         result,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         load=shape(run.plan),

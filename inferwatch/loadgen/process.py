@@ -32,8 +32,13 @@ class LoadProcess:
         # Opening a local file takes microseconds: no reason for a thread.
         with Path(self._log_path or os.devnull).open("ab") as log:  # noqa: ASYNC230
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "inferwatch.loadgen", address),
-                *("--parent", str(os.getpid())),
+                sys.executable,
+                "-P",
+                "-m",
+                "inferwatch.loadgen",
+                address,
+                "--parent",
+                str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,

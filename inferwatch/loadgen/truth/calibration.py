@@ -1,7 +1,11 @@
 """How wrong this client is, on this machine, at a load: reports against truth."""
 
+import asyncio
+import json
 import socket
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -11,11 +15,46 @@ import numpy as np
 import platformdirs
 
 from collectors.clock import NS_PER_S
+from collectors.http_client import http_client
 from collectors.readings import RequestRecord
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import LoadResult
 from inferwatch.metrics.series.quantiles import of_weighted
 from inferwatch.metrics.snapshot import Quantiles
+
+READY_S = 20.0
+LOG_TIMEOUT_S = 60.0
+
+
+@asynccontextmanager
+async def truth_server() -> AsyncIterator[str]:
+    """The URL of a truth server in a child process, which ends with the context."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "inferwatch.loadgen.truth.server",
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us; we end it
+    )
+    try:
+        if process.stdout is None:
+            raise RuntimeError("a pipe was asked for")
+        line = await asyncio.wait_for(process.stdout.readline(), READY_S)
+        host, port = json.loads(line)
+        yield f"http://{host}:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def truth_log(url: str, run_id: str) -> dict[str, dict[str, Any]]:
+    """What the truth server knows of a run's requests, by their ids."""
+    async with http_client(url, timeout_s=LOG_TIMEOUT_S, proxies=False) as client:
+        answers = (await client.get("/log")).json()
+    named = ((str(each["request_id"]), each) for each in answers)
+    return {name: each for name, each in named if name.startswith(f"{run_id}-")}
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +130,8 @@ Truth = Mapping[str, Mapping[str, Any]]
 """The truth server's log, by request id."""
 
 
-class Compared:
-    """A run's stamps beside the server's, request by request, in ns."""
+class StampComparison:
+    """The client's stamps of a run beside the server's, request by request, in ns."""
 
     def __init__(self, book: LoadBook, truth: Truth, start_ns: int) -> None:
         self.ttft: tuple[list[int], list[int]] = ([], [])
@@ -125,9 +164,9 @@ class Compared:
 
 
 def calibration(
-    compared: Compared, result: LoadResult, *, date: str, load: str
+    compared: StampComparison, result: LoadResult, *, date: str, load: str
 ) -> Calibration:
-    """Put into numbers."""
+    """The comparison in numbers."""
     return Calibration(
         date=date,
         host=socket.gethostname(),

@@ -30,7 +30,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 @dataclass
 class Answer:
-    """One request, as it happened here."""
+    """One request and what was sent in answer, as it happened at the server."""
 
     request_id: str
     arrived_ns: int
@@ -54,15 +54,15 @@ class Answer:
         return asdict(self)
 
 
-class Beat(NamedTuple):
-    """Bytes, when to send them, and how many tokens they bring."""
+class ScheduledBytes(NamedTuple):
+    """A part of an answer: its bytes, when they are due, and the tokens they bring."""
 
     due_ns: int
     data: bytes
     tokens: int = 0
 
 
-class Manner(NamedTuple):
+class AnswerOptions(NamedTuple):
     """How a model's name asks to be answered."""
 
     ttft_ns: int
@@ -81,14 +81,14 @@ class Manner(NamedTuple):
 
 
 @lru_cache
-def manner_of(model: str) -> Manner:
+def options_of(model: str) -> AnswerOptions:
     """What the name says; anything else in it is ignored."""
     asked = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
 
     def ns(name: str, default: float) -> int:
         return int(float(asked.get(name, default)) * NS_PER_S)
 
-    return Manner(
+    return AnswerOptions(
         ttft_ns=ns("ttft", 0.01),
         itl_ns=ns("itl", 0.002),
         variant=asked.get("variant", "plain"),
@@ -119,30 +119,30 @@ REFUSALS = {
 
 
 class Script:
-    """One answer's bytes, in order; ``keep`` says what becomes of the connection."""
+    """What is sent for one answer, in order; ``keep``: the connection stays open."""
 
-    def __init__(self, answer: Answer, manner: Manner) -> None:
+    def __init__(self, answer: Answer, options: AnswerOptions) -> None:
         self._answer = answer
-        self._manner = manner
-        self._variant = manner.variant
+        self._options = options
+        self._variant = options.variant
         self._end = b"\r\n\r\n" if self._variant == "crlf" else b"\n\n"
         self._bundle = 4 if self._variant == "bundle" else 1
         self.keep = self._variant not in {"hangup", "broken"}
 
-    def beats(self) -> Iterator[Beat]:
+    def parts(self) -> Iterator[ScheduledBytes]:
         """Everything to send."""
         if self._variant in REFUSALS:
-            yield Beat(0, REFUSALS[self._variant])
+            yield ScheduledBytes(0, REFUSALS[self._variant])
             if self._variant == "silent":
-                yield Beat(NEVER_NS, b"")
+                yield ScheduledBytes(NEVER_NS, b"")
             return
-        yield Beat(0, _BEGIN)
+        yield ScheduledBytes(0, _BEGIN)
         if self._variant == "early_role":
             yield from self._event(_role())
         if self._variant == "empty" or (yield from self._tokens()):
             yield from self._done()
 
-    def _tokens(self) -> Generator[Beat, None, bool]:
+    def _tokens(self) -> Generator[ScheduledBytes, None, bool]:
         """All of them, or half and a break; true when the stream may end well."""
         count = self._answer.max_tokens
         if self._variant == "flood":
@@ -156,14 +156,14 @@ class Script:
         yield from self._usage()
         return True
 
-    def _flood(self, count: int) -> Iterator[Beat]:
+    def _flood(self, count: int) -> Iterator[ScheduledBytes]:
         """As fast as one can: many chunks a send, made once for all answers."""
         for first in range(0, count, FLOOD_TOKENS):
             tokens = min(FLOOD_TOKENS, count - first)
             data = _flood(tokens, last=first + tokens == count, chat=self._answer.chat)
-            yield Beat(0, data, tokens)
+            yield ScheduledBytes(0, data, tokens)
 
-    def _token(self, first: int) -> Iterator[Beat]:
+    def _token(self, first: int) -> Iterator[ScheduledBytes]:
         if self._variant == "keepalive":
             yield from self._raw(b": still here\n\n")
         count = min(self._bundle, self._answer.max_tokens - first)
@@ -171,11 +171,11 @@ class Script:
         bare = last and self._variant == "bare_last"
         text, finish = "" if bare else TEXT * count, "length" if last else None
         event = self._encode(_choice(text, finish, chat=self._answer.chat))
-        manner = self._manner
-        due_ns = self._answer.started_ns + manner.ttft_ns + first * manner.itl_ns
-        yield from self._raw(event, manner.thaw(due_ns), tokens=1)
+        options = self._options
+        due_ns = self._answer.started_ns + options.ttft_ns + first * options.itl_ns
+        yield from self._raw(event, options.thaw(due_ns), tokens=1)
 
-    def _break(self) -> Iterator[Beat]:
+    def _break(self) -> Iterator[ScheduledBytes]:
         if self._variant == "error_event":
             error = {"error": {"message": "engine is gone", "code": 500}}
             yield from self._event(json.dumps(error).encode())
@@ -184,9 +184,9 @@ class Script:
         elif self._variant == "junk":
             yield from self._raw(b"data: {this is no json\n\n")
         if self._variant != "broken":
-            yield Beat(0, _LAST_CHUNK)
+            yield ScheduledBytes(0, _LAST_CHUNK)
 
-    def _usage(self) -> Iterator[Beat]:
+    def _usage(self) -> Iterator[ScheduledBytes]:
         if self._variant == "extra_finish":
             yield from self._event(_choice("", "stop", chat=self._answer.chat))
         if self._variant in {"no_usage", "no_done_no_usage"}:
@@ -197,25 +197,27 @@ class Script:
         }
         yield from self._event(_told(chat=self._answer.chat, choices=[], usage=usage))
 
-    def _done(self) -> Iterator[Beat]:
+    def _done(self) -> Iterator[ScheduledBytes]:
         if not self._variant.startswith("no_done"):
             yield from self._raw(b"data: [DONE]" + self._end)
         self._answer.finished = True
-        yield Beat(0, _LAST_CHUNK)
+        yield ScheduledBytes(0, _LAST_CHUNK)
 
-    def _event(self, event: bytes) -> Iterator[Beat]:
+    def _event(self, event: bytes) -> Iterator[ScheduledBytes]:
         yield from self._raw(self._encode(event))
 
     def _encode(self, event: bytes) -> bytes:
         space = b"" if self._variant == "no_space" else b" "
         return b"data:" + space + event + self._end
 
-    def _raw(self, data: bytes, due_ns: int = 0, *, tokens: int = 0) -> Iterator[Beat]:
+    def _raw(
+        self, data: bytes, due_ns: int = 0, *, tokens: int = 0
+    ) -> Iterator[ScheduledBytes]:
         """One HTTP chunk, or one for each byte."""
         step = 1 if self._variant == "bytewise" else len(data)
         for start in range(0, len(data), step):
             chunk = _chunk(data[start : start + step])
-            yield Beat(due_ns, chunk, 0 if start else tokens)
+            yield ScheduledBytes(due_ns, chunk, 0 if start else tokens)
 
 
 def _chunk(data: bytes) -> bytes:

@@ -17,39 +17,112 @@ import selectors
 import socket
 import sys
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from collectors.clock import NS_PER_S, monotonic_ns
-from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps, ask_for_stamps
-from inferwatch.loadgen.truth.connection import Connection
+from inferwatch.loadgen.exchange.receive_stamps import (
+    ANCILLARY_BYTES,
+    ReceiveStamps,
+    ask_for_stamps,
+)
 from inferwatch.loadgen.truth.script import (
     DEFAULT_MODEL,
     NEVER_NS,
     Answer,
-    Manner,
+    AnswerOptions,
+    ScheduledBytes,
     Script,
-    manner_of,
+    options_of,
     whole,
 )
 
 BACKLOG = 1024
+READ_BYTES = 1 << 16
+
+
+class TruthConnection:
+    """One client's connection: what has come, what is to go, the answer in play."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        peer.settimeout(0)
+        if peer.family != socket.AF_UNIX:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.peer = peer
+        self.open = True
+        self.arrived_ns = 0
+        """When the kernel had the beginning of what comes now."""
+        self.going = bytearray()
+        """What did not fit into the socket."""
+        self.answer: Answer | None = None
+        self.options: AnswerOptions | None = None
+        self.script: Script | None = None
+        self.parts: Iterator[ScheduledBytes] = iter(())
+        self.part: ScheduledBytes | None = None
+        self._coming = bytearray()
+
+    def read(self, receive_stamps: ReceiveStamps) -> bool:
+        """Take what has come; False: the client is gone."""
+        try:
+            data, ancillary, _, _ = self.peer.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+        except OSError:
+            return False
+        if not self._coming:
+            self.arrived_ns = receive_stamps.by_kernel(ancillary) or monotonic_ns()
+        self._coming += data
+        return bool(data)
+
+    def request(self) -> tuple[str, dict[str, str], bytes] | None:
+        """Path, headers and body of the next whole request, taken out."""
+        head, found, _ = self._coming.partition(b"\r\n\r\n")
+        if not found:
+            return None
+        first, *lines = head.decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        end = len(head) + 4 + int(headers.get("content-length", 0))
+        if len(self._coming) < end:
+            return None
+        body = bytes(self._coming[len(head) + 4 : end])
+        del self._coming[:end]
+        return first.split(" ")[1], headers, body
+
+    def say(self, data: bytes) -> bool:
+        """Send, or keep in ``going`` what does not fit; False: the client is gone."""
+        if self.going or not data:
+            self.going += data
+            return True
+        try:
+            sent = self.peer.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return False
+        self.going += data[sent:]
+        return True
+
+    def flush(self) -> bool:
+        """Send what did not fit before; False: the client is gone."""
+        data = bytes(self.going)
+        self.going.clear()
+        return self.say(data)
 
 
 class TruthServer:
-    """Answers on one listening socket until it is told no more."""
+    """Answers completions on one listening socket, by schedule, and logs each send."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.log: list[Answer] = []
         self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
-        self._due: list[tuple[int, int, Connection]] = []
+        self._due: list[tuple[int, int, TruthConnection]] = []
         self._order = 0
         self._receive_stamps = ReceiveStamps()
         ask_for_stamps(listener)  # its connections inherit that
-        self._busy: Counter[Manner] = Counter()
-        self._queues: dict[Manner, deque[Connection]] = defaultdict(deque)
+        self._busy: Counter[AnswerOptions] = Counter()
+        self._queues: dict[AnswerOptions, deque[TruthConnection]] = defaultdict(deque)
 
     def serve(self) -> None:
         """Until the process ends."""
@@ -77,15 +150,15 @@ class TruthServer:
 
     def _accept(self) -> None:
         peer, _ = self._listener.accept()
-        self._selector.register(peer, selectors.EVENT_READ, Connection(peer))
+        self._selector.register(peer, selectors.EVENT_READ, TruthConnection(peer))
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: TruthConnection) -> None:
         if not connection.read(self._receive_stamps):
             self._close(connection)
         elif connection.answer is None:
             self._next(connection)
 
-    def _next(self, connection: Connection) -> None:
+    def _next(self, connection: TruthConnection) -> None:
         """Begin with the next request, should it have come."""
         request = connection.request()
         if request is None:
@@ -114,7 +187,7 @@ class TruthServer:
 
     def _begin(
         self,
-        connection: Connection,
+        connection: TruthConnection,
         path: str,
         headers: dict[str, str],
         body: dict[str, Any],
@@ -132,29 +205,29 @@ class TruthServer:
             chat=chat,
         )
         self.log.append(connection.answer)
-        connection.manner = manner = manner_of(str(body["model"]))
-        if manner.slots and self._busy[manner] >= manner.slots:
-            self._queues[manner].append(connection)
+        connection.options = options = options_of(str(body["model"]))
+        if options.slots and self._busy[options] >= options.slots:
+            self._queues[options].append(connection)
         else:
-            self._start(connection, manner)
+            self._start(connection, options)
 
-    def _start(self, connection: Connection, manner: Manner) -> None:
+    def _start(self, connection: TruthConnection, options: AnswerOptions) -> None:
         answer = connection.answer
         if answer is None:
             return
-        self._busy[manner] += 1
+        self._busy[options] += 1
         answer.started_ns = monotonic_ns()
-        connection.script = Script(answer, manner)
-        connection.beats = connection.script.beats()
+        connection.script = Script(answer, options)
+        connection.parts = connection.script.parts()
         self._schedule(connection)
 
-    def _schedule(self, connection: Connection) -> None:
-        connection.beat = next(connection.beats, None)
-        if connection.beat is None:
+    def _schedule(self, connection: TruthConnection) -> None:
+        connection.part = next(connection.parts, None)
+        if connection.part is None:
             self._end(connection)
             return
         self._order += 1
-        due_ns = connection.beat.due_ns or monotonic_ns()
+        due_ns = connection.part.due_ns or monotonic_ns()
         heapq.heappush(self._due, (due_ns, self._order, connection))
 
     def _send_due(self) -> None:
@@ -164,15 +237,15 @@ class TruthServer:
         while self._due and self._due[0][0] <= now_ns:
             ready.append(heapq.heappop(self._due)[2])
         for connection in ready:
-            beat, answer = connection.beat, connection.answer
-            if not connection.open or beat is None or answer is None:
+            part, answer = connection.part, connection.answer
+            if not connection.open or part is None or answer is None:
                 continue
-            answer.sent_ns += [monotonic_ns()] * beat.tokens
-            self._say(connection, beat.data)
+            answer.sent_ns += [monotonic_ns()] * part.tokens
+            self._say(connection, part.data)
             if connection.open:
                 self._schedule(connection)
 
-    def _end(self, connection: Connection) -> None:
+    def _end(self, connection: TruthConnection) -> None:
         """The answer was played to its end."""
         keep = connection.script is not None and connection.script.keep
         self._free(connection)
@@ -182,26 +255,26 @@ class TruthServer:
         else:
             self._close(connection)
 
-    def _free(self, connection: Connection) -> None:
+    def _free(self, connection: TruthConnection) -> None:
         """Give the slot to who waits longest."""
-        manner, connection.manner = connection.manner, None
-        if manner is None or connection.script is None:
+        options, connection.options = connection.options, None
+        if options is None or connection.script is None:
             return
-        self._busy[manner] -= 1
-        queue = self._queues[manner]
-        while queue and self._busy[manner] < manner.slots:
+        self._busy[options] -= 1
+        queue = self._queues[options]
+        while queue and self._busy[options] < options.slots:
             following = queue.popleft()
             if following.open:
-                self._start(following, manner)
+                self._start(following, options)
 
-    def _say(self, connection: Connection, data: bytes) -> None:
+    def _say(self, connection: TruthConnection, data: bytes) -> None:
         self._go_on(connection, alive=connection.say(data))
 
-    def _write(self, connection: Connection) -> None:
+    def _write(self, connection: TruthConnection) -> None:
         self._selector.modify(connection.peer, selectors.EVENT_READ, connection)
         self._go_on(connection, alive=connection.flush())
 
-    def _go_on(self, connection: Connection, *, alive: bool) -> None:
+    def _go_on(self, connection: TruthConnection, *, alive: bool) -> None:
         """After a send: the client may be gone, or slow."""
         if not alive:
             self._close(connection)
@@ -209,7 +282,7 @@ class TruthServer:
             both = selectors.EVENT_READ | selectors.EVENT_WRITE
             self._selector.modify(connection.peer, both, connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: TruthConnection) -> None:
         if not connection.open:
             return
         connection.open = False
@@ -217,8 +290,8 @@ class TruthServer:
         connection.peer.close()
         if connection.answer is not None:
             connection.answer.cut_off = not connection.answer.finished
-            if connection.script is None and connection.manner is not None:
-                self._queues[connection.manner].remove(connection)
+            if connection.script is None and connection.options is not None:
+                self._queues[connection.options].remove(connection)
             self._free(connection)
 
 

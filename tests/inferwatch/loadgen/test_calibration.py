@@ -9,7 +9,7 @@ import pytest
 from collectors.readings import ClientSample, Phase, RequestRecord, TokenTimes
 from inferwatch.loadgen.truth.calibration import (
     Calibration,
-    Compared,
+    StampComparison,
     beside,
     calibration,
     store,
@@ -24,7 +24,7 @@ MS = 1_000_000
 START_NS = 5_000 * MS
 
 
-def compared(late_ms: float = 1, **answer: Any) -> Compared:
+def compared(late_ms: float = 1, **answer: Any) -> StampComparison:
     """Sent at 2 ms, there at 3, tokens at 53 + 20 k ms, each stamped a bit later."""
     book = LoadBook("run")
     sent_ns = [START_NS + (53 + 20 * k) * MS for k in range(4)]
@@ -46,7 +46,7 @@ def compared(late_ms: float = 1, **answer: Any) -> Compared:
     book.fold(record)
     book.fold(times)
     told = {"arrived_ns": START_NS + 3 * MS, "sent_ns": sent_ns, **answer}
-    return Compared(book, {"run-0": told}, START_NS)
+    return StampComparison(book, {"run-0": told}, START_NS)
 
 
 def result(transport: str = "raw", **facts: Any) -> LoadResult:
@@ -56,7 +56,9 @@ def result(transport: str = "raw", **facts: Any) -> LoadResult:
     return replace(made, span_s=10.0, sample=sample, **facts)
 
 
-def measured(found: Compared, transport: str = "raw", **facts: Any) -> Calibration:
+def measured(
+    found: StampComparison, transport: str = "raw", **facts: Any
+) -> Calibration:
     return calibration(found, result(transport, **facts), date="2026", load="x")
 
 
