@@ -23,16 +23,15 @@ from collectors.readings import (
     TokenTimes,
     Totals,
 )
-from inferwatch.metrics.engine.cost import Ledger, SavedCost
+from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines
-from inferwatch.metrics.engine.flow import Seen, flow, kv_state
-from inferwatch.metrics.engine.latencies import Latencies
-from inferwatch.metrics.engine.lives import Lives
+from inferwatch.metrics.engine.flow import WindowTotals, flow, kv_state, scheduler_state
+from inferwatch.metrics.engine.health import HealthTracker, SavedHealth
+from inferwatch.metrics.engine.latencies import LatencySamples
 from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
-from inferwatch.metrics.engine.requests import Requests, SavedRequests
-from inferwatch.metrics.engine.steps import Steps, step_totals
-from inferwatch.metrics.engine.verdict import Observer, SavedObserver
-from inferwatch.metrics.engine.work import current_work
+from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
+from inferwatch.metrics.engine.request_tracker import RequestTracker
+from inferwatch.metrics.engine.steps import StepCounter, step_totals
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import Client, SavedClient
 from inferwatch.metrics.saving import Parts, WrittenParts
@@ -69,11 +68,11 @@ class SavedState(msgspec.Struct, array_like=True):
     tallies: dict[str, SavedTallies]
     history: SavedHistory
     failed: SavedFailures
-    requests: SavedRequests
+    requests: SavedIndex
     engines: SavedEngines
     client: SavedClient
     cost: SavedCost
-    observer: SavedObserver
+    health: SavedHealth
     notes: list[Note]
     gpus: list[GpuInfo]
     last_token_ns: int | None
@@ -98,15 +97,15 @@ class Model:
 
     def __init__(self) -> None:
         self._history = History()
-        self._latencies = Latencies(self._history)
+        self._latencies = LatencySamples(self._history)
         self._outcomes = Outcomes()
-        self._requests = Requests()
-        self._lives = Lives(self._requests, self._latencies, self._outcomes)
+        self._requests = RequestIndex()
+        self._tracker = RequestTracker(self._requests, self._latencies, self._outcomes)
         self._engines = Engines()
-        self._steps = Steps()
+        self._steps = StepCounter()
         self._client = Client()
-        self._cost = Ledger()
-        self._observer = Observer(self._engines, self._requests)
+        self._cost = CostTracker()
+        self._health = HealthTracker(self._engines, self._requests)
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._gpus: dict[str | None, GpuInfo] = {}
         """By their ids; or why there is none."""
@@ -148,7 +147,7 @@ class Model:
             engines=self._engines.saved(),
             client=self._client.saved(),
             cost=self._cost.saved(),
-            observer=self._observer.saved(),
+            health=self._health.saved(),
             notes=list(self._notes),
             gpus=list(self._gpus.values()),
             last_token_ns=self._last_token_ns,
@@ -188,7 +187,7 @@ class Model:
         model._engines.restore(saved.engines)
         model._client.restore(saved.client)
         model._cost.restore(saved.cost)
-        model._observer.restore(saved.observer)
+        model._health.restore(saved.health)
         model._notes.extend(saved.notes)
         model._gpus = {gpu.uuid: gpu for gpu in saved.gpus}
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
@@ -199,7 +198,7 @@ class Model:
         pieces: dict[str, Samples | Tallies] = {**self._samples(), **self._tallies()}
         for each in pieces.values():
             each.rows.release()
-        self._lives.release()
+        self._tracker.release()
         self._fold = {}
 
     def snapshot(
@@ -217,14 +216,14 @@ class Model:
         grid = Grid(start_ns, bin_ns, len(bins))
         latencies = self._latencies.table(now_ns, window, bins)
         seen = self._seen(now_ns, window, latencies)
-        work = current_work(now_ns, self._engines, self._requests)
+        work = scheduler_state(now_ns, self._engines, self._requests)
         kv = kv_state(self._engines, seen.steps)
         flowing = flow(seen, work, kv)
         return Snapshot(
             now_ns=now_ns,
             window=window,
             covered_ns=seen.covered_ns,
-            verdict=self._observer.verdict(now_ns, work, flowing, since_ns),
+            verdict=self._health.verdict(now_ns, work, flowing, since_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             gpus=tuple(self._gpus.values()),
@@ -260,9 +259,9 @@ class Model:
 
     def _seen(
         self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
-    ) -> Seen:
+    ) -> WindowTotals:
         itl = next(row.quantiles for row in latencies if row.metric == "itl_s")
-        return Seen(
+        return WindowTotals(
             covered_ns=self._covered_ns(now_ns, window),
             steps=self._steps.over(now_ns, window),
             outcomes=self._outcomes.over(now_ns, window),
@@ -288,42 +287,42 @@ class Model:
     def _step(self, step: Step) -> None:
         self._began(step.start_ns)
         rank = self._engines.rank(step.source, step.rank)
-        output_tokens = self._lives.step(step)
+        output_tokens = self._tracker.step(step)
         kv = self._engines.take_step(step)
         self._steps.add(step, output_tokens, rank.info)
         self._history.add_step(step, output_tokens, kv)
-        self._observer.step(step)
+        self._health.step(step)
         if output_tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
     def _event(self, event: RequestEvent) -> None:
         self._began(max(event.t_ns, 0))
-        self._lives.event(event)
-        self._observer.worked(event.t_ns)
+        self._tracker.event(event)
+        self._health.worked(event.t_ns)
 
     def _info(self, info: EngineInfo) -> None:
         self._began(max(info.t_ns, 0))
         self._engines.take_info(info)
-        self._observer.info(info)
+        self._health.info(info)
 
     def _endpoint(self, endpoint: Endpoint) -> None:
         self._engines.endpoints[endpoint.source] = endpoint
 
     def _totals(self, totals: Totals) -> None:
-        self._lives.totals(totals)
+        self._tracker.totals(totals)
         self._engines.take_totals(totals)
         self._cost.totals(totals)
 
     def _note(self, note: Note) -> None:
         self._notes.append(note)
-        self._observer.note(note)
+        self._health.note(note)
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
-            self._lives.dropped(note)
+            self._tracker.dropped(note)
             for rank in self._engines.of(note.source):
                 rank.forget()
         elif note.kind is NoteKind.LOST:
-            self._lives.lost(note)
+            self._tracker.lost(note)
             self._engines.lost(note.source)
 
     def _record(self, record: RequestRecord) -> None:

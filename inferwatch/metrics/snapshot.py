@@ -6,6 +6,7 @@ Times ``*_ns`` are session time. Unknown is ``None``; an empty bin is a gap.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum, StrEnum
 
 from collectors.readings import (
     BoundBy,
@@ -17,8 +18,7 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun
-from inferwatch.metrics.words import Health, RequestState, RunState, Window
+from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
 
 __all__ = [
     "ClientTimeline",
@@ -40,6 +40,58 @@ __all__ = [
     "Verdict",
     "Window",
 ]
+
+
+class Window(Enum):
+    """The span a number covers; ``value`` in ns, None for the whole session."""
+
+    TEN_SECONDS = 10_000_000_000
+    MINUTE = 60_000_000_000
+    FIVE_MINUTES = 300_000_000_000
+    SESSION = None
+
+    @property
+    def label(self) -> str:
+        """As screens write it."""
+        return {
+            Window.TEN_SECONDS: "10 s",
+            Window.MINUTE: "60 s",
+            Window.FIVE_MINUTES: "5 min",
+            Window.SESSION: "session",
+        }[self]
+
+
+class Health(StrEnum):
+    """The verdict in one word, worst last."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    HEALTHY = "healthy"
+    QUEUEING = "queueing"
+    STALLED = "stalled"
+    LOST = "lost"
+
+
+class RequestState(StrEnum):
+    """Where a request is."""
+
+    ARRIVED = "arrived"
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+    @property
+    def live(self) -> bool:
+        """Still in the engine or on its way there."""
+        return self not in {
+            RequestState.FINISHED,
+            RequestState.ABORTED,
+            RequestState.FAILED,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

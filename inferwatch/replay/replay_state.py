@@ -8,7 +8,7 @@ import msgspec
 
 from inferwatch.errors import StorageError
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.storage.checkpoints.checkpoints import Checkpoints, Row
 from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.tables.codec import ReadingDecoder
@@ -28,7 +28,7 @@ class ReplayState:
 
     model: Model = field(default_factory=Model)
     cursor: Cursor = START
-    receipts: Receipts = field(default_factory=Receipts)
+    receipts: ReceiptClock = field(default_factory=ReceiptClock)
 
     @property
     def t_ns(self) -> int | None:
@@ -63,7 +63,7 @@ def restored(checkpoints: Checkpoints, row: Row) -> ReplayState:
         REFUSALS: it is none of ours.
     """
     model, cursor = checkpoints.restore(row)
-    return ReplayState(model, cursor, Receipts(row[1]))
+    return ReplayState(model, cursor, ReceiptClock(row[1]))
 
 
 class Overtaken(Exception):  # noqa: N818 - nothing went wrong

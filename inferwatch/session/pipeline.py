@@ -7,7 +7,7 @@ from collectors.collector import Collector
 from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import RecordState
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.saving import CheckpointPace
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.checkpoints.checkpoints import (
@@ -47,7 +47,7 @@ class Pipeline:
         self._model = model
         self._recorder = recorder
         self._ordinal = 0
-        self._receipts = Receipts()
+        self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
         self._trouble_told = False
 

@@ -9,7 +9,7 @@ import pytest
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, Step, Tick
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
@@ -34,7 +34,7 @@ class RememberingPipeline(Pipeline):
         super().__init__(model, recorder)
         self.shown: list[Snapshot] = []
         self.shown_at_steps: list[Snapshot] = []
-        self._there = Receipts()
+        self._there = ReceiptClock()
         self._steps = 0
 
     def take(self, readings: Sequence[AnyReading]) -> None:

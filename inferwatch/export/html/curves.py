@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from inferwatch.metrics.engine.latencies import VANTAGES, Latencies
+from inferwatch.metrics.engine.latencies import VANTAGES, LatencySamples
 from inferwatch.metrics.series.history import History
 
 PER_OCTAVE = 64
@@ -43,7 +43,7 @@ class Distribution:
         return [(start, 0.0), *zip(edges.tolist(), upto.tolist(), strict=True)]
 
 
-class Distributions(Latencies):
+class Distributions(LatencySamples):
     """The samples of the latency table, as distributions instead of a table."""
 
     def __init__(self) -> None:

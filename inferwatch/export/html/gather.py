@@ -18,9 +18,9 @@ from collectors.readings import (
 from inferwatch.export.html.client import Client
 from inferwatch.export.html.curves import Distribution, Distributions
 from inferwatch.export.recording import Recording
-from inferwatch.metrics.engine.lives import Lives
 from inferwatch.metrics.engine.outcomes import Outcomes
-from inferwatch.metrics.engine.requests import Requests
+from inferwatch.metrics.engine.request_index import RequestIndex
+from inferwatch.metrics.engine.request_tracker import RequestTracker
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 
@@ -41,7 +41,7 @@ class Gathered:
 def gather(recording: Recording) -> Gathered:
     """Fold all readings; as of the session's end, as a replay shows it."""
     model, distributions = Model(), Distributions()
-    lives = Lives(Requests(), distributions, Outcomes())
+    lives = RequestTracker(RequestIndex(), distributions, Outcomes())
     client = Client(max(recording.session.duration_ns, NS_PER_S))
     plans: list[LoadPlanned] = []
     heard = _listeners(lives, client) | {LoadPlanned: plans.append}
@@ -60,7 +60,9 @@ def gather(recording: Recording) -> Gathered:
     )
 
 
-def _listeners(lives: Lives, client: Client) -> dict[type, Callable[[Any], object]]:
+def _listeners(
+    lives: RequestTracker, client: Client
+) -> dict[type, Callable[[Any], object]]:
     """Who wants which readings, beside the Model."""
 
     def note(note: Note) -> None:

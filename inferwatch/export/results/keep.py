@@ -13,7 +13,7 @@ from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.results.detect import ResultFile
 from inferwatch.export.results.found import Result
 from inferwatch.export.results.readings import duration_ns, readings_of
-from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.file.faults import explain
 from inferwatch.storage.file.transaction import transaction
@@ -56,7 +56,7 @@ class PastClock(SessionClock):
 
     def follow(self, readings: Iterable[AnyReading]) -> Iterator[AnyReading]:
         """It ends no sooner than the last of these is there, however many coincide."""
-        receipts = Receipts()
+        receipts = ReceiptClock()
         for each in readings:
             self._lasted_ns = max(self._lasted_ns, receipts.take(each))
             yield each

@@ -21,7 +21,7 @@ class SavedCost(msgspec.Struct, array_like=True):
     totals: list[Totals]
 
 
-class Ledger:
+class CostTracker:
     """Keeps the last seconds of host samples and the latest totals of each probe."""
 
     def __init__(self) -> None:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
-from inferwatch.metrics.engine.engines import Engines, known_sum
+from inferwatch.metrics.engine.engines import Engines, Rank, known_sum
+from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.engine.steps import ratio
-from inferwatch.metrics.engine.work import Work
 from inferwatch.metrics.series.tallies import Total
 from inferwatch.metrics.snapshot import Flow, KvState, Quantiles
 
@@ -14,7 +14,54 @@ LEAST_NS = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SchedulerState:
+    """Requests that run and wait; None before anything is known."""
+
+    running: int | None = None
+    waiting: int | None = None
+    oldest_wait_s: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """There is something to do."""
+        return bool(self.running or self.waiting)
+
+
+def scheduler_state(
+    now_ns: int, engines: Engines, requests: RequestIndex
+) -> SchedulerState:
+    """Joins what engines said last with what requests told since.
+
+    An engine speaks when a step ends: it is right about what it held then, loss or
+    not. Requests speak at once: they know of a step still under way, and of a queue
+    that no step serves. The larger number is the current one.
+    """
+    if not engines.ranks and not requests.live:
+        return SchedulerState()
+    ranks = [rank for rank in engines.ranks.items() if not rank[1].lost]
+    running = sum(_running(rank, requests, source) for (source, _), rank in ranks)
+    waiting = sum(rank.waiting for _, rank in ranks) if running else 0
+    since = [each.waiting_since_ns or now_ns for each in requests.waiting]
+    return SchedulerState(
+        running=max(running, len(requests.running)),
+        waiting=max(waiting, len(requests.waiting)),
+        oldest_wait_s=(now_ns - min(since)) / NS_PER_S if since else None,
+    )
+
+
+def _running(rank: Rank, requests: RequestIndex, source: str) -> int:
+    """Still running of those that ran in the latest step."""
+    if rank.at_rest is not None:
+        return rank.at_rest.running or 0
+    if rank.step is None:
+        return 0
+    known = requests.members(source)
+    members = [known.get(ordinal) for ordinal in rank.step.members]
+    return rank.step.running - sum(each is not None and each.ended for each in members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTotals:
     """What a window adds up to."""
 
     covered_ns: int
@@ -31,7 +78,7 @@ class Seen:
         return count * NS_PER_S / self.covered_ns
 
 
-def flow(seen: Seen, work: Work, kv: KvState) -> Flow:
+def flow(seen: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
     """From left to right: arrivals, queue, prefill, decode, out."""
     steps, outcomes = seen.steps.sums, seen.outcomes.sums
     return Flow(

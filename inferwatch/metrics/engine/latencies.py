@@ -17,7 +17,7 @@ VANTAGES = {
 """The rows of the table, in the order screens show them."""
 
 
-class Latencies:
+class LatencySamples:
     """Samples of every metric, also put where charts find them."""
 
     def __init__(self, history: History) -> None:

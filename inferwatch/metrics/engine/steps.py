@@ -9,7 +9,7 @@ CAUSES = tuple(BoundBy)
 ONE_HOT = {cause: tuple(int(cause is each) for each in CAUSES) for cause in CAUSES}
 
 
-class Steps:
+class StepCounter:
     """Counts steps at the moments they ended."""
 
     def __init__(self) -> None:

@@ -9,8 +9,7 @@ from collectors.readings import ClientSample, LoadEvent, LoadKind, RequestRecord
 from inferwatch.metrics.load.client_quality import LatestSeconds, SavedSeconds
 from inferwatch.metrics.load.counts import Counts, Tally
 from inferwatch.metrics.load.plan import PlanFacts
-from inferwatch.metrics.load.view import LoadRun
-from inferwatch.metrics.words import RunState
+from inferwatch.metrics.load.view import LoadRun, RunState
 
 SILENT_NS = 5 * NS_PER_S
 """A generator that runs tells something each second."""

@@ -1,10 +1,27 @@
 """A load run as screens know it: how far it is, and what it did over time."""
 
 from dataclasses import dataclass
-
-from inferwatch.metrics.words import RunState
+from enum import StrEnum
 
 Column = tuple[float | None, ...]
+
+
+class RunState(StrEnum):
+    """Where a load run is."""
+
+    STARTING = "starting"
+    WARMING_UP = "warming up"
+    SENDING = "sending"
+    DRAINING = "draining"
+    """Everything was sent; what is in flight may end."""
+    SILENT = "silent"
+    """It did not end, and yet nothing is heard of it."""
+    ENDED = "ended"
+
+    @property
+    def going_on(self) -> bool:
+        """It has not ended, as far as one knows."""
+        return self not in {RunState.SILENT, RunState.ENDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

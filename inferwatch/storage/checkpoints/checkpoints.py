@@ -59,7 +59,7 @@ class Checkpoint:
 
     ordinal: int
     t_ns: int
-    """When that reading was there, see :mod:`inferwatch.metrics.receipts`."""
+    """When that reading was there, see :mod:`inferwatch.metrics.receipt_clock`."""
     saved: SavedModel
 
 

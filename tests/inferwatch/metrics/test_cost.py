@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from collectors.readings import HostSample, ProcessUsage, Totals
-from inferwatch.metrics.engine.cost import Ledger
+from inferwatch.metrics.engine.cost import CostTracker
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 
@@ -50,7 +50,7 @@ def test_shares_are_over_the_last_five_seconds(see: See) -> None:
 
 
 def test_old_samples_are_let_go() -> None:
-    ledger = Ledger()
+    ledger = CostTracker()
     for t_s in range(1_000):
         ledger.host(sample(t_s, core=1.0))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import EventKind, Note, NoteKind, Vantage
-from inferwatch.metrics.engine import requests
+from inferwatch.metrics.engine import request_index as requests
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 

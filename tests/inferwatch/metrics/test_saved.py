@@ -20,7 +20,7 @@ from collectors.readings import (
     Tick,
     Vantage,
 )
-from inferwatch.metrics.engine import requests
+from inferwatch.metrics.engine import request_index as requests
 from inferwatch.metrics.model import Model, SavedModel, cell_of
 from inferwatch.metrics.series.count_table import Counts, CountTable, Owed, counts_of
 from inferwatch.metrics.series.recent import Block, SavedRows

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.readings import AnyReading
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
 from inferwatch.storage.recording.recorder import Recorder
@@ -65,7 +65,7 @@ def as_of() -> Callable[[list[AnyReading], int, Window], Snapshot]:
     """What playing up to a moment shows, by folding from the beginning."""
 
     def fold(readings: list[AnyReading], t_ns: int, window: Window) -> Snapshot:
-        model, receipts = Model(), Receipts()
+        model, receipts = Model(), ReceiptClock()
         for reading in readings:
             if receipts.take(reading) > t_ns:
                 break

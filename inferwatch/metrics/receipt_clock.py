@@ -24,7 +24,7 @@ _HAPPENED: dict[type, Callable[[Any], int]] = {
 }
 
 
-class Receipts:
+class ReceiptClock:
     """Gives readings, in order of receipt, the moments at which they were there."""
 
     def __init__(self, latest_ns: int | None = None) -> None:

@@ -7,18 +7,18 @@ then aborts it in the engine: it has an E2EL and no TPOT.
 """
 
 from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage
-from inferwatch.metrics.engine.latencies import Latencies
+from inferwatch.metrics.engine.latencies import LatencySamples
 from inferwatch.metrics.engine.outcomes import Outcomes, outcome_of
 from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.engine.requests import Requests
+from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.snapshot import RequestState
 
 
-class Lives:
+class RequestTracker:
     """Feeds requests, latencies and outcomes from what was read."""
 
     def __init__(
-        self, requests: Requests, latencies: Latencies, outcomes: Outcomes
+        self, requests: RequestIndex, latencies: LatencySamples, outcomes: Outcomes
     ) -> None:
         self._requests = requests
         self._latencies = latencies

@@ -8,8 +8,8 @@ import msgspec
 from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, EngineInfo, Note, NoteKind, Step
 from inferwatch.metrics.engine.engines import Engines
-from inferwatch.metrics.engine.requests import Requests
-from inferwatch.metrics.engine.work import Work
+from inferwatch.metrics.engine.flow import SchedulerState
+from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.snapshot import Flow, Health, Verdict
 
 QUEUE_PERSISTS_NS = NS_PER_S
@@ -20,7 +20,7 @@ STALL_STEPS = 10
 """Stalled after this many usual steps without one."""
 
 
-class SavedObserver(msgspec.Struct, array_like=True):
+class SavedHealth(msgspec.Struct, array_like=True):
     """A HealthTracker, but for the engines and requests it looks at."""
 
     stage: Note | None
@@ -31,10 +31,10 @@ class SavedObserver(msgspec.Struct, array_like=True):
     bounds: list[tuple[int, BoundBy]]
 
 
-class Observer:
+class HealthTracker:
     """Remembers what the verdict needs and nothing else keeps."""
 
-    def __init__(self, engines: Engines, requests: Requests) -> None:
+    def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
         self._requests = requests
         self._stage: Note | None = None
@@ -72,9 +72,9 @@ class Observer:
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
 
-    def saved(self) -> SavedObserver:
+    def saved(self) -> SavedHealth:
         """Besides engines and requests."""
-        return SavedObserver(
+        return SavedHealth(
             stage=self._stage,
             lost=self._lost,
             up_ns=self._up_ns,
@@ -83,7 +83,7 @@ class Observer:
             bounds=list(self._bounds),
         )
 
-    def restore(self, saved: SavedObserver) -> None:
+    def restore(self, saved: SavedHealth) -> None:
         """Be as it was."""
         self._stage = saved.stage
         self._lost = saved.lost
@@ -93,7 +93,11 @@ class Observer:
         self._bounds.extend(saved.bounds)
 
     def verdict(
-        self, now_ns: int, work: Work, flow: Flow, loaded_ns: int | None = None
+        self,
+        now_ns: int,
+        work: SchedulerState,
+        flow: Flow,
+        loaded_ns: int | None = None,
     ) -> Verdict:
         """As of now; ``loaded_ns`` is when a load of ours began."""
         if self._lost is not None:
@@ -121,8 +125,8 @@ class Observer:
             return _verdict(Health.STARTING, "waiting for an engine", None)
         return _verdict(Health.STARTING, self._stage.text, self._stage.t_ns)
 
-    def _stalled(self, now_ns: int, work: Work) -> Verdict | None:
-        """Work is there and no step ends."""
+    def _stalled(self, now_ns: int, work: SchedulerState) -> Verdict | None:
+        """There is work, and yet no step ends."""
         ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
         begins = [*ends, self._requests.busy_since_ns, self._up_ns]
         quiet_since_ns = max(t_ns for t_ns in begins if t_ns is not None)
@@ -134,7 +138,9 @@ class Observer:
         text = f"{_work(work)}: no step for {_short(quiet_ns)}{usual}"
         return _verdict(Health.STALLED, text, quiet_since_ns)
 
-    def _queueing(self, now_ns: int, work: Work, flow: Flow) -> Verdict | None:
+    def _queueing(
+        self, now_ns: int, work: SchedulerState, flow: Flow
+    ) -> Verdict | None:
         """Requests have been waiting for a while."""
         ranks = self._engines.ranks.values()
         since = [r.waiting_since_ns for r in ranks if r.waiting_since_ns is not None]
@@ -170,7 +176,7 @@ class Observer:
         limits = {getattr(info, name) for info in self._engines.infos}
         return f" {limits.pop()}" if len(limits) == 1 and None not in limits else ""
 
-    def _healthy(self, work: Work, flow: Flow) -> Verdict:
+    def _healthy(self, work: SchedulerState, flow: Flow) -> Verdict:
         calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]
         since = [*calm, self._requests.busy_since_ns, self._up_ns]
         text = _work(work)
@@ -184,7 +190,7 @@ def _verdict(health: Health, sentence: str, since_ns: int | None) -> Verdict:
     return Verdict(health=health, sentence=sentence, since_ns=since_ns)
 
 
-def _work(work: Work) -> str:
+def _work(work: SchedulerState) -> str:
     waiting = f"{work.waiting} waiting" if work.waiting else "none waiting"
     return f"{work.running} running, {waiting}"
 

@@ -16,7 +16,7 @@ CHUNK = 32
 """Requests saved together."""
 
 
-class SavedRequests(msgspec.Struct, array_like=True):
+class SavedIndex(msgspec.Struct, array_like=True):
     """Requests are named by their place: the live, the ended, the remembered ones."""
 
     live: int
@@ -39,7 +39,7 @@ class SavedRequests(msgspec.Struct, array_like=True):
     seen: int
 
 
-class Requests:
+class RequestIndex:
     """Finds requests by id and ordinal, and knows which of them wait and run.
 
     Dictionaries with empty values serve as sets that keep their order, so that equal
@@ -172,13 +172,13 @@ class Requests:
         named = sum(each.request_id is not None for each in self.live)
         return self._seen - min(named + len(self._ended), MOST_ROWS)
 
-    def saved(self, parts: Parts) -> SavedRequests:
+    def saved(self, parts: Parts) -> SavedIndex:
         """Those that ended long ago stand in parts that stay as they are."""
         every = [*self.live, *self._ended, *self._remembered]
         place = {request: number for number, request in enumerate(every)}
         ended = list(map(as_saved, self._ended))
         remembered = list(map(as_saved, self._remembered))
-        return SavedRequests(
+        return SavedIndex(
             live=parts.add(list(map(as_saved, self.live)), lasts=False),
             ended=parts.add_queue(ended, self._gone, CHUNK),
             gone=self._gone,
@@ -193,7 +193,7 @@ class Requests:
             seen=self._seen,
         )
 
-    def restore(self, saved: SavedRequests, parts: WrittenParts) -> None:
+    def restore(self, saved: SavedIndex, parts: WrittenParts) -> None:
         """Be as it was."""
         live = _restored([saved.live], parts)
         ended = _restored(saved.ended, parts)

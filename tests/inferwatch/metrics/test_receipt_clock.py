@@ -12,12 +12,12 @@ from collectors.readings import (
     Tick,
     TokenTimes,
 )
-from inferwatch.metrics.receipts import Receipts
+from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.saving import LONGEST_NS, MOST_EFFORT, CheckpointPace
 
 
 def test_a_reading_is_there_when_it_happened() -> None:
-    receipts = Receipts()
+    receipts = ReceiptClock()
 
     assert [receipts.take(Tick(t_ns=t)) for t in (5, 9)] == [5, 9]
 
@@ -25,7 +25,7 @@ def test_a_reading_is_there_when_it_happened() -> None:
 def test_what_comes_late_is_there_after_what_came_before_it(
     make_step: Callable[..., Step], make_event: Callable[..., RequestEvent]
 ) -> None:
-    receipts = Receipts()
+    receipts = ReceiptClock()
     step = make_step(10, {1: 1})
     readings: list[AnyReading] = [
         step,
@@ -45,12 +45,12 @@ def test_what_tells_of_a_while_is_there_at_its_end() -> None:
         index=1, external_id="a", phase=Phase.STEADY, intended_ns=1, end_ns=9
     )
 
-    assert Receipts().take(times) == 8
-    assert Receipts().take(record) == 9
+    assert ReceiptClock().take(times) == 8
+    assert ReceiptClock().take(record) == 9
 
 
 def test_asking_what_would_be_next_takes_nothing() -> None:
-    receipts = Receipts(latest_ns=7)
+    receipts = ReceiptClock(latest_ns=7)
 
     assert receipts.after(Tick(t_ns=3)) == receipts.after(Tick(t_ns=3)) == 8
 
