@@ -19,9 +19,12 @@ from collectors.clock import SessionClock
 from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
 from inferwatch.storage.file.transaction import transaction
-from inferwatch.storage.recording.inbox import Inbox
-from inferwatch.storage.recording.recorded_session import About
-from inferwatch.storage.recording.writer import INTERVAL_S, Writer
+from inferwatch.storage.recording.recorder import (
+    INTERVAL_S,
+    ReadingQueue,
+    RecordingLoop,
+)
+from inferwatch.storage.recording.session_writer import NewSession
 from inferwatch.storage.tables.batch import Batch
 from inferwatch.storage.tables.codec import ReadingEncoder
 
@@ -149,9 +152,9 @@ def in_batches(readings: list[AnyReading]) -> list[list[tuple[int, AnyReading]]]
 
 def record(path: Path, batches: list[list[tuple[int, AnyReading]]]) -> float:
     """Seconds the writer needs for readings that lie in its inbox."""
-    inbox = Inbox()
-    about = About(clock=SessionClock(), name=None, command="benchmark")
-    writer = Writer(path, about, inbox, free_floor_bytes=0)
+    inbox = ReadingQueue()
+    about = NewSession(clock=SessionClock(), name=None, command="benchmark")
+    writer = RecordingLoop(path, about, inbox, free_floor_bytes=0)
     writer.turn()
     elapsed_s = 0.0
     for batch in batches:
@@ -222,7 +225,7 @@ def compare(name: str, engine: Engine, directory: Path) -> None:
 
 def cost_of_put() -> None:
     """The only part that runs in the event loop's thread."""
-    inbox = Inbox(capacity=PUTS)
+    inbox = ReadingQueue(capacity=PUTS)
     step = Step(index=1, start_ns=0, end_ns=1, duration_ns=1)
     began_s = process_time()
     for ordinal in range(PUTS):

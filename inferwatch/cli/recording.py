@@ -4,8 +4,8 @@ from pathlib import Path
 
 from collectors.clock import SessionClock
 from inferwatch.storage.file.location import default_database
-from inferwatch.storage.recording.pruning import prune_beside, set_limits
 from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.retention import prune_beside, set_limits
 from inferwatch.watchdog import before_the_end
 
 

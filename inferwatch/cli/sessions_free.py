@@ -21,7 +21,7 @@ from inferwatch.formatting import format_bytes
 from inferwatch.visible import visible
 
 if TYPE_CHECKING:
-    from inferwatch.storage.sessions.retention import Going
+    from inferwatch.storage.sessions.retention import SessionToPrune
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
 dry_option = click.option(
@@ -64,8 +64,7 @@ def prune(
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.storage.recording.pruning import to_go
-    from inferwatch.storage.sessions.retention import DEFAULT, Limits
+    from inferwatch.storage.sessions.retention import DEFAULT, Limits, to_go
 
     limits = Limits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
@@ -80,14 +79,14 @@ def prune(
 @json_option
 def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> None:
     """Empty the bin for good and give free space back to the disk."""
-    from inferwatch.storage.sessions.retention import Going
+    from inferwatch.storage.sessions.retention import SessionToPrune
     from inferwatch.storage.sessions.sessions import list_sessions
     from inferwatch.storage.sessions.sizes import sizes_in
 
     path = record_of(database)
     sizes = sizes_in(path)
     going = [
-        Going(row=row, size_bytes=sizes.of.get(row.session, 0), why="bin")
+        SessionToPrune(row=row, size_bytes=sizes.of.get(row.session, 0), why="bin")
         for row in list_sessions(path, bin_too=True)
         if row.deleted_ns is not None
     ]
@@ -119,7 +118,12 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
 
 
 def _free(
-    path: Path, going: "Sequence[Going]", *, dry_run: bool, yes: bool, as_json: bool
+    path: Path,
+    going: "Sequence[SessionToPrune]",
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Show the plan, have it confirmed, carry it out."""
     from inferwatch.storage.sessions.erasing import beside, cut_short, erase, vacuum
@@ -150,7 +154,7 @@ def _free(
     return tell(text, facts, as_json=as_json)
 
 
-def _show(going: "Sequence[Going]", frees_bytes: int) -> None:
+def _show(going: "Sequence[SessionToPrune]", frees_bytes: int) -> None:
     for each in going:
         row = each.row
         what = visible(row.name or row.model or row.command)

@@ -14,7 +14,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load import public
 from inferwatch.session.load_session import LoadRun, new_book
-from inferwatch.storage.replay import Replay
+from inferwatch.storage.recorded_readings import RecordedReadings
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
@@ -118,7 +118,7 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
         UsageError: it loaded something else.
     """
     runs: dict[str, LoadRun] = {}
-    replay = Replay(path, session)
+    replay = RecordedReadings(path, session)
     async for batch in replay.batches():
         for reading in batch:
             _take(runs, reading)

@@ -11,7 +11,7 @@ import pytest
 from collectors.readings import Tick
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.storage.replay import Replay
+from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.sessions.sessions import find
 
 pytestmark = pytest.mark.engine
@@ -92,7 +92,7 @@ def test_shares_by_bound_sum_to_one(summary: dict[str, Any]) -> None:
 async def snapshots_of(database: Path, session: str) -> list[Snapshot]:
     """What the screens would show at every tick of a replay."""
     model, seen = Model(), []
-    async for batch in Replay(database, session).batches():
+    async for batch in RecordedReadings(database, session).batches():
         for reading in batch:
             model.fold(reading)
             if isinstance(reading, Tick):

@@ -32,8 +32,8 @@ from inferwatch.session.live_engine import LiveEngine
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.sources import StartedEngine
 from inferwatch.session.watch import Watch
+from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.replay import Replay
 
 pytestmark = pytest.mark.engine
 
@@ -167,7 +167,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     async def live() -> None:
         async with watched(home / "sessions.db") as watch:
             await live_through(watch, story)
-        async for batch in Replay(home / "sessions.db", "last").batches():
+        async for batch in RecordedReadings(home / "sessions.db", "last").batches():
             story.readings += batch
 
     with pytest.MonkeyPatch.context() as environment:

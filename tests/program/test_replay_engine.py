@@ -15,8 +15,8 @@ from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
+from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.replay import Replay
 
 pytestmark = pytest.mark.engine
 
@@ -67,7 +67,7 @@ async def live(database: Path) -> RememberingPipeline:
 
 async def replayed(database: Path) -> list[Snapshot]:
     model, shown = Model(), []
-    async for batch in Replay(database, "last").batches():
+    async for batch in RecordedReadings(database, "last").batches():
         for reading in batch:
             model.fold(reading)
             if isinstance(reading, Tick):

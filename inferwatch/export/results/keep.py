@@ -17,7 +17,7 @@ from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.file.faults import explain
 from inferwatch.storage.file.transaction import transaction
-from inferwatch.storage.recording.recorded_session import About, RecordedSession
+from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
 from inferwatch.storage.repair.adopting import adopt
 from inferwatch.storage.sessions.housekeeping import (
     LONGEST_NAME,
@@ -135,10 +135,10 @@ def _write(staged: Path, file: ResultFile, result: Result, name: str | None) -> 
     """How much of it could not be stored."""
     told_by = f"{result.tool}, {file.path} #{file.digest}"
     clock = PastClock(result.began_unix_ns, duration_ns(result))
-    about = About(clock=clock, name=name, command=COMMAND)
+    about = NewSession(clock=clock, name=name, command=COMMAND)
     run_id = f"{COMMAND}-{file.digest[:6]}"
     numbered = enumerate(clock.follow(readings_of(result, run_id, told_by)), 1)
-    session = RecordedSession.begin(staged, about)
+    session = SessionWriter.begin(staged, about)
     lost = 0
     try:
         while some := list(islice(numbered, BATCH)):

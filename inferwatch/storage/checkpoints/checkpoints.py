@@ -18,7 +18,7 @@ from inferwatch.metrics.model import Model, SavedModel, cell_of
 from inferwatch.metrics.series.count_table import Owed
 from inferwatch.metrics.series.recent import Block, SavedRows
 from inferwatch.storage.checkpoints.blocks import BlockShelf
-from inferwatch.storage.checkpoints.file import open_checkpoints
+from inferwatch.storage.checkpoints.file import checkpoint_path, open_checkpoints
 from inferwatch.storage.checkpoints.packing import compress, decompress
 from inferwatch.storage.cursor import Cursor
 from inferwatch.storage.file.transaction import transaction
@@ -47,6 +47,8 @@ Link = tuple[int, int, bytes, bytes]
 """Ordinal, number, reach and parts of a checkpoint."""
 Reach = dict[str, tuple[int, int]]
 """By the name of the rows: from which to which place there are blocks it needs."""
+Kept = tuple["Checkpoint", tuple[int, ...]]
+"""A checkpoint and the requests that were open then."""
 REFUSALS = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError)
 """What a file that is not as we wrote it may end in."""
 UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError)
@@ -291,3 +293,47 @@ def no_checkpoints(error: Exception) -> str:
 
 def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
+
+
+class CheckpointWriter:
+    """Keeps checkpoints while a session is recorded; when it cannot, it says why.
+
+    It opens the file with the first one; after a failure it keeps no more.
+
+    Nothing is lost by that: a replay makes those that are missing.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._checkpoints: Checkpoints | None = None
+        self.given_up = False
+        """No more will be kept."""
+        self.trouble: str | None = None
+        """Why, if that was not to be so."""
+
+    def keep(self, session: int, started_ns: int, kept: Sequence[Kept]) -> None:
+        """Write them; the readings up to there have been committed."""
+        if self.given_up:
+            return
+        try:
+            if self._checkpoints is None:
+                path = checkpoint_path(self._database, session, started_ns)
+                self._checkpoints = Checkpoints.open(path, to_write=True)
+            for checkpoint, open_requests in kept:
+                self._checkpoints.keep(checkpoint, open_requests)
+        except Exception as error:  # noqa: BLE001  it must not cost the record
+            self.give_up(no_checkpoints(error))
+
+    def give_up(self, trouble: str) -> None:
+        """No more, for a reason that people should hear."""
+        if not self.given_up:
+            self.trouble = trouble
+        self.close()
+
+    def close(self) -> None:
+        """No more."""
+        self.given_up = True
+        if self._checkpoints is not None:
+            with suppress(sqlite3.Error):
+                self._checkpoints.close()
+            self._checkpoints = None

@@ -1,14 +1,25 @@
-"""Which sessions go when the record is to be smaller: arithmetic, it deletes none."""
+"""Which sessions go when the record is to be smaller, and how they go unasked.
 
+While a session is recorded nobody is there to confirm it. Where a setting asks for
+pruning it goes through the bin: what is over the limits is put there, and deleted for
+good only once it has lain there for a week.
+"""
+
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
 
-from collectors.clock import NS_PER_S
-from inferwatch.storage.sessions.housekeeping import KEEP
+from collectors.clock import NS_PER_S, anchor
+from inferwatch.errors import StorageError, UsageError
+from inferwatch.storage.sessions.erasing import erase, vacuum
+from inferwatch.storage.sessions.housekeeping import KEEP, put_away
 from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import SessionRow
-from inferwatch.storage.sessions.sizes import Sizes
+from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
+from inferwatch.storage.sessions.sizes import Sizes, sizes_in
 
 DAY_S = 86_400.0
 AGES_S = {"h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
@@ -16,6 +27,9 @@ SIZES = {"MB": 10**6, "GB": 10**9}
 """No unit stands for an age and for a size: ``500M`` means neither."""
 AGE_FORMS = "36h, 30d or 4w"
 SIZE_FORMS = "500MB or 5GB"
+SETTING = "INFERWATCH_RETENTION"
+IN_BIN_S = 7 * DAY_S
+"""So long what was pruned by itself can be restored."""
 _AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?([A-Za-z]+)")
 
 
@@ -32,8 +46,8 @@ DEFAULT = Limits(older_than_s=7 * DAY_S, max_bytes=5_000_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Going:
-    """A session that is to go, and why."""
+class SessionToPrune:
+    """A session that is over the limits, and why."""
 
     row: SessionRow
     size_bytes: int
@@ -80,7 +94,7 @@ def limits_of(setting: str) -> Limits | None:
 
 def choose(
     rows: Iterable[SessionRow], sizes: Sizes, limits: Limits, now_ns: int
-) -> list[Going]:
+) -> list[SessionToPrune]:
     """The sessions that must go, oldest first.
 
     Those over age, then the oldest until the rest is small enough, the bin's first.
@@ -89,7 +103,9 @@ def choose(
     may_go = [row for row in rows if _may_go(row)]
     may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
     going = {
-        row.session: Going(row=row, size_bytes=sizes.of.get(row.session, 0), why=why)
+        row.session: SessionToPrune(
+            row=row, size_bytes=sizes.of.get(row.session, 0), why=why
+        )
         for row in may_go
         if (why := _too_old(row, limits, now_ns))
     }
@@ -100,7 +116,7 @@ def choose(
         if row.session not in going:
             taken = sizes.of.get(row.session, 0)
             left -= taken
-            going[row.session] = Going(row=row, size_bytes=taken, why="size")
+            going[row.session] = SessionToPrune(row=row, size_bytes=taken, why="size")
     return sorted(going.values(), key=lambda each: each.row.session)
 
 
@@ -119,3 +135,54 @@ def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
     if ended_ns is None:
         ended_ns = row.started_ns + row.duration_ns
     return "age" if (now_ns - ended_ns) / NS_PER_S > limits.older_than_s else None
+
+
+def to_go(path: Path, limits: Limits) -> list[SessionToPrune]:
+    """The sessions of a file that are over the limits.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    rows = list_sessions(path, bin_too=True)
+    return choose(rows, sizes_in(path), limits, anchor().wall_ns)
+
+
+def set_limits() -> Limits | None:
+    """What the environment sets; None without it: nothing is pruned by itself.
+
+    Raises:
+        UsageError: it sets something that means nothing.
+    """
+    setting = os.environ.get(SETTING, "")
+    if not setting:
+        return None
+    limits = limits_of(setting)
+    if limits is None:
+        raise UsageError(
+            f"{SETTING}={setting!r} means nothing: it is an age ({AGE_FORMS}), a size "
+            f"({SIZE_FORMS}) or both, as 30d,5GB"
+        )
+    return limits
+
+
+def prune_beside(path: Path, limits: Limits) -> Thread:
+    """Prune in a thread of its own; what it does not finish, the next one will."""
+    thread = Thread(target=_prune, args=(path, limits), name="pruning", daemon=True)
+    thread.start()
+    return thread
+
+
+def _prune(path: Path, limits: Limits) -> None:
+    with suppress(StorageError, OSError):  # the recorder says what is wrong
+        going = to_go(path, limits)
+        if listed := [e.row.session for e in going if e.row.deleted_ns is None]:
+            put_away(path, listed)
+        if expired := [e.row.session for e in going if _long_in_bin(e.row)]:
+            erase(path, expired)
+            vacuum(path)
+
+
+def _long_in_bin(row: SessionRow) -> bool:
+    if row.deleted_ns is None:
+        return False
+    return anchor().wall_ns - row.deleted_ns > IN_BIN_S * NS_PER_S

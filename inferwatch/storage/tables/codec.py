@@ -12,7 +12,6 @@ from collectors.readings import Endpoint, EngineInfo, LoadPlanned
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint
 from inferwatch.storage.cursor import START, Cursor
-from inferwatch.storage.recording.inbox import Put
 from inferwatch.storage.tables.batch import Batch
 from inferwatch.storage.tables.reading_tables import every_table
 from inferwatch.storage.tables.requests import RequestRows
@@ -23,6 +22,8 @@ from inferwatch.storage.tables.table import (
     readable,
 )
 
+Queued = Numbered | tuple[int, Checkpoint]
+"""What waits to be written: a reading, or a Model as of one, by ordinal."""
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
 """What turning a reading into a row may end in, when it holds what no row can."""
 INSERT_SOURCE = "INSERT INTO sources (session, source, name) VALUES (?, ?, ?)"
@@ -40,7 +41,7 @@ class ReadingEncoder:
         self._other = self._by_kind[None]
         self._requests = _requests(self._tables)
 
-    def batch(self, readings: Iterable[Put]) -> Batch:
+    def batch(self, readings: Iterable[Queued]) -> Batch:
         """The rows of these readings."""
         batch = Batch()
         for ordinal, reading in readings:

@@ -326,7 +326,7 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
     "module",
     [
         "inferwatch.session.watch",
-        "inferwatch.storage.replay",
+        "inferwatch.storage.recorded_readings",
         "inferwatch.session.load_session",
     ],
 )

@@ -28,7 +28,7 @@ from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
-from inferwatch.storage.recording.recorded_session import RecordedSession
+from inferwatch.storage.recording.session_writer import SessionWriter
 from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -415,7 +415,7 @@ def test_an_import_cut_short_leaves_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RecordedSession, "write", interrupted)
+    monkeypatch.setattr(SessionWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         keep(path, [read_results(VLLM)])
 

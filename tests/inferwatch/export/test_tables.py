@@ -37,8 +37,8 @@ from inferwatch.export.jsonl import write_jsonl
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.tables import tables
 from inferwatch.export.target import Target
-from inferwatch.storage.recording.recorded_session import About, RecordedSession
 from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
 from inferwatch.storage.tables.table import Part
 from tests.inferwatch.export.conftest import Exported, Recorded, keep_readings
 
@@ -257,8 +257,8 @@ def test_memory_does_not_grow_with_the_session(
 
 def keep_in_batches(path: Path, readings: list[AnyReading]) -> None:
     """Of equal size: how many a recorder writes at once depends on the machine."""
-    about = About(clock=SessionClock(), name=None, command="demo")
-    session = RecordedSession.begin(path, about)
+    about = NewSession(clock=SessionClock(), name=None, command="demo")
+    session = SessionWriter.begin(path, about)
     numbered = list(enumerate(readings, 1))
     for first in range(0, len(numbered), 200):
         session.write(session.batch(numbered[first : first + 200]), 0)

@@ -642,7 +642,7 @@ def test_checkpoints_go_before_the_disk_is_too_full_to_record(
         return "too full" if file.exists() else None
 
     file = file_of(built)
-    monkeypatch.setattr("inferwatch.storage.recording.writer.too_little_room", room)
+    monkeypatch.setattr("inferwatch.storage.recording.recorder.too_little_room", room)
     recorder = record()
     recorder.put(1, Tick(t_ns=1))
 

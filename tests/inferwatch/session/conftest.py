@@ -19,8 +19,8 @@ from inferwatch.session.live_engine import LiveEngine
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.sources import OnStage
 from inferwatch.session.watch import MakeLoad, Watch
+from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.replay import Replay
 
 
 @dataclass
@@ -105,7 +105,9 @@ def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
 
         async def readings() -> list[AnyReading]:
             return [
-                each async for batch in Replay(path, "last").batches() for each in batch
+                each
+                async for batch in RecordedReadings(path, "last").batches()
+                for each in batch
             ]
 
         def hear(*events: AnyReading) -> None:

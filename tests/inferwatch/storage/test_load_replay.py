@@ -26,8 +26,8 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.load import public
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.file.connections import open_for_reading
+from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.replay import Replay
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.load_plans import load_plans
 
@@ -119,7 +119,7 @@ async def test_a_replayed_load_shows_what_the_live_one_showed(
     pipeline.close()
 
     model, again = Model(), []
-    async for batch in Replay(path, "last").batches():
+    async for batch in RecordedReadings(path, "last").batches():
         for reading in batch:
             model.fold(reading)
             if isinstance(reading, Tick):
@@ -166,7 +166,11 @@ async def test_a_plan_that_an_earlier_version_noted_is_read_as_a_plan(
         recorder.close()
 
     now, before = [
-        [each async for batch in Replay(path, session).batches() for each in batch]
+        [
+            each
+            async for batch in RecordedReadings(path, session).batches()
+            for each in batch
+        ]
         for session in ("s1", "s2")
     ]
 

@@ -19,8 +19,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics.model import Model
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint
-from inferwatch.storage.recording.inbox import Inbox
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.recording.recorder import ReadingQueue, Recorder
 from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
 
 Record = Callable[..., Recorder]
@@ -114,7 +113,7 @@ def test_what_comes_after_the_end_is_counted(record: Record) -> None:
 
 
 def test_a_full_inbox_refuses_and_counts() -> None:
-    inbox = Inbox(capacity=2)
+    inbox = ReadingQueue(capacity=2)
 
     for ordinal in range(5):
         inbox.put((ordinal, Tick(t_ns=ordinal)))
@@ -124,7 +123,7 @@ def test_a_full_inbox_refuses_and_counts() -> None:
 
 
 def test_checkpoints_that_wait_are_no_readings() -> None:
-    inbox = Inbox()
+    inbox = ReadingQueue()
     inbox.put((1, Tick(t_ns=1)))
     inbox.put_if_room((1, Checkpoint(1, 1, Model().saved())))
 

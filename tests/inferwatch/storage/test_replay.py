@@ -1,4 +1,4 @@
-"""Replay is a collector: it streams, stops when told, and reads what still grows."""
+"""A record is a collector: it streams, stops when told, and reads what still grows."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,15 +9,15 @@ import pytest
 
 from collectors.readings import AnyReading, Tick
 from inferwatch.errors import NoSuchSessionError
+from inferwatch.storage.recorded_readings import BATCH, RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.replay import BATCH, Replay
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]
 
 
 async def replayed(path: Path, wanted: str = "last") -> list[AnyReading]:
-    replay = Replay(path, wanted)
+    replay = RecordedReadings(path, wanted)
     return [reading async for batch in replay.batches() for reading in batch]
 
 
@@ -64,7 +64,7 @@ async def test_batches_are_bounded(record: Record, path: Path) -> None:
     put(recorder, [Tick(t_ns=ordinal) for ordinal in range(2 * BATCH + 1)])
     recorder.close()
 
-    sizes = [len(batch) async for batch in Replay(path, "last").batches()]
+    sizes = [len(batch) async for batch in RecordedReadings(path, "last").batches()]
 
     assert sizes == [BATCH, BATCH, 1]
 
@@ -75,7 +75,7 @@ async def test_a_closed_replay_ends_before_the_next_batch(
     recorder = record()
     put(recorder, [Tick(t_ns=ordinal) for ordinal in range(2 * BATCH)])
     recorder.close()
-    replay = Replay(path, "last")
+    replay = RecordedReadings(path, "last")
 
     seen = 0
     async for batch in replay.batches():
@@ -108,4 +108,4 @@ def test_a_session_that_is_not_there_is_said_at_once(
     record().close()
 
     with pytest.raises(NoSuchSessionError):
-        Replay(path, "s9")
+        RecordedReadings(path, "s9")

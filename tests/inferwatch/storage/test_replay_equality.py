@@ -10,8 +10,8 @@ from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.replay import Replay
 
 WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
 
@@ -41,7 +41,7 @@ async def watched_again(path: Path) -> list[list[Snapshot]]:
     """What a replay shows at the recorded ticks."""
     model = Model()
     seen = []
-    async for batch in Replay(path, "last").batches():
+    async for batch in RecordedReadings(path, "last").batches():
         for reading in batch:
             model.fold(reading)
             if isinstance(reading, Tick):

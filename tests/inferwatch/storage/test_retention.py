@@ -12,11 +12,15 @@ from msgspec import structs
 
 from collectors.clock import anchor
 from inferwatch.errors import UsageError
-from inferwatch.storage.recording import pruning
-from inferwatch.storage.recording.pruning import prune_beside, set_limits
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions import housekeeping, retention
-from inferwatch.storage.sessions.retention import DAY_S, Limits, choose
+from inferwatch.storage.sessions.retention import (
+    DAY_S,
+    Limits,
+    choose,
+    prune_beside,
+    set_limits,
+)
 from inferwatch.storage.sessions.sessions import SessionRow, SessionState, list_sessions
 from inferwatch.storage.sessions.sizes import SizedBy, Sizes
 

@@ -18,11 +18,10 @@ from inferwatch.storage.file.connections import (
     open_for_writing,
 )
 from inferwatch.storage.file.transaction import transaction
-from inferwatch.storage.recording.inbox import Put
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
 from inferwatch.storage.tables.batch import UNSTORABLE, Batch
-from inferwatch.storage.tables.codec import ReadingEncoder
+from inferwatch.storage.tables.codec import Queued, ReadingEncoder
 from inferwatch.storage.tables.table import insert_sql
 
 BEGIN = insert_sql(
@@ -44,16 +43,16 @@ END = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What is known of a session before it begins."""
+class NewSession:
+    """What is known of a session before its recording begins."""
 
     clock: SessionClock
     name: str | None
     command: str
 
 
-class RecordedSession:
-    """Its number, its connection, and what its rows need to know of earlier ones."""
+class SessionWriter:
+    """Writes the rows of a session into an open file, from its beginning to its end."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class RecordedSession:
         self._encoder = ReadingEncoder(number)
 
     @classmethod
-    def begin(cls, path: Path, about: About) -> Self:
+    def begin(cls, path: Path, about: NewSession) -> Self:
         """A new session; those whose recorder died are marked first.
 
         Raises:
@@ -92,7 +91,7 @@ class RecordedSession:
         (started_ns,) = self._connection.execute(query, (self.number,)).fetchone()
         return int(started_ns)
 
-    def batch(self, readings: Iterable[Put]) -> Batch:
+    def batch(self, readings: Iterable[Queued]) -> Batch:
         """Their rows."""
         return self._encoder.batch(readings)
 
@@ -128,7 +127,7 @@ class RecordedSession:
         self._connection.execute(PROGRESS, row)
 
 
-def _first_row(about: About) -> tuple[object, ...]:
+def _first_row(about: NewSession) -> tuple[object, ...]:
     now, pid = anchor(), os.getpid()
     started_ns = now.wall_ns - (now.t_ns - about.clock.start_ns)
     return (

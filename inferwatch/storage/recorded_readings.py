@@ -15,8 +15,8 @@ from inferwatch.storage.tables.codec import recorded
 BATCH = 1_000
 
 
-class Replay:
-    """A collector of what a recorder was given.
+class RecordedReadings:
+    """A recorded session as a collector: gives what its recorder was given.
 
     A session that is still being recorded is replayed as of the first batch.
     """
