@@ -235,7 +235,7 @@ def test_after_a_week_in_the_bin_it_goes_for_good(
     prune_beside(path, Limits(max_bytes=0)).join()
     later_ns = anchor().wall_ns + days * DAY_NS
     later = structs.replace(anchor(), wall_ns=later_ns)
-    monkeypatch.setattr(pruning, "anchor", lambda: later)
+    monkeypatch.setattr(retention, "anchor", lambda: later)
 
     prune_beside(path, Limits(max_bytes=0)).join()
 
