@@ -7,16 +7,26 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.message import Message
 
 from inferwatch.errors import InferwatchError
+from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions import housekeeping
-from inferwatch.ui.sessions.lister import SessionLister
-from inferwatch.ui.sessions.order import ListedSession
-from inferwatch.ui.sessions.table import SessionTable
+from inferwatch.ui.sessions.index import ListedSession, SessionIndex
+from inferwatch.ui.sessions.table import SessionLine, SessionTable, session_columns
+from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.prompt import PromptScreen
+from inferwatch.ui.shared.renderables.text import TextRun
+
+KEPT, BIN = "kept", "bin"
+LOOK_EVERY_S = 2.0
+GROWN_EVERY = 5
+"""What is being recorded is summarised anew every so many looks."""
+
 
 BROWSER_KEYS: Sequence[Key] = (
     ("↑ ↓", "another session"),
@@ -30,16 +40,36 @@ BROWSER_KEYS: Sequence[Key] = (
     ("d", "delete it, or those marked: into the bin"),
     ("u", "undo the last deletion; in the bin: restore"),
     ("e", "those that are kept, or those in the bin"),
-    ("~ c", "fewer than 1 000 requests; told by the client alone"),
-    ("tok/s", "output tokens a second, first arrival to last finish"),
-    ("size", "an estimate: sessions share one file"),
+    *(column.help for column in session_columns(()) if column.help),
 )
 
 
-class SessionBrowser(SessionLister):
-    """Says which session is to be opened, which are to be compared."""
+class SessionBrowser(Vertical):
+    """The table of the sessions of a file, with a filter above and a summary below.
 
+    Renames, tags, deletes and restores; what to replay and what to compare is told to
+    the screen.
+    """
+
+    DEFAULT_CSS = """
+    SessionBrowser {
+        height: 1fr;
+        SessionLine { margin-top: 1; }
+        &.-short SessionLine { margin-top: 0; }
+    }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "slash",
+            "filter",
+            "filter",
+            key_display="/",
+            tooltip="By name, model, tag or state",
+        ),
+        Binding("s", "sort", "sort", show=False, tooltip="Sort by the next column"),
+        Binding("S", "reverse", "reverse", show=False, tooltip="The other way round"),
+        Binding("e", "scope", "bin", tooltip="What is in the bin, or what is kept"),
+        Binding("escape", "close", "close", show=False),
         Binding("c", "compare", "compare", tooltip="Compare the sessions marked"),
         Binding("R", "rename", "rename", tooltip="Give this session a name"),
         Binding("T", "tag", "tag", show=False, tooltip="Change its tags"),
@@ -48,13 +78,13 @@ class SessionBrowser(SessionLister):
     ]
 
     @dataclass
-    class Opened(Message):
+    class ReplayRequested(Message):
         """A session is to be replayed."""
 
         session: ListedSession
 
     @dataclass
-    class Compared(Message):
+    class CompareRequested(Message):
         """Sessions are to be put side by side, the first against the others."""
 
         ids: tuple[str, ...]
@@ -62,24 +92,163 @@ class SessionBrowser(SessionLister):
     _deleted: Sequence[int] = ()
     """By the last deletion, so that it can be undone."""
 
+    def __init__(self, path: Path, empty: str = "") -> None:
+        super().__init__()
+        self.sessions = SessionIndex(path)
+        self._table = SessionTable(empty or f"nothing recorded yet in {path}")
+        self._looks = 0
+        self._looking = self._wanted = False
+        self._trouble: str | None = None
+        """Why the last look saw nothing."""
+
+    def compose(self) -> ComposeResult:
+        """What is listed, the table, the session under the cursor."""
+        yield FilterBar("words in name, model, tags; enter keeps, esc clears")
+        yield self._table
+        yield SessionLine()
+
+    def on_mount(self) -> None:
+        """Look, and look again."""
+        self._table.focus()
+        self.look()
+        self.set_interval(LOOK_EVERY_S, self._look_if_seen)
+
+    def on_show(self) -> None:
+        """Back in sight: as it is now."""
+        self.look()
+
+    def _look_if_seen(self) -> None:
+        if self.screen.is_active:
+            self.look()
+
+    @work(group="sessions")
+    async def look(self) -> None:
+        """Show what is in the file; what takes longer comes bit by bit."""
+        self._wanted = True
+        if self._looking:
+            return
+        self._looking = True
+        try:
+            while self._wanted:
+                self._wanted = False
+                await self._look_once()
+        except InferwatchError as error:
+            if str(error) != self._trouble:  # once, not at every look
+                self.say(error)
+            self._trouble = str(error)
+        else:
+            self._trouble = None
+        finally:
+            self._looking = False
+
+    async def _look_once(self) -> None:
+        self._looks += 1
+        await asyncio.to_thread(self.sessions.look)
+        self._list_again()
+        await asyncio.to_thread(self.sessions.measure)
+        waiting = list(self.sessions.unknown())
+        if self._looks % GROWN_EVERY == 1:
+            waiting += self.sessions.recording()
+        for row in waiting:
+            await asyncio.to_thread(self.sessions.summarise, row)
+            self._list_again()
+        self._list_again()
+
+    def _list_again(self) -> None:
+        self._table.show_rows(self.sessions.listed())
+        self._tell_listed()
+
+    @on(SessionTable.Pointed)
+    @on(SessionTable.MarksChanged)
+    def _tell_pointed(self) -> None:
+        marked = [f"s{number}" for number in self._table.marked]
+        line = self.query_one(SessionLine)
+        line.show(self._table.pointed, marked, self.sessions.damage)
+
+    def _tell_listed(self) -> None:
+        binned = sum(row.deleted_ns is not None for row in self.sessions.rows)
+        kept = len(self.sessions.rows) - binned
+        chips = [(KEPT, f" kept {_count(kept)} "), (BIN, f" bin {_count(binned)} ")]
+        told = []
+        if self._table.words:
+            told.append(f"{_count(len(self._table.rows))} found")
+        sizes = self.sessions.sizes
+        if sizes is not None:
+            told.append(f"file {format_bytes(sizes.file_bytes).strip()}")
+            if sizes.free_bytes:
+                told.append(f"{format_bytes(sizes.free_bytes).strip()} of it free")
+        right = (TextRun(" · ".join(told), "muted"), TextRun(" "))
+        scope = BIN if self._table.bin else KEPT
+        self.query_one(FilterBar).show(chips, scope, self._table.words, right)
+        self._tell_pointed()
+
+    def action_sort(self) -> None:
+        """By the next column."""
+        self._table.sort_by_next()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        self._table.reverse()
+
+    def action_scope(self) -> None:
+        """Kept ones, or the bin."""
+        self._table.unmark()
+        self._table.within(bin=not self._table.bin)
+        self._tell_listed()
+        self.refresh_bindings()
+
+    @on(FilterBar.ScopeChosen)
+    def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
+        if (message.scope == BIN) != self._table.bin:
+            self.action_scope()
+
+    def action_filter(self) -> None:
+        """Ask for words."""
+        self.query_one(FilterBar).ask()
+
+    @on(FilterBar.WordsChanged)
+    def _match(self, message: FilterBar.WordsChanged) -> None:
+        self._table.match(message.words)
+        self._tell_listed()
+
+    @on(FilterBar.Left)
+    def _leave_filter(self) -> None:
+        self._table.focus()
+
+    def action_close(self) -> None:
+        """Close the filter, else mark none."""
+        bar = self.query_one(FilterBar)
+        if bar.asking or self._table.words:
+            bar.clear()
+        else:
+            self._table.unmark()
+            self._tell_pointed()
+
+    def say(self, error: InferwatchError) -> None:
+        """What went wrong, and what helps."""
+        self.notify(str(error), severity="error", timeout=10, markup=False)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nothing to undo, no key for it; what is in the bin is deleted already."""
         can = {
-            "undo": self.order.bin or bool(self._deleted),
-            "delete": not self.order.bin,
+            "undo": self._table.bin or bool(self._deleted),
+            "delete": not self._table.bin,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
 
     @on(SessionTable.Opened)
     def _open(self, message: SessionTable.Opened) -> None:
-        if message.session.row.deleted_ns is not None:
+        session = self._table.find(message.key)
+        if session is None:
+            return
+        if session.row.deleted_ns is not None:
             self.notify("u takes it out of the bin first", timeout=3)
             return
-        self.post_message(self.Opened(message.session))
+        self.post_message(self.ReplayRequested(session))
 
     def action_compare(self) -> None:
         """Those marked; of one, with the one under the cursor."""
-        table = self.query_one(SessionTable)
+        table = self._table
         numbers = list(table.marked)
         here = table.pointed
         if len(numbers) == 1 and here is not None:
@@ -87,12 +256,13 @@ class SessionBrowser(SessionLister):
         if len(numbers) < 2:
             self.notify("mark two sessions with m, then c compares them", timeout=3)
             return
-        self.post_message(self.Compared(tuple(f"s{number}" for number in numbers)))
+        ids = tuple(f"s{number}" for number in numbers)
+        self.post_message(self.CompareRequested(ids))
 
     @work
     async def action_rename(self) -> None:
         """Ask for a name."""
-        session = self.query_one(SessionTable).pointed
+        session = self._table.pointed
         if session is None:
             return
         row = session.row
@@ -108,7 +278,7 @@ class SessionBrowser(SessionLister):
     @work
     async def action_tag(self) -> None:
         """Ask for tags."""
-        session = self.query_one(SessionTable).pointed
+        session = self._table.pointed
         if session is None:
             return
         row = session.row
@@ -125,9 +295,9 @@ class SessionBrowser(SessionLister):
 
     def action_delete(self) -> None:
         """Put those marked, or the one under the cursor, into the bin."""
-        table = self.query_one(SessionTable)
+        table = self._table
         numbers = table.marked or [each.row.session for each in _one(table.pointed)]
-        if not numbers or self.order.bin:
+        if not numbers or self._table.bin:
             return
         self._deleted = numbers = list(numbers)
         table.unmark()
@@ -139,9 +309,9 @@ class SessionBrowser(SessionLister):
 
     def action_undo(self) -> None:
         """Take the last deleted out of the bin; in the bin, the one pointed at."""
-        table = self.query_one(SessionTable)
+        table = self._table
         numbers = list(self._deleted)
-        if self.order.bin:
+        if self._table.bin:
             numbers = [each.row.session for each in _one(table.pointed)]
         elif numbers:
             table.expect(numbers[0])
@@ -161,6 +331,10 @@ class SessionBrowser(SessionLister):
             self.notify(done, timeout=5, markup=False)
         self.refresh_bindings()
         self.look()
+
+
+def _count(count: int) -> str:
+    return format_count(count).strip()
 
 
 def _one(session: ListedSession | None) -> list[ListedSession]:

@@ -49,8 +49,8 @@ class SessionsScreen(SessionScreen):
     def _database(self) -> Path:
         return self.view.database or default_database()
 
-    @on(SessionBrowser.Opened)
-    def _open(self, message: SessionBrowser.Opened) -> None:
+    @on(SessionBrowser.ReplayRequested)
+    def _open(self, message: SessionBrowser.ReplayRequested) -> None:
         session = message.session.row.id
         record = self.feed.record
         if record is not None and record.session_id == session:
@@ -58,7 +58,7 @@ class SessionsScreen(SessionScreen):
             return
         self.app.exit(OpenSession(database=self._database, session=session))
 
-    @on(SessionBrowser.Compared)
-    def _compare(self, message: SessionBrowser.Compared) -> None:
+    @on(SessionBrowser.CompareRequested)
+    def _compare(self, message: SessionBrowser.CompareRequested) -> None:
         compare = CompareSessions(database=self._database, sessions=message.ids)
         self.app.exit(compare)

@@ -1,197 +1,342 @@
-"""The recorded sessions as a table: only the rows in sight are ever drawn."""
+"""The table of recorded sessions, its columns, and the line below it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.strip import Strip
 
-from inferwatch.ui.sessions.order import ListedSession, SessionOrder
-from inferwatch.ui.sessions.row import MARK_WIDTH, Plan
+from collectors.readings import Vantage
+from inferwatch.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_rate,
+)
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.ui.sessions.index import ListedSession
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
+from inferwatch.ui.shared.table import CursorTable, SortValue, TableColumn
 
-WHEEL_ROWS = 3
+ENOUGH_FOR_P99 = 1_000
+MARK_WIDTH = 4
+STATES = {
+    SessionState.RECORDING: ("●", "recording", "good"),
+    SessionState.COMPLETE: ("✓", "complete", "muted"),
+    SessionState.INTERRUPTED: ("◌", "interrupted", "warn"),
+}
 
 
-class SessionTable(Panel, can_focus=True):
-    """Keeps its cursor on a session, not on a row, while rows come and go."""
+def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSession]]:
+    """From left to right; the numbers of marked sessions stand out."""
 
-    DEFAULT_CSS = """
-    SessionTable { height: 1fr; }
-    """
+    def mark(each: ListedSession, _: int) -> Line:
+        glyph, _word, ink = state_of(each)
+        mark = " ◆" if each.row.session in marked else "  "
+        return TextRun(mark, "accent"), TextRun(f"{glyph} ", ink)
+
+    def number(each: ListedSession, _: int) -> TextRun:
+        return TextRun(each.row.id, "strong" if each.row.session in marked else "")
+
+    return (
+        TableColumn("mark", "", MARK_WIDTH, mark, ink=""),
+        TableColumn("id", "id", 6, number),
+        TableColumn(
+            "name",
+            "name",
+            16,
+            lambda each, _: TextRun(each.title, "" if each.row.name else "muted"),
+            value=lambda each: each.title.lower(),
+            ascending=True,
+            gap=1,
+            least=6,
+        ),
+        TableColumn(
+            "model",
+            "model",
+            15,
+            lambda each, _: TextRun(each.model or "–", "muted"),
+            value=lambda each: each.model.lower() or None,
+            ascending=True,
+            gap=1,
+            least=15,
+            grows=3,
+        ),
+        TableColumn(
+            "began",
+            " began",
+            13,
+            lambda each, _: TextRun(f" {each.row.began_text('%m-%d %H:%M')}"),
+            value=lambda each: each.row.started_ns,
+            below_width=110,
+        ),
+        TableColumn(
+            "began",
+            "  began",
+            18,
+            lambda each, _: TextRun(f"  {each.row.began_text()}"),
+            value=lambda each: each.row.started_ns,
+            from_width=110,
+        ),
+        TableColumn(
+            "watched",
+            "watched",
+            8,
+            lambda each, _: TextRun(format_duration(each.row.duration_s)),
+            value=lambda each: each.row.duration_ns,
+            right=True,
+        ),
+        TableColumn(
+            "requests",
+            "requests",
+            9,
+            _requests,
+            value=lambda each: each.row.requests or each.row.client_requests,
+            right=True,
+        ),
+        TableColumn(
+            "ttft",
+            "p99 TTFT  ",
+            12,
+            _ttft,
+            value=lambda each: each.summary.ttft_p99_s if each.summary else None,
+            right=True,
+            help=("~ c", "fewer than 1 000 requests; told by the client alone"),
+        ),
+        TableColumn(
+            "tokens",
+            "tok/s",
+            8,
+            _tokens,
+            value=_tokens_per_s,
+            right=True,
+            help=("tok/s", "output tokens a second, first arrival to last finish"),
+        ),
+        TableColumn(
+            "size",
+            "size",
+            9,
+            _size,
+            value=lambda each: each.size_bytes,
+            right=True,
+            help=("size", "an estimate: sessions share one file"),
+        ),
+        TableColumn(
+            "state",
+            "  state",
+            15,
+            _state,
+            value=lambda each: each.row.state.value,
+            from_width=104,
+        ),
+        TableColumn(
+            "tags",
+            "  tags",
+            14,
+            lambda each, _: TextRun(f"  {each.row.tags}", "muted"),
+            value=lambda each: each.row.tags or None,
+            gap=1,
+            least=14,
+            grows=3,
+        ),
+    )
+
+
+def state_of(each: ListedSession) -> tuple[str, str, str]:
+    """Glyph, word, ink."""
+    if each.row.deleted_ns is not None:
+        return "∅", "in the bin", "muted"
+    return STATES[each.row.state]
+
+
+def _state(each: ListedSession, _: int) -> TextRun:
+    glyph, word, ink = state_of(each)
+    return TextRun(f"  {glyph} {word}", ink)
+
+
+def _requests(each: ListedSession, _: int) -> TextRun:
+    """``c``: as the client told, no engine did."""
+    row = each.row
+    seen = " c" if row.client_requests else ""
+    many = format_count(row.client_requests or row.requests).strip()
+    return TextRun(f"{many}{seen}")
+
+
+def _ttft(each: ListedSession, _: int) -> TextRun:
+    """``~``: too few for a p99; ``c``: seen by the client."""
+    summary = each.summary
+    if summary is None:
+        return TextRun("…  ", "faint")
+    known = summary.ttft_p99_s is not None
+    weak = "~" if known and summary.n < ENOUGH_FOR_P99 else ""
+    seen = " c" if known and summary.vantage is Vantage.CLIENT else "  "
+    text = f"{weak}{format_duration(summary.ttft_p99_s).strip()}{seen}"
+    return TextRun(text, "" if known and not weak else "muted")
+
+
+def _tokens(each: ListedSession, _: int) -> TextRun:
+    if each.summary is None:
+        return TextRun("…", "faint")
+    rate = each.summary.output_tokens_per_s
+    return TextRun(format_rate(rate), "" if rate else "faint")
+
+
+def _tokens_per_s(each: ListedSession) -> SortValue:
+    return each.summary.output_tokens_per_s if each.summary else None
+
+
+def _size(each: ListedSession, _: int) -> TextRun:
+    text = format_bytes(each.size_bytes).strip()
+    return TextRun(f"~{text}" if each.size_bytes is not None else text)
+
+
+class SessionTable(CursorTable[ListedSession]):
+    """The sessions that are kept, or those in the bin; any of them can be marked."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "up", show=False),
-        Binding("down", "step(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
         Binding("home", "step(-100000)", "first", show=False),
         Binding("end", "step(100000)", "last", show=False),
         Binding("enter", "open", "open", tooltip="Replay this session"),
         Binding("m", "mark", "mark", tooltip="Mark this session, to compare"),
     ]
 
-    @dataclass
-    class Pointed(Message):
-        """The cursor came to another session, or there is none any more."""
-
-        session: ListedSession | None
-
-    @dataclass
-    class Opened(Message):
-        """A session is to be replayed."""
-
-        session: ListedSession
-
-    @dataclass
-    class SortAsked(Message):
-        """A column was clicked."""
-
-        column: str
-
     class MarksChanged(Message):
         """Other sessions are marked now."""
 
-    empty = "nothing recorded yet"
-    """What is said instead of rows."""
-    _listed: Sequence[ListedSession] = ()
-    _order = SessionOrder()
-    _number: int | None = None
-    _expected: int | None = None
-    """Is pointed at as soon as it is listed."""
-    _top = 0
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, empty: str) -> None:
         self.marked: list[int] = []
         """Sessions by number, in the order they were marked."""
+        self.bin = False
+        """Those in the bin are listed."""
+        self._empty = empty
+        self._expected: str | None = None
+        """Is pointed at as soon as it is listed."""
+        super().__init__(session_columns(self.marked), sorted_by="began")
 
-    def show(self, listed: Sequence[ListedSession], order: SessionOrder) -> None:
-        """Take the sessions to list, in order."""
-        place = self.cursor
-        before = self.pointed
-        self._listed, self._order = listed, order
-        numbers = [each.row.session for each in listed]
-        if self._expected in numbers:
-            self._number, self._expected = self._expected, None
-        if self._number not in numbers:  # gone: its neighbour takes its place
-            place = min(place, len(numbers) - 1)
-            self._number = numbers[place] if numbers else None
-        self._follow(self.cursor)
-        self.redraw()
-        self.refresh()
-        if self.pointed != before:
-            self.post_message(self.Pointed(self.pointed))
+    def within(self, *, bin: bool) -> None:
+        """List those in the bin, or those that are kept."""
+        self.bin = bin
+        self.list_again()
 
-    @property
-    def cursor(self) -> int:
-        """Where the session under the cursor stands now."""
-        places = (
-            index
-            for index, each in enumerate(self._listed)
-            if each.row.session == self._number
-        )
-        return next(places, 0)
+    def key_of(self, row: ListedSession) -> str:
+        """Of one file."""
+        return row.row.id
 
-    @property
-    def pointed(self) -> ListedSession | None:
-        """The session under the cursor."""
-        return self._listed[self.cursor] if self._listed else None
+    def lists(self, row: ListedSession) -> bool:
+        """It is where one looks."""
+        return (row.row.deleted_ns is not None) == self.bin
+
+    def words_of(self, row: ListedSession) -> Iterable[str | None]:
+        """Who it is, how it was begun and how it ended."""
+        each = row.row
+        return each.id, each.name, each.command, each.model, each.tags, each.state.value
+
+    def newness(self, row: ListedSession) -> float:
+        """The last to be recorded."""
+        return row.row.session
+
+    def nothing(self) -> TextRun:
+        """There is none, or none of those that are asked for."""
+        if self.words:
+            return TextRun("no session matches: esc clears the filter", "muted")
+        return TextRun("the bin is empty" if self.bin else self._empty, "muted")
 
     def expect(self, number: int) -> None:
         """Point at a session as soon as it is listed."""
-        self._expected = number
+        self._expected = f"s{number}"
+
+    def key_to_keep(self, before: int) -> str | None:
+        """The one expected, else the same; where it is gone, its neighbour."""
+        keys = [self.key_of(row) for row in self.rows]
+        if self._expected in keys:
+            key, self._expected = self._expected, None
+            return key
+        kept = super().key_to_keep(before)
+        if kept in keys:
+            return kept
+        return keys[min(before, len(keys) - 1)] if keys else None
 
     def unmark(self) -> None:
         """Mark none."""
         self.marked.clear()
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Titles, then the rows in sight."""
-        plan = Plan.of(width)
-        rows = self._listed[self._top : self._top + max(height - 1, 0)]
-        body = [plan.row(each, each.row.session in self.marked) for each in rows]
-        if not body:
-            pad = " " * max((width - len(self.empty)) // 2, 0)
-            body = [(), fit((TextRun(pad), TextRun(self.empty, "muted")), width)]
-        return [plan.head(self._order), *body]
-
-    def render_line(self, y: int) -> Strip:
-        """A row; the one under the cursor stands out."""
-        strip = super().render_line(y)
-        if y and self._listed and self._top + y - 1 == self.cursor:
-            back = Style(bgcolor=self.ink("chosen").bgcolor)
-            return Strip(
-                [Segment(part.text, (part.style or Style()) + back) for part in strip]
-            )
-        return strip
-
-    def on_resize(self) -> None:
-        """The cursor stays in sight."""
-        self._follow(self.cursor)
-        super().on_resize()
-
-    def _follow(self, index: int) -> None:
-        """Scroll so that a row is in sight."""
-        room = max(self.size.height - 1, 1)
-        self._top = min(max(self._top, index - room + 1), max(index, 0))
-
-    def action_step(self, by: int) -> None:
-        """Move the cursor by rows."""
-        if self._listed:
-            self._point(min(max(self.cursor + by, 0), len(self._listed) - 1))
-
-    def action_page(self, by: int) -> None:
-        """Move the cursor by what is in sight."""
-        self.action_step(by * max(self.size.height - 2, 1))
-
-    def action_open(self) -> None:
-        """Ask for the session under the cursor."""
-        if self.pointed is not None:
-            self.post_message(self.Opened(self.pointed))
-
     def action_mark(self) -> None:
         """Mark the session under the cursor, or no longer; on to the next."""
-        if self._number is None:
+        if self.pointed is None:
             return
-        if self._number in self.marked:
-            self.marked.remove(self._number)
+        number = self.pointed.row.session
+        if number in self.marked:
+            self.marked.remove(number)
         else:
-            self.marked.append(self._number)
+            self.marked.append(number)
         self.post_message(self.MarksChanged())
         self.action_step(1)
 
-    def action_sort(self, column: str) -> None:
-        """Ask for another order."""
-        self.post_message(self.SortAsked(column))
+    def click_row(self, event: events.Click) -> None:
+        """Twice opens it, on its left edge marks it."""
+        if event.x < MARK_WIDTH:
+            self.action_mark()
+        else:
+            super().click_row(event)
 
-    def _point(self, index: int) -> None:
-        self._number = self._listed[index].row.session
-        self._follow(index)
+
+class SessionLine(Panel):
+    """Two rows: who and when; how it ended, tags, what is marked."""
+
+    DEFAULT_CSS = """
+    SessionLine { height: 2; }
+    """
+    _session: ListedSession | None = None
+    _marked: Sequence[str] = ()
+    _damage: str | None = None
+
+    def show(
+        self,
+        session: ListedSession | None,
+        marked: Sequence[str],
+        damage: str | None,
+    ) -> None:
+        """Take what is under the cursor."""
+        self._session, self._marked, self._damage = session, marked, damage
         self.redraw()
-        self.refresh()
-        self.post_message(self.Pointed(self._listed[index]))
 
-    def on_click(self, event: events.Click) -> None:
-        """Point at a row; twice opens it, on its left edge marks it."""
-        index = self._top + event.y - 1
-        if event.y and index < len(self._listed):
-            self._point(index)
-            if event.x < MARK_WIDTH:
-                self.action_mark()
-            elif event.chain > 1:
-                self.action_open()
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The rows."""
+        del height
+        if self._damage is not None:
+            second: Line = (TextRun(f" ▲ {self._damage}", "bad"),)
+        elif self._marked:
+            how = "c compares them" if len(self._marked) > 1 else "mark another"
+            text = f" ◆ {', '.join(self._marked)}"
+            second = (TextRun(text, "accent"), TextRun(f"  {how}", "muted"))
+        else:
+            second = self._end()
+        return (fit(self._facts(), width), fit(second, width))
 
-    def on_mouse_scroll_down(self) -> None:
-        """Older ones."""
-        self.action_step(WHEEL_ROWS)
+    def _facts(self) -> Line:
+        if self._session is None:
+            return ()
+        row = self._session.row
+        model = (TextRun(row.model),) if row.model else ()
+        count = f"{format_count(row.steps).strip()} steps"
+        steps = (TextRun(count, "muted"),) if row.steps else ()
+        tags = (TextRun(f"tags {row.tags}", "good"),) if row.tags else ()
+        title = self._session.title
+        named = (TextRun(f" {row.id}", "strong"), TextRun(f" {title}" if title else ""))
+        return join((named, model, tags, steps))
 
-    def on_mouse_scroll_up(self) -> None:
-        """Newer ones."""
-        self.action_step(-WHEEL_ROWS)
+    def _end(self) -> Line:
+        if self._session is None:
+            return ()
+        row = self._session.row
+        glyph, word, ink = state_of(self._session)
+        state = (TextRun(f" {glyph} {word}", ink),)
+        lost = f"{format_count(row.unrecorded).strip()} readings are missing"
+        missing = (TextRun(lost, "warn"),) if row.unrecorded else ()
+        reason = (TextRun(row.reason, "muted"),) if row.reason else ()
+        imported = f"imported from {row.imported_from}"
+        origin = (TextRun(imported, "muted"),) if row.imported_from else ()
+        return join((state, origin, missing, reason))

@@ -69,12 +69,12 @@ class StartScreen(Screen[None]):
         """Open or close the explanations."""
         toggle_help(self, "Nothing runs: what can be done?", (), KEYS)
 
-    @on(SessionBrowser.Opened)
-    def _open(self, message: SessionBrowser.Opened) -> None:
+    @on(SessionBrowser.ReplayRequested)
+    def _open(self, message: SessionBrowser.ReplayRequested) -> None:
         session = message.session.row.id
         self.app.exit(OpenSession(database=self._database, session=session))
 
-    @on(SessionBrowser.Compared)
-    def _compare(self, message: SessionBrowser.Compared) -> None:
+    @on(SessionBrowser.CompareRequested)
+    def _compare(self, message: SessionBrowser.CompareRequested) -> None:
         compare = CompareSessions(database=self._database, sessions=message.ids)
         self.app.exit(compare)

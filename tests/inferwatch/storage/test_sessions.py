@@ -15,8 +15,9 @@ from inferwatch.storage.file.location import (
 )
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import find, list_sessions
-from inferwatch.ui.sessions.cells import CELLS
-from inferwatch.ui.sessions.order import ListedSession
+from inferwatch.ui.sessions.index import ListedSession
+from inferwatch.ui.sessions.table import session_columns
+from inferwatch.ui.shared.renderables.text import TextRun
 
 NAMES = ("baseline", None, "tuned", "baseline", *[None] * 7)
 
@@ -128,6 +129,6 @@ def test_requests_that_only_the_client_told_are_listed_as_such(
     assert (empty.requests, empty.client_requests) == (0, 0)
     assert _cells(loaded, None)["requests"] == "client 3"
     assert _cells(empty, None)["requests"] == "0"
-    [_, _, column] = CELLS[:3]
-    assert column.write(ListedSession(row=loaded)).text == "      3 c"
-    assert column.write(ListedSession(row=empty)).text == "        0"
+    [column] = [each for each in session_columns(()) if each.key == "requests"]
+    assert column.write(ListedSession(row=loaded), 9) == TextRun("3 c")
+    assert column.write(ListedSession(row=empty), 9) == TextRun("0")

@@ -32,7 +32,7 @@ async def shown(pilot: Pilot[Any]) -> None:
 
 def ids(app: InferwatchApp) -> list[str]:
     table = app.screen.query_one(SessionTable)
-    return [each.row.id for each in table._listed]
+    return [each.row.id for each in table.rows]
 
 
 def told(app: Any) -> list[str]:
@@ -89,7 +89,7 @@ async def test_the_newest_come_first_with_what_took_looking_up(
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
         rows = [" ".join(row.split()) for row in text_of(app, "SessionTable")]
-        line = text_of(app, "SessionFilterLine")[0]
+        line = text_of(app, "FilterLine")[0]
 
     assert rows[1].startswith("● s12 serve")
     assert rows[1].endswith("● recording")
@@ -312,7 +312,7 @@ async def test_those_marked_are_deleted_together_and_are_in_the_bin(
 async def test_in_the_bin_nothing_is_opened_or_deleted(app: InferwatchApp) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
-        await pilot.click("SessionFilterLine", offset=(14, 0))
+        await pilot.click("FilterLine", offset=(14, 0))
         await pilot.press("enter", "d")
         await looked(pilot)
 

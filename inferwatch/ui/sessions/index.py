@@ -9,15 +9,40 @@ from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
 from inferwatch.storage.sessions.sizes import Sizes, sizes_in
 from inferwatch.storage.sessions.summaries import SessionSummary, summarise
-from inferwatch.ui.sessions.order import ListedSession
 
 Known = tuple[int, int]
 """A session and how many readings it had."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """A session with what is known of it by now."""
+
+    row: SessionRow
+    size_bytes: int | None = None
+    """An estimate."""
+    summary: SessionSummary | None = None
+    """None until it was looked up."""
+
+    @property
+    def recording(self) -> bool:
+        """It goes on."""
+        return self.row.state is SessionState.RECORDING
+
+    @property
+    def title(self) -> str:
+        """Its name, else how it was begun."""
+        return self.row.name or self.row.command
+
+    @property
+    def model(self) -> str:
+        """Without the folder it lies in."""
+        return (self.row.model or "").rstrip("/").rsplit("/", 1)[-1]
+
+
 @dataclass
-class SessionList:
-    """Its methods that say so take time: they are for a thread."""
+class SessionIndex:
+    """The sessions of one file. Methods that take time say so: for a thread."""
 
     path: Path
     rows: list[SessionRow] = field(default_factory=list)
