@@ -25,7 +25,7 @@ from inferwatch.loadgen.truth.calibration import (
 from inferwatch.loadgen.truth.script import DEFAULT_MODEL
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model import Model
-from inferwatch.session.load_session import LoadRun, LoadSession, new_run_id
+from inferwatch.session.load_session import FollowedPlan, LoadSession, new_run_id
 from inferwatch.session.pipeline import Pipeline
 
 TOKENS = 100
@@ -73,7 +73,7 @@ async def _measure(fields: Mapping[str, Any]) -> Calibration:
 
 
 def _compare(
-    run: LoadRun, truth: Mapping[str, Mapping[str, Any]], clock: SessionClock
+    run: FollowedPlan, truth: Mapping[str, Mapping[str, Any]], clock: SessionClock
 ) -> Calibration:
     result = load_result(run.book)
     if not result.succeeded:

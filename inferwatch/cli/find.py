@@ -21,7 +21,7 @@ def find_engines() -> int:
     """
     from embedded_engine.launch import served_engines
     from inferwatch.cli.session import run_watch
-    from inferwatch.session.sources import FoundEngine
+    from inferwatch.session.engine_source import FoundEngine
 
     engines = served_engines()
     headless = not (sys.stdin.isatty() and sys.stdout.isatty())

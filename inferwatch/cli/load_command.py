@@ -39,7 +39,12 @@ from inferwatch.metrics.model import Model
 from inferwatch.reports.load_summary import Summary, summarise_load
 from inferwatch.reports.load_text import load_text
 from inferwatch.reports.summary import summarise
-from inferwatch.session.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.session.load_session import (
+    FollowedPlan,
+    LoadSession,
+    new_run_id,
+    public_plan,
+)
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.visible import visible
 
@@ -162,14 +167,14 @@ async def _one(
     return _status(options, result, run)
 
 
-def _summary(session: LoadSession, run: LoadRun, result: LoadResult) -> Summary:
+def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Summary:
     record, target, check = session.pipeline.record, session.target, run.cross_check
     known = stored(result.sample.transport) if result.sample else None
     return {
         "session_id": record.session_id if record else None,
         "target": {"url": target.url, "uds": target.uds, "model": run.plan.model},
         "load": shape(run.plan),
-        "plan": json.loads(public(run.plan)),
+        "plan": json.loads(public_plan(run.plan)),
         **summarise_load(result),
         "cross_check": check.as_json() if check else None,
         "calibration": beside(known, result) if known else None,
@@ -186,7 +191,7 @@ def _server(watched: Summary) -> Summary | None:
 def _print(
     options: LoadOptions,
     session: LoadSession,
-    run: LoadRun,
+    run: FollowedPlan,
     result: LoadResult,
     found: Summary,
 ) -> None:
@@ -212,7 +217,7 @@ def _refuse_lost_requests(path: Path | None) -> None:
         raise UsageError(f"--save-requests: {path} cannot be written")
 
 
-def _save(path: Path | None, run: LoadRun) -> None:
+def _save(path: Path | None, run: FollowedPlan) -> None:
     if path is None:
         return
     try:
@@ -221,7 +226,7 @@ def _save(path: Path | None, run: LoadRun) -> None:
         raise UsageError(f"--save-requests: {path}: {error.strerror}") from error
 
 
-def _status(options: LoadOptions, result: LoadResult, run: LoadRun) -> int:
+def _status(options: LoadOptions, result: LoadResult, run: FollowedPlan) -> int:
     if why := why_unanswered(run, result):
         raise SourceError(why)
     missed = bool(result.missed(options.share))

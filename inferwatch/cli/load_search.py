@@ -19,7 +19,12 @@ from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, searched
-from inferwatch.session.load_session import LoadRun, LoadSession, new_run_id, public
+from inferwatch.session.load_session import (
+    FollowedPlan,
+    LoadSession,
+    new_run_id,
+    public_plan,
+)
 from inferwatch.storage.file.location import default_database
 
 COLUMNS = 80
@@ -101,7 +106,7 @@ class Points:
         return run
 
 
-def why_unanswered(run: LoadRun, result: LoadResult) -> str:
+def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
     """That nobody ever answered, and what was said instead; empty when one did."""
     if not result.unanswered and run.status != SourceError.exit_status:
         return ""
@@ -136,7 +141,7 @@ def print_points(
         summary = {
             "session_id": record.session_id if record else None,
             "target": {**_where(session), "model": plan.model},
-            "plan": json.loads(public(plan)),
+            "plan": json.loads(public_plan(plan)),
             "slo": plan.slo,
             "find_rate": found,
             "points": [run.as_json() for run in points.runs],

@@ -49,7 +49,7 @@ def serve(
     if uds is not None and (port is not None or host != LOOPBACK):
         raise click.UsageError("--uds is instead of --host and --port: not both")
     from inferwatch.cli.session import run_watch
-    from inferwatch.session.serving import serve_source
+    from inferwatch.session.engine_source import serve_source
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)

@@ -4,11 +4,9 @@ from embedded_engine.config import demo_config
 from inferwatch.loadgen.plan.demo_load import demo_plan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.session.installed import require_vllm
-from inferwatch.session.live_engine import LiveEngine
-from inferwatch.session.load import new_run_id
+from inferwatch.session.engine_source import LiveEngine, StartedEngine, require_vllm
 from inferwatch.session.load_desk import MakeLoad
-from inferwatch.session.sources import StartedEngine
+from inferwatch.session.running_load import new_run_id
 
 MODEL_KV_TOKENS = 8192
 """What the demo's engine holds, should its probe not have told."""

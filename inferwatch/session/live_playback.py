@@ -1,20 +1,138 @@
 """The past of a session that goes on: held at once, gone through in its record."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from collectors.clock import NS_PER_S, SessionClock
+from inferwatch.errors import StorageError
 from inferwatch.feed import Mark, Playback
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 from inferwatch.replay.marks import keep_bookmark
 from inferwatch.replay.player import Player
-from inferwatch.session.past import OpenPlayer, Past
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.still import Still
 from inferwatch.storage.sessions.sessions import find
 
 NEAR_NS = NS_PER_S // 2
 """What is no longer ago than this is now: the record itself is a quarter behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMoment:
+    """A moment as it was shown, over every window that the view may change to."""
+
+    t_ns: int
+    pictures: Mapping[Window, Snapshot]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, t_ns: int) -> Self:
+        """This moment; only now can all of it be had without a record."""
+        return cls(t_ns, {each: pipeline.snapshot(t_ns, each) for each in Window})
+
+
+COMMIT_WAIT_S = 1.5
+"""For the moment held to be in the record; a commit takes a quarter of a second."""
+OpenPlayer = Callable[[Path, str], Player]
+
+
+class OpenRecord:
+    """Opens the session's own record beside its recorder, while the view is held."""
+
+    def __init__(
+        self, clock: SessionClock, pipeline: Pipeline, open_player: OpenPlayer
+    ) -> None:
+        self._clock = clock
+        self._pipeline = pipeline
+        self._open_player = open_player
+        self._opening: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._trouble: str | None = None
+        self.player: Player | None = None
+        """None until the record is open."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why there is none, fit to show."""
+        record = self._pipeline.record
+        if record is None:
+            return "nothing is recorded: this picture can be held, no other one shown"
+        if not record.session_id:
+            return f"not recorded yet: {record.message or 'the file is not ready'}"
+        return self._trouble
+
+    @property
+    def is_opening(self) -> bool:
+        """It will be there in a moment."""
+        return self._opening is not None and not self._opening.done()
+
+    def open(self, t_ns: int) -> None:
+        """Open it and go to a moment; nobody need wait for it."""
+        if self._opening is None and self.unavailable is None:
+            self._opening = asyncio.create_task(self._open(t_ns))
+
+    async def opened(self) -> Player | None:
+        """Wait for it; None when it cannot be had, or was closed meanwhile."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        return self.player
+
+    def close(self) -> None:
+        """Let go of the record; for the next time there is a new player."""
+        for task in (self._opening, self._running):
+            if task is not None:
+                task.cancel()
+        self.player = self._opening = self._trouble = None
+
+    async def closed(self) -> None:
+        """Wait until the file is let go of.
+
+        Who closes has a session to end: what went wrong in its past is no matter.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            await asyncio.gather(running, return_exceptions=True)
+
+    def where(self) -> tuple[Path, str]:
+        """File and session.
+
+        Raises:
+            StorageError: nothing is recorded.
+        """
+        record, path = self._pipeline.record, self._pipeline.database
+        if record is None or path is None:
+            raise StorageError("nothing is recorded, so there is nothing to keep it in")
+        return path, record.session_id
+
+    async def _open(self, t_ns: int) -> None:
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(self._open_player, *self.where())
+        )
+        try:
+            self.player = player = await asyncio.shield(opening)
+        except StorageError as error:
+            self._trouble = str(error)
+            return
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)
+            raise
+        self._running = asyncio.create_task(player.run())
+        await self._wait_for_commit(player, t_ns)
+        await player.playback.seek(t_ns)
+
+    async def _wait_for_commit(self, player: Player, t_ns: int) -> None:
+        deadline_ns = self._clock.now_ns() + round(COMMIT_WAIT_S * NS_PER_S)
+        while player.playback.span_ns[1] < t_ns:
+            if self._clock.now_ns() > deadline_ns:
+                return  # a moment earlier, then
+            await asyncio.sleep(0.05)
+
+
+def _close(opening: asyncio.Future[Player]) -> None:
+    """Nobody wants it any more."""
+    if opening.exception() is None:
+        opening.result().close()
 
 
 class LivePlayback:
@@ -34,8 +152,8 @@ class LivePlayback:
     ) -> None:
         self._clock = clock
         self._pipeline = pipeline
-        self._past = Past(clock, pipeline, open_player)
-        self._still: Still | None = None
+        self._record = OpenRecord(clock, pipeline, open_player)
+        self._held: HeldMoment | None = None
         """The moment held; None while the present is followed."""
         self._moved = False
         """The record shows another moment than the one held."""
@@ -49,13 +167,13 @@ class LivePlayback:
         self, window: Window, *, requests: bool = True, client: bool = False
     ) -> Snapshot:
         """Of the moment shown."""
-        player = self._past.player
+        player = self._record.player
         if player is not None and self._moved:
             if not player.playback.at_live:
                 return player.snapshot(window, requests=requests, client=client)
             self._let_go()  # it caught up
-        if self._still is not None:
-            return self._still.pictures[window]
+        if self._held is not None:
+            return self._held.pictures[window]
         return self._pipeline.snapshot(
             self._clock.now_ns(), window, requests=requests, client=client
         )
@@ -70,12 +188,12 @@ class LivePlayback:
         """The moment shown."""
         if self._elsewhere is not None:
             return self._elsewhere.position_ns
-        return self._clock.now_ns() if self._still is None else self._still.t_ns
+        return self._clock.now_ns() if self._held is None else self._held.t_ns
 
     @property
     def at_live(self) -> bool:
         """The present is followed."""
-        return self._still is None
+        return self._held is None
 
     @property
     def playing(self) -> bool:
@@ -87,24 +205,26 @@ class LivePlayback:
     @property
     def seeking(self) -> bool:
         """On the way to another moment, or to the record."""
-        player = self._past.player
-        return self._past.is_opening or (player is not None and player.playback.seeking)
+        player = self._record.player
+        return self._record.is_opening or (
+            player is not None and player.playback.seeking
+        )
 
     @property
     def cannot_seek(self) -> str | None:
         """Why there is only this picture."""
-        return self._past.unavailable
+        return self._record.unavailable
 
     @property
     def shape(self) -> Timeline | None:
         """Of what is recorded; known a moment after pausing."""
-        player = self._past.player
+        player = self._record.player
         return None if player is None else player.playback.shape
 
     @property
     def marks(self) -> tuple[Mark, ...]:
         """Of what is recorded."""
-        player = self._past.player
+        player = self._record.player
         return () if player is None else player.playback.marks
 
     # Where to go.
@@ -131,8 +251,8 @@ class LivePlayback:
     def set_speed(self, speed: float) -> None:
         """As the player keeps it."""
         self.speed = min(max(speed, 0.1), 100.0)
-        if self._past.player is not None:
-            self._past.player.playback.set_speed(self.speed)
+        if self._record.player is not None:
+            self._record.player.playback.set_speed(self.speed)
 
     async def seek(self, t_ns: int) -> None:
         """Show a moment of the past; one that is hardly past is now."""
@@ -156,41 +276,41 @@ class LivePlayback:
             StorageError: there is none, or it does not let us.
         """
         t_ns = self.position_ns if t_ns is None else t_ns
-        if self._past.player is not None:
-            await self._past.player.playback.bookmark(text, t_ns)
+        if self._record.player is not None:
+            await self._record.player.playback.bookmark(text, t_ns)
             return
-        path, session_id = self._past.where()
+        path, session_id = self._record.where()
         session = await asyncio.to_thread(find, path, session_id)
         await asyncio.to_thread(keep_bookmark, path, session, t_ns, text)
 
     async def close(self) -> None:
         """Let go of the record."""
         self._let_go()
-        await self._past.closed()
+        await self._record.closed()
 
     # How it is done.
 
     @property
     def _elsewhere(self) -> Playback | None:
         """What shows another moment than the one held."""
-        player = self._past.player
+        player = self._record.player
         return player.playback if player is not None and self._moved else None
 
     def _hold(self) -> None:
-        if self._still is None:
-            self._still = Still.of(self._pipeline, self._clock.now_ns())
-        self._past.open(self._still.t_ns)
+        if self._held is None:
+            self._held = HeldMoment.of(self._pipeline, self._clock.now_ns())
+        self._record.open(self._held.t_ns)
 
     def _let_go(self) -> None:
-        self._past.close()
-        self._still = None
+        self._record.close()
+        self._held = None
         self._moved = self._plays_when_open = False
 
     async def _opened(self) -> Playback | None:
         """What can go elsewhere; None when there is no record to go through."""
         self._hold()
-        player = await self._past.opened()
-        if player is None or self._still is None:
+        player = await self._record.opened()
+        if player is None or self._held is None:
             return None
         player.playback.set_speed(self.speed)
         return player.playback
@@ -199,7 +319,7 @@ class LivePlayback:
         playback = await self._opened()
         if playback is not None:
             await go(playback)
-            player = self._past.player
+            player = self._record.player
             self._moved = player is not None and player.playback is playback
 
     async def _play(self) -> None:

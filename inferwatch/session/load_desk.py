@@ -6,35 +6,82 @@ from collections.abc import Callable
 
 import msgspec
 
-from collectors.readings import AnyReading, NoteKind
+from collectors.clock import NS_PER_S
+from collectors.readings import AnyReading, EventKind, NoteKind, RequestEvent
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.session.intake import Intake
-from inferwatch.session.live_engine import LiveEngine
-from inferwatch.session.load import Load, begin_load, new_run_id
-from inferwatch.session.strangers import Strangers
+from inferwatch.session.engine_source import LiveEngine
+from inferwatch.session.live_session import LiveSession
+from inferwatch.session.running_load import RunningLoad, begin_load, new_run_id
 
 MakeLoad = Callable[[LiveEngine, Snapshot], LoadPlan]
 """Plans the load for an engine that has just come up, by what is known of it."""
 
 FIRST_PLAN = LoadPlan(run_id="", model="", rate_per_s=1.0, slo="ttft_s<1 tpot_s<0.1")
 """Something to begin with that hurts no server."""
+RECENT_NS = 30 * NS_PER_S
+"""After the last foreign request the engine counts as used for so long."""
+
+
+class ForeignTraffic:
+    """Knows whether the engine works, or just worked, for anyone but our load."""
+
+    def __init__(self) -> None:
+        self._our_runs: set[str] = set()
+        self._live: set[str] = set()
+        self._seen_ns: int | None = None
+        self.informed = False
+        """The front end tells whose requests come."""
+
+    def own(self, run_id: str) -> None:
+        """Requests whose ids begin so are ours."""
+        self._our_runs.add(run_id)
+
+    def hear(self, reading: AnyReading) -> None:
+        """A reading of the engine's probe, in session time."""
+        if not isinstance(reading, RequestEvent):
+            return
+        arrived = reading.kind is EventKind.ARRIVED
+        self.informed = self.informed or arrived
+        if arrived and not self._ours(reading.external_id):
+            self._live.add(reading.request_id)
+        elif reading.request_id not in self._live:
+            return
+        elif reading.kind is EventKind.FINISHED:
+            self._live.discard(reading.request_id)
+        self._seen_ns = max(self._seen_ns or reading.t_ns, reading.t_ns)
+
+    def forget(self) -> None:
+        """The engine is gone, and its requests with it."""
+        self._live.clear()
+        self._seen_ns = None
+
+    def recent(self, now_ns: int) -> bool:
+        """One of theirs runs, or did so a moment ago."""
+        if self._live:
+            return True
+        return self._seen_ns is not None and now_ns - self._seen_ns < RECENT_NS
+
+    def _ours(self, external_id: str | None) -> bool:
+        run_id, _, index = client_id(external_id or "").rpartition("-")
+        return index.isdecimal() and run_id in self._our_runs
 
 
 class WatchedLoadDesk:
-    """One load run at a time, on the engine that lives."""
+    """Starts, changes and stops load on the watched engine, one run at a time."""
 
     def __init__(
-        self, intake: Intake, *, served: bool, make_load: MakeLoad | None = None
+        self, session: LiveSession, *, served: bool, make_load: MakeLoad | None = None
     ) -> None:
-        self._intake = intake
+        self._session = session
         self._served = served
         self._make_load = make_load
-        self._strangers = Strangers()
+        self._foreign = ForeignTraffic()
         self._engine: LiveEngine | None = None
-        self._load: Load | None = None
+        self._load: RunningLoad | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._plan = FIRST_PLAN
@@ -60,7 +107,7 @@ class WatchedLoadDesk:
 
     @property
     def unavailable(self) -> str | None:
-        """Load needs an engine that answers."""
+        """Why no load can be started now: it needs an engine that answers."""
         return None if self._engine else "no engine is up: load needs one that answers"
 
     @property
@@ -110,32 +157,32 @@ class WatchedLoadDesk:
         if self._make_load is None:
             return
         try:
-            await self.start(self._make_load(engine, self._intake.known()))
+            await self.start(self._make_load(engine, self._session.known()))
         except SourceError as error:
-            self._intake.note(NoteKind.STOPPED, str(error))
+            self._session.note(NoteKind.STOPPED, str(error))
 
     async def engine_down(self) -> None:
         """Load ends with the engine."""
         self._engine = None
         await self.stop()
-        self._strangers.forget()
+        self._foreign.forget()
 
     def hear(self, reading: AnyReading) -> None:
         """Whose requests does the engine work on?"""
-        self._strangers.hear(reading)
+        self._foreign.hear(reading)
 
     # One run.
 
     async def _begin(self, plan: LoadPlan) -> None:
-        self._strangers.own(plan.run_id)
+        self._foreign.own(plan.run_id)
         try:
-            self._load = await begin_load(self._intake, plan)
+            self._load = await begin_load(self._session, plan)
         except OSError as error:
             raise SourceError(f"the load generator did not start: {error}") from error
         self._plan = plan
         self._waiting = asyncio.create_task(self._until_ended(self._load))
 
-    async def _until_ended(self, load: Load) -> None:
+    async def _until_ended(self, load: RunningLoad) -> None:
         """Nobody stopped it: it came to its end, or to grief."""
         status = await load.wait()
         async with self._turn:
@@ -143,8 +190,8 @@ class WatchedLoadDesk:
                 self._waiting = None
                 await self._end()
         if status:
-            text = f"{load.grief(status)}; its log: {load.log_path}"
-            self._intake.note(NoteKind.STOPPED, text)
+            text = f"{load.failure_text(status)}; its log: {load.log_path}"
+            self._session.note(NoteKind.STOPPED, text)
 
     async def _end(self) -> None:
         """What it still has to report is taken before this returns."""
@@ -158,10 +205,10 @@ class WatchedLoadDesk:
                 self._load = None
 
     def _works_for_others(self) -> bool:
-        """As the front end tells; else whoever runs while we do not is a stranger."""
-        if self._strangers.informed or self.running:
-            return self._strangers.recent(self._intake.now_ns())
-        flow = self._intake.known().flow
+        """As the front end tells; else what runs while ours does not is foreign."""
+        if self._foreign.informed or self.running:
+            return self._foreign.recent(self._session.now_ns())
+        flow = self._session.known().flow
         return bool(flow.running or flow.waiting)
 
 

@@ -12,8 +12,8 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.find_rate import Point, Search
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.session.load import public
-from inferwatch.session.load_session import LoadRun, new_book
+from inferwatch.session.load_session import FollowedPlan, new_book
+from inferwatch.session.running_load import public_plan
 from inferwatch.storage.recorded_readings import RecordedReadings
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -117,7 +117,7 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
         StorageError: no such session.
         UsageError: it loaded something else.
     """
-    runs: dict[str, LoadRun] = {}
+    runs: dict[str, FollowedPlan] = {}
     replay = RecordedReadings(path, session)
     async for batch in replay.batches():
         for reading in batch:
@@ -136,10 +136,10 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
     ]
 
 
-def _take(runs: dict[str, LoadRun], reading: AnyReading) -> None:
+def _take(runs: dict[str, FollowedPlan], reading: AnyReading) -> None:
     if isinstance(reading, LoadPlanned):
         plan = _plan(reading.plan)
-        runs[plan.run_id] = LoadRun(plan=plan, book=new_book(plan))
+        runs[plan.run_id] = FollowedPlan(plan=plan, book=new_book(plan))
     elif reading.source in runs:
         runs[reading.source].book.fold(reading)
 
@@ -151,7 +151,7 @@ def _plan(text: str) -> LoadPlan:
         raise UsageError(f"--resume: its plan cannot be followed: {error}") from error
 
 
-def _ended(run: LoadRun) -> bool:
+def _ended(run: FollowedPlan) -> bool:
     """Everything was sent; who is interrupted does not come so far."""
     return any(event.kind is LoadKind.DRAINING for event in run.book.events)
 
@@ -169,5 +169,5 @@ def _refuse_others(plan: LoadPlan, like: LoadPlan) -> None:
 
 def _compared(plan: LoadPlan) -> Mapping[str, Any]:
     """As it is recorded."""
-    plain: dict[str, Any] = msgspec.json.decode(public(plan))
+    plain: dict[str, Any] = msgspec.json.decode(public_plan(plan))
     return {name: value for name, value in plain.items() if name not in OWN}

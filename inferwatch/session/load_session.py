@@ -5,16 +5,13 @@ the server, its readings are too, so that the two views stand side by side.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from collectors.clock import Anchors, SessionClock, monotonic_ns
+from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import CollectorError
-from collectors.gpu.nvml import describe_gpus
-from collectors.host import HostSampler
 from collectors.probe.stream import ProbeStream
 from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
@@ -25,11 +22,16 @@ from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.check_parts import CrossCheck
 from inferwatch.metrics.load.cross_check import ServerBook, cross_check
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.intake import Intake
-from inferwatch.session.load import Load, begin_load, new_run_id, public
-from inferwatch.session.pipeline import Heard, Pipeline
+from inferwatch.session.live_session import LiveSession
+from inferwatch.session.pipeline import Pipeline, TappedCollector
+from inferwatch.session.running_load import (
+    RunningLoad,
+    begin_load,
+    new_run_id,
+    public_plan,
+)
 
-__all__ = ["LoadRun", "LoadSession", "new_book", "new_run_id", "public"]
+__all__ = ["FollowedPlan", "LoadSession", "new_book", "new_run_id", "public_plan"]
 
 PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5
@@ -38,7 +40,7 @@ FOLLOWED = {None, 0, SourceError.exit_status}
 """Statuses of a generator that did as it should: stopped, ended, nobody answered."""
 
 
-class LoadRun(msgspec.Struct, kw_only=True):
+class FollowedPlan(msgspec.Struct, kw_only=True):
     """One plan that was followed, and what came of it."""
 
     plan: LoadPlan
@@ -61,50 +63,39 @@ class LoadSession:
         self.pipeline = pipeline
         self.target = target
         self.probe = probe
-        self._intake = Intake(clock, pipeline)
+        self._session = LiveSession(clock, pipeline, self._processes)
         self._server = ServerBook()
-        self._anchors = Anchors()
-        self._load: Load | None = None
-        self.run: LoadRun | None = None
+        self._load: RunningLoad | None = None
+        self.run: FollowedPlan | None = None
         """The one that goes on, or was the last."""
 
     def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
         """Everything as of now."""
-        return self._intake.known(window)
+        return self._session.known(window)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Watch, from here to the end of the context; then the record is closed."""
-        began = self._anchors.first
-        self._intake.take(began, *describe_gpus(began.t_ns))
-        tasks = [
-            asyncio.create_task(self._tick()),
-            asyncio.create_task(
-                self.pipeline.pump(HostSampler(self._intake.clock, self._processes))
-            ),
-        ]
-        try:
-            async with self._probed():
-                yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._look_at_clocks()
-            self.pipeline.tick(self._intake.now_ns())
-            await asyncio.to_thread(self.pipeline.close)
+        async with self._session.recorded():
+            collecting = asyncio.create_task(self._session.collect())
+            try:
+                async with self._probed():
+                    yield
+            finally:
+                collecting.cancel()
+                await asyncio.gather(collecting, return_exceptions=True)
 
-    async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> LoadRun:
+    async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> FollowedPlan:
         """Follow a plan to its end, or until told to stop.
 
         Raises:
             SourceError: the generator failed.
         """
-        run = LoadRun(plan=plan, book=new_book(plan))
+        run = FollowedPlan(plan=plan, book=new_book(plan))
         self.run = run
         before = await self.target.counters()
         try:
-            self._load = load = await begin_load(self._intake, plan, run.book.fold)
+            self._load = load = await begin_load(self._session, plan, run.book.fold)
         except OSError as error:
             raise SourceError(
                 f"the load generator did not start: {error.strerror}"
@@ -114,7 +105,7 @@ class LoadSession:
         finally:
             await load.stop()
         if run.status not in FOLLOWED:
-            raise SourceError(load.grief(run.status))
+            raise SourceError(load.failure_text(run.status))
         await asyncio.sleep(LAST_WORDS_S)
         run.cross_check = self._check(run.book, before, await self.target.counters())
         return run
@@ -129,7 +120,7 @@ class LoadSession:
         if self.probe is None:
             yield
             return
-        stream = ProbeStream(self._intake.clock, self.probe.engine_id, backfill=False)
+        stream = ProbeStream(self._session.clock, self.probe.engine_id, backfill=False)
         pumping = asyncio.create_task(self._pump(stream))
         try:
             await self._await_hello(stream)
@@ -140,9 +131,9 @@ class LoadSession:
 
     async def _pump(self, stream: ProbeStream) -> None:
         try:
-            await self.pipeline.pump(Heard(stream, self._server.fold))
+            await self.pipeline.pump(TappedCollector(stream, self._server.fold))
         except CollectorError as error:
-            self._intake.note(NoteKind.PROBE, str(error))
+            self._session.note(NoteKind.PROBE, str(error))
 
     async def _await_hello(self, stream: ProbeStream) -> None:
         """No load before the probe listens, so that nothing goes unseen."""
@@ -151,9 +142,9 @@ class LoadSession:
                 while not self.snapshot().engines:  # noqa: ASYNC110 - folds elsewhere
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            self._intake.note(NoteKind.PROBE, "the server's probe does not answer")
+            self._session.note(NoteKind.PROBE, "the server's probe does not answer")
             return
-        self._intake.take(self._endpoint(stream.engine_id))
+        self._session.take(self._endpoint(stream.engine_id))
 
     def _endpoint(self, engine_id: str) -> Endpoint:
         engine = self.snapshot().engines[0]
@@ -166,20 +157,9 @@ class LoadSession:
             uds=self.target.uds,
         )
 
-    async def _tick(self) -> None:
-        while True:
-            self._look_at_clocks()
-            self.pipeline.tick(self._intake.now_ns())
-            await asyncio.sleep(1)
-
-    def _look_at_clocks(self) -> None:
-        if fresh := self._anchors.parted():
-            self._intake.take(fresh)
-
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._load.pid if self._load else None
-        load = [(load_pid, "load")] if load_pid is not None else []
-        return [(os.getpid(), "inferwatch"), *load]
+        return [(load_pid, "load")] if load_pid is not None else []
 
 
 def new_book(plan: LoadPlan) -> LoadBook:

@@ -21,7 +21,7 @@ Listener = Callable[[AnyReading], None]
 """Is told every reading of one source, beside the Model."""
 
 
-class Heard:
+class TappedCollector:
     """A collector whose readings someone else hears too."""
 
     def __init__(self, collector: Collector, listener: Listener) -> None:

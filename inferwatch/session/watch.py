@@ -1,21 +1,18 @@
 """One watch from start to stop: an engine's lives, its load, the record of both."""
 
 import asyncio
-import os
 from datetime import datetime
 
-from collectors.clock import NS_PER_S, Anchors, SessionClock
-from collectors.gpu.nvml import describe_gpus
-from collectors.host import HostSampler
+from collectors.clock import NS_PER_S, SessionClock
 from embedded_engine.logs import tail
 from inferwatch.feed import FeedState, RecordState
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.intake import Intake
+from inferwatch.session.engine_source import EngineSource
+from inferwatch.session.engine_supervisor import EngineSupervisor
 from inferwatch.session.live_playback import LivePlayback
-from inferwatch.session.lives import Lives
+from inferwatch.session.live_session import LiveSession
 from inferwatch.session.load_desk import MakeLoad, WatchedLoadDesk
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.sources import EngineSource
 
 __all__ = ["MakeLoad", "Watch"]
 
@@ -33,43 +30,45 @@ class Watch:
         self.clock = clock
         self._pipeline = pipeline
         self._source = source
-        self._anchors = Anchors()
-        self._intake = Intake(clock, pipeline)
+        self._session = LiveSession(clock, pipeline, self._processes)
         self.load_desk = WatchedLoadDesk(
-            self._intake, served=source.served, make_load=make_load
+            self._session, served=source.served, make_load=make_load
         )
         """Where load on the engine is started, changed and stopped."""
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
-        self._lives = Lives(self._intake, source, self.load_desk)
-        self._ended_ns: int | None = None
+        self._supervisor = EngineSupervisor(self._session, source, self.load_desk)
 
     # What the screens ask.
 
     @property
     def state(self) -> FeedState:
         """Where the numbers come from."""
-        return self._lives.state if self._ended_ns is None else FeedState.ENDED
+        return (
+            self._supervisor.state
+            if self._session.ended_ns is None
+            else FeedState.ENDED
+        )
 
     @property
     def live(self) -> asyncio.Event:
         """Set while an engine answers and its load, if any, runs."""
-        return self._lives.live
+        return self._supervisor.live
 
     @property
     def came_up(self) -> bool:
         """An engine has answered: there is something to sum up."""
-        return self._lives.came_up
+        return self._supervisor.came_up
 
     @property
     def lost(self) -> asyncio.Event:
         """Set when the engine died or never came."""
-        return self._lives.lost
+        return self._supervisor.lost
 
     @property
     def reason(self) -> str:
         """Why the engine was lost."""
-        return self._lives.reason
+        return self._supervisor.reason
 
     @property
     def served(self) -> bool:
@@ -92,7 +91,7 @@ class Watch:
 
     def wall_text(self, t_ns: int) -> str:
         """Local clock time of a moment."""
-        wall_s = self._anchors.wall_ns(t_ns + self.clock.start_ns) / NS_PER_S
+        wall_s = self._session.anchors.wall_ns(t_ns + self.clock.start_ns) / NS_PER_S
         return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
 
     def snapshot(
@@ -103,11 +102,15 @@ class Watch:
 
     def present(self) -> Snapshot:
         """As things are now, whatever moment is shown."""
-        return self._intake.known(Window.MINUTE)
+        return self._session.known(Window.MINUTE)
 
     def whole(self) -> Snapshot:
         """The session up to now; once it has ended, as its record tells it, too."""
-        now_ns = self.clock.now_ns() if self._ended_ns is None else self._ended_ns
+        now_ns = (
+            self.clock.now_ns()
+            if self._session.ended_ns is None
+            else self._session.ended_ns
+        )
         return self._pipeline.snapshot(now_ns, Window.SESSION)
 
     def log_tail(self, lines: int) -> list[str]:
@@ -117,44 +120,24 @@ class Watch:
 
     async def restart(self) -> None:
         """Give the engine another life."""
-        self._lives.restart()
+        self._supervisor.restart()
 
     async def stop_engine(self) -> None:
         """End a served engine."""
-        await self._lives.stop_engine()
+        await self._supervisor.stop_engine()
 
     # The session.
 
     async def run(self) -> None:
         """Watch until cancelled; whatever we started is gone when this returns."""
-        host = HostSampler(self.clock, self._processes)
-        began = self._anchors.first
-        self._intake.take(began, *describe_gpus(began.t_ns))
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._tick())
-                tasks.create_task(self._pipeline.pump(host))
-                tasks.create_task(self._lives.run())
-        finally:
-            await self.playback.close()
-            self._look_at_clocks()
-            ended_ns = self.clock.now_ns()
-            self._pipeline.tick(ended_ns)
-            await asyncio.to_thread(self._pipeline.close)
-            self._ended_ns = self._pipeline.ended_ns or ended_ns
-
-    async def _tick(self) -> None:
-        while True:
-            self._look_at_clocks()
-            self._pipeline.tick(self.clock.now_ns())
-            await asyncio.sleep(1)
-
-    def _look_at_clocks(self) -> None:
-        if fresh := self._anchors.parted():
-            self._intake.take(fresh)
+        async with self._session.recorded():
+            try:
+                await self._session.collect(self._supervisor.run())
+            finally:
+                await self.playback.close()
 
     def _processes(self) -> list[tuple[int, str]]:
-        engine = self._lives.engine.processes() if self._lives.engine else []
+        engine = self._supervisor.engine.processes() if self._supervisor.engine else []
         load_pid = self.load_desk.pid
         load = [(load_pid, "load")] if load_pid is not None else []
-        return [(os.getpid(), "inferwatch"), *engine, *load]
+        return [*engine, *load]

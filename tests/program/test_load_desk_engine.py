@@ -28,9 +28,8 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.demo import demo_load
-from inferwatch.session.live_engine import LiveEngine
+from inferwatch.session.engine_source import LiveEngine, StartedEngine
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.sources import StartedEngine
 from inferwatch.session.watch import Watch
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder

@@ -296,7 +296,7 @@ def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
 def test_a_missing_vllm_is_said_before_a_session_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    monkeypatch.setattr("inferwatch.session.installed.find_spec", lambda _: None)
+    monkeypatch.setattr("inferwatch.session.engine_source.find_spec", lambda _: None)
     record = tmp_path / "sessions.db"
 
     with pytest.raises(SourceError, match=r"pip install 'inferwatch\[engine\]'"):

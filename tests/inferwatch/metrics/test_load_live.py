@@ -26,7 +26,7 @@ from inferwatch.metrics.snapshot import (
     Snapshot,
     Window,
 )
-from inferwatch.session.load import public
+from inferwatch.session.running_load import public_plan
 
 See = Callable[..., Snapshot]
 S, MS = 1_000_000_000, 1_000_000
@@ -37,7 +37,7 @@ def planned(**fields: Any) -> LoadPlanned:
     """The plan in the record, as whoever starts a run writes it."""
     facts = {"run_id": RUN, "model": "m", "rate_per_s": 10.0, "warmup_s": 0.0}
     plan = LoadPlan(**{**facts, **fields})
-    return LoadPlanned(source=RUN, t_ns=1, plan=public(plan))
+    return LoadPlanned(source=RUN, t_ns=1, plan=public_plan(plan))
 
 
 def event(at_s: float, kind: LoadKind, source: str = RUN, **fields: Any) -> LoadEvent:

@@ -14,10 +14,9 @@ from collectors.clock import SessionClock, monotonic_ns
 from collectors.readings import AnyReading, Endpoint
 from embedded_engine.errors import EngineError
 from inferwatch.metrics.model import Model
-from inferwatch.session import lives
-from inferwatch.session.live_engine import LiveEngine
+from inferwatch.session import engine_supervisor as lives
+from inferwatch.session.engine_source import LiveEngine, OnStage
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.sources import OnStage
 from inferwatch.session.watch import MakeLoad, Watch
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder

@@ -46,10 +46,10 @@ async def test_after_a_suspend_wall_times_are_those_of_the_wall_clock(
     pipeline = HeardPipeline()
     watch = Watch(SessionClock(), pipeline, ScriptedSource(None))
     host.monotonic, host.wall = 160 * S, BEGAN_NS + 7_260 * S  # two hours asleep
-    watch._look_at_clocks()
+    watch._session.look_at_clocks()
     host.monotonic, host.wall = 190 * S, BEGAN_NS + 7_290 * S
 
-    watch._look_at_clocks()
+    watch._session.look_at_clocks()
 
     assert watch.wall_text(watch.clock.now_ns()) == text(host.wall)
     assert watch.wall_text(30 * S) == text(BEGAN_NS + 30 * S)
@@ -66,7 +66,7 @@ async def test_a_load_run_without_a_screen_records_the_new_time_too(
     session = LoadSession(SessionClock(), pipeline, target)
     host.wall += 7_200 * S
 
-    session._look_at_clocks()
+    session._session.look_at_clocks()
 
     assert [each.wall_ns for each in anchors(pipeline)] == [host.wall]
 

@@ -213,6 +213,7 @@ async def test_a_start_ends_the_run_before_it(
     assert not generators()
 
 
+@pytest.mark.process
 async def test_a_generator_that_fails_is_told(watching: Watching, until: Until) -> None:
     async with watching("http://127.0.0.1:9") as run:
         await until(run.watch.live.is_set)

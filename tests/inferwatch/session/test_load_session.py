@@ -13,9 +13,9 @@ from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.model import Model
-from inferwatch.session.load import public
 from inferwatch.session.load_session import LoadSession
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.running_load import public_plan
 
 pytestmark = pytest.mark.process
 
@@ -73,7 +73,7 @@ def test_a_recorded_plan_has_names_of_files_and_no_headers() -> None:
         headers={"Authorization": "Bearer secret"},
     )
 
-    told = public(plan)
+    told = public_plan(plan)
 
     assert "secret" not in told
     assert "chats.jsonl" in told

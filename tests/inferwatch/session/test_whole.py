@@ -34,7 +34,7 @@ async def test_what_was_cut_off_by_the_end_is_in_both_summaries(
 ) -> None:
     async with watching(truth_url) as run:
         await until(run.watch.live.is_set)
-        run.watch._intake.take(make_step(monotonic_ns() / 1e6, {1: 1}))
+        run.watch._session.take(make_step(monotonic_ns() / 1e6, {1: 1}))
         await run.desk.start(msgspec.structs.replace(PLAN))
         await until(lambda: sent(run) > 5)
     live = summarise(run.watch.whole(), run.watch.record.session_id)

@@ -23,8 +23,8 @@ from collectors.readings import (
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.load import public
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.running_load import public_plan
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
@@ -44,7 +44,7 @@ def a_load() -> Iterator[AnyReading]:
         duration_s=12.0,
         slo="ttft_s<0.06 itl_s<0.5",
     )
-    yield LoadPlanned(source=RUN, t_ns=S, plan=public(plan))
+    yield LoadPlanned(source=RUN, t_ns=S, plan=public_plan(plan))
     yield LoadEvent(source=RUN, t_ns=S, kind=LoadKind.STARTED)
     yield LoadEvent(source=RUN, t_ns=S, kind=LoadKind.RATE, rate_per_s=10.0)
     index = 0

@@ -1,4 +1,4 @@
-"""The load of a watch: a generator process and the stream of what it reports."""
+"""A load that runs: the generator process and the stream of what it reports."""
 
 import asyncio
 import secrets
@@ -14,8 +14,8 @@ from embedded_engine.logs import new_log_path, tail
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
-from inferwatch.session.intake import Intake
-from inferwatch.session.pipeline import Heard, Listener, Pipeline
+from inferwatch.session.live_session import LiveSession
+from inferwatch.session.pipeline import Listener, Pipeline, TappedCollector
 
 
 def new_run_id() -> str:
@@ -23,7 +23,7 @@ def new_run_id() -> str:
     return f"load-{secrets.token_hex(3)}"
 
 
-def public(plan: LoadPlan) -> str:
+def public_plan(plan: LoadPlan) -> str:
     """The plan as JSON without what may be secret, and without a trace's rows.
 
     Of files there is only the name.
@@ -36,8 +36,8 @@ def public(plan: LoadPlan) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-class Load:
-    """Starts the stream before the generator, and ends it after."""
+class RunningLoad:
+    """A generator process that follows a plan, and the stream that outlasts it."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class Load:
     ) -> None:
         self._plan = plan
         self._stream = stream
-        self._collector: Collector = Heard(stream, listener) if listener else stream
+        self._collector: Collector = (
+            TappedCollector(stream, listener) if listener else stream
+        )
         self.log_path = log_path
         self._process = LoadProcess(log_path)
         self._pump: asyncio.Task[None] | None = None
@@ -71,7 +73,7 @@ class Load:
         """Until the plan was followed to its end; the generator's exit status."""
         return await self._process.wait()
 
-    def grief(self, status: int | None) -> str:
+    def failure_text(self, status: int | None) -> str:
         """Why it ended with such a status, as far as its log tells."""
         said = " ".join(tail(self.log_path, 1)) or "its log says nothing"
         return f"the load generator failed with status {status}: {said}"
@@ -87,19 +89,19 @@ class Load:
 
 
 async def begin_load(
-    intake: Intake, plan: LoadPlan, listener: Listener | None = None
-) -> Load:
+    session: LiveSession, plan: LoadPlan, listener: Listener | None = None
+) -> RunningLoad:
     """Put the plan into the record and start to follow it.
 
     Raises:
         OSError: the generator did not start.
     """
-    planned = LoadPlanned(t_ns=monotonic_ns(), plan=public(plan))
-    intake.take(planned, source=plan.run_id)
-    stream = LoadStream(intake.clock, plan.run_id)
-    load = Load(plan, stream, new_log_path(plan.run_id), listener)
+    planned = LoadPlanned(t_ns=monotonic_ns(), plan=public_plan(plan))
+    session.take(planned, source=plan.run_id)
+    stream = LoadStream(session.clock, plan.run_id)
+    load = RunningLoad(plan, stream, new_log_path(plan.run_id), listener)
     try:
-        await load.start(intake.pipeline)
+        await load.start(session.pipeline)
     except BaseException:
         await load.stop()
         raise

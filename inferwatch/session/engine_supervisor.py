@@ -1,4 +1,4 @@
-"""An engine's lives, one after the other, each from its start to its death."""
+"""Watches an engine from start to death, and starts it again when asked."""
 
 import asyncio
 from typing import Protocol
@@ -9,17 +9,16 @@ from collectors.probe.stream import ProbeStream
 from collectors.readings import AnyReading, NoteKind
 from embedded_engine.errors import EngineError
 from inferwatch.feed import FeedState
-from inferwatch.session.intake import Intake
-from inferwatch.session.live_engine import LiveEngine
-from inferwatch.session.pipeline import Heard
-from inferwatch.session.sources import EngineSource
+from inferwatch.session.engine_source import EngineSource, LiveEngine
+from inferwatch.session.live_session import LiveSession
+from inferwatch.session.pipeline import TappedCollector
 
 PROBE_WAIT_NS = 5 * NS_PER_S
 """A probe answers in milliseconds; after this it is absent."""
 
 
-class Guest(Protocol):
-    """Who uses the engine while it lives, and hears what its probe says."""
+class EngineUser(Protocol):
+    """What uses the engine while it lives, and hears what its probe says: the load."""
 
     async def engine_up(self, engine: LiveEngine) -> None:
         """It answers; requests may come."""
@@ -34,13 +33,15 @@ class Guest(Protocol):
         ...
 
 
-class Lives:
-    """Opens the engine, watches it to its death, and gives it another life if asked."""
+class EngineSupervisor:
+    """Opens an engine, follows its probe until it dies, and restarts it on request."""
 
-    def __init__(self, intake: Intake, source: EngineSource, guest: Guest) -> None:
-        self._intake = intake
+    def __init__(
+        self, session: LiveSession, source: EngineSource, user: EngineUser
+    ) -> None:
+        self._session = session
         self._source = source
-        self._guest = guest
+        self._user = user
         self._again = asyncio.Event()
         self.engine: LiveEngine | None = None
         """Of the current life, once it is up."""
@@ -70,7 +71,7 @@ class Lives:
     async def stop_engine(self) -> None:
         """End it for good, and its load before."""
         if self.engine is not None:
-            await self._guest.engine_down()
+            await self._user.engine_down()
             self.state = FeedState.ENDED
             self._note(NoteKind.STOPPED, "engine stopped on request")
             await self.engine.stop()
@@ -78,10 +79,10 @@ class Lives:
     async def _life(self) -> None:
         """From start to death; only the death of the engine ends it."""
         self.engine = None
-        stream = ProbeStream(self._intake.clock, self._source.next_life())
+        stream = ProbeStream(self._session.clock, self._source.next_life())
         pump = asyncio.create_task(self._pump(stream))
         try:
-            self.engine = await self._source.open(self._intake.take)
+            self.engine = await self._source.open(self._session.take)
             await self._is_live(self.engine)
             reason = await self.engine.wait()
             await self.engine.stop()  # what is left of it
@@ -94,18 +95,18 @@ class Lives:
 
     async def _is_live(self, engine: LiveEngine) -> None:
         self.came_up = True
-        self._intake.take(engine.endpoint, source=engine.engine_id)
+        self._session.take(engine.endpoint, source=engine.engine_id)
         await self._await_probe()
-        await self._guest.engine_up(engine)
+        await self._user.engine_up(engine)
         self._note(NoteKind.STARTED, f"engine up at {engine.url}")
         self.state = FeedState.LIVE
         self.live.set()
 
     async def _await_probe(self) -> None:
         """No load before EngineCore's probe answered, so that nothing goes unseen."""
-        deadline_ns = self._intake.now_ns() + PROBE_WAIT_NS
-        while not self._intake.known().engines:
-            if self._intake.now_ns() > deadline_ns:
+        deadline_ns = self._session.now_ns() + PROBE_WAIT_NS
+        while not self._session.known().engines:
+            if self._session.now_ns() > deadline_ns:
                 text = (
                     "no probe answers in EngineCore, so steps and requests are unseen"
                 )
@@ -115,7 +116,7 @@ class Lives:
 
     async def _wind_down(self, stream: ProbeStream, pump: asyncio.Task[None]) -> None:
         """Load first, then the engine, then what it still had to say."""
-        await self._guest.engine_down()
+        await self._user.engine_down()
         if self.engine is not None and not self._source.served:
             await self.engine.stop()
         await stream.close()
@@ -123,7 +124,7 @@ class Lives:
 
     async def _pump(self, stream: ProbeStream) -> None:
         try:
-            await self._intake.pipeline.pump(Heard(stream, self._guest.hear))
+            await self._session.pipeline.pump(TappedCollector(stream, self._user.hear))
         except SourceLostError:
             return  # Engine.wait() knows the reason and says it
         except CollectorError as error:
@@ -139,4 +140,4 @@ class Lives:
 
     def _note(self, kind: NoteKind, text: str) -> None:
         source = self.engine.engine_id if self.engine else ""
-        self._intake.note(kind, text, source)
+        self._session.note(kind, text, source)

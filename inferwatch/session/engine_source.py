@@ -6,20 +6,54 @@ before the engine is up, and then the engine itself.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from collectors.readings import Note
-from embedded_engine.config import EngineConfig
+from collectors.readings import Endpoint, Note
+from embedded_engine.config import EngineConfig, new_engine_id
 from embedded_engine.engine_file import EngineFile
+from embedded_engine.errors import NOT_INSTALLED
 from embedded_engine.launch import Engine
-from inferwatch.session.live_engine import LiveEngine
+from embedded_engine.logs import new_log_path
+from inferwatch.errors import SourceError
 
 OnStage = Callable[[Note], None]
 
 
+class LiveEngine(Protocol):
+    """An engine that answers, as :class:`embedded_engine.launch.Engine` is one."""
+
+    @property
+    def engine_id(self) -> str:
+        """What its probes are called by."""
+        ...
+
+    @property
+    def url(self) -> str | None:
+        """Where it listens; None when on a Unix socket."""
+        ...
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens, as a reading of this moment."""
+        ...
+
+    def processes(self) -> list[tuple[int, str]]:
+        """Its living processes with a role."""
+        ...
+
+    async def wait(self) -> str:
+        """Return when it has died: why."""
+        ...
+
+    async def stop(self) -> None:
+        """End it."""
+        ...
+
+
 class EngineSource(Protocol):
-    """How to get the engine to watch."""
+    """Gets the engine that is watched, life after life."""
 
     @property
     def served(self) -> bool:
@@ -51,7 +85,7 @@ class EngineSource(Protocol):
 
 @dataclass(slots=True)
 class StartedEngine:
-    """An engine we start; each life has a configuration of its own."""
+    """An engine that we start; each life has a configuration of its own."""
 
     configure: Callable[[], EngineConfig]
     served: bool = False
@@ -76,7 +110,7 @@ class StartedEngine:
 
 @dataclass(slots=True)
 class FoundEngine:
-    """A served engine that runs already."""
+    """A served engine that was running before us."""
 
     file: EngineFile
     served: bool = True
@@ -94,3 +128,49 @@ class FoundEngine:
     async def open(self, on_stage: OnStage) -> LiveEngine:  # noqa: ARG002 - it is up
         """Find it by its engine file."""
         return Engine.adopt(self.file.engine_id)
+
+
+def serve_source(
+    model: str,
+    flags: tuple[str, ...],
+    *,
+    host: str,
+    port: int | None,
+    uds: Path | None,
+    hostage: bool,
+) -> StartedEngine:
+    """An engine of the user's choice; unless a hostage, it outlives the screen.
+
+    Raises:
+        SourceError: vLLM is not installed.
+    """
+    require_vllm()
+
+    def configure() -> EngineConfig:
+        engine_id = new_engine_id()
+        return EngineConfig(
+            model=model,
+            flags=flags,
+            host=host,
+            port=port,
+            uds=uds,
+            engine_id=engine_id,
+            log_path=new_log_path(engine_id),
+            hostage=hostage,
+        )
+
+    return StartedEngine(configure=configure, served=not hostage)
+
+
+def require_vllm() -> None:
+    """Refuse before a session begins or the terminal is taken.
+
+    Found, not imported, which takes seconds: what fails later the engine tells.
+
+    Raises:
+        SourceError: it is not installed.
+    """
+    if find_spec("vllm") is None:
+        raise SourceError(
+            f"{NOT_INSTALLED} (a recorded engine: inferwatch demo --sample)"
+        )

@@ -1,0 +1,104 @@
+"""A live session: its clock, its pipeline, and the collectors that feed it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from collectors.clock import Anchors, SessionClock
+from collectors.collector import Collector, CollectorError
+from collectors.gpu.nvml import describe_gpus
+from collectors.host import HostSampler, Processes
+from collectors.readings import AnyReading, Note, NoteKind
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.pipeline import Pipeline
+
+TICK_S = 1
+
+
+def no_processes() -> list[tuple[int, str]]:
+    """None to be sampled besides our own."""
+    return []
+
+
+class LiveSession:
+    """Takes what its collectors report into its pipeline, from start to end."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        processes: Processes = no_processes,
+    ) -> None:
+        self.clock = clock
+        self.pipeline = pipeline
+        self.anchors = Anchors()
+        self._processes = processes
+        """Those to be sampled besides our own."""
+        self.collectors: list[Collector] = [HostSampler(clock, self._every_process)]
+        """What is collected from start to end; an engine's probe and a load generator
+        come and go with what they report on."""
+        self.ended_ns: int | None = None
+        """When it ended; None while it goes on."""
+
+    def now_ns(self) -> int:
+        """Session time now."""
+        return self.clock.now_ns()
+
+    def take(self, *readings: AnyReading, source: str = "") -> None:
+        """Take readings in raw monotonic time."""
+        self.pipeline.take([self.clock.rebase(each, source) for each in readings])
+
+    def note(self, kind: NoteKind, text: str, source: str = "") -> None:
+        """Take a note of this moment."""
+        now_ns = self.now_ns() + self.clock.start_ns
+        self.take(Note(t_ns=now_ns, kind=kind, text=text), source=source)
+
+    def known(self, window: Window = Window.TEN_SECONDS) -> Snapshot:
+        """Everything as of now, without the requests."""
+        return self.pipeline.snapshot(self.now_ns(), window, requests=False)
+
+    @asynccontextmanager
+    async def recorded(self) -> AsyncIterator[None]:
+        """From the session's first reading to its last; then the record is closed."""
+        began = self.anchors.first
+        self.take(began, *describe_gpus(began.t_ns))
+        try:
+            yield
+        finally:
+            self.look_at_clocks()
+            ended_ns = self.now_ns()
+            self.pipeline.tick(ended_ns)
+            await asyncio.to_thread(self.pipeline.close)
+            self.ended_ns = self.pipeline.ended_ns or ended_ns
+
+    async def collect(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Run all collectors, the ticks and other work, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tick())
+            for collector in self.collectors:
+                tasks.create_task(self._pump(collector))
+            for each in work:
+                tasks.create_task(each)
+
+    def look_at_clocks(self) -> None:
+        """Take a new anchor where wall and monotonic clock have parted."""
+        if fresh := self.anchors.parted():
+            self.take(fresh)
+
+    async def _tick(self) -> None:
+        while True:
+            self.look_at_clocks()
+            self.pipeline.tick(self.now_ns())
+            await asyncio.sleep(TICK_S)
+
+    async def _pump(self, collector: Collector) -> None:
+        """The session goes on without a collector that fails."""
+        try:
+            await self.pipeline.pump(collector)
+        except CollectorError as error:
+            self.note(NoteKind.PROBE, str(error))
+
+    def _every_process(self) -> list[tuple[int, str]]:
+        return [(os.getpid(), "inferwatch"), *self._processes()]
