@@ -35,13 +35,16 @@ from inferwatch.metrics.engine.steps import StepCounter, step_totals
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import Client, SavedClient
 from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.series.count_table import Owed
-from inferwatch.metrics.series.curve import Grid
-from inferwatch.metrics.series.history import History, SavedHistory
-from inferwatch.metrics.series.recent import Block, SavedRows
-from inferwatch.metrics.series.samples import MICROSECOND, Samples
-from inferwatch.metrics.series.tallies import SavedTallies, Tallies
-from inferwatch.metrics.series.timeline import timeline
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.history import History, SavedHistory, timeline
+from inferwatch.metrics.series.quantiles import Owed
+from inferwatch.metrics.series.recent_rows import Block, SavedRows
+from inferwatch.metrics.series.samples import (
+    MICROSECOND,
+    Samples,
+    SavedTallies,
+    Tallies,
+)
 from inferwatch.metrics.snapshot import Latency, Snapshot, Window
 
 MOST_NOTES = 200

@@ -17,6 +17,8 @@ from collectors.clock import NS_PER_S
 from collectors.readings import AnyReading, Step
 
 Kind = TypeVar("Kind")
+CHUNK = 32
+"""Items of some hundred bytes that share a part."""
 MOST_EFFORT = 10_000
 """Between two checkpoints: about 40 ms of reading and folding."""
 STEP_EFFORT = 4

@@ -9,7 +9,7 @@ from inferwatch.metrics.load.classes import Part
 from inferwatch.metrics.load.client_verdict import cpu_share
 from inferwatch.metrics.load.goodput import Goodput
 from inferwatch.metrics.load.result import LoadResult
-from inferwatch.metrics.series.estimate import Estimate
+from inferwatch.metrics.series.intervals import Estimate
 
 Summary = dict[str, Any]
 COUNTS = ("sent", "succeeded", "failed", "aborted", "in_flight_at_end", "warmup")

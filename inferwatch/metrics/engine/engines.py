@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from collectors.readings import Endpoint, EngineInfo, Step, Totals
-from inferwatch.metrics.series.bins import KvBlocks
+from inferwatch.metrics.series.history import KvBlocks
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""

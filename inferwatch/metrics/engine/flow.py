@@ -6,7 +6,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.metrics.engine.engines import Engines, Rank, known_sum
 from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.engine.steps import ratio
-from inferwatch.metrics.series.tallies import Total
+from inferwatch.metrics.series.samples import Total
 from inferwatch.metrics.snapshot import Flow, KvState, Quantiles
 
 LEAST_NS = NS_PER_S

@@ -1,9 +1,8 @@
 """The latency table: six metrics, each with its vantage."""
 
 from collectors.readings import Vantage
-from inferwatch.metrics.series.history import History
+from inferwatch.metrics.series.history import Bins, History, trend
 from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.series.timeline import Bins, trend
 from inferwatch.metrics.snapshot import Latency, Window
 
 VANTAGES = {

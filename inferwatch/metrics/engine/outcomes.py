@@ -5,12 +5,11 @@ import msgspec
 from collectors.readings import RequestEvent, RequestRecord
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.series.tallies import Tallies, Total
+from inferwatch.metrics.series.samples import Samples, Tallies, Total
 from inferwatch.metrics.snapshot import RequestState, Window
 
 REMEMBERED_FAILURES = 10_000
-CHUNK = 256
+IDS_A_PART = 256
 """Ids saved together."""
 ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
 """Finish reasons that are no proper end; stop, length and repetition are."""
@@ -74,7 +73,7 @@ class Outcomes:
 
     def saved(self, parts: Parts) -> SavedFailures:
         """All but the counts; ids that failed long ago stand in parts that stay."""
-        numbers = parts.add_queue(list(self._failed), self._forgotten, CHUNK)
+        numbers = parts.add_queue(list(self._failed), self._forgotten, IDS_A_PART)
         return SavedFailures(parts=numbers, gone=self._forgotten)
 
     def restore(self, saved: SavedFailures, parts: WrittenParts) -> None:

@@ -6,14 +6,12 @@ from typing import Any
 import msgspec
 
 from inferwatch.metrics.engine.request import Request, SavedRequest, as_saved
-from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
 from inferwatch.metrics.snapshot import RequestRow
 
 MOST_ROWS = 2_000
 MOST_REMEMBERED = 20_000
 """Requests without a row that one of front end and engine may yet tell of."""
-CHUNK = 32
-"""Requests saved together."""
 
 
 class SavedIndex(msgspec.Struct, array_like=True):

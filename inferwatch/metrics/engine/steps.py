@@ -1,8 +1,7 @@
 """Steps of a window: how many, how large, how long, and what bound them."""
 
 from collectors.readings import BoundBy, EngineInfo, Step
-from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.series.tallies import Tallies, Total
+from inferwatch.metrics.series.samples import Samples, Tallies, Total
 from inferwatch.metrics.snapshot import Quantiles, StepTotals, Window
 
 CAUSES = tuple(BoundBy)

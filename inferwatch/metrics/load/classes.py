@@ -8,7 +8,7 @@ from inferwatch.metrics.load.book import ABORTED, LoadBook
 from inferwatch.metrics.load.goodput import Goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
 from inferwatch.metrics.load.slo import Slo
-from inferwatch.metrics.series.estimate import Estimate
+from inferwatch.metrics.series.intervals import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

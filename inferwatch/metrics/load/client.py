@@ -23,9 +23,14 @@ from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.load.run import RunProgress, SavedRun
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.load.view import ClientTimeline
-from inferwatch.metrics.series.course import Course, SessionBins
-from inferwatch.metrics.series.curve import Curve, Grid, Levels
-from inferwatch.metrics.series.tallies import Tallies
+from inferwatch.metrics.series.curves import (
+    ChartedSamples,
+    Grid,
+    LevelCurve,
+    RateCurve,
+    SessionBins,
+)
+from inferwatch.metrics.series.samples import Tallies
 from inferwatch.metrics.snapshot import ClientView, Latency, Window
 
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -40,8 +45,8 @@ class SavedClient(msgspec.Struct, array_like=True):
     plan: tuple[PlanFacts, str] | None
     run: SavedRun | None
     events: list[LoadEvent]
-    asked: Levels
-    sent: Curve
+    asked: LevelCurve
+    sent: RateCurve
     unmatched: list[TokenTimes | RequestRecord]
     session: dict[str, SessionBins]
     """By metric."""
@@ -53,15 +58,15 @@ class Client:
     def __init__(self) -> None:
         self.began_ns: int | None = None
         """The first moment anything is known of; None when there is no load of ours."""
-        self.samples = {metric: Course() for metric in METRICS}
+        self.samples = {metric: ChartedSamples() for metric in METRICS}
         self.tallies = Tallies("sent", "succeeded", "failed", "aborted", "warmup")
         self.objectives = Tallies("judged", "good")
         self._slos: dict[str, Slo] = {}
         self._plan: tuple[PlanFacts, str] | None = None
         self._run: RunProgress | None = None
         self._events: deque[LoadEvent] = deque(maxlen=MOST_EVENTS)
-        self._asked = Levels()
-        self._sent = Curve()
+        self._asked = LevelCurve()
+        self._sent = RateCurve()
         self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
         """Token times whose record has not come, records whose token times have not."""
 

@@ -18,7 +18,7 @@ from inferwatch.metrics.load.client_verdict import (
     merged_share,
     recv_lag_p99_s,
 )
-from inferwatch.metrics.series.estimate import Estimate, estimate
+from inferwatch.metrics.series.intervals import Estimate, estimate
 from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.snapshot import Window
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
-from inferwatch.metrics.series.estimate import Estimate
+from inferwatch.metrics.series.intervals import Estimate
 
 LAG_SHARE = 0.1
 """Of the latency that a lag falsifies: more than a tenth is too much."""

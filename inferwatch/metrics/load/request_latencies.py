@@ -10,7 +10,7 @@ import numpy as np
 
 from collectors.readings import RequestRecord
 from inferwatch.metrics.load.book import LoadBook
-from inferwatch.metrics.series.estimate import Estimate, estimate
+from inferwatch.metrics.series.intervals import Estimate, estimate
 from inferwatch.metrics.series.quantiles import Ints
 
 LATENCIES = (

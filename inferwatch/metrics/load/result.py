@@ -12,7 +12,7 @@ from inferwatch.metrics.load.client_verdict import ClientVerdict, Evidence, judg
 from inferwatch.metrics.load.goodput import Goodput, goodput
 from inferwatch.metrics.load.request_latencies import latencies_of
 from inferwatch.metrics.load.slo import Slo
-from inferwatch.metrics.series.estimate import Estimate, estimate
+from inferwatch.metrics.series.intervals import Estimate, estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,20 +1,113 @@
-"""Everything over time, at the few resolutions that screens draw."""
+"""Everything over time: bins at the few resolutions that screens draw, as columns."""
 
+from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
-from collectors.readings import Step
-from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.series.bins import Bin, KvBlocks
-from inferwatch.metrics.snapshot import Window
+from collectors.clock import NS_PER_S
+from collectors.readings import BoundBy, Step
+from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
+from inferwatch.metrics.snapshot import Timeline, Window
+
+Spread = list[int]
+"""n, sum and maximum of a latency in ns."""
+
+KvBlocks = tuple[int | None, int | None, int | None]
+"""Used, idle-cached and free."""
+
+
+class Bin(msgspec.Struct, array_like=True):
+    """What happened in a stretch of time; bins add up, in any order."""
+
+    steps: int = 0
+    duration_ns: int = 0
+    prefill_requests: int = 0
+    decode_requests: int = 0
+    batch_max: int = 0
+    waiting_max: int = 0
+    prefill_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    slowest: Step | None = None
+    bound: dict[BoundBy, int] = {}
+    kv: KvBlocks = (None, None, None)
+    kv_ns: int | None = None
+    latencies: dict[str, Spread] = {}
+
+    def add_step(self, step: Step, output_tokens: int, kv: KvBlocks) -> None:
+        """Count a step that ended in this bin."""
+        self.steps += 1
+        self.duration_ns += step.duration_ns
+        self.prefill_requests += step.prefill_requests
+        self.decode_requests += step.decode_requests
+        batch = step.prefill_requests + step.decode_requests
+        self.batch_max = max(self.batch_max, batch)
+        self.waiting_max = max(self.waiting_max, step.waiting)
+        self.prefill_tokens += step.prefill_tokens
+        self.output_tokens += output_tokens
+        self.preemptions += len(step.preempted)
+        self.bound[step.bound_by] = self.bound.get(step.bound_by, 0) + 1
+        self._keep_slowest(step)
+        self._keep_latest(kv, step.end_ns)
+
+    def add_latency(self, metric: str, value_ns: int, weight: int) -> None:
+        """Count equal samples of a latency."""
+        spread = self.latencies.get(metric)
+        if spread is None:
+            self.latencies[metric] = [weight, value_ns * weight, value_ns]
+            return
+        spread[0] += weight
+        spread[1] += value_ns * weight
+        spread[2] = max(spread[2], value_ns)
+
+    def merge(self, other: "Bin") -> None:
+        """Add what happened in another part of this bin's time."""
+        self.steps += other.steps
+        self.duration_ns += other.duration_ns
+        self.prefill_requests += other.prefill_requests
+        self.decode_requests += other.decode_requests
+        self.batch_max = max(self.batch_max, other.batch_max)
+        self.waiting_max = max(self.waiting_max, other.waiting_max)
+        self.prefill_tokens += other.prefill_tokens
+        self.output_tokens += other.output_tokens
+        self.preemptions += other.preemptions
+        if other.slowest is not None:
+            self._keep_slowest(other.slowest)
+        if other.kv_ns is not None:
+            self._keep_latest(other.kv, other.kv_ns)
+        for cause, count in other.bound.items():
+            self.bound[cause] = self.bound.get(cause, 0) + count
+        for metric, (n, total, maximum) in other.latencies.items():
+            mine = self.latencies.setdefault(metric, [0, 0, maximum])
+            mine[:] = [mine[0] + n, mine[1] + total, max(mine[2], maximum)]
+
+    @property
+    def slowest_ns(self) -> int:
+        """Duration of the longest step."""
+        return self.slowest.duration_ns if self.slowest is not None else 0
+
+    def forget_members(self) -> None:
+        """Keep the slowest step without its members, which are most of it."""
+        if self.slowest is not None and self.slowest.members:
+            self.slowest = msgspec.structs.replace(
+                self.slowest, members=[], scheduled=[], produced=[]
+            )
+
+    def _keep_slowest(self, step: Step) -> None:
+        if self.slowest is None or step.duration_ns > self.slowest.duration_ns:
+            self.slowest = step
+
+    def _keep_latest(self, kv: KvBlocks, t_ns: int) -> None:
+        if self.kv_ns is None or t_ns >= self.kv_ns:
+            self.kv, self.kv_ns = kv, t_ns
+
 
 MS = 1_000_000
 FINEST_NS = 100 * MS
 SESSION_FINEST_NS = 500 * MS
 MOST_COLUMNS = 240
-CHUNK = 32
-"""Bins saved together."""
 BIN_NS = {
     Window.TEN_SECONDS: FINEST_NS,
     Window.MINUTE: 500 * MS,
@@ -175,3 +268,81 @@ def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
     for index, held in bins.items():
         wide.setdefault(index // 2, Bin()).merge(held)
     return wide
+
+
+Bins = Sequence[Bin | None]
+Column = Callable[[Bin], Any]
+
+
+def latency_mean(metric: str) -> Column:
+    """Mean of a latency in a bin."""
+
+    def mean_s(held: Bin) -> float | None:
+        spread = held.latencies.get(metric)
+        return spread[1] / spread[0] / NS_PER_S if spread else None
+
+    return mean_s
+
+
+def latency_max(metric: str) -> Column:
+    """Worst of a latency in a bin."""
+
+    def max_s(held: Bin) -> float | None:
+        spread = held.latencies.get(metric)
+        return spread[2] / NS_PER_S if spread else None
+
+    return max_s
+
+
+def bound_share(cause: BoundBy) -> Column:
+    """Share of a bin's steps bound by a cause."""
+    return lambda held: held.bound.get(cause, 0) / held.steps
+
+
+LATENCY_COLUMNS: dict[str, Column] = {
+    "ttft_mean_s": latency_mean("ttft_s"),
+    "ttft_max_s": latency_max("ttft_s"),
+    "itl_mean_s": latency_mean("itl_s"),
+    "itl_max_s": latency_max("itl_s"),
+}
+STEP_COLUMNS: dict[str, Column] = {
+    "batch_prefill": lambda held: held.prefill_requests / held.steps,
+    "batch_decode": lambda held: held.decode_requests / held.steps,
+    "batch_max": lambda held: held.batch_max,
+    "waiting_max": lambda held: held.waiting_max,
+    "prefill_tokens": lambda held: held.prefill_tokens,
+    "output_tokens": lambda held: held.output_tokens,
+    "kv_used_blocks": lambda held: held.kv[0],
+    "kv_cached_blocks": lambda held: held.kv[1],
+    "kv_free_blocks": lambda held: held.kv[2],
+    "step_mean_s": lambda held: held.duration_ns / held.steps / NS_PER_S,
+    "step_max_s": lambda held: held.slowest_ns / NS_PER_S,
+    "bound_seqs": bound_share(BoundBy.SEQS),
+    "bound_tokens": bound_share(BoundBy.TOKENS),
+    "bound_kv": bound_share(BoundBy.KV),
+    "bound_other": bound_share(BoundBy.OTHER),
+    "preemptions": lambda held: held.preemptions,
+    "slowest_step": lambda held: held.slowest,
+}
+"""Asked only of bins in which a step ended; elsewhere there is a gap."""
+
+
+def timeline(start_ns: int, bin_ns: int, bins: Bins) -> Timeline:
+    """The columns, oldest first."""
+    stepped = [held if held is not None and held.steps else None for held in bins]
+    return Timeline(
+        start_ns=start_ns,
+        bin_ns=bin_ns,
+        steps=tuple(held.steps if held else 0 for held in stepped),
+        **{name: _column(bins, ask) for name, ask in LATENCY_COLUMNS.items()},
+        **{name: _column(stepped, ask) for name, ask in STEP_COLUMNS.items()},
+    )
+
+
+def trend(metric: str, bins: Bins) -> tuple[float | None, ...]:
+    """Worst value of a latency per bin."""
+    return _column(bins, latency_max(metric))
+
+
+def _column(bins: Bins, ask: Column) -> tuple[Any, ...]:
+    return tuple(None if held is None else ask(held) for held in bins)

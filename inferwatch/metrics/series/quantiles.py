@@ -5,7 +5,8 @@ rank): always an observation, never a number between two. Windows and the whole
 session use the same definition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -85,3 +86,137 @@ def _sorted(values: Ints, weights: Ints) -> tuple[Ints, Ints]:
     """In order, and how many there are up to each."""
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
+
+
+DENSE_CELLS = 1_000_000
+BLOCK = 1_000
+TAIL_LIMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counts:
+    """What some values add to a table: how many are in which cells."""
+
+    cells: Ints
+    """In order, each once; -1 does not occur, what is below is in cell 0."""
+    counts: Ints
+    total: int
+    maximum: int
+
+
+Owed = Callable[[], list[Counts]]
+
+
+def counts_of(values: Ints, weights: Ints, cell: int) -> Counts:
+    """Of values that each stand for ``weights`` equal ones."""
+    cells, which = np.unique(np.maximum(values // cell, 0), return_inverse=True)
+    counts = np.zeros(len(cells), np.int64)
+    np.add.at(counts, which, weights)
+    return Counts(
+        cells=cells,
+        counts=counts,
+        total=int((values * weights).sum()),
+        maximum=max(0, int(values.max(initial=0))),
+    )
+
+
+class CountTable:
+    """A whole session's values in fixed memory, exact to one cell.
+
+    ``cell`` is its width in the values' unit: one microsecond for durations. Up to a
+    million cells (a second) stand in a table; larger values, which are few, in a sorted
+    list of cells. Should that list ever outgrow its limit its cells become ten times
+    wider. Count, sum and maximum are exact.
+    """
+
+    def __init__(self, cell: int) -> None:
+        self.n = 0
+        self._cell = cell
+        self._sum = 0
+        self._max = 0
+        self._dense: Ints = np.zeros(0, np.int64)
+        self._blocks = np.zeros(DENSE_CELLS // BLOCK, np.int64)
+        self._tail: Ints = np.zeros(0, np.int64)
+        self._tail_counts: Ints = np.zeros(0, np.int64)
+        self._tail_width = 1
+        self._owed: Owed | None = None
+
+    @property
+    def cell(self) -> int:
+        """How wide a cell is."""
+        return self._cell
+
+    def owe(self, owed: Owed) -> None:
+        """Counts that are fetched when somebody asks for quantiles."""
+        self._owed = owed
+
+    def add_counts(self, counts: Counts) -> None:
+        """Add what was counted elsewhere."""
+        self.n += int(counts.counts.sum())
+        self._sum += counts.total
+        self._max = max(self._max, counts.maximum)
+        small = int(np.searchsorted(counts.cells, DENSE_CELLS))
+        self._add_small(counts.cells[:small], counts.counts[:small])
+        if small < len(counts.cells):
+            self._add_tail(counts.cells[small:], counts.counts[small:])
+
+    def add(self, values: Ints, weights: Ints) -> None:
+        """Count each value as many times as its weight says."""
+        self.n += int(weights.sum())
+        self._sum += int((values * weights).sum())
+        self._max = max(self._max, int(values.max(initial=0)))
+        cells = np.maximum(values // self._cell, 0)
+        small = cells < DENSE_CELLS
+        self._add_small(cells[small], weights[small])
+        if not small.all():
+            self._add_tail(cells[~small], weights[~small])
+
+    def quantiles(self, unit: int) -> Quantiles:
+        """Of everything counted; each percentile is the lower edge of its cell."""
+        if self._owed is not None:
+            for counts in self._owed():
+                self.add_counts(counts)
+            self._owed = None
+        if self.n == 0:
+            return Quantiles()
+        picked = [self._at(rank) * self._cell for rank in ranks(self.n)]
+        return describe(self.n, self._sum, [*picked, self._max], unit)
+
+    def _at(self, rank: int) -> int:
+        """The cell of the value at a rank."""
+        before = np.cumsum(self._blocks)
+        block = int(np.searchsorted(before, rank))
+        if block == len(before):
+            above = np.cumsum(self._tail_counts) + before[-1]
+            return int(self._tail[np.searchsorted(above, rank)])
+        start = block * BLOCK
+        inside = np.cumsum(self._dense[start : start + BLOCK])
+        left = rank - (int(before[block - 1]) if block else 0)
+        return start + int(np.searchsorted(inside, left))
+
+    def _add_small(self, cells: Ints, weights: Ints) -> None:
+        """The table is as large as it has to be, but doubles when it grows."""
+        needed = int(cells.max(initial=-1)) // BLOCK * BLOCK + BLOCK
+        if needed > len(self._dense):
+            size = min(max(needed, 2 * len(self._dense)), DENSE_CELLS)
+            grown = np.zeros(size, np.int64)
+            grown[: len(self._dense)] = self._dense
+            self._dense = grown
+        np.add.at(self._dense, cells, weights)
+        np.add.at(self._blocks, cells // BLOCK, weights)
+
+    def _add_tail(self, cells: Ints, weights: Ints) -> None:
+        self._tail = np.concatenate((self._tail, cells))
+        self._tail_counts = np.concatenate((self._tail_counts, weights))
+        self._merge_tail()
+        while len(self._tail) > TAIL_LIMIT:
+            self._tail_width *= 10
+            self._merge_tail()
+
+    def _merge_tail(self) -> None:
+        """Sort the tail and join what is in one cell."""
+        coarse = self._tail // self._tail_width * self._tail_width
+        self._tail, which = np.unique(coarse, return_inverse=True)
+        counts = np.zeros(len(self._tail), np.int64)
+        np.add.at(counts, which, self._tail_counts)
+        self._tail_counts = counts

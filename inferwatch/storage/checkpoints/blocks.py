@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from inferwatch.metrics.series.count_table import Counts, counts_of
-from inferwatch.metrics.series.quantiles import Ints
-from inferwatch.metrics.series.recent import Block
+from inferwatch.metrics.series.quantiles import Counts, Ints, counts_of
+from inferwatch.metrics.series.recent_rows import Block
 from inferwatch.storage.checkpoints.packing import pack, unpack
 
 SHIFT = 40

@@ -15,8 +15,8 @@ from typing import Self
 import msgspec
 
 from inferwatch.metrics.model import Model, SavedModel, cell_of
-from inferwatch.metrics.series.count_table import Owed
-from inferwatch.metrics.series.recent import Block, SavedRows
+from inferwatch.metrics.series.quantiles import Owed
+from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.storage.checkpoints.blocks import BlockShelf
 from inferwatch.storage.checkpoints.file import checkpoint_path, open_checkpoints
 from inferwatch.storage.checkpoints.packing import compress, decompress

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferwatch.metrics.series import count_table, recent
+from inferwatch.metrics.series import quantiles as count_table
+from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
-from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.series.tallies import Tallies
+from inferwatch.metrics.series.samples import Samples, Tallies
 from inferwatch.metrics.snapshot import Quantiles, Window
 
 S = 1_000_000_000

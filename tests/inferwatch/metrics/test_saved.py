@@ -22,8 +22,8 @@ from collectors.readings import (
 )
 from inferwatch.metrics.engine import request_index as requests
 from inferwatch.metrics.model import Model, SavedModel, cell_of
-from inferwatch.metrics.series.count_table import Counts, CountTable, Owed, counts_of
-from inferwatch.metrics.series.recent import Block, SavedRows
+from inferwatch.metrics.series.quantiles import Counts, CountTable, Owed, counts_of
+from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
 
 S = 1_000_000_000

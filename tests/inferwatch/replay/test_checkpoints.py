@@ -21,7 +21,7 @@ import pytest
 from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
 from inferwatch.metrics import saving
 from inferwatch.metrics.model import Model, SavedState
-from inferwatch.metrics.series import recent
+from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.player import Player
