@@ -20,7 +20,7 @@ from inferwatch.cli.load_options import (
 )
 from inferwatch.cli.load_progress import shown_progress
 from inferwatch.cli.load_search import (
-    Points,
+    SearchRuns,
     print_points,
     run_points,
     why_unanswered,
@@ -36,8 +36,7 @@ from inferwatch.loadgen.target_server import TargetServer, tokens_made, traffic
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model import Model
-from inferwatch.reports.load_summary import Summary, summarise_load
-from inferwatch.reports.load_text import load_text
+from inferwatch.reports.load import Summary, load_text, summarise_load
 from inferwatch.reports.summary import summarise
 from inferwatch.session.load_session import (
     FollowedPlan,
@@ -48,8 +47,8 @@ from inferwatch.session.load_session import (
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.visible import visible
 
-LOOKS = 6
-LOOK_S = 0.2
+TRAFFIC_LOOKS = 6
+TRAFFIC_LOOK_S = 0.2
 
 
 def run_load(options: LoadOptions) -> int:
@@ -100,7 +99,7 @@ async def _plan(
 async def _refuse_traffic(target: TargetServer) -> None:
     """Looks for a while: between two requests a busy server is idle."""
     before = inf
-    for _ in range(LOOKS):
+    for _ in range(TRAFFIC_LOOKS):
         counters = await target.counters()
         if said := _busy(counters, before):
             raise UsageError(
@@ -108,7 +107,7 @@ async def _refuse_traffic(target: TargetServer) -> None:
                 "To load it all the same: --allow-load"
             )
         before = tokens_made(counters)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(TRAFFIC_LOOK_S)
 
 
 def _busy(counters: Mapping[str, float], made_before: float) -> str:
@@ -131,7 +130,7 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
     session = LoadSession(clock, pipeline, target, probe_at(target.url, target.uds))
     with interrupts() as stop:
         if options.searches:
-            points = Points(session, plan, stop)
+            points = SearchRuns(session, plan, stop)
             async with session.opened():
                 found = await run_points(options, points)
             return print_points(options, session, plan, points, found)

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from inferwatch.cli.options import FiniteRange, name
-from inferwatch.loadgen.plan.option import Flag, Heading, Told
+from inferwatch.loadgen.plan.option import Flag, Heading, ShownBounds
 from inferwatch.loadgen.plan.plan import FIELDS, PlanField
+from inferwatch.metrics.load.goodput import DEFAULT_SHARE
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -43,9 +44,9 @@ def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
     if flag.is_file:
         return click.Path(dir_okay=False)
     bounds = field.option.bounds
-    if field.number is None or bounds is None or flag.told is Told.NEITHER:
+    if field.number is None or bounds is None or flag.shown is ShownBounds.NEITHER:
         return field.number
-    high = bounds.high if flag.told is Told.BOTH else None
+    high = bounds.high if flag.shown is ShownBounds.BOTH else None
     if field.number is int:
         return click.IntRange(int(bounds.low), None if high is None else int(high))
     return FiniteRange(bounds.low, high, min_open=bounds.above)
@@ -65,7 +66,7 @@ VERDICT = [
     click.Option(
         ["--share"],
         type=FiniteRange(0, 1, min_open=True),
-        default=0.95,
+        default=DEFAULT_SHARE,
         show_default=True,
         help="Of requests that must be good.",
     ),

@@ -19,12 +19,12 @@ from inferwatch.loadgen.plan.plan import (
 )
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.target_server import endpoint_in
+from inferwatch.metrics.load.goodput import DEFAULT_SHARE
 from inferwatch.session.recorded_trace import trace_like
 from inferwatch.storage.file.location import default_database
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0
-DEFAULT_SHARE = 0.95
 FIRST_RATE = 1.0
 SEARCH_DRAIN_S = 10.0
 """A rate that is too high leaves a queue: what is not answered by then is aborted."""

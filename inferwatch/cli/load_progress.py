@@ -1,14 +1,19 @@
-"""How far a load run is, on stderr."""
+"""How far a load run is, and the curve that several draw, on stderr."""
 
 import asyncio
+import re
+import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from inferwatch.cli.say import say, say_no_more, say_now
+import plotext
+
+from inferwatch.cli.say import say, say_no_more, say_now, say_over
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Window
+from inferwatch.session.load_points import PointRun
 from inferwatch.session.load_session import LoadSession
 
 BAR_CELLS = 24
@@ -38,14 +43,14 @@ async def _show(session: LoadSession, plan: LoadPlan, *, live: bool) -> None:
         run = client.run if client else None
         ours = run if run and run.run_id == plan.run_id else None
         counts = (ours.succeeded, ours.failed) if ours else (0, 0)
-        text = _line(plan, counts, elapsed_s)
+        text = _progress_line(plan, counts, elapsed_s)
         if live:
             say_now(text)
         else:
             say(text, err=True)
 
 
-def _line(plan: LoadPlan, ended: tuple[int, int], elapsed_s: float) -> str:
+def _progress_line(plan: LoadPlan, ended: tuple[int, int], elapsed_s: float) -> str:
     """A bar where there is an end, then counts: of this run, not of all in a search."""
     counts = "{:,} ok  {:,} failed".format(*ended)
     done = _done(plan, sum(ended), elapsed_s)
@@ -63,3 +68,79 @@ def _done(plan: LoadPlan, ended: int, elapsed_s: float) -> float | None:
     if plan.duration_s is not None:
         return elapsed_s / (plan.warmup_s + plan.duration_s)
     return None
+
+
+# The curve of a search or a sweep.
+
+ROWS = 12
+LEAST_COLUMNS, MOST_COLUMNS = 50, 100
+LEAST_LINES = 20
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class PointPrinter:
+    """Prints each point of a search as it comes in, and on a terminal their curve."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._rows = 0
+
+    def tell(self, line: str, runs: Sequence[PointRun]) -> None:
+        """As soon as a point is known; the picture is drawn anew."""
+        if not self._live:
+            say(line, err=True)
+            return
+        columns, lines = shutil.get_terminal_size()
+        picture = draw(runs, columns) if lines >= LEAST_LINES else []
+        say_over(self._rows, "\n".join([line, *picture]))
+        self._rows = len(picture)
+
+
+def draw(runs: Sequence[PointRun], columns: int) -> list[str]:
+    """What came of the load, by the load; nothing where there is nothing to see."""
+    if columns < LEAST_COLUMNS or len({_load_of(run) for run in runs}) < 2:
+        return []
+    judged = all(run.result.goodput is not None for run in runs)
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(columns, MOST_COLUMNS), ROWS)
+    left = "good requests/s" if judged else "tokens/s"
+    _plot(runs, _good_per_s if judged else _tokens_per_s, "o", f"{left} (left)")
+    _plot(runs, _ttft_ms, "x", "TTFT p99, ms (right)", yside="right")
+    plotext.xlabel("users" if runs[0].plan.rate_per_s is None else "requests/s asked")
+    built: str = plotext.build()
+    return [row.rstrip() for row in _STYLE.sub("", built).splitlines()]
+
+
+def _plot(
+    runs: Sequence[PointRun],
+    value: Callable[[PointRun], float | None],
+    marker: str,
+    label: str,
+    yside: str = "left",
+) -> None:
+    known = sorted(
+        (_load_of(run), found) for run in runs if (found := value(run)) is not None
+    )
+    if known:
+        loads, values = zip(*known, strict=True)
+        plotext.plot(loads, values, marker=marker, label=label, yside=yside)
+
+
+def _load_of(run: PointRun) -> float:
+    rate = run.plan.rate_per_s
+    return float(run.plan.concurrency) if rate is None else rate
+
+
+def _good_per_s(run: PointRun) -> float | None:
+    return run.result.goodput.good_per_s if run.result.goodput else None
+
+
+def _tokens_per_s(run: PointRun) -> float | None:
+    span_s = run.result.span_s
+    return run.result.output_tokens / span_s if span_s else None
+
+
+def _ttft_ms(run: PointRun) -> float | None:
+    p99 = run.result.latencies["ttft_s"].quantiles.p99
+    return None if p99 is None else p99 * 1000

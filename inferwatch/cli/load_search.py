@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from inferwatch.cli.load_curve import Curve
 from inferwatch.cli.load_options import LoadOptions, sweep_points
-from inferwatch.cli.load_progress import shown_progress
+from inferwatch.cli.load_progress import PointPrinter, shown_progress
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
@@ -31,8 +30,8 @@ COLUMNS = 80
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
 
 
-class Points:
-    """The runs of a search, one after the other."""
+class SearchRuns:
+    """The runs of one search or sweep, followed one after the other."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Points:
         self._plan = plan
         self._objectives = objectives(plan)
         self._stop = stop
-        self._curve = Curve()
+        self._curve = PointPrinter()
 
     async def find(self, options: LoadOptions) -> Search:
         """Until the search has ended, or is stopped."""
@@ -115,7 +114,7 @@ def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
     return f"the server never answered: {first.first if first else last}"
 
 
-async def run_points(options: LoadOptions, points: Points) -> dict[str, Any] | None:
+async def run_points(options: LoadOptions, points: SearchRuns) -> dict[str, Any] | None:
     """What was searched; None for a sweep, whose points are all there is."""
     if options.find_rate:
         return searched(await points.find(options), options.share)
@@ -127,7 +126,7 @@ def print_points(
     options: LoadOptions,
     session: LoadSession,
     plan: LoadPlan,
-    points: Points,
+    points: SearchRuns,
     found: dict[str, Any] | None,
 ) -> int:
     """Tell; the exit status.

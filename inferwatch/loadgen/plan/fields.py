@@ -22,7 +22,7 @@ from inferwatch.loadgen.plan.option import (
     FormRow,
     Heading,
     PlanOption,
-    Told,
+    ShownBounds,
 )
 from inferwatch.loadgen.plan.parts import (
     Api,
@@ -84,7 +84,7 @@ class PlanFields(
                 WHEN,
                 15,
                 "Same seed, same load.  [default: 0]",
-                told=Told.NEITHER,
+                shown=ShownBounds.NEITHER,
             ),
             bounds=Bounds(0, 1 << 62),
             row=FormRow("seed", 9, "seed", "draws the load"),
@@ -365,7 +365,7 @@ class PlanFields(
                 10,
                 "Of --trace or --like: at 2 it takes half its time.  [default: 1]",
                 metavar="X",
-                told=Told.BOTH,
+                shown=ShownBounds.BOTH,
             ),
             bounds=Bounds(0.1, 10),
             of=TRACE,

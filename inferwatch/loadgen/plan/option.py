@@ -61,7 +61,7 @@ class Heading(StrEnum):
     HOLDS = "What must hold"
 
 
-class Told(StrEnum):
+class ShownBounds(StrEnum):
     """Which of a number's bounds its flag tells; the plan judges them all."""
 
     NEITHER = "neither"
@@ -89,7 +89,7 @@ class Flag:
     repeats: bool = False
     sets: bool | None = None
     """Of a switch: what giving it means."""
-    told: Told = Told.LOW
+    shown: ShownBounds = ShownBounds.LOW
 
 
 @dataclass(frozen=True, slots=True)

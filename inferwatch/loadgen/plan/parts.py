@@ -24,14 +24,14 @@ class Arrivals(StrEnum):
 
 
 class Api(StrEnum):
-    """Which of the two ways to ask."""
+    """Which of a server's two endpoints is asked."""
 
     COMPLETIONS = "completions"
     CHAT = "chat"
 
 
 class PromptForm(StrEnum):
-    """How prompts are given."""
+    """How a prompt goes into a request: as token ids or as text."""
 
     AUTO = "auto"
     """As ids to completions, as text to chat."""
@@ -41,7 +41,7 @@ class PromptForm(StrEnum):
 
 
 class TransportKind(StrEnum):
-    """What carries the requests."""
+    """Which HTTP client carries the requests."""
 
     AUTO = "auto"
     """``raw`` where it applies, else ``httpx``."""

@@ -259,11 +259,11 @@ class LoadForm(Vertical):
     """At once, before the next key finds its field: who types fast is not misread."""
 
     @dataclass
-    class Left(Message):
+    class FormLeft(Message):
         """The focus has left the form: keys are the screen's again."""
 
     @dataclass
-    class StartAsked(Message):
+    class StartPressed(Message):
         """The form's button was pressed: start the load, or stop it."""
 
     def __init__(self, plan: LoadPlan, sketch: ChartPlan) -> None:
@@ -390,7 +390,7 @@ class LoadForm(Vertical):
     def action_leave(self) -> None:
         """Letters are keys of the screen again."""
         self.screen.set_focus(None)
-        self.post_message(self.Left())
+        self.post_message(self.FormLeft())
 
     def on_descendant_focus(self) -> None:
         """Say how to get out, and what is wrong here."""
@@ -425,4 +425,4 @@ class LoadForm(Vertical):
     @on(Button.Pressed)
     def _pressed(self, message: Button.Pressed) -> None:
         message.stop()
-        self.post_message(self.StartAsked())
+        self.post_message(self.StartPressed())

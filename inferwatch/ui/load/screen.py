@@ -32,7 +32,7 @@ STEP = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedLoad:
+class LoadAdjustment:
     """The rate or the users asked of a generator that runs, and what was before."""
 
     value: float
@@ -41,7 +41,7 @@ class AskedLoad:
     since_ns: int = 0
 
 
-def stepped(asked: AskedLoad, by: int, now_ns: int) -> AskedLoad:
+def stepped(asked: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
     """A step on; one there and one back lead home."""
     value = asked.value
     if asked.users:
@@ -50,10 +50,12 @@ def stepped(asked: AskedLoad, by: int, now_ns: int) -> AskedLoad:
     else:
         wanted = float(f"{value * STEP**by:.4g}")
     before = asked.value if asked.before is None else asked.before
-    return AskedLoad(value=wanted, users=asked.users, before=before, since_ns=now_ns)
+    return LoadAdjustment(
+        value=wanted, users=asked.users, before=before, since_ns=now_ns
+    )
 
 
-def wish_of(asked: AskedLoad) -> str:
+def wish_of(asked: LoadAdjustment) -> str:
     """As it is told until the generator follows."""
     if asked.before is None:
         return ""
@@ -136,7 +138,7 @@ class LoadScreen(WatchScreen):
     editing = False
     """Where there is room for one of both: the form."""
     _shown: Snapshot | None = None
-    _asked: AskedLoad | None = None
+    _asked: LoadAdjustment | None = None
     _doing = ""
     _could: tuple[object, ...] = ()
 
@@ -206,7 +208,7 @@ class LoadScreen(WatchScreen):
         self.fit_height()
         self.query_one(LoadForm).enter()
 
-    @on(LoadForm.Left)
+    @on(LoadForm.FormLeft)
     def _leave(self) -> None:
         self.editing = False
         self.fit_height()
@@ -235,7 +237,7 @@ class LoadScreen(WatchScreen):
 
     # The run.
 
-    @on(LoadForm.StartAsked)
+    @on(LoadForm.StartPressed)
     def _start_asked(self) -> None:
         self.action_start_stop()
 
@@ -308,20 +310,20 @@ class LoadScreen(WatchScreen):
         self.post_message(LookAgain())
 
     @property
-    def _asked_now(self) -> AskedLoad | None:
+    def _asked_now(self) -> LoadAdjustment | None:
         """What is wished for, else what the plan says, else what was measured."""
         desk, run = self.desk, self.run_shown
         if self._asked is not None or desk is None or not desk.running:
             return self._asked
         plan = desk.plan
         if plan.arrivals is Arrivals.CLOSED:
-            return AskedLoad(value=plan.concurrency, users=True)
+            return LoadAdjustment(value=plan.concurrency, users=True)
         if plan.arrivals is Arrivals.TRACE:
             return None
         measured = run.rate_per_s if run is not None else None
         rate = plan.rate_per_s if plan.rates is None else None
         rate = rate if rate is not None else measured
-        return None if rate is None else AskedLoad(value=rate)
+        return None if rate is None else LoadAdjustment(value=rate)
 
     @property
     def wish(self) -> str:

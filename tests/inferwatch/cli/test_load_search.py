@@ -19,7 +19,7 @@ import pexpect
 import psutil
 import pytest
 
-from inferwatch.cli.load_curve import draw
+from inferwatch.cli.load_progress import draw
 from inferwatch.cli.load_search import kept, sentence
 from inferwatch.feed import RecordState
 from inferwatch.session.load_points import PointRun

@@ -17,8 +17,7 @@ from inferwatch.loadgen.truth.calibration import (
 )
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.reports.load_summary import summarise_load
-from inferwatch.reports.load_text import load_text
+from inferwatch.reports.load import load_text, summarise_load
 
 MS = 1_000_000
 START_NS = 5_000 * MS

@@ -27,8 +27,7 @@ from inferwatch.loadgen.sending.in_flight import InFlight
 from inferwatch.loadgen.sending.sampler import Sampler
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import load_result
-from inferwatch.reports.load_summary import summarise_load
-from inferwatch.reports.load_text import load_text
+from inferwatch.reports.load import load_text, summarise_load
 
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 INT64 = 1 << 63

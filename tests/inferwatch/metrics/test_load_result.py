@@ -18,8 +18,7 @@ from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.load.slo import parse_slo
-from inferwatch.reports.load_summary import summarise_load
-from inferwatch.reports.load_text import load_text
+from inferwatch.reports.load import load_text, summarise_load
 
 MS = 1_000_000
 RUN = "load-1"

@@ -1,13 +1,160 @@
-"""A load run for people: 80 columns, the doubtful marked."""
+"""A load run as one JSON object, and the same as a text for people."""
 
 from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
+from collectors.clock import NS_PER_S
+from collectors.readings import ClientSample
 from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.load.classes import Part
+from inferwatch.metrics.load.client_verdict import cpu_share
 from inferwatch.metrics.load.error_text import error_text
-from inferwatch.reports.load_parts_text import parts_table
-from inferwatch.reports.load_summary import Summary
+from inferwatch.metrics.load.goodput import Goodput
+from inferwatch.metrics.load.result import LoadResult
+from inferwatch.metrics.series.intervals import Estimate
+
+Summary = dict[str, Any]
+COUNTS = ("sent", "succeeded", "failed", "aborted", "in_flight_at_end", "warmup")
+
+
+def summarise_load(result: LoadResult) -> Summary:
+    """What ``inferwatch load --json`` prints of a run.
+
+    ``ttft_s`` counts from the intended send, as everywhere; it also stands under the
+    name that says so.
+    """
+    latencies = _latencies(result.latencies)
+    return {
+        "run_id": result.run_id,
+        "span_s": result.span_s,
+        "streams_mean": result.streams,
+        "requests": {name: getattr(result, name) for name in COUNTS}
+        | {"unaccounted": result.unaccounted},
+        "failures": {
+            kind: {"n": each.count, "first": each.first}
+            for kind, each in result.failures.items()
+        },
+        "rate": {
+            "asked": result.rate.asked,
+            "asked_range": _pair(result.rate.asked_range),
+            "users": _pair(result.rate.users),
+            "changed": result.rate.changed,
+            "scheduled": result.rate.scheduled,
+            "achieved": result.rate.achieved,
+            "held_back": result.rate.held_back,
+            "of": "conversations" if result.turns else "requests",
+        },
+        "tokens": _tokens(result),
+        **latencies,
+        "ttft_from_intended_s": latencies["ttft_s"],
+        "weak": {
+            name: list(estimate.quantiles.weak)
+            for name, estimate in result.latencies.items()
+            if estimate.quantiles.weak
+        },
+        "slo": _slo(result, result.goodput) if result.goodput else None,
+        "classes": {name: _part(each) for name, each in result.classes.items()},
+        "turns": {turn: _part(each) for turn, each in result.turns.items()},
+        "client": _client(result),
+    }
+
+
+def _latencies(found: Mapping[str, Estimate]) -> Summary:
+    return {
+        name: {**estimate.as_json(), "vantage": "client"}
+        for name, estimate in found.items()
+    }
+
+
+def _pair(pair: tuple[float, float] | tuple[int, int] | None) -> list[float] | None:
+    return None if pair is None else list(pair)
+
+
+def _part(part: Part) -> Summary:
+    """Of a class or of a turn."""
+    judged = {"asked": str(part.slo), **_judged(part.goodput)} if part.goodput else None
+    return {
+        "requests": {name: getattr(part, name) for name in COUNTS[:3]},
+        "tokens": {"prompt": part.prompt_tokens, "output": part.output_tokens},
+        **_latencies(part.latencies),
+        "slo": judged,
+    }
+
+
+def _tokens(result: LoadResult) -> Summary:
+    span_s = result.span_s
+    return {
+        "prompt": result.prompt_tokens,
+        "output": result.output_tokens,
+        "output_per_s": result.output_tokens / span_s if span_s else None,
+        "chunks": result.chunks,
+    }
+
+
+def _slo(result: LoadResult, goodput: Goodput) -> Summary:
+    return {
+        "asked": str(result.slo) if result.slo else None,
+        "classes": {name: str(slo) for name, slo in result.class_slos.items()},
+        **_judged(goodput),
+    }
+
+
+def _judged(goodput: Goodput) -> Summary:
+    return {
+        "judged_from": "intended",
+        "n": goodput.n,
+        "good": goodput.good,
+        "undetermined": goodput.undetermined,
+        "share": goodput.share,
+        "share_ci95": list(goodput.ci95),
+        "goodput_per_s": goodput.good_per_s,
+        "missed": dict(goodput.missed),
+    }
+
+
+def _client(result: LoadResult) -> Summary:
+    """How far the numbers are the server's."""
+    sample, lag = result.sample, result.send_lag.quantiles
+    return {
+        "verdict": result.verdict.state,
+        "reasons": list(result.verdict.reasons),
+        "send_lag_s": {"p50": lag.p50, "p99": lag.p99, "max": lag.max},
+        **(_of_sample(sample) if sample else _NO_SAMPLE),
+    }
+
+
+def _of_sample(sample: ClientSample) -> Summary:
+    lags = {q: getattr(sample, f"recv_lag_{q}_ns") for q in ("p50", "p99", "max")}
+    known = sample.recv_lag_p50_ns is not None
+    return {
+        "recv_lag_s": {q: ns / NS_PER_S for q, ns in lags.items()} if known else None,
+        "late_sends": sample.late_sends,
+        "merged_reads": sample.merged_reads,
+        "reads": sample.reads,
+        "cpu": cpu_share(sample),
+        "cpu_s": sample.cpu_s,
+        "transport": sample.transport,
+        "stamps": _stamps(sample),
+    }
+
+
+_NO_SAMPLE: Summary = dict.fromkeys(
+    (
+        *("recv_lag_s", "late_sends", "merged_reads", "reads"),
+        *("cpu", "cpu_s", "transport", "stamps"),
+    )
+)
+
+
+def _stamps(sample: ClientSample) -> str:
+    """Who took the time of the tokens."""
+    if not sample.kernel_stamps:
+        return "user"
+    return "kernel" if sample.kernel_stamps == sample.tokens else "mixed"
+
+
+# For people: 80 columns, the doubtful marked.
 
 ROWS = {
     "ttft_s": "TTFT",
@@ -45,11 +192,11 @@ def load_text(summary: Summary) -> str:
         parts_table("class", summary["classes"]),
         parts_table("turn", summary["turns"]),
         [
-            *_client(summary["client"]),
+            *_client_lines(summary["client"]),
             *_calibration(summary.get("calibration")),
             *_check(summary.get("cross_check")),
         ],
-        _slo(summary["slo"]),
+        _slo_lines(summary["slo"]),
         ["± 95% interval of the mean   * fewer samples than the percentile needs"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -143,7 +290,7 @@ def _half(row: Mapping[str, Any]) -> float | None:
     return None if lower is None else float(upper - lower) / 2
 
 
-def _client(client: Mapping[str, Any]) -> list[str]:
+def _client_lines(client: Mapping[str, Any]) -> list[str]:
     first, lags = f"client {client['verdict']}", []
     if client["transport"] is not None:
         first += f" · {client['transport']}, {client['stamps']} stamps"
@@ -199,7 +346,7 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
     return [*lines, f"  {check['hint']}"] if check["hint"] else lines
 
 
-def _slo(slo: Mapping[str, Any] | None) -> list[str]:
+def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
     if slo is None:
         return []
     lower, upper = slo["share_ci95"]
@@ -217,3 +364,42 @@ def _short(seconds: float | None) -> str:
 
 def _rate(value: float | None) -> str:
     return format_rate(value).strip()
+
+
+# Classes and turns: a line each.
+
+Parts = Mapping[str, Mapping[str, Any]]
+HEADS = ("sent", "failed", "prompt", "TTFT p50", "p99", "TPOT p50", "E2EL p50", "good")
+WIDTHS = (7, 7, 8, 10, 9, 9, 9, 7)
+NAME_CELLS = 14
+
+
+def parts_table(head: str, parts: Parts) -> list[str]:
+    """One line each; none where there are none."""
+    if not parts:
+        return []
+    heads = _line(head, HEADS)
+    return [heads, *(_line(name, _cells(part)) for name, part in parts.items())]
+
+
+def _cells(part: Mapping[str, Any]) -> tuple[str, ...]:
+    requests, tokens, slo = part["requests"], part["tokens"], part["slo"]
+    each = tokens["prompt"] / requests["sent"] if requests["sent"] else None
+    ttft = part["ttft_s"]
+    return (
+        format_count(requests["sent"]),
+        format_count(requests["failed"]),
+        format_count(None if each is None else round(each)),
+        format_duration(ttft["p50"]),
+        format_duration(ttft["p99"]) + ("*" if "p99" in ttft["weak"] else " "),
+        format_duration(part["tpot_s"]["p50"]),
+        format_duration(part["e2el_s"]["p50"]),
+        "–" if slo is None or slo["share"] is None else f"{slo['share']:.1%}",
+    )
+
+
+def _line(name: str, cells: tuple[str, ...]) -> str:
+    if len(name) > NAME_CELLS:
+        name = f"{name[: NAME_CELLS - 1]}…"
+    padded = (cell.strip(" ").rjust(w) for cell, w in zip(cells, WIDTHS, strict=True))
+    return name.ljust(NAME_CELLS) + "".join(padded)
