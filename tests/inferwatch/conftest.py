@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.recording.recorder import Recorder
 
 ENGINE = "engine-1"
@@ -435,3 +437,20 @@ def traffic_of() -> Callable[..., Traffic]:
 def traffic() -> Traffic:
     """A fresh small engine."""
     return Traffic()
+
+
+@pytest.fixture
+def see() -> Callable[..., Snapshot]:
+    """``see(readings, now_ms, window)``: fold them all, then look."""
+
+    def look(
+        readings: Iterable[AnyReading],
+        now_ms: float = 10_000,
+        window: Window = Window.MINUTE,
+    ) -> Snapshot:
+        model = Model()
+        for reading in readings:
+            model.fold(reading)
+        return model.snapshot(round(now_ms * 1_000_000), window)
+
+    return look
