@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widgets import Footer
 from textual.worker import get_current_worker
 
-from inferwatch.compare.comparison import Comparison, MetricResult
+from inferwatch.compare.comparison import Comparison
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import InferwatchError
@@ -91,7 +91,6 @@ class CompareScreen(Screen[None]):
         self._pane = 0
         self._place = 0
         self._found: Comparison | None = None
-        self._result: MetricResult | None = None
 
     @property
     def comparing(self) -> bool:
@@ -165,19 +164,19 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareTable).show(self._found.pairs[self._place])
             self.refresh_bindings()
 
-    @on(CompareTable.Chosen)
-    def _choose(self, message: CompareTable.Chosen) -> None:
-        if self._found is not None:
-            self._result = message.result
+    @on(CompareTable.Pointed)
+    def _choose(self) -> None:
+        result = self.query_one(CompareTable).pointed
+        if self._found is not None and result is not None:
             matters = self._found.rules.matters
-            self.query_one(CompareDetail).show(message.result, matters)
+            self.query_one(CompareDetail).show(result, matters)
             pair = self._found.pairs[self._place]
             shown = (
                 self._found.sessions
                 if len(self._found.pairs) == 1
                 else (pair.a, pair.b)
             )
-            chart = cdf(shown, message.result.metric)
+            chart = cdf(shown, result.metric)
             self.query_one("#cdf", CompareChart).show(chart)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -78,9 +78,10 @@ def share_width(
     for each in elastic:
         if each.grows:
             sizes[each.key] = min(each.width + more // each.grows, each.most)
-    rest = next((each for each in elastic if not each.grows), None) or elastic[0]
-    others = sum(sizes[each.key] for each in elastic if each is not rest)
-    sizes[rest.key] = max(spare - others, rest.least or 0)
+    if elastic:
+        rest = next((each for each in elastic if not each.grows), elastic[0])
+        others = sum(sizes[each.key] for each in elastic if each is not rest)
+        sizes[rest.key] = max(spare - others, rest.least or 0)
     return [(each, sizes[each.key]) for each in shown if each.key in sizes]
 
 
