@@ -10,10 +10,9 @@ import zmq
 import zmq.asyncio
 
 from collectors.clock import SessionClock
-from collectors.processes import birth
+from collectors.liveness import birth, nobody_listens
 from collectors.readings import AnyReading, Note, NoteKind
 from collectors.runtime_dir import socket_dir
-from collectors.unix_sockets import nobody_listens
 from collectors.wire import LossCounter, unpack
 
 POLL_MS = 50

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.processes import birth
-from collectors.unix_sockets import nobody_listens
+from collectors.liveness import birth, nobody_listens
 
 ENGINE_ID_LIMIT = 32
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")

@@ -17,7 +17,7 @@ VERSION = 1
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One message."""
+    """A message of readings, and how many were sent before it."""
 
     v: int = VERSION
     source: str

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
-from collectors.processes import birth
+from collectors.liveness import birth
 from collectors.runtime_dir import runtime_dir
 from embedded_engine.errors import FlagError
 from embedded_engine.logs import new_log_path

@@ -13,14 +13,13 @@ from uuid import UUID
 import msgspec
 
 from collectors.clock import boot_id
-from collectors.processes import birth
+from collectors.liveness import birth, nobody_listens
 from collectors.runtime_dir import (
     ENGINE_ID_LIMIT,
     probe_sockets,
     runtime_dir,
     socket_dir,
 )
-from collectors.unix_sockets import nobody_listens
 from embedded_engine.errors import NoSuchEngineError
 
 SCRATCH_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.vllm/") + len(str(UUID(int=0)))

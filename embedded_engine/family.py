@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.processes import BIRTH, birth
+from collectors.liveness import BIRTH, birth
 
 GRACE_S = 2.5
 """From SIGTERM to SIGKILL: vLLM's own clean end takes 1-2 s, rarely 5."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from collectors.clock import boot_id, monotonic_ns
-from collectors.processes import birth
+from collectors.liveness import birth
 from collectors.readings import Endpoint
 from embedded_engine.config import EngineConfig
 from embedded_engine.death import Death, first_death

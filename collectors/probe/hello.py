@@ -90,4 +90,6 @@ def decode_hello(message: bytes) -> Hello:
 
 
 class _Version(msgspec.Struct):
+    """What of a message of another version can be read."""
+
     v: int

@@ -1,7 +1,10 @@
-"""What one subscriber makes of one probe's messages: no gap, no duplicate, no I/O."""
+"""What one subscriber makes of probes' messages: no gap, no duplicate, no I/O."""
 
 import secrets
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from collectors.clock import monotonic_ns
 from collectors.probe.hello import HELLO, LIVE, RING, Hello, decode_hello
@@ -13,7 +16,7 @@ HELD_LIMIT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ProbeMessage:
     """What one message makes known; it stays encoded until somebody reads it."""
 
     sent_ns: int
@@ -51,7 +54,7 @@ class Reception:
         """What to subscribe to, in this order: nothing may fall between the two."""
         return LIVE, self._topic
 
-    def hear(self, frames: list[bytes]) -> list[Passage]:
+    def hear(self, frames: list[bytes]) -> list[ProbeMessage]:
         """What this message makes known, or makes the turn of.
 
         Raises:
@@ -63,7 +66,7 @@ class Reception:
             return self._greeted(decode_hello(frames[1]))
         return self._past(frames[1:])
 
-    def _greeted(self, hello: Hello) -> list[Passage]:
+    def _greeted(self, hello: Hello) -> list[ProbeMessage]:
         self.hello = hello
         past = self._backfill and hello.ring_seq < hello.seq
         self.caught_up = not past
@@ -71,19 +74,19 @@ class Reception:
             hello.stream, hello.ring_accounted if past else hello.accounted
         )
         first_seq = hello.ring_seq if past else hello.seq
-        return [Passage(0, [hello.anchor, *hello.before(first_seq)])]
+        return [ProbeMessage(0, [hello.anchor, *hello.before(first_seq)])]
 
-    def _past(self, envelopes: list[bytes]) -> list[Passage]:
+    def _past(self, envelopes: list[bytes]) -> list[ProbeMessage]:
         if self.hello is None or self.caught_up:
             return []
-        passages = []
+        messages = []
         for message in envelopes:
             envelope = open_envelope(message)
-            passages.append(self._take(envelope))
+            messages.append(self._take(envelope))
             self.caught_up = envelope.seq == self.hello.seq - 1
-        return passages + (self._release() if self.caught_up else [])
+        return messages + (self._release() if self.caught_up else [])
 
-    def _live(self, message: bytes) -> list[Passage]:
+    def _live(self, message: bytes) -> list[ProbeMessage]:
         if self.hello is None:
             return []  # sent before the hello: the ring has it
         if self.caught_up:
@@ -91,15 +94,15 @@ class Reception:
         self._held.append(message)
         return self._release() if len(self._held) > HELD_LIMIT else []
 
-    def _release(self) -> list[Passage]:
+    def _release(self) -> list[ProbeMessage]:
         """The ring is through, or a piece of it is lost: then the count says so."""
         self.caught_up = True
         held, self._held = self._held, []
         return [self._take(open_envelope(message)) for message in held]
 
-    def _take(self, envelope: Envelope) -> Passage:
+    def _take(self, envelope: Envelope) -> ProbeMessage:
         lost = self._losses.saw(envelope)
-        return Passage(envelope.sent_ns, self._noted(lost), envelope)
+        return ProbeMessage(envelope.sent_ns, self._noted(lost), envelope)
 
     def _noted(self, lost: int) -> list[AnyReading]:
         if not lost or self.hello is None:
@@ -112,3 +115,49 @@ class Reception:
                 count=lost,
             )
         ]
+
+
+class SendingOrder:
+    """Holds messages back while another process may yet tell of something earlier.
+
+    A newcomer gets each process's ring as fast as it comes: taken like that, the front
+    end would be half an hour ahead of its EngineCore.
+    """
+
+    def __init__(self) -> None:
+        self.awaited: set[int] = set()
+        """Processes, by pid, whose past is not through."""
+        self._held: dict[int, deque[ProbeMessage]] = {}
+
+    def expect(self, pids: Iterable[int]) -> None:
+        """These will tell of their past."""
+        self.awaited.update(pids)
+
+    def take(
+        self, pid: int, messages: Iterable[ProbeMessage], *, caught_up: bool
+    ) -> None:
+        """What a process told, in its own order, and whether its past is through."""
+        self._held.setdefault(pid, deque()).extend(messages)
+        if caught_up:
+            self.awaited.discard(pid)
+
+    def give_up(self, pids: Iterable[int]) -> None:
+        """Wait for these no longer."""
+        self.awaited.difference_update(pids)
+
+    def released(self, most: int) -> list[ProbeMessage]:
+        """The next ones whose turn has come, of about so many readings."""
+        held = self._held
+        turns = [(queue[0].sent_ns, pid) for pid, queue in held.items() if queue]
+        heapify(turns)
+        messages: list[ProbeMessage] = []
+        size = 0
+        while turns and size < most and all(map(held.get, self.awaited)):
+            pid = turns[0][1]
+            messages.append(held[pid].popleft())
+            size += messages[-1].size
+            if held[pid]:
+                heapreplace(turns, (held[pid][0].sent_ns, pid))
+            else:
+                heappop(turns)
+        return messages

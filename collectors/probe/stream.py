@@ -8,10 +8,9 @@ import zmq.asyncio
 
 from collectors.clock import SessionClock
 from collectors.collector import CollectorError, SourceLostError
+from collectors.liveness import birth
 from collectors.probe.hello import Hello, Role
-from collectors.probe.reception import Passage, Reception
-from collectors.probe.sending_order import SendingOrder
-from collectors.processes import birth
+from collectors.probe.reception import ProbeMessage, Reception, SendingOrder
 from collectors.readings import AnyReading
 from collectors.runtime_dir import ProbeSocket, probe_sockets
 
@@ -63,8 +62,8 @@ class ProbeStream:
             if batch is not None:
                 yield batch
         self._order.give_up(tuple(self._order.awaited))
-        while passages := self._order.released(BATCH_READINGS):
-            yield self._batch(passages)
+        while messages := self._order.released(BATCH_READINGS):
+            yield self._batch(messages)
 
     async def close(self) -> None:
         """Stop listening; what was heard is still yielded. Safe to call twice."""
@@ -139,21 +138,21 @@ class ProbeStream:
     async def _pass_on(
         self, pid: int, reception: Reception, frames: list[bytes]
     ) -> None:
-        passages = reception.hear(frames)
+        messages = reception.hear(frames)
         if reception.hello:
             self.hellos[reception.hello.pid] = reception.hello
         if pid in self._order.awaited:
             self._be_patient()
-        self._order.take(pid, passages, caught_up=reception.caught_up)
+        self._order.take(pid, messages, caught_up=reception.caught_up)
         await self._release()
 
     async def _release(self) -> None:
         """Pass on what has its turn; one at a time, or batches would overtake."""
         async with self._passing_on:
-            while passages := self._order.released(BATCH_READINGS):
-                await self._queue.put(self._batch(passages))
+            while messages := self._order.released(BATCH_READINGS):
+                await self._queue.put(self._batch(messages))
                 await asyncio.sleep(0)
 
-    def _batch(self, passages: Sequence[Passage]) -> list[AnyReading]:
+    def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
         rebase, source = self._clock.rebase, self.engine_id
-        return [rebase(each, source) for one in passages for each in one.readings()]
+        return [rebase(each, source) for one in messages for each in one.readings()]

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 
-from collectors.processes import birth
+from collectors.liveness import birth
 
 POLL_S = 0.5
 GRACE_S = 3.0

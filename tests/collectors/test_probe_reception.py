@@ -13,7 +13,7 @@ from collectors.probe.hello import (
     decode_hello,
     encode_hello,
 )
-from collectors.probe.reception import HELD_LIMIT, Passage, Reception
+from collectors.probe.reception import HELD_LIMIT, ProbeMessage, Reception
 from collectors.readings import AnyReading, ClockAnchor, Note, NoteKind, Totals
 from collectors.wire import Sender, encode_reading
 
@@ -58,16 +58,16 @@ def note(number: int) -> Note:
     return Note(t_ns=number, kind=NoteKind.BOOKMARK, text=str(number))
 
 
-def readings_of(heard: list[Passage]) -> list[AnyReading]:
+def readings_of(heard: list[ProbeMessage]) -> list[AnyReading]:
     return [reading for passage in heard for reading in passage.readings()]
 
 
-def numbers(heard: list[Passage]) -> list[int]:
+def numbers(heard: list[ProbeMessage]) -> list[int]:
     notes = [each for each in readings_of(heard) if isinstance(each, Note)]
     return [note.t_ns for note in notes if note.count is None]
 
 
-def losses(heard: list[Passage]) -> list[int | None]:
+def losses(heard: list[ProbeMessage]) -> list[int | None]:
     notes = [each for each in readings_of(heard) if isinstance(each, Note)]
     return [note.count for note in notes if note.count is not None]
 

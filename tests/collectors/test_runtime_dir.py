@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.processes import birth
+from collectors.liveness import birth
 from collectors.runtime_dir import probe_sockets, runtime_dir, socket_path
 
 

@@ -6,20 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.probe.reception import Passage
-from collectors.probe.sending_order import SendingOrder
+from collectors.probe.reception import ProbeMessage, SendingOrder
 from collectors.readings import Tick
 
 API, CORE = 1, 2
 ALL = 1_000_000
 
 
-def sent(*at: int) -> list[Passage]:
-    return [Passage(each, [Tick(t_ns=each)]) for each in at]
+def sent(*at: int) -> list[ProbeMessage]:
+    return [ProbeMessage(each, [Tick(t_ns=each)]) for each in at]
 
 
-def times(passages: list[Passage]) -> list[int]:
-    return [passage.sent_ns for passage in passages]
+def times(messages: list[ProbeMessage]) -> list[int]:
+    return [passage.sent_ns for passage in messages]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from collectors.processes import birth
+from collectors.liveness import birth
 from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.family import Family, Member
 

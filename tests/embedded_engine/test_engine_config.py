@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.processes import birth
+from collectors.liveness import birth
 from embedded_engine.config import EngineConfig
 from embedded_engine.logs import KEPT_LOGS, new_log_path, prune, tail
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.processes import birth
+from collectors.liveness import birth
 from embedded_engine.death import Death, first_death
 from embedded_engine.family import GRACE_S, Family, Member, command_line
 

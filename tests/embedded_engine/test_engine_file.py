@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from collectors.clock import boot_id
-from collectors.processes import birth
+from collectors.liveness import birth
 from collectors.runtime_dir import runtime_dir
 from embedded_engine.engine_file import (
     EngineFile,

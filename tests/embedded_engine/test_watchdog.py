@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from collectors.processes import birth
+from collectors.liveness import birth
 
 pytestmark = pytest.mark.process
 

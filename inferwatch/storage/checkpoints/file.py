@@ -24,7 +24,7 @@ MOST_FILE_BYTES = MOST_BYTES // 2
 has them further apart."""
 PAGE_BYTES = 65536
 """Blobs of a few kilobytes leave little of such a page empty."""
-SOURCES = ("inferwatch.metrics", "collectors.readings")
+SOURCES = (("inferwatch", "metrics"), ("collectors", "readings.py"))
 """What decides how a Model is made of readings, and how it is saved."""
 WORDING = "catalog"
 """In there numbers are only named and explained."""
@@ -130,23 +130,25 @@ def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
 
 @cache
 def _arithmetic() -> str:
-    return digest_of(*map(files, SOURCES))
+    return digest_of(*(files(package) / name for package, name in SOURCES))
 
 
-def digest_of(*folders: Traversable) -> str:
+def digest_of(*sources: Traversable) -> str:
     """Of all modules in them but the wording: another one for another arithmetic."""
     digest = blake2b(digest_size=8)
-    for folder in folders:
-        for source in _sources(folder):
-            digest.update(source.read_bytes())
+    for source in sources:
+        for module in _modules(source):
+            digest.update(module.read_bytes())
     return digest.hexdigest()
 
 
-def _sources(folder: Traversable) -> list[Traversable]:
+def _modules(source: Traversable) -> list[Traversable]:
+    if source.is_file():
+        return [source]
     found = []
-    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+    for each in sorted(source.iterdir(), key=lambda each: each.name):
         if each.is_dir():
-            found += _sources(each) if each.name != WORDING else []
+            found += _modules(each) if each.name != WORDING else []
         elif each.name.endswith(".py"):
             found.append(each)
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from collectors.clock import SessionClock, anchor, boot_id
-from collectors.processes import birth
+from collectors.liveness import birth
 from inferwatch import __version__
 from inferwatch.storage.file.connect import file_id
 from inferwatch.storage.file.connections import (

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, boot_id
-from collectors.processes import birth
+from collectors.liveness import birth
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.file.connections import reading, settle
 from inferwatch.storage.file.faults import RECOVER

@@ -675,22 +675,22 @@ def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None
         ("inferwatch/metrics/catalog/flow.py", True),
         ("inferwatch/metrics/engine/steps.py", False),
         ("inferwatch/metrics/model.py", False),
-        ("collectors/readings/engine.py", False),
+        ("collectors/readings.py", False),
     ],
 )
 def test_only_another_arithmetic_makes_checkpoints_invalid_and_no_wording(
     edited: str, valid: bool, tmp_path: Path
 ) -> None:
-    folders = [tmp_path / source.replace(".", "/") for source in SOURCES]
-    for source, folder in zip(SOURCES, folders, strict=True):
-        with as_file(files(source)) as held:
-            copytree(held, folder)
-    before = digest_of(*folders)
+    for package in {package for package, _ in SOURCES}:
+        with as_file(files(package)) as held:
+            copytree(held, tmp_path / package)
+    sources = [tmp_path / package / name for package, name in SOURCES]
+    before = digest_of(*sources)
 
     with (tmp_path / edited).open("a") as file:
         file.write("# otherwise\n")
 
-    assert (digest_of(*folders) == before) is valid
+    assert (digest_of(*sources) == before) is valid
 
 
 def test_a_checkpoint_of_another_arithmetic_is_not_known(

@@ -1,11 +1,32 @@
-"""Whether anybody is behind a Unix socket's file, which outlives its process."""
+"""Whether a process lives, and whether anybody is behind a Unix socket's file.
+
+A pid and its birth name one process for as long as it lives; a socket's file outlives
+its process.
+"""
 
 import errno
 import os
 import socket
 from pathlib import Path
 
-STATE, PATH = 5, 7
+STATE, BIRTH = 0, 19
+"""Places in /proc/PID/stat after the command's closing bracket (proc(5): 3 and 22)."""
+
+
+def birth(pid: int) -> int | None:
+    """When it started, in clock ticks of this boot; None once it is dead.
+
+    A zombie is dead: what it held is gone, only its parent has not looked yet.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[STATE] in "ZX" else int(fields[BIRTH])
+
+
+SOCKET_STATE, SOCKET_PATH = 5, 7
 """Places in a line of /proc/net/unix."""
 CONNECTED = b"03"
 """What a listener accepted goes by its path, and may outlive it."""
@@ -36,8 +57,8 @@ def _is_bound(path: Path) -> bool:
         return True  # who cannot know does not remove
     wanted = {bytes(path.absolute()), bytes(path.resolve())}
     for line in listed.splitlines()[1:]:
-        *fields, name = line.split(None, PATH)
-        if len(fields) == PATH and fields[STATE] != CONNECTED:
+        *fields, name = line.split(None, SOCKET_PATH)
+        if len(fields) == SOCKET_PATH and fields[SOCKET_STATE] != CONNECTED:
             relative = not name.startswith((b"/", b"@"))
             if name in wanted or (relative and name.endswith(os.fsencode(path.name))):
                 return True

@@ -1,0 +1,427 @@
+"""The facts: everything a collector can report, one frozen Struct a kind.
+
+A reading is fact, wire format and row source at once; there is no conversion layer.
+
+Times are integer nanoseconds and their names end in ``_ns``. On the wire they are
+raw monotonic times of the sender's boot; a collector rebases them once (see
+:mod:`collectors.clock`) to *session time*: nanoseconds since the session started.
+``INSTANTS`` names the fields that are moments, so that durations stay as they are.
+Unknown is ``None``, never zero.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+
+
+class Reading(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False
+):
+    """Anything a collector reports; the base of all kinds."""
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns",)
+
+    source: str = ""
+    """Where it comes from: an engine id, a GPU UUID, a load run. Not on the wire:
+    the envelope says it once and the collector fills it in."""
+
+
+class Vantage(StrEnum):
+    """Who measured. Two vantages are never mixed under one label."""
+
+    CLIENT = "client"
+    FRONTEND = "frontend"
+    ENGINE = "engine"
+    SCRAPE = "scrape"
+    GPU = "gpu"
+
+
+class BoundBy(StrEnum):
+    """Why the head of the queue was not scheduled in a step."""
+
+    NOTHING = "nothing"
+    SEQS = "seqs"
+    TOKENS = "tokens"
+    KV = "kv"
+    OTHER = "other"
+
+
+class EventKind(StrEnum):
+    """The moments of a request's life that are reported as events.
+
+    Front end: arrived, first_token, finished. Engine: added (queued), scheduled
+    (first time), finished. Engine-side tokens are in the steps, preemptions too.
+    """
+
+    ARRIVED = "arrived"
+    FIRST_TOKEN = "first_token"
+    ADDED = "added"
+    SCHEDULED = "scheduled"
+    FINISHED = "finished"
+
+
+class NoteKind(StrEnum):
+    """What a note is about."""
+
+    STAGE = "stage"
+    STARTED = "started"
+    LOST = "lost"
+    RESTARTED = "restarted"
+    STOPPED = "stopped"
+    DROPPED = "dropped"
+    PROBE = "probe"
+    RECORDER = "recorder"
+    BOOKMARK = "bookmark"
+
+
+class LoadKind(StrEnum):
+    """What a load generator did."""
+
+    STARTED = "started"
+    WARMUP_ENDED = "warmup_ended"
+    RATE = "rate"
+    BURST = "burst"
+    DRAINING = "draining"
+    """Nothing more is sent; what is in flight may end."""
+    STOPPED = "stopped"
+
+
+class Phase(StrEnum):
+    """Which part of a load run a client request belongs to; warm-up is excluded."""
+
+    WARMUP = "warmup"
+    STEADY = "steady"
+    BURST = "burst"
+
+
+# What an engine's probe reports.
+
+
+class EngineInfo(Reading, frozen=True, kw_only=True):
+    """What an EngineCore is: constant while it lives."""
+
+    t_ns: int
+    pid: int
+    rank: int = 0
+    model: str
+    vllm_version: str
+    device: str | None = None
+    dtype: str | None = None
+    num_kv_blocks: int | None = None
+    """KV blocks a request can use: vLLM's num_gpu_blocks less the null block."""
+    kv_block_tokens: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    data_parallel: int | None = None
+    executor: str | None = None
+    prefix_caching: bool | None = None
+    async_scheduling: bool | None = None
+
+
+class Endpoint(Reading, frozen=True, kw_only=True):
+    """Where an engine's HTTP server listens and which process it is."""
+
+    t_ns: int
+    pid: int
+    model: str
+    url: str | None = None
+    uds: str | None = None
+    log_path: str | None = None
+
+
+class Step(Reading, frozen=True, kw_only=True):
+    """One pass of scheduler and model (vLLM: engine step, iteration).
+
+    ``members``, ``scheduled`` and ``produced`` are parallel: request ordinal, tokens
+    scheduled for it, tokens that came out. Every token of a step carries the step's
+    ``end_ns``, so these three and ``end_ns`` are the token times.
+    """
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("start_ns", "end_ns")
+
+    rank: int = 0
+    index: int
+    """Counts steps of this rank since its process started."""
+    start_ns: int
+    """Entry of ``schedule()``."""
+    end_ns: int
+    """Return of ``update_from_output()``."""
+    duration_ns: int
+    """end minus the later of start and the previous step's end; idle is left out."""
+    prefill_requests: int = 0
+    decode_requests: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    padded_tokens: int | None = None
+    graph_mode: str | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    running: int = 0
+    """After ``schedule()``."""
+    waiting: int = 0
+    """After ``schedule()``."""
+    bound_by: BoundBy = BoundBy.NOTHING
+    kv_used_blocks: int | None = None
+    kv_cached_blocks: int | None = None
+    """Idle blocks that still hold a reusable prefix; they count as free to vLLM."""
+    kv_free_blocks: int | None = None
+    """Idle blocks that hold nothing."""
+    preempted: list[int] = msgspec.field(default_factory=list)
+    """Ordinals of the requests preempted in this step."""
+    recomputed_tokens: int = 0
+    prefix_queries: int | None = None
+    """Prompt tokens looked up in the prefix cache in this step."""
+    prefix_hits: int | None = None
+    members: list[int] = msgspec.field(default_factory=list)
+    scheduled: list[int] = msgspec.field(default_factory=list)
+    produced: list[int] = msgspec.field(default_factory=list)
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that came out of this step."""
+        return sum(self.produced)
+
+
+class RequestEvent(Reading, frozen=True, kw_only=True):
+    """A moment in a request's life, seen by the engine or by a front end.
+
+    The two are joined by ``request_id``, vLLM's internal one. Engine events carry the
+    ``ordinal`` that steps use for their members.
+    """
+
+    t_ns: int
+    kind: EventKind
+    vantage: Vantage
+    request_id: str
+    ordinal: int | None = None
+    external_id: str | None = None
+    """The id the client knows (front end)."""
+    tokenised_ns: int | None = None
+    """When the tokenised request left the front end for the engine (arrived)."""
+    prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    cached_tokens: int | None = None
+    """Prompt tokens found in the prefix cache (scheduled, finished)."""
+    output_tokens: int | None = None
+    preemptions: int | None = None
+    reason: str | None = None
+    """Finish reason: stop, length, abort, error, repetition."""
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "tokenised_ns")
+
+
+class Totals(Reading, frozen=True, kw_only=True):
+    """What a probe has counted since its process started, at a moment."""
+
+    t_ns: int
+    steps: int = 0
+    output_tokens: int = 0
+    requests_added: int = 0
+    requests_finished: int = 0
+    probe_cost_ns: int = 0
+    """Time spent in the hooks on the engine's thread."""
+    sender_cpu_ns: int | None = None
+    """CPU time of the probe's own sending thread."""
+    rank: int = 0
+    running: int | None = None
+    """At that moment, steps or not; likewise below: true at rest, too."""
+    waiting: int | None = None
+    kv_used_blocks: int | None = None
+
+
+# What the load generator reports: the client's vantage.
+
+
+class LoadPlanned(Reading, frozen=True, kw_only=True):
+    """What the load run that follows was asked to do."""
+
+    t_ns: int
+    plan: str
+    """As JSON, without what may be secret."""
+
+
+class RequestRecord(Reading, frozen=True, kw_only=True):
+    """One request as the load generator's client saw it, complete."""
+
+    INSTANTS: ClassVar[tuple[str, ...]] = (
+        "intended_ns",
+        "sent_ns",
+        "first_token_ns",
+        "first_content_ns",
+        "last_token_ns",
+        "end_ns",
+    )
+
+    index: int
+    external_id: str
+    """The X-Request-Id it sent; the engine's external id contains it."""
+    phase: Phase
+    intended_ns: int
+    sent_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    end_ns: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    failure: str | None = None
+    """None when it succeeded, else the kind of failure."""
+    detail: str | None = None
+    class_name: str | None = None
+    """Its class in a mix of classes."""
+    turn: int | None = None
+    """Of its conversation, from 1; None where a conversation is one question."""
+    first_content_ns: int | None = None
+    """When an answer that began with reasoning came to what it answers."""
+    first_chunk_tokens: int | None = None
+    """Where the server counts tokens in each chunk."""
+    server_queue_ns: int | None = None
+    """As the answer itself says, where vLLM gives per-request metrics: queued in the
+    engine to scheduled; to the first token; to the last."""
+    server_prefill_ns: int | None = None
+    server_decode_ns: int | None = None
+
+
+class TokenTimes(Reading, frozen=True, kw_only=True):
+    """When the chunks of one client request arrived (vantage client)."""
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("first_ns",)
+
+    external_id: str
+    first_ns: int
+    gaps_ns: list[int]
+    by_kernel: bool | None = None
+    """True: the kernel stamped each as it came in. False: the client did for some, when
+    it read them."""
+
+
+class LoadEvent(Reading, frozen=True, kw_only=True):
+    """Something the load generator began or ended."""
+
+    t_ns: int
+    kind: LoadKind
+    rate_per_s: float | None = None
+    users: int | None = None
+    """Of a closed loop."""
+    changed: bool = False
+    """Somebody asked for it on the way: the plan says otherwise."""
+    text: str = ""
+
+
+class ClientSample(Reading, frozen=True, kw_only=True):
+    """How well the load generator itself did, over a second or over its whole run."""
+
+    t_ns: int
+    span_ns: int
+    """What it covers, up to ``t_ns``."""
+    final: bool = False
+    """Covers the whole run, warm-up left out; the last of the run."""
+    transport: str
+    """raw or httpx."""
+    sends: int = 0
+    """Requests that set out; of the whole run, each must have its record."""
+    late_sends: int = 0
+    """More than 10 ms after their intended time."""
+    send_lag_p50_ns: int | None = None
+    """From the intended time to the send."""
+    send_lag_p99_ns: int | None = None
+    send_lag_max_ns: int | None = None
+    tokens: int = 0
+    """Chunks that brought tokens, of requests that have ended."""
+    kernel_stamps: int = 0
+    """How many of these the kernel has stamped."""
+    reads: int = 0
+    """From sockets, whatever came."""
+    merged_reads: int = 0
+    """Brought several chunks with tokens; all but the last of them came earlier than
+    their stamp says."""
+    recv_lag_p50_ns: int | None = None
+    """From the kernel's stamp of a read to ours; None where the kernel stamps none."""
+    recv_lag_p99_ns: int | None = None
+    recv_lag_max_ns: int | None = None
+    cpu_s: float = 0.0
+    """The process's, in this span."""
+    in_flight: int = 0
+
+
+# What the machine reports: its clocks, processes and GPUs.
+
+
+class ClockAnchor(Reading, frozen=True, kw_only=True):
+    """Wall and monotonic clock of one boot, read together."""
+
+    t_ns: int
+    wall_ns: int
+    """Unix time."""
+    uncertainty_ns: int
+    boot_id: str
+
+
+class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one process has used so far."""
+
+    pid: int
+    role: str
+    """api, core, worker, load, inferwatch."""
+    cpu_s: float
+    """User and system seconds since it started."""
+    rss_bytes: int
+
+
+class HostSample(Reading, frozen=True, kw_only=True):
+    """CPU and memory of the processes that matter, ours included."""
+
+    t_ns: int
+    processes: list[ProcessUsage]
+    loop_lag_s: float | None = None
+    """How late inferwatch's own event loop ran in the interval (worst)."""
+
+
+class GpuInfo(Reading, frozen=True, kw_only=True):
+    """A GPU, or why there is none to measure."""
+
+    t_ns: int
+    name: str | None = None
+    uuid: str | None = None
+    absent_because: str | None = None
+
+
+# What watching itself reports: what is worth remembering, and when it looked.
+
+
+class Note(Reading, frozen=True, kw_only=True):
+    """Something worth remembering at a moment, fit to show."""
+
+    t_ns: int
+    kind: NoteKind
+    text: str
+    count: int | None = None
+
+
+class Tick(Reading, frozen=True, kw_only=True):
+    """A moment at which a snapshot was taken; replay takes the same ones."""
+
+    t_ns: int
+
+
+AnyReading = (
+    ClockAnchor
+    | EngineInfo
+    | Endpoint
+    | Step
+    | RequestEvent
+    | RequestRecord
+    | TokenTimes
+    | LoadPlanned
+    | LoadEvent
+    | ClientSample
+    | HostSample
+    | GpuInfo
+    | Note
+    | Totals
+    | Tick
+)
