@@ -37,7 +37,7 @@ from collectors.clock import SessionClock
 from collectors.load_stream import LoadStream
 from collectors.readings import AnyReading, ClientSample, RequestRecord, TokenTimes
 from inferwatch.export.results.detect import read_results
-from inferwatch.export.results.found import Call
+from inferwatch.export.results.imported_run import ImportedRequest
 from inferwatch.loadgen.plan.fields import MAX_IN_FLIGHT
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
@@ -339,7 +339,7 @@ def from_result(path: Path) -> Told:
     )
 
 
-def mean_gap(call: Call) -> Sequence[int]:
+def mean_gap(call: ImportedRequest) -> Sequence[int]:
     """From the first token to the last."""
     gaps = (call.output_tokens or 0) - 1
     if gaps < 1 or call.last_ns is None or call.first_ns is None:

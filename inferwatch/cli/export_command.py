@@ -8,13 +8,12 @@ from collectors.clock import NS_PER_S
 from inferwatch.cli.replay_command import where
 from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
-from inferwatch.export.csv_tables import write_csv
-from inferwatch.export.html.write import write_html
-from inferwatch.export.jsonl import write_jsonl
-from inferwatch.export.perfetto.write import write_perfetto
+from inferwatch.export.destination import Destination
+from inferwatch.export.html.page import write_html
+from inferwatch.export.perfetto.session_trace import write_perfetto
 from inferwatch.export.recording import Recording, opened
-from inferwatch.export.tables import Span, tables
-from inferwatch.export.target import Target
+from inferwatch.export.table_files import write_csv, write_jsonl
+from inferwatch.export.tables import TimeRange, tables
 from inferwatch.storage.tables.table import Part
 
 SUFFIXES = {
@@ -58,24 +57,26 @@ def run_export(options: ExportOptions) -> None:
     database, session = where(options.session, options.database)
     progress = RowsProgress()
     with closing(progress), opened(database, session, progress) as recording:
-        target = Target(path=_path(options, recording), force=options.force)
-        _write(options, recording, target)
+        destination = Destination(path=_path(options, recording), force=options.force)
+        _write(options, recording, destination)
     say_damage(database)
-    if not target.is_stdout:
-        say(f"{target.path}", err=True)
+    if not destination.is_stdout:
+        say(f"{destination.path}", err=True)
 
 
-def _write(options: ExportOptions, recording: Recording, target: Target) -> None:
+def _write(
+    options: ExportOptions, recording: Recording, destination: Destination
+) -> None:
     span = _span(options)
     if options.kind == "html":
-        write_html(recording, target)
+        write_html(recording, destination)
     elif options.kind == "perfetto":
-        write_perfetto(recording, target, span)
+        write_perfetto(recording, destination, span)
     else:
         write = write_csv if options.kind == "csv" else write_jsonl
         what = Part(options.what)
         chosen = tables(recording, what, token_times=options.token_times, span=span)
-        write(chosen, target)
+        write(chosen, destination)
 
 
 def _path(options: ExportOptions, recording: Recording) -> Path:
@@ -88,7 +89,7 @@ def _path(options: ExportOptions, recording: Recording) -> Path:
     return Path(f"inferwatch-{recording.session.id}{suffix}")
 
 
-def _span(options: ExportOptions) -> Span:
+def _span(options: ExportOptions) -> TimeRange:
     first, last = (
         None if each is None else round(each * NS_PER_S) for each in options.span_s
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from inferwatch.cli.say import say, say_json
 from inferwatch.export.results.detect import ResultFile, read_results
-from inferwatch.export.results.found import Result
-from inferwatch.export.results.keep import earlier, keep
+from inferwatch.export.results.imported_run import ImportedRun
+from inferwatch.export.results.sessions import earlier, keep
 from inferwatch.storage.file.location import default_database
 from inferwatch.visible import visible
 
@@ -49,7 +49,7 @@ def _warn_of_earlier(file: ResultFile, same: Sequence[str]) -> None:
         )
 
 
-def _row(session_id: str, file: ResultFile, result: Result) -> dict[str, object]:
+def _row(session_id: str, file: ResultFile, result: ImportedRun) -> dict[str, object]:
     return {
         "session_id": session_id,
         "file": str(file.path),
@@ -60,7 +60,7 @@ def _row(session_id: str, file: ResultFile, result: Result) -> dict[str, object]
     }
 
 
-def _sentence(session_id: str, file: ResultFile, result: Result) -> str:
+def _sentence(session_id: str, file: ResultFile, result: ImportedRun) -> str:
     load = f", {result.shape.text}" if result.shape else ""
     return (
         f"{session_id}: {len(result.calls)} requests of {result.tool}{load}, "

@@ -17,19 +17,20 @@ from inferwatch.storage.tables.table import SourceNames
 
 EVERY = 5_000
 """Rows between two words on how far it is."""
+BOOKMARKS = "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns"
 SOURCES = "SELECT source, name FROM sources WHERE session = ?"
 
 
-class Progress(Protocol):
-    """Is told how far it is."""
+class ExportProgress(Protocol):
+    """Is told how far reading a table or the readings has come."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
         """So many of those are done; None: nobody knows how many there are."""
         ...
 
 
-class Silent:
-    """Nobody wants to know."""
+class NoProgress:
+    """Tells nobody, where no progress is shown."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
         """Say nothing."""
@@ -41,7 +42,7 @@ class Recording:
 
     session: SessionRow
     connection: sqlite3.Connection
-    progress: Progress
+    progress: ExportProgress
     start_monotonic_ns: int
     """Session time + this = the host's monotonic clock."""
     imported_from: str | None
@@ -50,6 +51,12 @@ class Recording:
     def sources(self) -> dict[int, str]:
         """Engines, GPUs and load runs by their numbers."""
         return SourceNames(self.connection.execute(SOURCES, (self.session.session,)))
+
+    @property
+    def bookmarks(self) -> list[tuple[int, str]]:
+        """Moments and texts, in order of time."""
+        query = self.connection.execute(BOOKMARKS, (self.session.session,))
+        return query.fetchall()
 
     def readings(self) -> Iterator[AnyReading]:
         """What was recorded, in order of receipt."""
@@ -62,7 +69,7 @@ class Recording:
 
 @contextmanager
 def opened(
-    database: Path, wanted: str, progress: Progress | None = None
+    database: Path, wanted: str, progress: ExportProgress | None = None
 ) -> Iterator[Recording]:
     """A session, by anything that names one.
 
@@ -81,7 +88,7 @@ def opened(
             yield Recording(
                 session=session,
                 connection=connection,
-                progress=progress or Silent(),
+                progress=progress or NoProgress(),
                 start_monotonic_ns=start_ns,
                 imported_from=imported_from,
             )

@@ -15,9 +15,9 @@ from inferwatch.storage.tables.reading_tables import every_table
 from inferwatch.storage.tables.table import Part, ReadingTable, Unpacked, readable
 
 Row = tuple[Any, ...]
-Span = tuple[int | None, int | None]
+TimeRange = tuple[int | None, int | None]
 """First and last moment wanted, in session time; None: no bound."""
-EVERYWHEN: Span = (None, None)
+EVERYWHEN: TimeRange = (None, None)
 SOURCES = "sources"
 """They stand as names in the other tables."""
 INTERNAL = ("_ordinal", "_carried")
@@ -27,8 +27,8 @@ COUNTED = {"steps": "steps", "step_members": "steps", "requests": "requests"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A name, the names of the columns, and the rows, read as they are asked for."""
+class ExportTable:
+    """A table to export: its name, its columns, and its rows, read when asked for."""
 
     name: str
     columns: tuple[str, ...]
@@ -40,8 +40,8 @@ def tables(
     what: Part,
     *,
     token_times: bool = False,
-    span: Span = EVERYWHEN,
-) -> list[Table]:
+    span: TimeRange = EVERYWHEN,
+) -> list[ExportTable]:
     """The tables of a part of the session."""
     found = [_table(recording, name, span) for name in _names(recording, what)]
     for table, unpacked in _unpacked():
@@ -93,7 +93,7 @@ def _moments() -> dict[str, str]:
     return {table.name: table.moment for table in every_table()}
 
 
-def _table(recording: Recording, name: str, span: Span) -> Table:
+def _table(recording: Recording, name: str, span: TimeRange) -> ExportTable:
     """A table of the record; ``table_xinfo`` knows the computed columns too."""
     info = recording.connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
     columns = tuple(
@@ -122,10 +122,12 @@ def _table(recording: Recording, name: str, span: Span) -> Table:
                 recording.progress.at(name, done, expected)
             yield named(row)
 
-    return Table(name=name, columns=columns, rows=rows)
+    return ExportTable(name=name, columns=columns, rows=rows)
 
 
-def _within(name: str, columns: tuple[str, ...], span: Span) -> tuple[str, list[int]]:
+def _within(
+    name: str, columns: tuple[str, ...], span: TimeRange
+) -> tuple[str, list[int]]:
     """The condition that keeps what lies in the span; some tables have no moments."""
     moment = _moments().get(name, "t_ns")
     if moment == "t_ns" and moment not in columns:
@@ -147,8 +149,8 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
 
 
 def _taken_apart(
-    recording: Recording, table: ReadingTable[Any], unpacked: Unpacked, span: Span
-) -> Table:
+    recording: Recording, table: ReadingTable[Any], unpacked: Unpacked, span: TimeRange
+) -> ExportTable:
     """What a table keeps in blobs, as rows."""
 
     def rows() -> Iterator[Row]:
@@ -164,13 +166,13 @@ def _taken_apart(
 
     moment = attrgetter(unpacked.moment) if unpacked.moment else None
     columns = ("ordinal", "source", *unpacked.columns)
-    return Table(name=unpacked.name, columns=columns, rows=rows)
+    return ExportTable(name=unpacked.name, columns=columns, rows=rows)
 
 
 def _expected(recording: Recording, name: str) -> int | None:
     return getattr(recording.session, COUNTED[name]) if name in COUNTED else None
 
 
-def _inside(t_ns: int, span: Span) -> bool:
+def _inside(t_ns: int, span: TimeRange) -> bool:
     first, last = span
     return (first is None or t_ns >= first) and (last is None or t_ns <= last)

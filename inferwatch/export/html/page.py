@@ -1,16 +1,32 @@
-"""The page: what was watched, the summary, charts, notes; every text escaped."""
+"""A session as one page: the summary, charts, notes; every text escaped.
+
+Charts are the engine's where there was one, else the client's.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
-from inferwatch.export.html.chart import clock
-from inferwatch.export.html.charts import cdfs, time_charts
-from inferwatch.export.html.gather import Gathered
+from inferwatch.export.destination import Destination
+from inferwatch.export.html.page_data import (
+    ClientColumns,
+    Distribution,
+    PageData,
+    gather,
+)
+from inferwatch.export.html.svg_charts import (
+    Say,
+    SvgCurve,
+    SvgSeries,
+    SvgTimeChart,
+    Value,
+    cdf,
+    clock,
+)
 from inferwatch.export.recording import Recording
 from inferwatch.formatting import (
     UNKNOWN,
@@ -21,28 +37,43 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.series.quantiles import PERCENTS
+from inferwatch.metrics.snapshot import Timeline
 from inferwatch.reports.summary import SHOWN, Summary, summarise
 from inferwatch.visible import as_html
 
 COLUMNS = ("mean", *PERCENTS, "max")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page asks nobody for anything, and runs nothing."""
+INKS = {
+    "ttft_s": ("TTFT", "prefill"),
+    "itl_s": ("ITL", "mean"),
+    "tpot_s": ("TPOT", "decode"),
+    "e2el_s": ("E2EL", "e2el"),
+}
 
 
-def page(recording: Recording, gathered: Gathered) -> Iterable[str]:
+def write_html(recording: Recording, destination: Destination) -> None:
+    """Write the page; it needs no network."""
+    with destination.file() as out:
+        for part in page(recording, gather(recording)):
+            out.write(part.encode())
+            out.write(b"\n")
+
+
+def page(recording: Recording, data: PageData) -> Iterable[str]:
     """The page, part by part."""
     row = recording.session
-    summary = summarise(gathered.snapshot, row.id, row)
+    summary = summarise(data.snapshot, row.id, row)
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
     yield from _head(title)
     yield f"<h1>{as_html(title)}</h1>"
     yield from _about(recording)
     yield _cards(summary)
     yield from _latencies(summary)
-    yield from _charts("Over the session", time_charts(gathered))
-    yield from _charts("Distributions", cdfs(gathered))
+    yield from _charts("Over the session", time_charts(data))
+    yield from _charts("Distributions", cdfs(data))
     yield from _facts("Engine", summary["engine"])
-    yield from _notes(gathered)
+    yield from _notes(data)
     yield (
         "<h2>All numbers</h2><details><summary>The summary as JSON, as --json prints "
         f"it</summary><pre>{as_html(json.dumps(summary, indent=1))}</pre></details>"
@@ -144,12 +175,12 @@ def _facts(heading: str, facts: dict[str, Any] | None) -> Iterable[str]:
         yield "</table>"
 
 
-def _notes(gathered: Gathered) -> Iterable[str]:
+def _notes(data: PageData) -> Iterable[str]:
     """Notes and bookmarks in order of time; a load plan is long and folds."""
-    notes, plans = gathered.snapshot.notes, gathered.plans
+    notes, plans = data.snapshot.notes, data.plans
     told = [(note.t_ns, str(note.kind), as_html(note.text)) for note in notes]
     told += [(each.t_ns, str(NoteKind.STARTED), _folded(each.plan)) for each in plans]
-    told += [(t_ns, "bookmark", as_html(text)) for t_ns, text in gathered.bookmarks]
+    told += [(t_ns, "bookmark", as_html(text)) for t_ns, text in data.bookmarks]
     if not told:
         return
     yield '<h2>Notes</h2><table class="facts">'
@@ -162,3 +193,121 @@ def _notes(gathered: Gathered) -> Iterable[str]:
 def _folded(plan: str) -> str:
     words = as_html(f"load plan {plan}")
     return f"<details><summary>load plan</summary>{words}</details>"
+
+
+def time_charts(data: PageData) -> list[str]:
+    """Over the whole session."""
+    timeline = data.snapshot.timeline
+    if any(timeline.steps):
+        return [chart.html() for chart in _engine(timeline)]
+    return [chart.html() for chart in _client(data.client)]
+
+
+def cdfs(data: PageData) -> list[str]:
+    """One figure a vantage that saw something."""
+    views = (("server", data.server), ("client", data.client.of))
+    return [
+        cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration)
+        for who, of in views
+        if (curves := _curves(of))
+    ]
+
+
+def _curves(of: Mapping[str, Distribution]) -> list[SvgCurve]:
+    return [
+        SvgCurve(name=name, ink=ink, points=of[metric].points())
+        for metric, (name, ink) in INKS.items()
+        if metric in of and of[metric].n
+    ]
+
+
+def _engine(line: Timeline) -> list[SvgTimeChart]:
+    start_s, column_s = line.start_ns / NS_PER_S, line.bin_ns / NS_PER_S
+    return [
+        SvgTimeChart(
+            title=title,
+            unit=unit,
+            series=series,
+            say=say,
+            start_s=start_s,
+            column_s=column_s,
+        )
+        for title, unit, say, series in _engine_rows(line)
+    ]
+
+
+def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[SvgSeries]]]:
+    """Title, unit, how a value is said, and what is drawn."""
+    tokens = [
+        _line("prefill", "prefill", _rate(line, line.prefill_tokens)),
+        _line("output", "output", _rate(line, line.output_tokens)),
+    ]
+    ttft = _mean_and_worst(line.ttft_mean_s, line.ttft_max_s)
+    itl = _mean_and_worst(line.itl_mean_s, line.itl_max_s)
+    step = _mean_and_worst(line.step_mean_s, line.step_max_s)
+    batch = [
+        _area("decode", "decode", line.batch_decode),
+        _area("prefill", "prefill", line.batch_prefill),
+        _line("waiting", "waiting", line.waiting_max, dashed=True),
+    ]
+    blocks = [
+        _area("used", "kv", line.kv_used_blocks),
+        _area("idle, cached", "cached", line.kv_cached_blocks),
+    ]
+    at_the_end = "blocks, at the last step of a column"
+    return [
+        ("Throughput", "tokens/s, engine", format_rate, tokens),
+        ("TTFT", "s, API server", format_duration, ttft),
+        ("ITL", "s, engine", format_duration, itl),
+        ("Batch and queue", "requests per step", format_rate, batch),
+        ("KV cache", at_the_end, format_count, blocks),
+        ("Step time", "s, engine", format_duration, step),
+    ]
+
+
+def _client(client: ClientColumns) -> list[SvgTimeChart]:
+    bin_ns, columns = client.columns()
+    if not columns["tokens"]:
+        return []
+    axis = {"start_s": 0.0, "column_s": bin_ns / NS_PER_S}
+    charts = [
+        SvgTimeChart(
+            title="Throughput",
+            unit="tokens/s of answers that ended, client",
+            series=[_line("output", "output", columns["tokens"])],
+            say=format_rate,
+            **axis,
+        )
+    ]
+    for name, title in (("ttft", "TTFT"), ("itl", "ITL")):
+        mean, worst = columns[f"{name}_mean"], columns[f"{name}_max"]
+        if any(value is not None for value in mean):
+            charts.append(
+                SvgTimeChart(
+                    title=title,
+                    unit="s, client",
+                    series=_mean_and_worst(mean, worst),
+                    say=format_duration,
+                    **axis,
+                )
+            )
+    return charts
+
+
+def _rate(line: Timeline, counts: Sequence[int | None]) -> list[Value]:
+    per_s = NS_PER_S / line.bin_ns
+    return [None if count is None else count * per_s for count in counts]
+
+
+def _mean_and_worst(mean: Sequence[Value], worst: Sequence[Value]) -> list[SvgSeries]:
+    return [_line("worst", "worst", worst), _line("mean", "mean", mean)]
+
+
+def _line(
+    name: str, ink: str, values: Sequence[Value], *, dashed: bool = False
+) -> SvgSeries:
+    return SvgSeries(name=name, ink=ink, values=values, dashed=dashed)
+
+
+def _area(name: str, ink: str, values: Sequence[Value]) -> SvgSeries:
+    return SvgSeries(name=name, ink=ink, values=values, area=True)

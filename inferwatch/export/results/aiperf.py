@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inferwatch.export.results.found import (
-    Call,
-    Result,
-    Shape,
+from inferwatch.export.results.imported_run import (
+    MALFORMED,
+    ImportedRequest,
+    ImportedRun,
+    LoadShape,
     UnreadableResultError,
     shape_of_rate,
 )
@@ -50,7 +51,7 @@ def records_beside(summary: Path) -> Path:
     return own
 
 
-def read_aiperf(records: Path, lines: Sequence[str]) -> list[Result]:
+def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
     """The one run; the summary, if it is there, says of what model and how loaded.
 
     Raises:
@@ -66,7 +67,7 @@ def read_aiperf(records: Path, lines: Sequence[str]) -> list[Result]:
     if not summary:
         remarks.append(f"model and load unknown: {SUMMARY} is not beside it")
     return [
-        Result(
+        ImportedRun(
             tool=f"aiperf {version}" if version else "aiperf",
             model=_model(config),
             calls=calls,
@@ -88,29 +89,23 @@ def _summary(records: Path) -> dict[str, Any]:
     return document if is_aiperf_summary(document) else {}
 
 
-UNLIKE = (
-    *(ValueError, KeyError, TypeError, AttributeError),
-    *(OverflowError, RecursionError),
-)
-
-
-def _calls(lines: Sequence[str]) -> Iterator[Call]:
+def _calls(lines: Sequence[str]) -> Iterator[ImportedRequest]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield _call(json.loads(line))
-            except UNLIKE as error:
+            except MALFORMED as error:
                 raise UnreadableResultError(
                     f"line {number} is no request of aiperf: {error!r}"
                 ) from error
 
 
-def _call(record: Mapping[str, Any]) -> Call:
+def _call(record: Mapping[str, Any]) -> ImportedRequest:
     about, metrics = record["metadata"], record["metrics"]
     sent_ns, ttft_ns = about["request_start_ns"], _ns(metrics, "time_to_first_token")
     latency_ns = _ns(metrics, "request_latency")
     gaps = metrics.get("inter_chunk_latency")
-    return Call(
+    return ImportedRequest(
         name=about["x_request_id"],
         intended_ns=about.get("credit_issued_ns"),
         sent_ns=sent_ns,
@@ -157,7 +152,7 @@ def _model(config: Mapping[str, Any]) -> str | None:
     return ", ".join(names) or None
 
 
-def _shape(config: Mapping[str, Any]) -> Shape | None:
+def _shape(config: Mapping[str, Any]) -> LoadShape | None:
     """Of its profiling phase, where we have a word for it."""
     phases = [p for p in config.get("phases") or [] if p.get("kind") == "profiling"]
     if len(phases) != 1:
@@ -170,5 +165,5 @@ def _shape(config: Mapping[str, Any]) -> Shape | None:
         burstiness = smoothness.get(str(kind)) or float(phase.get("smoothness") or 1.0)
         return shape_of_rate(float(rate), burstiness, None)
     if isinstance(users, int) and kind == "concurrency":
-        return Shape(arrivals=Arrivals.CLOSED, concurrency=users)
+        return LoadShape(arrivals=Arrivals.CLOSED, concurrency=users)
     return None

@@ -1,4 +1,4 @@
-"""Whose file it is, by what stands in it, not by its name."""
+"""Which tool wrote a result file, by what is in it, not by its name."""
 
 import hashlib
 import json
@@ -13,8 +13,12 @@ from inferwatch.export.results.aiperf import (
     read_aiperf,
     records_beside,
 )
-from inferwatch.export.results.found import Result, UnreadableResultError
 from inferwatch.export.results.guidellm import is_guidellm, read_guidellm
+from inferwatch.export.results.imported_run import (
+    MALFORMED,
+    ImportedRun,
+    UnreadableResultError,
+)
 from inferwatch.export.results.vllm_bench import is_vllm_bench, read_vllm_bench
 
 EXPECTED = (
@@ -23,21 +27,16 @@ EXPECTED = (
     "profile_export.jsonl"
 )
 DIGEST_DIGITS = 12
-UNLIKE = (
-    *(LookupError, TypeError, ValueError, AttributeError),
-    *(ArithmeticError, RecursionError),
-)
-"""What reading something else than was expected raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
-    """A file and the runs in it."""
+    """A result file and the runs in it."""
 
     path: Path
     digest: str
     """Of what stands in it: equal for copies."""
-    results: list[Result]
+    results: list[ImportedRun]
 
 
 def read_results(path: Path) -> ResultFile:
@@ -56,7 +55,7 @@ def read_results(path: Path) -> ResultFile:
         results = _results(path, text, documents)
     except UnreadableResultError as error:
         raise UsageError(f"{path}: {error}") from error
-    except UNLIKE as error:
+    except MALFORMED as error:
         raise UsageError(
             f"{path}: something in it is not as the tool writes it ({error!r}): "
             f"{EXPECTED}"
@@ -65,7 +64,7 @@ def read_results(path: Path) -> ResultFile:
     return ResultFile(path=path.resolve(), digest=digest, results=results)
 
 
-def _results(path: Path, text: str, documents: list[Any]) -> list[Result]:
+def _results(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
     first: Any = documents[0] if documents else None
     if is_aiperf_record(first):
         return read_aiperf(path, text.splitlines())

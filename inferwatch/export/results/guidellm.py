@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from collectors.clock import NS_PER_S
-from inferwatch.export.results.found import (
-    Call,
-    Result,
-    Shape,
+from inferwatch.export.results.imported_run import (
+    ImportedRequest,
+    ImportedRun,
+    LoadShape,
     UnreadableResultError,
     shape_of_rate,
 )
@@ -31,7 +31,7 @@ def is_guidellm(document: object) -> bool:
     return "guidellm_version" in (document.get("metadata") or {})
 
 
-def read_guidellm(document: Mapping[str, Any]) -> list[Result]:
+def read_guidellm(document: Mapping[str, Any]) -> list[ImportedRun]:
     """The runs of the report, in its order.
 
     Raises:
@@ -39,7 +39,7 @@ def read_guidellm(document: Mapping[str, Any]) -> list[Result]:
     """
     tool = f"guidellm {document['metadata']['guidellm_version']}"
     results = [
-        Result(
+        ImportedRun(
             tool=tool,
             model=_model(benchmark),
             calls=calls,
@@ -60,7 +60,7 @@ def read_guidellm(document: Mapping[str, Any]) -> list[Result]:
     return results
 
 
-def _calls(benchmark: Mapping[str, Any]) -> Iterator[Call]:
+def _calls(benchmark: Mapping[str, Any]) -> Iterator[ImportedRequest]:
     requests = benchmark.get("requests") or {}
     for kind, failure in KINDS.items():
         for request in requests.get(kind) or []:
@@ -69,14 +69,14 @@ def _calls(benchmark: Mapping[str, Any]) -> Iterator[Call]:
                 yield call
 
 
-def _call(request: Mapping[str, Any], failure: str | None) -> Call | None:
+def _call(request: Mapping[str, Any], failure: str | None) -> ImportedRequest | None:
     """None for one that was never sent."""
     info = request.get("info") or {}
     timings = info.get("timings") or {}
     sent_ns = _at(timings.get("request_start"))
     if sent_ns is None:
         return None
-    return Call(
+    return ImportedRequest(
         name=str(request.get("request_id")),
         intended_ns=_at(timings.get("targeted_start")),
         sent_ns=sent_ns,
@@ -101,7 +101,7 @@ def _model(benchmark: Mapping[str, Any]) -> str | None:
     return None if model is None else str(model)
 
 
-def _shape(benchmark: Mapping[str, Any]) -> Shape | None:
+def _shape(benchmark: Mapping[str, Any]) -> LoadShape | None:
     """As far as its strategy has a name with us."""
     strategy = (benchmark.get("config") or {}).get("strategy") or {}
     kind, rate = strategy.get("type_"), strategy.get("rate")
@@ -109,8 +109,8 @@ def _shape(benchmark: Mapping[str, Any]) -> Shape | None:
         burstiness = float("inf") if kind == "constant" else 1.0
         return shape_of_rate(float(rate), burstiness, strategy.get("max_concurrency"))
     if kind == "synchronous":
-        return Shape(arrivals=Arrivals.CLOSED)
+        return LoadShape(arrivals=Arrivals.CLOSED)
     streams = strategy.get("streams") or strategy.get("max_concurrency")
     if kind in {"concurrent", "throughput"} and streams:
-        return Shape(arrivals=Arrivals.CLOSED, concurrency=int(streams))
+        return LoadShape(arrivals=Arrivals.CLOSED, concurrency=int(streams))
     return None

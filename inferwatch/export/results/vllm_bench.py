@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from collectors.clock import NS_PER_S
-from inferwatch.export.results.found import (
-    Call,
-    Result,
-    Shape,
+from inferwatch.export.results.imported_run import (
+    ImportedRequest,
+    ImportedRun,
+    LoadShape,
     UnreadableResultError,
     shape_of_rate,
 )
@@ -31,7 +31,7 @@ def is_vllm_bench(document: object) -> bool:
     return isinstance(document, dict) and {"completed", "model_id"} <= document.keys()
 
 
-def read_vllm_bench(document: Mapping[str, Any]) -> list[Result]:
+def read_vllm_bench(document: Mapping[str, Any]) -> list[ImportedRun]:
     """The one run of the file.
 
     Raises:
@@ -50,7 +50,7 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[Result]:
     ours = document.get("backend") == "inferwatch"
     began_ns, uncertainty_ns = _began(document, ours=ours)
     return [
-        Result(
+        ImportedRun(
             tool="inferwatch load" if ours else "vllm bench serve",
             model=None if document["model_id"] is None else str(document["model_id"]),
             calls=list(_calls(document)),
@@ -63,7 +63,7 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[Result]:
     ]
 
 
-def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
+def _calls(document: Mapping[str, Any]) -> Iterator[ImportedRequest]:
     queued = _queued(document)
     latencies = document.get("latencies") or [None] * len(document["ttfts"])
     for i, (start_s, ttft_s) in enumerate(
@@ -76,7 +76,7 @@ def _calls(document: Mapping[str, Any]) -> Iterator[Call]:
         if last_ns is None and first_ns is not None:
             last_ns = first_ns + sum(gaps_ns)
         sent_ns = _at(start_s)
-        yield Call(
+        yield ImportedRequest(
             name=str(i),
             intended_ns=sent_ns - round(queued[i] * NS_PER_S),
             sent_ns=sent_ns,
@@ -123,7 +123,7 @@ def _began(document: Mapping[str, Any], *, ours: bool) -> tuple[int | None, int]
     return round(began_s * NS_PER_S), 2 * NS_PER_S
 
 
-def _shape(document: Mapping[str, Any]) -> Shape | None:
+def _shape(document: Mapping[str, Any]) -> LoadShape | None:
     most = document.get("max_concurrency")
     try:
         rate_per_s = float(document["request_rate"])
@@ -132,7 +132,7 @@ def _shape(document: Mapping[str, Any]) -> Shape | None:
         return None
     if rate_per_s == float("inf"):
         users = int(most or len(document["ttfts"]))
-        return Shape(arrivals=Arrivals.CLOSED, concurrency=users)
+        return LoadShape(arrivals=Arrivals.CLOSED, concurrency=users)
     return shape_of_rate(rate_per_s, burstiness, most)
 
 

@@ -13,7 +13,7 @@ from inferwatch.cli.replaying import Opening
 from inferwatch.cli.stage import Stage
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.export.results.detect import read_results
-from inferwatch.export.results.keep import keep
+from inferwatch.export.results.sessions import keep
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.player import Player

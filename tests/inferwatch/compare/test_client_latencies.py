@@ -18,11 +18,11 @@ from collectors.readings import (
 )
 from inferwatch.compare.session_reader import SessionQuery, read_session
 from inferwatch.compare.span import SpanChoice
-from inferwatch.export.html.client import Client as HtmlClient
-from inferwatch.export.jsonl import write_jsonl
+from inferwatch.export.destination import Destination
+from inferwatch.export.html.page_data import ClientColumns
 from inferwatch.export.recording import opened
+from inferwatch.export.table_files import write_jsonl
 from inferwatch.export.tables import tables
-from inferwatch.export.target import Target
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.load.slo import parse_slo
@@ -135,7 +135,7 @@ def test_screens_show_what_the_load_reported(
 def test_a_report_draws_what_the_load_reported(
     reported: dict[str, tuple[int, float, float]],
 ) -> None:
-    page = HtmlClient(span_ns=REQUESTS * SECOND)
+    page = ClientColumns(span_ns=REQUESTS * SECOND)
     for reading in mixed_run():
         if isinstance(reading, RequestRecord):
             page.record(reading)
@@ -154,7 +154,7 @@ def test_exported_rows_add_up_to_what_the_load_reported(
 ) -> None:
     out = tmp_path / "rows.jsonl"
     with opened(recorded, "last") as recording:
-        write_jsonl(tables(recording, Part.CLIENT), Target(path=out, force=True))
+        write_jsonl(tables(recording, Part.CLIENT), Destination(path=out, force=True))
     lines = map(json.loads, out.read_text().splitlines())
     rows = [
         each

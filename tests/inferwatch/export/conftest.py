@@ -9,13 +9,13 @@ import pytest
 
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
 from collectors.readings import AnyReading
+from inferwatch.export.destination import Destination
 from inferwatch.export.recording import Recording, opened
-from inferwatch.export.target import Target
 from inferwatch.storage.recording.recorder import Recorder
 
 SAMPLES = Path(__file__).parent / "samples"
 Recorded = tuple[Path, list[AnyReading]]
-Exported = Callable[[Callable[[Recording, Target], None]], bytes]
+Exported = Callable[[Callable[[Recording, Destination], None]], bytes]
 
 
 def keep_readings(path: Path, readings: list[AnyReading], **options: Any) -> Recorded:
@@ -50,10 +50,10 @@ def recorded(keep_session: Callable[..., Recorded], traffic: Any) -> Recorded:
 def exported(recorded: Recorded, tmp_path: Path) -> Exported:
     """``exported(write)``: what an exporter writes of the recorded session."""
 
-    def run(write: Callable[[Recording, Target], None]) -> bytes:
+    def run(write: Callable[[Recording, Destination], None]) -> bytes:
         out = tmp_path / "exported"
         with opened(recorded[0], "last") as recording:
-            write(recording, Target(path=out, force=True))
+            write(recording, Destination(path=out, force=True))
         return out.read_bytes()
 
     return run

@@ -23,11 +23,11 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.cli.main import inferwatch
-from inferwatch.export.html.chart import Curve, cdf
-from inferwatch.export.html.curves import Distribution
-from inferwatch.export.html.write import write_html
+from inferwatch.export.destination import Destination
+from inferwatch.export.html.page import write_html
+from inferwatch.export.html.page_data import Distribution
+from inferwatch.export.html.svg_charts import SvgCurve, cdf
 from inferwatch.export.recording import opened
-from inferwatch.export.target import Target
 from inferwatch.formatting import format_count, format_duration
 from tests.inferwatch.export.conftest import Exported, Recorded
 
@@ -78,7 +78,7 @@ def page_of(
         path, _ = keep_session(readings, **options)
         out = tmp_path / "page.html"
         with opened(path, "last") as recording:
-            write_html(recording, Target(path=out))
+            write_html(recording, Destination(path=out))
         return out, out.read_text("utf-8")
 
     return make
@@ -230,7 +230,9 @@ def test_a_real_browser_shows_it_without_a_complaint(
 def test_chunks_that_came_at_once_do_not_stretch_the_axis_of_a_distribution() -> None:
     spread = [(1e-9, 0.2), (5e-3, 0.9), (10.0, 1.0)]
 
-    drawn = cdf("ITL", [Curve(name="ITL", ink="mean", points=spread)], format_duration)
+    drawn = cdf(
+        "ITL", [SvgCurve(name="ITL", ink="mean", points=spread)], format_duration
+    )
 
     *_, xs = drawn.split('<div class="xs">')
     assert re.findall(r"<span>(.*?)</span>", xs) == [

@@ -21,10 +21,10 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.export.perfetto.trace import Trace
-from inferwatch.export.perfetto.write import write_perfetto
+from inferwatch.export.destination import Destination
+from inferwatch.export.perfetto.session_trace import write_perfetto
+from inferwatch.export.perfetto.trace_format import Trace
 from inferwatch.export.recording import opened
-from inferwatch.export.target import Target
 from tests.inferwatch.export.conftest import Exported, Recorded
 
 Events = list[dict[str, Any]]
@@ -47,7 +47,7 @@ def trace_of(
         path, _ = keep_session(readings)
         out = tmp_path / "trace.json"
         with opened(path, "last") as recording:
-            write_perfetto(recording, Target(path=out, force=True), **options)
+            write_perfetto(recording, Destination(path=out, force=True), **options)
             start_ns = recording.start_monotonic_ns
         return in_session_time(out.read_bytes(), start_ns)
 
@@ -290,7 +290,7 @@ def test_front_end_alone_makes_a_request_without_phases(
 
 
 def test_gz_is_compressed(recorded: Recorded, tmp_path: Path) -> None:
-    target = Target(path=tmp_path / "trace.json.gz")
+    target = Destination(path=tmp_path / "trace.json.gz")
 
     with opened(recorded[0], "last") as recording:
         write_perfetto(recording, target)

@@ -23,7 +23,7 @@ from inferwatch.cli.replay_command import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.recording import opened
 from inferwatch.export.results.detect import read_results
-from inferwatch.export.results.keep import earlier, keep
+from inferwatch.export.results.sessions import earlier, keep
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model import Model

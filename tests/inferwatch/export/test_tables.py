@@ -32,11 +32,10 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.errors import UsageError
-from inferwatch.export.csv_tables import harmless, write_csv
-from inferwatch.export.jsonl import write_jsonl
+from inferwatch.export.destination import Destination
 from inferwatch.export.recording import Recording, opened
+from inferwatch.export.table_files import harmless, write_csv, write_jsonl
 from inferwatch.export.tables import tables
-from inferwatch.export.target import Target
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
 from inferwatch.storage.tables.table import Part
@@ -59,7 +58,7 @@ MOMENTS = {
 }
 
 
-def all_lines(recording: Recording, target: Target) -> None:
+def all_lines(recording: Recording, target: Destination) -> None:
     write_jsonl(tables(recording, Part.ALL, token_times=True), target)
 
 
@@ -159,7 +158,7 @@ def test_whatever_is_recorded_is_exported(
         path, out = Path(folder) / "s.db", Path(folder) / "s.jsonl"
         keep_readings(path, readings)
         with opened(path, "last") as recording:
-            all_lines(recording, Target(path=out))
+            all_lines(recording, Destination(path=out))
         found = rows(out.read_bytes())
 
     if of(Step, readings):
@@ -176,7 +175,7 @@ def test_csv_says_the_same_as_json_lines_and_unknown_is_empty(
     with opened(recorded[0], "last") as recording:
         write_csv(
             tables(recording, Part.ALL, token_times=True),
-            Target(path=tmp_path / "s.zip"),
+            Destination(path=tmp_path / "s.zip"),
         )
 
     with zipfile.ZipFile(tmp_path / "s.zip") as archive:
@@ -190,7 +189,7 @@ def test_csv_says_the_same_as_json_lines_and_unknown_is_empty(
 
 
 def test_a_folder_gets_a_file_a_table(recorded: Recorded, tmp_path: Path) -> None:
-    target = Target(path=tmp_path / "out")
+    target = Destination(path=tmp_path / "out")
 
     with opened(recorded[0], "last") as recording:
         write_csv(tables(recording, Part.CLIENT), target)
@@ -202,7 +201,7 @@ def test_a_folder_gets_a_file_a_table(recorded: Recorded, tmp_path: Path) -> Non
 def test_several_tables_do_not_go_into_one_file(
     recorded: Recorded, tmp_path: Path
 ) -> None:
-    target = Target(path=tmp_path / "all.csv")
+    target = Destination(path=tmp_path / "all.csv")
 
     with (
         opened(recorded[0], "last") as recording,
@@ -216,7 +215,7 @@ def test_several_tables_do_not_go_into_one_file(
 def test_a_span_leaves_out_what_lies_outside(
     exported: Exported, rows: Callable[[bytes], Rows]
 ) -> None:
-    def some(recording: Recording, target: Target) -> None:
+    def some(recording: Recording, target: Destination) -> None:
         span = (2_000_000_000, 3_000_000_000)
         chosen = tables(recording, Part.ALL, token_times=True, span=span)
         write_jsonl(chosen, target)
@@ -248,7 +247,7 @@ def test_memory_does_not_grow_with_the_session(
         keep_in_batches(path, [*traffic.start(), *traffic.run(seconds)])
         tracemalloc.start()
         with opened(path, "last") as recording:
-            all_lines(recording, Target(path=tmp_path / f"{seconds}.jsonl"))
+            all_lines(recording, Destination(path=tmp_path / f"{seconds}.jsonl"))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 
@@ -266,7 +265,7 @@ def keep_in_batches(path: Path, readings: list[AnyReading]) -> None:
 
 
 def test_what_ends_early_leaves_no_file(recorded: Recorded, tmp_path: Path) -> None:
-    target = Target(path=tmp_path / "s.jsonl")
+    target = Destination(path=tmp_path / "s.jsonl")
 
     class Impatient:
         def at(self, what: str, done: int, expected: int | None) -> None:
@@ -293,7 +292,7 @@ def test_a_session_that_is_recorded_on_is_exported_as_of_now(
 
     out = path.with_suffix(".jsonl")
     with opened(path, "last") as recording:
-        write_jsonl(tables(recording, Part.STEPS), Target(path=out))
+        write_jsonl(tables(recording, Part.STEPS), Destination(path=out))
 
     steps = len(of(Step, readings))
     assert len(out.read_text().splitlines()) == steps
@@ -311,7 +310,7 @@ def test_tables_of_a_later_schema_are_exported_too_but_for_blobs(
 
     with opened(recorded[0], "last") as recording:
         chosen = tables(recording, Part.GPU)
-        write_jsonl(chosen, Target(path=tmp_path / "gpu.jsonl"))
+        write_jsonl(chosen, Destination(path=tmp_path / "gpu.jsonl"))
 
     found = rows((tmp_path / "gpu.jsonl").read_bytes())
     assert found["gpu_later"] == [{"ordinal": 2, "hbm_bytes": 3}]
@@ -383,7 +382,7 @@ def test_a_spreadsheet_finds_no_formula_and_numbers_stay(
             for each in tables(recording, Part.CLIENT)
             if each.name == "client_requests"
         ]
-        write_csv([table], Target(path=out, force=True))
+        write_csv([table], Destination(path=out, force=True))
 
     with out.open(newline="") as file:
         (row,) = csv.DictReader(file)
@@ -402,7 +401,7 @@ def test_a_table_with_a_path_for_a_name_is_no_file(
 
     with opened(database, "last") as recording:
         found = tables(recording, Part.ALL)
-        write_csv(found, Target(path=tmp_path / "folder"))
+        write_csv(found, Destination(path=tmp_path / "folder"))
 
     assert "../outside" not in {table.name for table in found}
     assert not (tmp_path / "outside.csv").exists()

@@ -21,8 +21,8 @@ Say = Callable[[float | None], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A line, or an area on top of the areas before it."""
+class SvgSeries:
+    """The values of one line, or of one area on top of the areas before it."""
 
     name: str
     ink: str
@@ -33,12 +33,12 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeChart:
-    """Series over the columns of one time axis."""
+class SvgTimeChart:
+    """A chart of lines and areas over the columns of one time axis."""
 
     title: str
     unit: str
-    series: Sequence[Series]
+    series: Sequence[SvgSeries]
     say: Say
     """A value as text."""
     start_s: float
@@ -95,15 +95,15 @@ class TimeChart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """A cumulative distribution."""
+class SvgCurve:
+    """One curve of a cumulative distribution: values in seconds, and shares."""
 
     name: str
     ink: str
     points: Sequence[tuple[float, float]]
 
 
-def cdf(title: str, curves: Sequence[Curve], say: Say) -> str:
+def cdf(title: str, curves: Sequence[SvgCurve], say: Say) -> str:
     """Shares over a logarithmic axis of seconds.
 
     What is too short for it stands at its beginning: chunks that came at once.
@@ -190,7 +190,7 @@ def clock(t_s: float) -> str:
     return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-def _highest(series: Sequence[Series]) -> float:
+def _highest(series: Sequence[SvgSeries]) -> float:
     columns = zip(*(each.values for each in series if each.area), strict=True)
     stacked = [sum(value or 0.0 for value in column) for column in columns]
     lines = [
@@ -200,7 +200,7 @@ def _highest(series: Sequence[Series]) -> float:
 
 
 def _area(
-    base: Sequence[float], above: Sequence[float], each: Series, top: float
+    base: Sequence[float], above: Sequence[float], each: SvgSeries, top: float
 ) -> str:
     """Steps, because a column is a stretch of time."""
     width = WIDTH / max(len(above), 1)
@@ -213,7 +213,7 @@ def _area(
     return f'<polygon style="fill:var(--{each.ink})" points="{points}"/>'
 
 
-def _line(each: Series, top: float) -> str:
+def _line(each: SvgSeries, top: float) -> str:
     """Through the middles of columns; broken where there is a gap."""
     width = WIDTH / max(len(each.values), 1)
     dashed = " dashed" if each.dashed else ""

@@ -15,8 +15,8 @@ STDOUT = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What people named with ``-o``."""
+class Destination:
+    """The file, folder or stdout that people named with ``-o``."""
 
     path: Path
     """``-`` is stdout."""

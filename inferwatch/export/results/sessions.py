@@ -1,4 +1,4 @@
-"""Imported runs as sessions, written by what writes recorded ones."""
+"""Imported runs as sessions, as if our own generator had run and been recorded."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,12 +7,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import msgspec
+
 from collectors.clock import SessionClock, anchor
-from collectors.readings import AnyReading
+from collectors.readings import (
+    AnyReading,
+    ClockAnchor,
+    LoadEvent,
+    LoadKind,
+    LoadPlanned,
+    Note,
+    NoteKind,
+    Phase,
+    RequestRecord,
+    TokenTimes,
+)
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.results.detect import ResultFile
-from inferwatch.export.results.found import Result
-from inferwatch.export.results.readings import duration_ns, readings_of
+from inferwatch.export.results.imported_run import ImportedRequest, ImportedRun
+from inferwatch.loadgen.exchange.error_message import shown
+from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.file.faults import explain
@@ -32,16 +46,16 @@ COMMAND = "import"
 LONGEST_WITHOUT_NUMBER = LONGEST_NAME - 8
 
 
-class Kept(NamedTuple):
+class ImportedSession(NamedTuple):
     """A run that has become a session."""
 
     session_id: str
     file: ResultFile
-    result: Result
+    result: ImportedRun
 
 
 class PastClock(SessionClock):
-    """Of a session that began then and lasted so long: its now is its end."""
+    """The clock of a session in the past: its now is the session's end."""
 
     def __init__(self, began_unix_ns: int | None, lasted_ns: int) -> None:
         now = anchor()
@@ -64,7 +78,7 @@ class PastClock(SessionClock):
 
 def keep(
     database: Path, files: Sequence[ResultFile], name: str | None = None
-) -> list[Kept]:
+) -> list[ImportedSession]:
     """Make the runs of all these files sessions, or of none.
 
     They are written into a file of their own, which shows what cannot be stored, and
@@ -87,7 +101,7 @@ def keep(
             _stage(staged, file, result, title)
         numbers = adopt(database, staged) if runs else []
     return [
-        Kept(f"s{number}", file, result)
+        ImportedSession(f"s{number}", file, result)
         for number, (file, result) in zip(numbers, runs, strict=True)
     ]
 
@@ -113,7 +127,9 @@ def earlier(database: Path, digest: str) -> Sequence[str]:
     return [session_id for (session_id,) in rows]
 
 
-def _stage(staged: Path, file: ResultFile, result: Result, name: str | None) -> None:
+def _stage(
+    staged: Path, file: ResultFile, result: ImportedRun, name: str | None
+) -> None:
     try:
         lost = _write(staged, file, result, name)
     except (*UNSTORABLE, ValueError, TypeError, ArithmeticError) as error:
@@ -131,7 +147,9 @@ def _refusal(file: ResultFile, why: str) -> str:
     )
 
 
-def _write(staged: Path, file: ResultFile, result: Result, name: str | None) -> int:
+def _write(
+    staged: Path, file: ResultFile, result: ImportedRun, name: str | None
+) -> int:
     """How much of it could not be stored."""
     told_by = f"{result.tool}, {file.path} #{file.digest}"
     clock = PastClock(result.began_unix_ns, duration_ns(result))
@@ -156,3 +174,89 @@ def _label(database: Path, session: int, model: str | None, told_by: str) -> Non
             "UPDATE sessions SET imported_from = ?, model = ? WHERE session = ?",
             (told_by, model, session),
         )
+
+
+def readings_of(result: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyReading]:
+    """The readings of a run, in session time, which begins at the first due time."""
+    shape = result.shape
+    if result.began_unix_ns is not None:
+        yield ClockAnchor(
+            t_ns=0,
+            wall_ns=result.began_unix_ns,
+            uncertainty_ns=result.uncertainty_ns,
+            boot_id="",
+        )
+    yield _note(f"imported from {told_by}")
+    for text in (result.ttft, *result.remarks):
+        yield _note(text)
+    plan = result.plan(run_id)
+    if plan is not None:
+        text = msgspec.json.encode(plan).decode()
+        yield LoadPlanned(source=run_id, t_ns=0, plan=text)
+    rate = None if shape is None else shape.rate_per_s
+    words = "unknown load" if shape is None else shape.text
+    started = f"{len(result.calls)} requests, {words}"
+    yield LoadEvent(source=run_id, t_ns=0, kind=LoadKind.STARTED, text=started)
+    yield LoadEvent(
+        source=run_id,
+        t_ns=0,
+        kind=LoadKind.RATE,
+        rate_per_s=rate,
+        users=shape.users if shape else None,
+        text=words,
+    )
+    yield from _requests(result, run_id)
+    failed = sum(call.failure is not None for call in result.calls)
+    yield LoadEvent(
+        source=run_id,
+        t_ns=duration_ns(result),
+        kind=LoadKind.STOPPED,
+        text=f"{len(result.calls)} sent, {failed} failed",
+    )
+
+
+def duration_ns(result: ImportedRun) -> int:
+    """From the first due time to the last that is known."""
+    return max(call.latest_ns for call in result.calls) - result.first_ns
+
+
+def _note(text: str) -> Note:
+    return Note(t_ns=0, kind=NoteKind.STARTED, text=text)
+
+
+def _requests(result: ImportedRun, run_id: str) -> Iterator[AnyReading]:
+    """As they ended: token times, then the record, as our generator tells them."""
+    numbered = enumerate(sorted(result.calls, key=lambda call: call.due_ns))
+    for index, call in sorted(numbered, key=lambda each: each[1].latest_ns):
+        name = f"{run_id}-{call.name}"
+        if call.first_ns is not None and call.gaps_ns is not None:
+            yield TokenTimes(
+                source=run_id,
+                external_id=name,
+                first_ns=call.first_ns - result.first_ns,
+                gaps_ns=list(call.gaps_ns),
+            )
+        yield _record(call, index, name, result.first_ns, run_id)
+
+
+def _record(
+    call: ImportedRequest, index: int, name: str, start_ns: int, run_id: str
+) -> RequestRecord:
+    def at(t_ns: int | None) -> int | None:
+        return None if t_ns is None else t_ns - start_ns
+
+    return RequestRecord(
+        source=run_id,
+        index=index,
+        external_id=name,
+        phase=Phase.WARMUP if call.warmup else Phase.STEADY,
+        intended_ns=call.due_ns - start_ns,
+        sent_ns=at(call.sent_ns),
+        first_token_ns=at(call.first_ns),
+        last_token_ns=at(call.last_ns),
+        end_ns=at(call.end_ns),
+        prompt_tokens=call.prompt_tokens,
+        output_tokens=call.output_tokens,
+        failure=call.failure,
+        detail=None if call.detail is None else shown(error_text(call.detail)),
+    )

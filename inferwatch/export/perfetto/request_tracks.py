@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from collectors.readings import EventKind, RequestEvent, Step, Vantage
-from inferwatch.export.perfetto.trace import Trace
+from inferwatch.export.perfetto.trace_format import Trace
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
-    """A request whose end has not been seen."""
+class TracedRequest:
+    """A request that is written once its end has been seen."""
 
     request_id: str
     first_ns: int
@@ -45,8 +45,14 @@ PREEMPTED, AGAIN = "preempted", "prefill again"
 UNSEEN = "running, unseen"
 NEXT = {PREFILL: DECODE, AGAIN: DECODE, UNSEEN: DECODE}
 FACTS = (
-    *("external_id", "prompt_tokens", "cached_tokens", "max_tokens"),
-    *("temperature", "output_tokens", "preemptions", "reason"),
+    "external_id",
+    "prompt_tokens",
+    "cached_tokens",
+    "max_tokens",
+    "temperature",
+    "output_tokens",
+    "preemptions",
+    "reason",
 )
 
 
@@ -55,63 +61,63 @@ LINGER_NS = 2_000_000_000
 begins."""
 
 
-class Lives:
-    """Follows live requests; each is written a while after it has ended."""
+class RequestTracks:
+    """Follows requests; each is written as a track, a while after it has ended."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._lives: dict[tuple[str, str], Life] = {}
-        self._members: dict[tuple[str, int], Life] = {}
+        self._requests: dict[tuple[str, str], TracedRequest] = {}
+        self._members: dict[tuple[str, int], TracedRequest] = {}
         self._waiting: dict[tuple[str, str], int] = {}
         """Ended, as far as is known, and when."""
 
     def event(self, event: RequestEvent) -> None:
-        """A moment of a request's life."""
+        """A moment of a request."""
         key = (event.source, event.request_id)
-        life = self._lives.get(key)
-        if life is None:
+        request = self._requests.get(key)
+        if request is None:
             if event.kind is EventKind.FINISHED:
                 return  # it has been written, or never began here
-            life = Life(
+            request = TracedRequest(
                 request_id=event.request_id, first_ns=event.t_ns, last_ns=event.t_ns
             )
-            self._lives[key] = life
-        self._learn(life, event)
-        life.reach(event.t_ns)
-        self._move(life, event)
-        if life.ended >= life.seen:
+            self._requests[key] = request
+        self._learn(request, event)
+        request.reach(event.t_ns)
+        self._move(request, event)
+        if request.ended >= request.seen:
             self._waiting[key] = event.t_ns
         self._settle(event.t_ns)
 
     def step(self, step: Step) -> None:
         """Tokens came out, or requests lost their place."""
         for ordinal in step.preempted:
-            life = self._members.get((step.source, ordinal))
-            if life is not None and life.phase is not None:
-                life.enter(PREEMPTED, step.start_ns)
-                life.marks.append((PREEMPTED, life.last_ns))
+            request = self._members.get((step.source, ordinal))
+            if request is not None and request.phase is not None:
+                request.enter(PREEMPTED, step.start_ns)
+                request.marks.append((PREEMPTED, request.last_ns))
         for ordinal, produced in zip(step.members, step.produced, strict=True):
-            life = self._members.get((step.source, ordinal))
-            if life is None or life.phase is None:
+            request = self._members.get((step.source, ordinal))
+            if request is None or request.phase is None:
                 continue
-            life.reach(step.end_ns)
-            if not life.stepped and life.phase[0] == PREFILL:
-                name, since_ns = life.phase
+            request.reach(step.end_ns)
+            if not request.stepped and request.phase[0] == PREFILL:
+                name, since_ns = request.phase
                 seen = since_ns == step.start_ns  # else its first steps escaped us
-                life.phase = (name if seen else UNSEEN, since_ns)
-            life.stepped = True
-            if life.phase[0] == PREEMPTED:
-                life.enter(AGAIN, step.start_ns)
-            if produced and life.phase[0] in NEXT:
-                life.enter(NEXT[life.phase[0]], step.end_ns)
+                request.phase = (name if seen else UNSEEN, since_ns)
+            request.stepped = True
+            if request.phase[0] == PREEMPTED:
+                request.enter(AGAIN, step.start_ns)
+            if produced and request.phase[0] in NEXT:
+                request.enter(NEXT[request.phase[0]], step.end_ns)
 
     def cut(self, source: str | None = None) -> None:
         """The engine was lost, or the record ends: so do its requests."""
-        for key in list(self._lives):
+        for key in list(self._requests):
             if source in {None, key[0]}:
-                life = self._lives[key]
-                if not life.ended >= life.seen:
-                    life.facts["unfinished"] = True
+                request = self._requests[key]
+                if not request.ended >= request.seen:
+                    request.facts["unfinished"] = True
                 self._end(key)
 
     def _settle(self, now_ns: int) -> None:
@@ -121,52 +127,52 @@ class Lives:
             if ended_ns > now_ns - LINGER_NS:
                 return
             del self._waiting[key]
-            life = self._lives.get(key)
-            if life is not None and life.ended >= life.seen:
+            request = self._requests.get(key)
+            if request is not None and request.ended >= request.seen:
                 self._end(key)
 
-    def _learn(self, life: Life, event: RequestEvent) -> None:
-        life.seen.add(event.vantage)
+    def _learn(self, request: TracedRequest, event: RequestEvent) -> None:
+        request.seen.add(event.vantage)
         for name in FACTS:
             value = getattr(event, name)
             if value is not None:
-                life.facts[name] = value
-        if event.ordinal is not None and life.ordinal is None:
-            life.ordinal = event.ordinal
-            self._members[event.source, event.ordinal] = life
+                request.facts[name] = value
+        if event.ordinal is not None and request.ordinal is None:
+            request.ordinal = event.ordinal
+            self._members[event.source, event.ordinal] = request
 
     @staticmethod
-    def _move(life: Life, event: RequestEvent) -> None:
+    def _move(request: TracedRequest, event: RequestEvent) -> None:
         match event.kind:
             case EventKind.ADDED:
-                life.enter(QUEUE, event.t_ns)
+                request.enter(QUEUE, event.t_ns)
             case EventKind.SCHEDULED:
-                life.enter(PREFILL, event.t_ns)
+                request.enter(PREFILL, event.t_ns)
             case EventKind.FIRST_TOKEN:
-                life.marks.append(("first token at the API server", event.t_ns))
+                request.marks.append(("first token at the API server", event.t_ns))
             case EventKind.FINISHED:
-                life.ended.add(event.vantage)
+                request.ended.add(event.vantage)
                 if event.vantage is Vantage.ENGINE:
-                    life.enter(None, event.t_ns)
+                    request.enter(None, event.t_ns)
 
     def _end(self, key: tuple[str, str]) -> None:
         source, _ = key
-        life = self._lives.pop(key)
+        request = self._requests.pop(key)
         self._waiting.pop(key, None)
-        if life.ordinal is not None:
-            self._members.pop((source, life.ordinal), None)
-        if life.phase is not None:
-            life.enter(None, life.last_ns)
-        if self._trace.shows(life.first_ns, life.last_ns):
-            self._write(source, life)
+        if request.ordinal is not None:
+            self._members.pop((source, request.ordinal), None)
+        if request.phase is not None:
+            request.enter(None, request.last_ns)
+        if self._trace.shows(request.first_ns, request.last_ns):
+            self._write(source, request)
 
-    def _write(self, source: str, life: Life) -> None:
-        name = str(life.facts.get("external_id") or life.request_id)
+    def _write(self, source: str, request: TracedRequest) -> None:
+        name = str(request.facts.get("external_id") or request.request_id)
         track = self._trace.track(f"requests of {source}", name)
-        whole = (life.first_ns, life.last_ns)
-        facts = {"request_id": life.request_id, **life.facts}
+        whole = (request.first_ns, request.last_ns)
+        facts = {"request_id": request.request_id, **request.facts}
         self._trace.slice(track, "request", whole, facts)
-        for phase, start_ns, end_ns in life.phases:
+        for phase, start_ns, end_ns in request.phases:
             self._trace.slice(track, phase, (start_ns, end_ns), {})
-        for mark, t_ns in sorted(life.marks, key=lambda each: each[1]):
+        for mark, t_ns in sorted(request.marks, key=lambda each: each[1]):
             self._trace.instant(track, mark, t_ns, {})

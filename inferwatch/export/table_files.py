@@ -1,4 +1,4 @@
-"""CSV: a file a table; several tables make a zip or a folder.
+"""Tables as files: CSV, a file a table; JSON lines, all tables in one.
 
 Model ids, request ids and error texts are others' words, and a spreadsheet takes a cell
 that begins with ``=`` for a formula, which may call a server or start a program. Such
@@ -14,10 +14,12 @@ from codecs import getwriter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
+import msgspec
+
 from inferwatch.errors import UsageError
-from inferwatch.export.tables import Table
-from inferwatch.export.target import Target
-from inferwatch.visible import visible_lines
+from inferwatch.export.destination import Destination
+from inferwatch.export.tables import ExportTable
+from inferwatch.visible import ascii_json, visible_lines
 
 APOSTROPHE = "'"
 FORMULAS = set("=+-@＝＋－＠")
@@ -25,33 +27,33 @@ FORMULAS = set("=+-@＝＋－＠")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def write_csv(tables: Sequence[Table], target: Target) -> None:
-    """One table goes into the target itself, else a file each into a zip or folder.
+def write_csv(tables: Sequence[ExportTable], destination: Destination) -> None:
+    """One table goes into the destination itself, several into a zip or a folder.
 
     Raises:
         UsageError: one CSV file cannot hold what was asked for.
     """
-    if target.path.suffix == ".zip":
-        _zip(tables, target)
-    elif target.is_stdout or target.path.suffix in {".csv", ".gz"}:
+    if destination.path.suffix == ".zip":
+        _zip(tables, destination)
+    elif destination.is_stdout or destination.path.suffix in {".csv", ".gz"}:
         if len(tables) > 1:
             names = ", ".join(table.name for table in tables)
             raise UsageError(
                 f"these are {len(tables)} tables ({names}): name a folder or a .zip "
                 "with -o, or one of them with --what requests|steps"
             )
-        with target.file() as out:
+        with destination.file() as out:
             _table(tables[0], out)
     else:
-        with target.folder() as folder:
+        with destination.folder() as folder:
             for table in tables:
                 with (folder / f"{table.name}.csv").open("wb") as out:
                     _table(table, out)
 
 
-def _zip(tables: Sequence[Table], target: Target) -> None:
+def _zip(tables: Sequence[ExportTable], destination: Destination) -> None:
     with (
-        target.file() as out,
+        destination.file() as out,
         zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         for table in tables:
@@ -59,7 +61,7 @@ def _zip(tables: Sequence[Table], target: Target) -> None:
                 _table(table, member)
 
 
-def _table(table: Table, out: IO[bytes]) -> None:
+def _table(table: ExportTable, out: IO[bytes]) -> None:
     """Names first; unknown is empty."""
     # Not a TextIOWrapper: when writing fails, that takes stdout with it.
     writer = csv.writer(getwriter("utf-8")(out), lineterminator="\n")
@@ -83,3 +85,17 @@ def harmless(text: str) -> str:
     if not begins_odd and (seen not in FORMULAS or NUMBER.fullmatch(text)):
         return text
     return APOSTROPHE + text
+
+
+def write_jsonl(tables: Sequence[ExportTable], destination: Destination) -> None:
+    """An object a row, which names its table first; unknown is null.
+
+    Table by table, each in order of receipt.
+    """
+    encode = msgspec.json.Encoder().encode
+    with destination.file() as out:
+        for table in tables:
+            columns = ("table", *table.columns)
+            for row in table.rows():
+                fields = dict(zip(columns, (table.name, *row), strict=True))
+                out.write(ascii_json(encode(fields)) + b"\n")

@@ -8,14 +8,24 @@ from inferwatch.loadgen.plan.fields import MAX_IN_FLIGHT
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 
+MALFORMED = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What reading something else than was expected raises."""
+
 
 class UnreadableResultError(UsageError):
     """The file is not what it seemed to be; says what was expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A request as a tool told of it; moments in ns on one clock of the file's."""
+class ImportedRequest:
+    """A request as another tool recorded it; moments in ns on one clock of the file."""
 
     name: str
     sent_ns: int
@@ -45,8 +55,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How the load was, as far as the file tells."""
+class LoadShape:
+    """The pattern and rate of a run's load, as far as the file tells."""
 
     arrivals: Arrivals
     rate_per_s: float | None = None
@@ -69,20 +79,20 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One run."""
+class ImportedRun:
+    """One run of another load generator, as its result file tells it."""
 
     tool: str
     """Name and version as far as known."""
     model: str | None
-    calls: Sequence[Call]
+    calls: Sequence[ImportedRequest]
     began_unix_ns: int | None
     """Of the first moment of the calls; None where nothing tells."""
     uncertainty_ns: int
     ttft: str
     """From when to when the tool counts it."""
     remarks: Sequence[str] = ()
-    shape: Shape | None = None
+    shape: LoadShape | None = None
 
     @property
     def first_ns(self) -> int:
@@ -115,13 +125,13 @@ def _range(counts: Iterable[int | None]) -> Range:
 
 def shape_of_rate(
     rate_per_s: float, burstiness: float, max_in_flight: int | None
-) -> Shape:
+) -> LoadShape:
     """An open loop; burstiness as vLLM has it, infinite is even."""
     if burstiness == float("inf"):
         arrivals, burstiness = Arrivals.CONSTANT, 1.0
     else:
         arrivals = Arrivals.POISSON if burstiness == 1 else Arrivals.GAMMA
-    return Shape(
+    return LoadShape(
         arrivals=arrivals,
         rate_per_s=rate_per_s,
         burstiness=burstiness,

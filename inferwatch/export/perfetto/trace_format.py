@@ -9,14 +9,14 @@ from typing import IO, Any
 
 import msgspec
 
-from inferwatch.export.tables import EVERYWHEN, Span
+from inferwatch.export.tables import EVERYWHEN, TimeRange
 from inferwatch.visible import ascii_json
 
 Args = Mapping[str, object]
 
 
-class Track:
-    """Where events stand: a process and, but for counters, a thread in it."""
+class TraceTrack:
+    """Where events are shown: a process and, but for counters, a thread in it."""
 
     __slots__ = ("pid", "tid")
 
@@ -29,7 +29,7 @@ class Trace:
     """A trace being written: tracks are named as they are made."""
 
     def __init__(
-        self, out: IO[bytes], start_monotonic_ns: int, span: Span = EVERYWHEN
+        self, out: IO[bytes], start_monotonic_ns: int, span: TimeRange = EVERYWHEN
     ) -> None:
         self._out = out
         self._start_ns = start_monotonic_ns
@@ -53,14 +53,16 @@ class Trace:
         pid = self._pids.get(name)
         if pid is None:
             pid = self._pids[name] = self._next_id()
-            self._named("process_name", Track(pid, pid), name)
-            self._event("M", "process_sort_index", Track(pid, pid), {"sort_index": pid})
+            self._named("process_name", TraceTrack(pid, pid), name)
+            self._event(
+                "M", "process_sort_index", TraceTrack(pid, pid), {"sort_index": pid}
+            )
         return pid
 
-    def track(self, group: str, name: str) -> Track:
+    def track(self, group: str, name: str) -> TraceTrack:
         """A new track in a group."""
         pid = self.process(group)
-        track = Track(pid, self._next_id())
+        track = TraceTrack(pid, self._next_id())
         self._named("thread_name", track, name)
         self._event("M", "thread_sort_index", track, {"sort_index": track.tid})
         return track
@@ -71,7 +73,7 @@ class Trace:
         return (first is None or end_ns >= first) and (last is None or start_ns <= last)
 
     def slice(
-        self, track: Track, name: str, span_ns: tuple[int, int], args: Args
+        self, track: TraceTrack, name: str, span_ns: tuple[int, int], args: Args
     ) -> None:
         """From one moment to another."""
         start_ns, end_ns = span_ns
@@ -80,7 +82,7 @@ class Trace:
             timing = {"ts": self._at(start_ns), "dur": duration}
             self._event("X", name, track, args, timing)
 
-    def instant(self, track: Track, name: str, t_ns: int, args: Args) -> None:
+    def instant(self, track: TraceTrack, name: str, t_ns: int, args: Args) -> None:
         """A moment on a track."""
         if self.shows(t_ns, t_ns):
             timing = {"ts": self._at(t_ns), "s": "t"}
@@ -89,21 +91,21 @@ class Trace:
     def counter(self, pid: int, name: str, t_ns: int, values: Args) -> None:
         """Series that stand at these values from here on."""
         if self.shows(t_ns, t_ns):
-            self._event("C", name, Track(pid, pid), values, {"ts": self._at(t_ns)})
+            self._event("C", name, TraceTrack(pid, pid), values, {"ts": self._at(t_ns)})
 
     def _next_id(self) -> int:
         """Unlike any other, because some viewers know threads by their ids alone."""
         self._ids += 1
         return self._ids
 
-    def _named(self, kind: str, track: Track, name: str) -> None:
+    def _named(self, kind: str, track: TraceTrack, name: str) -> None:
         self._event("M", kind, track, {"name": name})
 
     def _event(
         self,
         phase: str,
         name: str,
-        track: Track,
+        track: TraceTrack,
         args: Args,
         timing: Mapping[str, Any] | None = None,
     ) -> None:

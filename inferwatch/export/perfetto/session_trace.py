@@ -1,0 +1,305 @@
+"""A session as a trace, in one pass over its readings.
+
+The tracks of requests, which queue, prefill and decode, are a module of their own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from collectors.clock import NS_PER_S
+from collectors.readings import (
+    HostSample,
+    LoadEvent,
+    LoadPlanned,
+    Note,
+    NoteKind,
+    ProcessUsage,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    Totals,
+)
+from inferwatch.export.destination import Destination
+from inferwatch.export.perfetto.request_tracks import RequestTracks
+from inferwatch.export.perfetto.trace_format import Args, Trace, TraceTrack
+from inferwatch.export.recording import Recording
+from inferwatch.export.tables import EVERYWHEN, TimeRange
+
+IDLE_NS = 50_000_000
+"""With no step for longer than this, the batch was empty in between."""
+RATE_NS = NS_PER_S
+"""Tokens are counted over this long for their rate."""
+
+Values = Mapping[str, int | None]
+SESSION = "session"
+
+
+def write_perfetto(
+    recording: Recording, destination: Destination, span: TimeRange = EVERYWHEN
+) -> None:
+    """One JSON file; what lies outside the span is left out."""
+    with destination.file() as out:
+        trace = Trace(out, recording.start_monotonic_ns, span)
+        trace.open(_about(recording))
+        _Writer(trace).follow(recording)
+        trace.close()
+
+
+class _Writer:
+    """Gives each reading to the tracks that show it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._session = SessionTracks(trace)
+        self._engines = EngineTracks(trace)
+        self._requests = RequestTracks(trace)
+        client = ClientTracks(trace)
+        self._draw: dict[type, Callable[[Any], None]] = {
+            Step: self._step,
+            RequestEvent: self._requests.event,
+            Totals: self._engines.totals,
+            Note: self._note,
+            LoadPlanned: self._session.planned,
+            LoadEvent: self._session.load,
+            HostSample: self._session.host,
+            RequestRecord: client.record,
+        }
+
+    def follow(self, recording: Recording) -> None:
+        """To the end of the record."""
+        for t_ns, text in recording.bookmarks:
+            self._session.bookmark(text, t_ns)
+        for reading in recording.readings():
+            draw = self._draw.get(type(reading))
+            if draw is not None:
+                draw(reading)
+        self._requests.cut()
+        self._engines.close()
+
+    def _step(self, step: Step) -> None:
+        self._engines.step(step)
+        self._requests.step(step)
+
+    def _note(self, note: Note) -> None:
+        self._session.note(note)
+        if note.kind is NoteKind.LOST:
+            self._requests.cut(note.source)
+
+
+def _about(recording: Recording) -> dict[str, object]:
+    row = recording.session
+    return {
+        "made_by": f"inferwatch {row.inferwatch_version}",
+        "session": row.id,
+        "name": row.name,
+        "model": row.model,
+        "started_unix_ns": row.started_ns,
+        "clock": "CLOCK_MONOTONIC of the host",
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class RankTracks:
+    """The track of an engine's rank, and what its counters show."""
+
+    name: str
+    track: TraceTrack
+    end_ns: int | None = None
+    """Of its latest step."""
+    shown: dict[str, Values] = field(default_factory=dict)
+    second: int | None = None
+    """The stretch of RATE_NS that tokens are counted in."""
+    tokens: dict[str, int] = field(default_factory=dict)
+
+
+class EngineTracks:
+    """Engines as tracks: a slice a step, and counters where they change."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._ranks: dict[tuple[str, int], RankTracks] = {}
+
+    def step(self, step: Step) -> None:
+        """A step, and what stood after it."""
+        rank = self._rank(step.source, step.rank)
+        begin_ns = step.end_ns - step.duration_ns  # steps may overlap, slices may not
+        if rank.end_ns is not None and begin_ns - rank.end_ns > IDLE_NS:
+            self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
+        self._trace.slice(
+            rank.track, _kind(step), (begin_ns, step.end_ns), _step_facts(step)
+        )
+        batch = {"prefill": step.prefill_requests, "decode": step.decode_requests}
+        self._show(rank, "batch", begin_ns, batch)
+        queue = {"running": step.running, "waiting": step.waiting}
+        self._show(rank, "requests", begin_ns, queue)
+        kv = {
+            "used": step.kv_used_blocks,
+            "cached": step.kv_cached_blocks,
+            "free": step.kv_free_blocks,
+        }
+        self._show(rank, "KV blocks", step.end_ns, kv)
+        self._count(rank, step)
+        rank.end_ns = step.end_ns
+
+    def totals(self, totals: Totals) -> None:
+        """True at rest, too."""
+        rank = self._ranks.get((totals.source, totals.rank))
+        if rank is None or totals.t_ns < (rank.end_ns or 0):
+            return
+        if totals.running is not None:
+            queue = {"running": totals.running, "waiting": totals.waiting}
+            self._show(rank, "requests", totals.t_ns, queue)
+
+    def close(self) -> None:
+        """The rates of the last seconds."""
+        for rank in self._ranks.values():
+            self._tell_rate(rank)
+            if rank.end_ns is not None:
+                self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
+
+    def _rank(self, source: str, number: int) -> RankTracks:
+        rank = self._ranks.get((source, number))
+        if rank is None:
+            name = f"engine {source}" + (f" rank {number}" if number else "")
+            rank = RankTracks(name=name, track=self._trace.track(name, "steps"))
+            self._ranks[source, number] = rank
+        return rank
+
+    def _show(self, rank: RankTracks, counter: str, t_ns: int, values: Values) -> None:
+        if rank.shown.get(counter) != values:
+            rank.shown[counter] = values
+            known = {k: v for k, v in values.items() if v is not None}
+            if known:
+                self._trace.counter(rank.track.pid, counter, t_ns, known)
+
+    def _count(self, rank: RankTracks, step: Step) -> None:
+        second = step.end_ns // RATE_NS
+        if second != rank.second:
+            self._tell_rate(rank)
+            rank.second, rank.tokens = second, {"output": 0, "prefill": 0}
+        rank.tokens["output"] += step.output_tokens
+        rank.tokens["prefill"] += step.prefill_tokens
+
+    def _tell_rate(self, rank: RankTracks) -> None:
+        """What was counted stands over its second; then nothing until more comes."""
+        if rank.second is not None:
+            start_ns = rank.second * RATE_NS
+            nothing = {"output": 0, "prefill": 0}
+            self._trace.counter(rank.track.pid, "tokens/s", start_ns, rank.tokens)
+            self._trace.counter(rank.track.pid, "tokens/s", start_ns + RATE_NS, nothing)
+
+
+def _kind(step: Step) -> str:
+    if step.prefill_requests and step.decode_requests:
+        return "prefill + decode"
+    return "prefill" if step.prefill_requests else "decode"
+
+
+def _step_facts(step: Step) -> dict[str, object]:
+    return {
+        "step": step.index,
+        "prefill_requests": step.prefill_requests,
+        "decode_requests": step.decode_requests,
+        "prefill_tokens": step.prefill_tokens,
+        "output_tokens": step.output_tokens,
+        "bound_by": step.bound_by,
+        "waiting": step.waiting,
+        "preempted": len(step.preempted) or None,
+        "recomputed_tokens": step.recomputed_tokens or None,
+        "graph_mode": step.graph_mode,
+    }
+
+
+class ClientTracks:
+    """The load generator's requests, each on a track of its own."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def record(self, record: RequestRecord) -> None:
+        """A complete request."""
+        moments = _moments(record)
+        whole = (moments[0][1], moments[-1][1])
+        if not self._trace.shows(*whole):
+            return
+        group = f"client {record.source}"
+        track = self._trace.track(group, record.external_id)
+        facts = {
+            "phase": record.phase,
+            "class": record.class_name,
+            "prompt_tokens": record.prompt_tokens,
+            "output_tokens": record.output_tokens,
+            "failure": record.failure,
+            "detail": record.detail,
+        }
+        self._trace.slice(track, "request", whole, facts)
+        for (name, start_ns), (_, end_ns) in pairwise(moments):
+            self._trace.slice(track, name, (start_ns, end_ns), {})
+
+
+def _moments(record: RequestRecord) -> list[tuple[str, int]]:
+    """What begins when, as far as it is known, never going back."""
+    told = (
+        ("wait in the client", record.intended_ns),
+        ("wait for the first token", record.sent_ns),
+        ("stream", record.first_token_ns),
+        ("wait for the end", record.last_token_ns),
+        ("end", record.end_ns),
+    )
+    moments: list[tuple[str, int]] = []
+    for name, t_ns in told:
+        if t_ns is not None:
+            latest = moments[-1][1] if moments else t_ns
+            moments.append((name, max(t_ns, latest)))
+    return moments
+
+
+class SessionTracks:
+    """The session's tracks: notes, load events and bookmarks; the host's counters."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._tracks: dict[str, TraceTrack] = {}
+        self._before: dict[int, tuple[int, ProcessUsage]] = {}
+
+    def note(self, note: Note) -> None:
+        """Something worth remembering."""
+        self._instant("notes", note.text, note.t_ns, {"kind": note.kind})
+
+    def planned(self, planned: LoadPlanned) -> None:
+        """What the load that follows was asked to do."""
+        asked = f"load plan {planned.plan}"
+        self._instant("notes", asked, planned.t_ns, {"kind": NoteKind.STARTED})
+
+    def load(self, event: LoadEvent) -> None:
+        """The load began, changed or ended."""
+        rate, users = event.rate_per_s, event.users
+        asked = {"rate_per_s": rate, "users": users, "text": event.text}
+        self._instant("load", event.kind, event.t_ns, asked)
+
+    def bookmark(self, text: str, t_ns: int) -> None:
+        """Somebody marked it."""
+        self._instant("bookmarks", text, t_ns, {})
+
+    def host(self, sample: HostSample) -> None:
+        """Shares of a core since the sample before, by role."""
+        shares: dict[str, float] = {}
+        for usage in sample.processes:
+            earlier = self._before.get(usage.pid)
+            self._before[usage.pid] = (sample.t_ns, usage)
+            if earlier is not None and sample.t_ns > earlier[0]:
+                elapsed_s = (sample.t_ns - earlier[0]) / NS_PER_S
+                share = (usage.cpu_s - earlier[1].cpu_s) / elapsed_s
+                shares[usage.role] = shares.get(usage.role, 0.0) + share
+        if shares:
+            pid = self._trace.process(SESSION)
+            rounded = {role: round(share, 4) for role, share in shares.items()}
+            self._trace.counter(pid, "CPU, cores", sample.t_ns, rounded)
+
+    def _instant(self, track: str, name: str, t_ns: int, args: Args) -> None:
+        if not self._trace.shows(t_ns, t_ns):
+            return
+        if track not in self._tracks:
+            self._tracks[track] = self._trace.track(SESSION, track)
+        self._trace.instant(self._tracks[track], name, t_ns, args)
