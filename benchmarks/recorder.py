@@ -18,7 +18,7 @@ from time import perf_counter, process_time
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.recording.recorder import (
     INTERVAL_S,
     ReadingQueue,

@@ -31,7 +31,7 @@ from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.player import Player
 from inferwatch.storage.checkpoints.file import MOST_FILE_BYTES
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.codec import ReadingEncoder
 from inferwatch.storage.tables.steps import pack, unpack

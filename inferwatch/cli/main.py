@@ -25,7 +25,7 @@ from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
 from inferwatch.errors import InferwatchError, OutputError
-from inferwatch.storage.file.connect import check_sqlite
+from inferwatch.storage.file.sqlite import check_sqlite
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 NOBODY_READS = 141

@@ -10,7 +10,7 @@ from typing import Protocol
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
 from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.file.faults import explain
+from inferwatch.storage.file.sqlite import explain
 from inferwatch.storage.sessions.sessions import SessionRow, find
 from inferwatch.storage.tables.codec import recorded
 from inferwatch.storage.tables.table import SourceNames

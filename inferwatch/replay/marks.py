@@ -12,7 +12,7 @@ from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import DEFAULT_SHARE
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing
 from inferwatch.storage.sessions.sessions import SessionRow
 from inferwatch.storage.tables.load_plans import load_plans

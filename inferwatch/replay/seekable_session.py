@@ -23,7 +23,7 @@ from inferwatch.replay.replay_state import (
 )
 from inferwatch.storage.checkpoints.checkpoints import REFUSALS, Checkpoints
 from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.file.faults import explain
+from inferwatch.storage.file.sqlite import explain
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow, find
 

@@ -16,7 +16,7 @@ from inferwatch.replay.marks import in_order, quick_marks, slow_marks
 from inferwatch.replay.replay_state import UNREADABLE
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.file.faults import explain
+from inferwatch.storage.file.sqlite import explain
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow, find
 

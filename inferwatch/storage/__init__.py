@@ -1,7 +1,7 @@
 """The record: one SQLite file, one writer thread.
 
-Recording: :mod:`recorder` queues readings, :mod:`writer` turns them into rows and
-commits them. Replaying: :mod:`replay` turns rows back into the same readings. What a
-kind of reading looks like as rows is known to one *table* each (:mod:`tables`), both
-ways round.
+Recording: :mod:`recording.recorder` queues readings, and its thread commits them as
+rows. Replaying: :mod:`recorded_readings` turns rows back into the same readings. What a
+kind of reading looks like as rows is known to one table each, both ways round
+(:mod:`tables.reading_tables`); export and repair go by what it declares.
 """

@@ -29,12 +29,11 @@ from inferwatch.loadgen.exchange.error_message import shown
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.storage.file.connections import reading
-from inferwatch.storage.file.faults import explain
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import explain, transaction
 from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
-from inferwatch.storage.repair.adopting import adopt
 from inferwatch.storage.sessions.housekeeping import (
     LONGEST_NAME,
+    adopt,
     changing,
     checked_name,
     fitting_name,

@@ -21,7 +21,7 @@ from inferwatch.storage.checkpoints.blocks import BlockShelf
 from inferwatch.storage.checkpoints.file import checkpoint_path, open_checkpoints
 from inferwatch.storage.checkpoints.packing import compress, decompress
 from inferwatch.storage.cursor import Cursor
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 
 SWEEP = 32
 """Checkpoints looked at whenever one is kept: thinning never takes long."""

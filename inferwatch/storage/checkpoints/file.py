@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from inferwatch import __version__
-from inferwatch.storage.file.connect import connect
+from inferwatch.storage.file.sqlite import connect
 
 FOLDER_END = "-replay"
 MOST_BYTES = 2_000_000_000
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS checkpoints (
   number INTEGER NOT NULL,              -- of those that were made, also if they went
   t_ns INTEGER NOT NULL,                -- when that was there
   reach BLOB NOT NULL,                  -- which blocks it needs
-  open_requests BLOB NOT NULL,          -- see Place
+  open_requests BLOB NOT NULL,          -- see Cursor
   state BLOB NOT NULL, parts BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (t_ns);
 """

@@ -9,9 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from inferwatch.errors import StorageError
-from inferwatch.storage.file.connect import connect
 from inferwatch.storage.file.copies import Stamp, copy_of, log_of
-from inferwatch.storage.file.faults import PRIMARY_CODE, explain
+from inferwatch.storage.file.sqlite import PRIMARY_CODE, connect, explain
 from inferwatch.storage.repair.damage import is_damage
 from inferwatch.storage.repair.recovery import readable_copy
 from inferwatch.storage.tables.schema import SCHEMA_VERSION, migrate, schema_version

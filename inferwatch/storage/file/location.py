@@ -1,6 +1,7 @@
 """Where the record lies and how much disk it leaves to others."""
 
 import os
+import shutil
 from pathlib import Path
 
 from platformdirs import user_data_path
@@ -20,3 +21,15 @@ def free_floor_bytes() -> int:
     """``INFERWATCH_MIN_FREE_MB`` sets it; nonsense there leaves the default."""
     chosen = os.environ.get("INFERWATCH_MIN_FREE_MB", "")
     return int(chosen) * 1_000_000 if chosen.isdecimal() else FREE_FLOOR_BYTES
+
+
+def too_little_room(path: Path, floor_bytes: int) -> str | None:
+    """Why the disk is too full to record, None when it is not."""
+    free_bytes = shutil.disk_usage(path.parent).free
+    if free_bytes >= floor_bytes:
+        return None
+    return (
+        f"{path}: only {free_bytes // 1_000_000} MB of disk are free, "
+        f"{floor_bytes // 1_000_000} MB are left to others: free some space, "
+        "or lower INFERWATCH_MIN_FREE_MB"
+    )

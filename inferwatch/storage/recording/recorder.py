@@ -21,9 +21,8 @@ from inferwatch.storage.checkpoints.checkpoints import (
     no_checkpoints,
 )
 from inferwatch.storage.checkpoints.file import checkpoint_folder, make_room
-from inferwatch.storage.file.connect import file_id
-from inferwatch.storage.file.faults import explain, too_little_room
-from inferwatch.storage.file.location import free_floor_bytes
+from inferwatch.storage.file.location import free_floor_bytes, too_little_room
+from inferwatch.storage.file.sqlite import explain, file_id
 from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
 from inferwatch.storage.tables.batch import Batch
 from inferwatch.storage.tables.codec import Queued

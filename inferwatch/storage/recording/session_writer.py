@@ -11,13 +11,12 @@ from typing import Self
 from collectors.clock import SessionClock, anchor, boot_id
 from collectors.liveness import birth
 from inferwatch import __version__
-from inferwatch.storage.file.connect import file_id
 from inferwatch.storage.file.connections import (
     close_after_writing,
     closed_on_failure,
     open_for_writing,
 )
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import file_id, transaction
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
 from inferwatch.storage.tables.batch import UNSTORABLE, Batch

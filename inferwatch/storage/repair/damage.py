@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferwatch.storage.file.faults import PRIMARY_CODE
+from inferwatch.storage.file.sqlite import PRIMARY_CODE
 
 TOLD = {"step_members"}
 """Tables whose lost rows show in the steps that lack them."""
@@ -20,25 +20,25 @@ def is_damage(error: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDamage:
-    """Of one session."""
+    """What one session of a damaged file has lost."""
 
     id: str
     readings: int
-    """It had, as far as anything tells."""
+    """How many the session had, as far as anything tells."""
     lost: int
-    """Of them."""
+    """How many of them could not be read."""
     membersless: int
     """Steps that are there, but not who was in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Of a whole file."""
+    """What a damaged file has lost, session by session."""
 
     path: Path
     sessions: tuple[SessionDamage, ...]
     rows: Mapping[str, int]
-    """Read, by table."""
+    """How many rows could be read, by table."""
     torn: tuple[str, ...]
     """Tables of which some pages could not be read."""
 
@@ -59,7 +59,7 @@ class Damage:
 
     @property
     def sentence(self) -> str:
-        """Fit to show."""
+        """What to show people."""
         if self.is_loss:
             return f"{self.path} is damaged: {self.losses}. Shown is what could be read"
         return (
@@ -81,7 +81,7 @@ class Damage:
 
     @property
     def losses(self) -> str:
-        """The same without the file's name."""
+        """What is lost, without the file's name."""
         if not self.sessions:
             return "no session in it could be read"
         whole = sum(session.readings for session in self.sessions)
@@ -98,7 +98,7 @@ class Damage:
         return told
 
     def losses_of(self, session_id: str) -> str | None:
-        """Of one session, in few words; None when it has lost nothing."""
+        """What one session has lost, in few words; None when it has lost nothing."""
         for each in self.sessions:
             if each.id == session_id and each.lost:
                 return f"damaged: {each.lost:,} of {each.readings:,} readings lost"
@@ -108,7 +108,7 @@ class Damage:
 
     @property
     def facts(self) -> dict[str, object]:
-        """The same for machines."""
+        """What is lost, for machines."""
         return {
             "readings_lost": self.lost,
             "sessions": {

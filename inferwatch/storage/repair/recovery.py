@@ -10,17 +10,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from inferwatch.errors import NewerSchemaError, StorageError
-from inferwatch.storage.file.connect import connect
 from inferwatch.storage.file.copies import Stamp, copy_of, log_of
-from inferwatch.storage.file.faults import explain
-from inferwatch.storage.file.transaction import transaction
-from inferwatch.storage.repair import file_header
+from inferwatch.storage.file.sqlite import connect, explain, transaction
+from inferwatch.storage.repair.checks import first_sqlite_fault, first_unreadable_value
 from inferwatch.storage.repair.damage import Damage, is_damage
-from inferwatch.storage.repair.grafting import graft, has_whole_schema
-from inferwatch.storage.repair.mending import mend
-from inferwatch.storage.repair.salvage import Salvage
-from inferwatch.storage.repair.sense import first_nonsense
-from inferwatch.storage.repair.soundness import first_fault
+from inferwatch.storage.repair.header import (
+    fix_header,
+    has_whole_schema,
+    is_ours,
+    restore_schema,
+)
+from inferwatch.storage.repair.salvage import Salvage, fill_holes
 from inferwatch.storage.tables.schema import SCHEMA_VERSION, migrate, session_tables
 
 CHECKED_UP_TO_BYTES = 32_000_000
@@ -86,12 +86,12 @@ def recover_into(path: Path, into: Path) -> Damage:
 @lru_cache(maxsize=64)
 def _is_sound(stamp: Stamp) -> bool:
     """As SQLite sees it and as we do, where looking takes no time."""
-    return _is_laid_out(stamp) and _finds_nothing(stamp, first_nonsense)
+    return _is_laid_out(stamp) and _finds_nothing(stamp, first_unreadable_value)
 
 
 @lru_cache(maxsize=64)
 def _is_laid_out(stamp: Stamp) -> bool:
-    return _finds_nothing(stamp, first_fault)
+    return _finds_nothing(stamp, first_sqlite_fault)
 
 
 def _finds_nothing(
@@ -116,15 +116,15 @@ def _salvaged(stamp: Stamp) -> tuple[Path, Damage]:
 
 def _salvage(path: Path, into: Path) -> Damage:
     try:
-        if not file_header.is_ours(path):
+        if not is_ours(path):
             raise StorageError(
                 f"{path} is damaged, or no record of inferwatch: "
                 "nothing can be read of it"
             )
         copy = copy_of(path)
-        file_header.mend(copy)
+        fix_header(copy)
         if not has_whole_schema(copy):
-            graft(copy)
+            restore_schema(copy)
         with closing(connect(copy, "rw")) as damaged:
             damaged.text_factory = lambda data: data.decode("utf-8", "replace")
             damaged.execute("PRAGMA writable_schema = ON")  # reads what is torn
@@ -157,7 +157,7 @@ def _copied(
         numbers = list(_numbers(damaged, sound))
         for table in session_tables(sound):
             salvage.copy(table, numbers)
-        sessions = mend(sound)
+        sessions = fill_holes(sound)
     return Damage(
         path=path,
         sessions=tuple(sessions),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inferwatch.storage.checkpoints.file import checkpoint_sizes, forget_checkpoints
 from inferwatch.storage.file.connections import reading
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing, not_recorded
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import list_sessions, rows_of

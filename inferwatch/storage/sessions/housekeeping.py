@@ -1,4 +1,4 @@
-"""Names, tags and the bin: what people do to sessions after they were recorded.
+"""Names, tags, the bin, imports: what people do to sessions after they were recorded.
 
 Nothing here takes anything away for good:
 :mod:`inferwatch.storage.sessions.erasing` does.
@@ -9,7 +9,7 @@ short transaction.
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from collectors.clock import anchor
@@ -18,11 +18,11 @@ from inferwatch.storage.file.connections import (
     close_after_writing,
     open_for_writing,
 )
-from inferwatch.storage.file.faults import explain
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import explain, transaction
 from inferwatch.storage.repair.recovery import damage_of_layout
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import LAST, SessionRow, rows_of
+from inferwatch.storage.tables.schema import session_tables
 
 PATIENCE_MS = 5_000
 """A recorder holds the file for milliseconds at a time."""
@@ -166,3 +166,47 @@ def _set(path: Path, what: str, rows: Sequence[tuple[object, ...]]) -> None:
             f"UPDATE sessions SET {what} WHERE session = ?",  # noqa: S608  our own words
             rows,
         )
+
+
+def adopt(path: Path, other: Path) -> list[int]:
+    """Copy every session of another file into this one, in order; their numbers here.
+
+    It is one transaction: whatever ends us on the way, none has come.
+
+    Raises:
+        StorageError: the file does not let us; the message says what to do.
+    """
+    try:
+        with closing(open_for_writing(path)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+            connection.execute("ATTACH ? AS other", (str(other),))
+            with transaction(connection):
+                rows = connection.execute(
+                    "SELECT session FROM other.sessions ORDER BY session"
+                ).fetchall()
+                adopted = [_adopt(connection, session) for (session,) in rows]
+            connection.execute("DETACH other")
+            close_after_writing(connection)
+    except sqlite3.Error as error:
+        raise StorageError(explain(error, path)) from error
+    return adopted
+
+
+def _adopt(connection: sqlite3.Connection, session: int) -> int:
+    number = _copy(connection, "sessions", "NULL", session).lastrowid
+    for table in session_tables(connection):
+        _copy(connection, table, str(number), session)
+    return int(number or 0)
+
+
+def _copy(
+    connection: sqlite3.Connection, table: str, number: str, session: int
+) -> sqlite3.Cursor:
+    """A session's rows of a table, under another number; generated columns are not."""
+    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    names = [name for (name,) in rows if name != "session"]
+    return connection.execute(
+        f"INSERT INTO main.{table} (session, {', '.join(names)}) "  # noqa: S608  our own names
+        f"SELECT {number}, {', '.join(names)} FROM other.{table} WHERE session = ?",
+        (session,),
+    )

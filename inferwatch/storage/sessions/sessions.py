@@ -10,7 +10,7 @@ from collectors.clock import NS_PER_S, boot_id
 from collectors.liveness import birth
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.file.connections import reading, settle
-from inferwatch.storage.file.faults import RECOVER
+from inferwatch.storage.file.sqlite import RECOVER
 from inferwatch.storage.sessions.session_state import SessionState
 
 __all__ = [

@@ -32,7 +32,7 @@ CLIENT_TTFT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """Of the whole session."""
+    """What a list says of a whole session beyond its row."""
 
     vantage: Vantage
     """Who measured: the server's front end, else the client, its warm-up left out."""

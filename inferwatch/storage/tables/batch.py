@@ -20,18 +20,18 @@ UNSTORABLE = (
 
 
 class Batch:
-    """Rows by the statement that inserts them, and what they amount to."""
+    """The rows of one transaction by the statement that inserts them, and counts."""
 
     def __init__(self) -> None:
         self.readings = 0
-        """That became rows."""
+        """How many readings became rows."""
         self.lost = 0
-        """That could not."""
+        """How many could not."""
         self.steps = 0
         self.requests = 0
         self.model: str | None = None
         self.checkpoints: list[tuple[Checkpoint, tuple[int, ...]]] = []
-        """With the requests that were open then; see :class:`Place`."""
+        """With the requests that were open then; see :class:`Cursor`."""
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def add(self, statement: str, row: Row) -> None:

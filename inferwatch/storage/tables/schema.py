@@ -14,7 +14,7 @@ from sqlite_utils import Database, Migrations
 
 from inferwatch import __version__
 from inferwatch.errors import NewerSchemaError, StorageError
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 
 SCRIPTS = files("inferwatch.storage.tables")
 """Where the migrations are: ``schema_N.sql`` brings a file to version N."""

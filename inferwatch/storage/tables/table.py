@@ -19,7 +19,7 @@ import msgspec
 from collectors.readings import AnyReading
 from inferwatch.errors import StorageError
 from inferwatch.storage.cursor import START, Cursor
-from inferwatch.storage.file.faults import RECOVER
+from inferwatch.storage.file.sqlite import RECOVER
 from inferwatch.storage.tables.batch import Batch, Key, Row
 
 Numbered = tuple[int, AnyReading]

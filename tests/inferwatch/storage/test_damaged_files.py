@@ -450,7 +450,7 @@ def test_nothing_is_left_of_saving_that_was_cut_short(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recovery, "mend", interrupted)
+    monkeypatch.setattr(recovery, "fill_holes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recover_into(path, into)
 

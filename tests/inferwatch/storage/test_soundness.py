@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from inferwatch.errors import StorageError
-from inferwatch.storage.file.connect import check_sqlite
-from inferwatch.storage.repair.soundness import first_fault
+from inferwatch.storage.file.sqlite import check_sqlite
+from inferwatch.storage.repair.checks import first_sqlite_fault
 
 KEY_LAST = (
     "CREATE TABLE marks (text TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (n)) "
@@ -23,7 +23,7 @@ def test_a_mistake_of_sqlite_is_no_fault() -> None:
         for n in range(300):
             connection.execute("INSERT INTO marks VALUES ('x', ?)", (n,))
 
-        assert first_fault(connection) is None
+        assert first_sqlite_fault(connection) is None
 
 
 def write_schema(connection: sqlite3.Connection, table: str, sql: str) -> None:
@@ -54,7 +54,7 @@ def test_a_value_that_is_wrong_is_a_fault_beside_the_mistakes(
         write_schema(connection, "held", f"CREATE TABLE held ({column}) STRICT")
 
     with closing(sqlite3.connect(path)) as connection:
-        assert first_fault(connection) == said
+        assert first_sqlite_fault(connection) == said
 
 
 def test_a_sqlite_that_is_too_old_is_refused_with_what_helps(

@@ -14,8 +14,7 @@ import pytest
 from collectors.readings import AnyReading, Tick
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.file.faults import explain
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import explain, transaction
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import find, list_sessions
 from inferwatch.storage.tables import schema as migrations

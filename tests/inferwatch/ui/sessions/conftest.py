@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.file.transaction import transaction
+from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
 

@@ -1,0 +1,94 @@
+"""SQLite files as every part of the record uses them: opened, changed, explained."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inferwatch.errors import StorageError
+
+BUSY_TIMEOUT_S = 1.0
+OLDEST_SQLITE = (3, 38, 2)
+"""STRICT tables came with 3.37, which takes no whole REAL beside computed columns."""
+RECOVER = "`inferwatch sessions recover NEW.db` saves what can be read"
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "the disk is full: free some space",
+    sqlite3.SQLITE_BUSY: "another program has locked it: close that program",
+    sqlite3.SQLITE_LOCKED: "another program has locked it: close that program",
+    sqlite3.SQLITE_READONLY: "it is read-only: make it writable",
+    sqlite3.SQLITE_PERM: "access is denied: make it writable",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is the directory writable?",
+    sqlite3.SQLITE_IOERR: "the disk refuses: see dmesg, quota and file size limits",
+    sqlite3.SQLITE_CORRUPT: f"it is damaged: choose another file with --db; {RECOVER}",
+    sqlite3.SQLITE_NOTADB: "it is not an SQLite file: choose another with --db",
+}
+PRIMARY_CODE = 0xFF
+"""SQLite's extended codes carry the primary one in the lowest byte."""
+
+
+def check_sqlite() -> None:
+    """See that the SQLite this Python brings can read and write the record.
+
+    Raises:
+        StorageError: it is too old; the message says what to do.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise StorageError(
+            f"The record needs SQLite {oldest} or newer, this Python has "
+            f"{sqlite3.sqlite_version}: use a Python that brings a newer one (those of "
+            "uv and conda-forge do), or update the system's libsqlite3"
+        )
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Transactions are ours to begin; threads take turns by their own locks."""
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # A flipped bit in a name must not keep the rest of the file from being read.
+    connection.text_factory = _text
+    return connection
+
+
+def _text(held: bytes) -> str:
+    return held.decode("utf-8", "replace")
+
+
+def file_id(path: Path) -> tuple[int, int]:
+    """Device and inode: another file under the same name has others.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction, whole or not at all.
+
+    It takes the write lock first, so that a busy file is known before any work.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have ended it already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def explain(error: Exception, path: Path) -> str:
+    """The file, what is wrong with it and what helps, in one line fit to show."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_ERROR:  # a name in the schema has changed
+        return f"{path}: {error}; {RECOVER}"
+    advice = None if code is None else _ADVICE.get(code & PRIMARY_CODE)
+    return f"{path}: {advice or error}"
