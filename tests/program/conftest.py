@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pexpect
@@ -13,6 +13,7 @@ import pyte
 import pytest
 
 PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
+STAND_IN = Path(__file__).parent / "stand_in"
 DEADLINE_S = 90.0
 """For anything an engine must do on a busy machine; an idle one needs 20 s."""
 
@@ -42,6 +43,10 @@ class Home:
             "COLORTERM": "truecolor",
             "LANG": "C.UTF-8",
         }
+
+    def stand_in(self) -> None:
+        """Engines are not vLLM from now on, but up within a second."""
+        self.environment["PYTHONPATH"] = str(STAND_IN)
 
     def processes(self) -> list[psutil.Process]:
         """Living processes that were started with this home, ours or vLLM's.
@@ -119,6 +124,14 @@ class Terminal:
         """Type keys."""
         self.child.send(keys)
 
+    def resize(self, columns: int, rows: int) -> None:
+        """Make the window larger or smaller; what was in it must be drawn anew."""
+        if (self.screen.columns, self.screen.lines) == (columns, rows):
+            return
+        self.screen.resize(rows, columns)
+        self.screen.reset()
+        self.child.setwinsize(rows, columns)
+
     def hang_up(self) -> None:
         """Close the window without a word."""
         self.child.ptyproc.fileobj.close()
@@ -130,16 +143,23 @@ class Terminal:
         return int(self.child.exitstatus if self.child.exitstatus is not None else -1)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """A home; whatever a test leaves running in it is killed, and the test fails."""
-    home = Home(tmp_path)
+@contextmanager
+def home_at(path: Path) -> Iterator[Home]:
+    """A home; what is left running in it at the end is killed, and the test fails."""
+    home = Home(path)
     yield home
     left = home.processes()
     names = [" ".join(process.cmdline())[:80] for process in left]
     for process in left:
         process.kill()
     assert names == []
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A home for one test."""
+    with home_at(tmp_path) as home:
+        yield home
 
 
 @pytest.fixture

@@ -1,95 +1,108 @@
-"""``inferwatch demo`` in a terminal: it shows moving numbers and leaves nothing."""
+"""``inferwatch demo`` in a terminal, from its start to its end: one demo for all tests.
 
-import os
-import signal
+They go on from one another, in this order; each can also be the first or the only one.
+"""
+
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import psutil
 import pytest
 
-pytestmark = pytest.mark.engine
+from tests.program.conftest import Home, Terminal, home_at
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("demo in a terminal")]
 
 GONE_S = 10.0
 """How long an engine may outlive the demo; it takes 1 to 3 s, a busy machine more."""
 
 
-def gone(home: Any) -> None:
-    """The engine's processes end in time."""
-    _, alive = psutil.wait_procs(home.engines(), timeout=GONE_S)
-    assert [" ".join(process.cmdline())[:60] for process in alive] == []
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """The demo's."""
+    with home_at(tmp_path_factory.mktemp("demo")) as home:
+        yield home
 
 
-def recorded(home: Any, query: str) -> list[tuple[Any, ...]]:
+@pytest.fixture(scope="module")
+def demo(home: Home) -> Iterator[Terminal]:
+    """A demo that is up."""
+    demo = Terminal(home, ["demo"], 80, 24)
+    demo.shows("Overview")
+    demo.shows("tok/s")
+    yield demo
+    demo.child.close(force=True)
+
+
+def recorded(home: Home, query: str) -> list[tuple[Any, ...]]:
     """Rows of the record."""
     with closing(sqlite3.connect(f"file:{home.database}?mode=ro", uri=True)) as record:
         return record.execute(query).fetchall()
 
 
-def notes(home: Any, kind: str) -> list[str]:
+def notes(home: Home, kind: str) -> list[str]:
     return [
         text for k, text in recorded(home, "select kind, text from notes") if k == kind
     ]
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60)])
-def test_it_shows_the_engine_and_q_leaves_nothing(
-    terminal: Callable[..., Any], home: Any, columns: int, rows: int
+def behind_s(demo: Terminal) -> int:
+    """How far, as the header says; 0 when it is live."""
+    found = re.search(r"‖ (\d+) s behind", demo.read())
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60), (120, 40)])
+def test_each_screen_is_shown_at_every_size(
+    demo: Terminal, columns: int, rows: int
 ) -> None:
-    shown = terminal("demo", columns=columns, rows=rows)
-    shown.shows("Overview")
-    shown.shows("TTFT")
+    demo.resize(columns, rows)
+
     for key, title in (("2", "Requests"), ("3", "Steps"), ("4", "KV"), ("1", "TTFT")):
-        shown.press(key)
-        shown.shows(title)
+        demo.press(key)
+        demo.shows(title)
 
-    shown.press("q")
 
-    assert shown.ended(GONE_S) == 0
-    assert shown.raw.rstrip().endswith(b"lists.")  # said after the screen was left
-    assert b"\x1b[?1049l" in shown.raw  # the terminal is restored
-    assert home.engines() == []
-    assert recorded(home, "select state from sessions") == [("complete",)]
-    assert recorded(home, "select * from requests where finished_ns is not null")
+def test_a_live_demo_is_held_scrubbed_and_followed_again(
+    demo: Terminal, home: Home
+) -> None:
+    demo.resize(120, 40)
+    demo.press(" ")
+    demo.shows("‖ paused")
+    demo.shows("2 s behind")
+    demo.press("[")
+    demo.shows("n N next")
+    demo.press("b")
+    demo.shows("Bookmark at")
+    demo.press("held\r")
+    demo.shows("◆ held")
+    assert behind_s(demo) > 2
+    demo.press("\x1b[F")  # end
+    demo.shows("space pause")
+
+    assert behind_s(demo) == 0
+    assert recorded(home, "select text from bookmarks") == [("held",)]
 
 
 def test_a_killed_engine_is_named_at_once_and_r_starts_another(
-    terminal: Callable[..., Any], home: Any
+    demo: Terminal, home: Home
 ) -> None:
-    shown = terminal("demo")
-    shown.shows("tok/s")
-
     home.engine_core().kill()
 
-    shown.shows("was killed by SIGKILL", seconds=GONE_S)
-    shown.press("r")
-    shown.shows("HEALTHY")
-    shown.press("q")
-    assert shown.ended(GONE_S) == 0
+    demo.shows("was killed by SIGKILL", seconds=GONE_S)
+    demo.press("r")
+    demo.shows("HEALTHY")
     assert len(notes(home, "lost")) == len(notes(home, "restarted")) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_however_the_demo_ends_its_engine_ends_too(
-    terminal: Callable[..., Any], home: Any, number: signal.Signals
-) -> None:
-    shown = terminal("demo")
-    shown.shows("tok/s")
-    assert home.engines()
+def test_q_leaves_nothing_but_the_record(demo: Terminal, home: Home) -> None:
+    demo.press("q")
 
-    os.kill(shown.child.pid, number)
-
-    gone(home)
-
-
-def test_a_terminal_that_hangs_up_takes_the_engine_along(
-    terminal: Callable[..., Any], home: Any
-) -> None:
-    shown = terminal("demo")
-    shown.shows("tok/s")
-
-    shown.hang_up()
-
-    gone(home)
+    assert demo.ended(GONE_S) == 0
+    assert demo.raw.rstrip().endswith(b"lists.")  # said after the screen was left
+    assert b"\x1b[?1049l" in demo.raw  # the terminal is restored
+    assert home.engines() == []
+    assert recorded(home, "select state from sessions") == [("complete",)]
+    assert recorded(home, "select * from requests where finished_ns is not null")

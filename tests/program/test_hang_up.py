@@ -32,10 +32,6 @@ ENGINE_ENDS_S = 10.0
 """An idle machine needs 2 s of it, and none more than the watchdog's 8."""
 PRESSED = 40
 """Pictures drawn while nobody reads; Textual alone lets 30 wait."""
-SMALL = (
-    *("--max-model-len", "512", "--max-num-seqs", "16", "--enforce-eager"),
-    *("--kv-cache-memory-bytes", "33554432", "--served-model-name", "tiny"),
-)
 
 
 class Window:
@@ -227,12 +223,29 @@ def test_a_terminal_that_takes_pictures_again_gets_a_whole_one(
 
 @pytest.mark.engine
 @pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
-@pytest.mark.parametrize("state", ["start-up", "dashboard", "dialog", "leaving"])
+def test_a_terminal_that_is_closed_while_vllm_starts_takes_it_along(
+    window: Callable[..., Window], home: Any, *, stalled: bool
+) -> None:
+    shown = window("demo")
+    shown.shows("process up")
+    if stalled:
+        shown.stall("t", PRESSED)
+    assert home.engines()
+
+    shown.close()
+
+    nothing_left(home, ENGINE_ENDS_S)
+    assert session_state(home) == "complete"
+
+
+@pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
+@pytest.mark.parametrize("state", ["dashboard", "dialog", "leaving"])
 def test_a_closed_terminal_takes_the_demo_and_its_engine_along(
     window: Callable[..., Window], home: Any, *, state: str, stalled: bool
 ) -> None:
+    home.stand_in()
     shown = window("demo")
-    shown.shows("process up" if state == "start-up" else "tok/s")
+    shown.shows("tok/s")
     draws = "t"
     if state == "dialog":
         shown.press("b")
@@ -251,7 +264,7 @@ def test_a_closed_terminal_takes_the_demo_and_its_engine_along(
 
 
 @pytest.mark.engine
-def test_a_stalled_terminal_holds_up_no_recording(
+def test_a_stalled_terminal_holds_up_no_recording_and_takes_vllm_along(
     window: Callable[..., Window], home: Any
 ) -> None:
     shown = window("demo")
@@ -268,25 +281,24 @@ def test_a_stalled_terminal_holds_up_no_recording(
     while steps() < before + 3_000_000_000:
         assert time.monotonic() < deadline_s, "the recording stands still"
         time.sleep(0.1)
+    assert home.engine_core()
+
     shown.close()
+
     nothing_left(home, ENGINE_ENDS_S)
+    assert session_state(home) == "complete"
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
 def test_a_served_engine_outlives_a_closed_terminal(
     window: Callable[..., Window], home: Any, tmp_path: Path, *, stalled: bool
 ) -> None:
-    made = subprocess.run(
-        [sys.executable, "-m", "embedded_engine.tiny_model", str(tmp_path / "models")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """That vLLM itself does stands in test_load_terminal."""
+    home.stand_in()
     uds = str(tmp_path / "engine.sock")
     assert len(uds) < SOCKET_PATH_LIMIT
-    shown = window("serve", made.stdout.strip(), "--uds", uds, "--", *SMALL)
-    shown.shows("IDLE")
+    shown = window("serve", str(tmp_path), "--uds", uds)
+    shown.shows("health 200")
     if stalled:
         shown.stall("t")
 

@@ -12,6 +12,7 @@ import pytest
 
 from collectors.runtime_dir import SOCKET_PATH_LIMIT
 from inferwatch.loadgen.target_server import sums, traffic
+from tests.program.conftest import wait_for
 
 pytestmark = pytest.mark.engine
 
@@ -73,6 +74,12 @@ def test_load_on_a_served_engine_ends_with_the_screen_and_the_engine_does_not(
         assert home.engines()
         assert traffic(sums(others.get("/metrics").text)) == (0, 0)
         assert not list(home.runtime_dir.glob("*.load"))
+
+        closed = terminal()
+        closed.shows("IDLE")
+        closed.hang_up()
+        wait_for(lambda: not closed.child.isalive(), "the end of the program", ENDS_S)
+        assert others.get("/health").status_code == httpx.codes.OK
 
         found = terminal()
         found.shows("IDLE")
