@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import pytest
@@ -18,22 +19,31 @@ S = 1_000_000_000
 Put = Callable[[list[AnyReading]], Recorder]
 
 
-@pytest.fixture
-def readings(traffic: Any) -> list[AnyReading]:
+@pytest.fixture(scope="session")
+def readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
     """Half a minute of a small engine."""
+    traffic = traffic_of()
     return [*traffic.start(), *traffic.run(30)]
 
 
-@pytest.fixture
-def recorded(
-    record: Callable[..., Recorder], readings: list[AnyReading], path: Path
+@pytest.fixture(scope="session")
+def recording(
+    tmp_path_factory: pytest.TempPathFactory, readings: list[AnyReading]
 ) -> Path:
-    """They were recorded, as fast as they can be."""
-    recorder = record(clock=StoppedClock(31 * S))
+    """They were recorded once, as fast as they can be."""
+    path = tmp_path_factory.mktemp("recording") / "inferwatch.db"
+    clock: Any = StoppedClock(31 * S)
+    recorder = Recorder.open(path, clock=clock, floor_bytes=0)
     for numbered in enumerate(readings, 1):
         recorder.put(*numbered)
     recorder.close()
     return path
+
+
+@pytest.fixture
+def recorded(recording: Path, path: Path) -> Path:
+    """A copy for one test."""
+    return copyfile(recording, path)
 
 
 class StoppedClock:
@@ -47,7 +57,7 @@ class StoppedClock:
         return self.ns
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def stopped_clock() -> type[StoppedClock]:
     return StoppedClock
 
@@ -60,9 +70,10 @@ def player(recorded: Path) -> Iterator[Player]:
     player.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def as_of() -> Callable[[list[AnyReading], int, Window], Snapshot]:
-    """What playing up to a moment shows, by folding from the beginning."""
+    """What playing up to a moment shows, folded from the beginning, once of each."""
+    folded: dict[tuple[Any, ...], tuple[AnyReading, Snapshot]] = {}
 
     def fold(readings: list[AnyReading], t_ns: int, window: Window) -> Snapshot:
         model, receipts = Model(), ReceiptClock()
@@ -72,7 +83,14 @@ def as_of() -> Callable[[list[AnyReading], int, Window], Snapshot]:
             model.fold(reading)
         return model.snapshot(t_ns, window, client=False)
 
-    return fold
+    def look_up(readings: list[AnyReading], t_ns: int, window: Window) -> Snapshot:
+        last = readings[-1]  # it is kept, so no other reading gets its id
+        key = (len(readings), id(last), t_ns, window)
+        if key not in folded:
+            folded[key] = last, fold(readings, t_ns, window)
+        return folded[key][1]
+
+    return look_up
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from importlib.resources import as_file, files
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from shutil import copytree
+from shutil import copyfile, copytree
 from typing import Any, cast
 
 import msgspec
@@ -52,35 +52,52 @@ NO_MORE = "no checkpoints from here on, so seeking takes longer"
 AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def long_readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
     """An engine with a queue, for long enough to need some checkpoints."""
     traffic = traffic_of(slots=6)
     return [*traffic.start(), *traffic.run(LONG_S)]
 
 
-@pytest.fixture
-def long_record(
-    record: Callable[..., Recorder],
+@pytest.fixture(scope="module")
+def long_recording(
+    tmp_path_factory: pytest.TempPathFactory,
     long_readings: list[AnyReading],
     stopped_clock: Any,
-    path: Path,
 ) -> Path:
-    """Recorded without checkpoints."""
-    recorder = record(clock=stopped_clock((LONG_S + 1) * S))
+    """Recorded once, without checkpoints."""
+    path: Path = tmp_path_factory.mktemp("long") / "inferwatch.db"
+    clock = stopped_clock((LONG_S + 1) * S)
+    recorder = Recorder.open(path, clock=clock, floor_bytes=0)
     for numbered in enumerate(long_readings, 1):
         recorder.put(*numbered)
     recorder.close()
     return path
 
 
-@pytest.fixture
-def built(long_record: Path) -> Path:
-    """With checkpoints, made afterwards."""
-    builder = CheckpointBuilder(long_record, find(long_record, "last"))
+@pytest.fixture(scope="module")
+def built_recording(
+    tmp_path_factory: pytest.TempPathFactory, long_recording: Path
+) -> Path:
+    """With checkpoints, made once and afterwards."""
+    path = copyfile(long_recording, tmp_path_factory.mktemp("built") / "inferwatch.db")
+    builder = CheckpointBuilder(path, find(path, "last"))
     builder.build()
     assert builder.covered_ns == (LONG_S + 1) * S
-    return long_record
+    return path
+
+
+@pytest.fixture
+def long_record(long_recording: Path, path: Path) -> Path:
+    """A copy without checkpoints."""
+    return copyfile(long_recording, path)
+
+
+@pytest.fixture
+def built(built_recording: Path, path: Path) -> Path:
+    """A copy with its checkpoints beside it."""
+    copytree(checkpoint_folder(built_recording), checkpoint_folder(path))
+    return copyfile(built_recording, path)
 
 
 @pytest.fixture
