@@ -33,7 +33,7 @@ from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.engine.request_tracker import RequestTracker
 from inferwatch.metrics.engine.steps import StepCounter, step_totals
 from inferwatch.metrics.load.book import ABORTED
-from inferwatch.metrics.load.client import Client, SavedClient
+from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import History, SavedHistory, timeline
@@ -73,7 +73,7 @@ class SavedState(msgspec.Struct, array_like=True):
     failed: SavedFailures
     requests: SavedIndex
     engines: SavedEngines
-    client: SavedClient
+    client: SavedLoadClient
     cost: SavedCost
     health: SavedHealth
     notes: list[Note]
@@ -106,7 +106,7 @@ class Model:
         self._tracker = RequestTracker(self._requests, self._latencies, self._outcomes)
         self._engines = Engines()
         self._steps = StepCounter()
-        self._client = Client()
+        self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)

@@ -7,11 +7,10 @@ from typing import Any
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
 from inferwatch.formatting import format_count, format_duration, format_rate
-from inferwatch.metrics.load.classes import Part
 from inferwatch.metrics.load.client_verdict import cpu_share
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.goodput import Goodput
-from inferwatch.metrics.load.result import LoadResult
+from inferwatch.metrics.load.result import LoadResult, RequestGroup
 from inferwatch.metrics.series.intervals import Estimate
 
 Summary = dict[str, Any]
@@ -71,7 +70,7 @@ def _pair(pair: tuple[float, float] | tuple[int, int] | None) -> list[float] | N
     return None if pair is None else list(pair)
 
 
-def _part(part: Part) -> Summary:
+def _part(part: RequestGroup) -> Summary:
     """Of a class or of a turn."""
     judged = {"asked": str(part.slo), **_judged(part.goodput)} if part.goodput else None
     return {

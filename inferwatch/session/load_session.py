@@ -19,8 +19,7 @@ from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.book import LoadBook
-from inferwatch.metrics.load.check_parts import CrossCheck
-from inferwatch.metrics.load.cross_check import ServerBook, cross_check
+from inferwatch.metrics.load.cross_check import CrossCheck, ServerBook, cross_check
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.pipeline import Pipeline, TappedCollector

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
+from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.quantiles import Ints
 
 ABORTED = "aborted"
@@ -29,17 +29,8 @@ SUMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """Of one kind."""
-
-    count: int
-    first: str
-    """What the first one said."""
-
-
 class LoadBook:
-    """Folds the readings of a run; the warm-up is counted and kept apart."""
+    """Keeps the readings of one load run request by request, the warm-up's apart."""
 
     def __init__(self, run_id: str, max_in_flight: int | None = None) -> None:
         self.run_id = run_id
@@ -150,12 +141,12 @@ class LoadBook:
             return None
         return (max(ends) - self.records[0].intended_ns) / NS_PER_S
 
-    def failures(self) -> dict[str, Failures]:
+    def failures(self) -> dict[str, FailureCount]:
         """By kind; what we aborted is none."""
         failed = [r for r in self.records if r.failure not in {None, ABORTED}]
         counts = Counter(str(each.failure) for each in failed)
         return {
-            kind: Failures(count, _first(failed, kind))
+            kind: FailureCount(kind=kind, count=count, first=_first(failed, kind))
             for kind, count in sorted(counts.items())
         }
 

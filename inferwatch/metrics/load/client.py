@@ -19,8 +19,8 @@ from collectors.readings import (
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import broken_by
 from inferwatch.metrics.load.plan import PlanFacts, plan_facts
+from inferwatch.metrics.load.progress import RunProgress, SavedRun
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
-from inferwatch.metrics.load.run import RunProgress, SavedRun
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.load.view import ClientTimeline
 from inferwatch.metrics.series.curves import (
@@ -38,8 +38,8 @@ MOST_UNMATCHED = 4_096
 MOST_EVENTS = 200
 
 
-class SavedClient(msgspec.Struct, array_like=True):
-    """A Client but for the rows of its samples and counts."""
+class SavedLoadClient(msgspec.Struct, array_like=True):
+    """The state of a ``LoadClient`` in a checkpoint, but for its samples and counts."""
 
     began_ns: int | None
     plan: tuple[PlanFacts, str] | None
@@ -52,8 +52,8 @@ class SavedClient(msgspec.Struct, array_like=True):
     """By metric."""
 
 
-class Client:
-    """Counts requests of the load and their latencies, vantage client."""
+class LoadClient:
+    """Folds what the load generator reports: its requests, latencies and runs."""
 
     def __init__(self) -> None:
         self.began_ns: int | None = None
@@ -142,9 +142,9 @@ class Client:
             slo=", ".join(slos) or None,
         )
 
-    def saved(self) -> SavedClient:
+    def saved(self) -> SavedLoadClient:
         """All but the rows of samples and counts."""
-        return SavedClient(
+        return SavedLoadClient(
             began_ns=self.began_ns,
             plan=self._plan,
             run=self._run.saved() if self._run else None,
@@ -155,7 +155,7 @@ class Client:
             session={name: each.session for name, each in self.samples.items()},
         )
 
-    def restore(self, saved: SavedClient) -> None:
+    def restore(self, saved: SavedLoadClient) -> None:
         """Be as it was."""
         self.began_ns, self._plan = saved.began_ns, saved.plan
         self._asked, self._sent = saved.asked, saved.sent

@@ -4,12 +4,20 @@ A saturated client does not fail: throughput looks fine, only its stamps rot. So
 measures itself, and where it was too slow for the latencies it reports, says so.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
+
+import msgspec
+import numpy as np
 
 from collectors.clock import NS_PER_S
-from collectors.readings import ClientSample
-from inferwatch.metrics.series.intervals import Estimate
+from collectors.readings import ClientSample, Phase, RequestRecord
+from inferwatch.metrics.load.book import held_back, together
+from inferwatch.metrics.series.intervals import Estimate, estimate
+from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.snapshot import Window
 
 LAG_SHARE = 0.1
 """Of the latency that a lag falsifies: more than a tenth is too much."""
@@ -19,7 +27,7 @@ CPU_SHARE = 0.7
 
 
 class ClientState(StrEnum):
-    """The verdict."""
+    """What a verdict says of the client: fast enough, the bottleneck, or unknown."""
 
     OK = "OK"
     CLIENT_BOUND = "CLIENT-BOUND"
@@ -28,7 +36,7 @@ class ClientState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientVerdict:
-    """What it is, and why, fit to show."""
+    """Whether the client was fast enough, and why not, fit to show."""
 
     state: ClientState = ClientState.UNKNOWN
     reasons: tuple[str, ...] = ()
@@ -36,7 +44,7 @@ class ClientVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a verdict stands on; unknown is None and accuses nobody."""
+    """The measurements a verdict is made from; unknown is None and accuses nobody."""
 
     sample: ClientSample | None = None
     send_lag: Estimate = field(default_factory=Estimate)
@@ -115,3 +123,129 @@ def _working(sample: ClientSample) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+# Right now: the last seconds, weighed like a whole run.
+
+SECONDS = 10
+"""Samples, one a second, that a verdict stands on."""
+MOST_RECORDS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuality:
+    """How well the client does now, as screens show it; unknown is None."""
+
+    verdict: ClientVerdict = field(default_factory=ClientVerdict)
+    send_lag_p99_s: float | None = None
+    recv_lag_p99_s: float | None = None
+    merged_share: float | None = None
+    cpu_share: float | None = None
+
+
+class SentRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The moments of an ended request that tell how well the client does."""
+
+    index: int
+    intended_ns: int
+    sent_ns: int | None
+    first_token_ns: int | None
+    end_ns: int | None
+
+
+class SavedSeconds(msgspec.Struct, array_like=True):
+    """The state of a ``LatestSeconds`` in a checkpoint, but for the plan's limit."""
+
+    samples: list[ClientSample]
+    requests: list[SentRequest]
+
+
+class LatestSeconds:
+    """Keeps the samples and requests of a run's last ten seconds, to judge its client."""
+
+    def __init__(self, most_in_flight: int | None) -> None:
+        self._most = most_in_flight
+        self._samples: deque[ClientSample] = deque(maxlen=SECONDS)
+        self._records: deque[SentRequest] = deque(maxlen=MOST_RECORDS)
+
+    def sample(self, sample: ClientSample) -> None:
+        """A second of the client; the one of the whole run says nothing of now."""
+        if sample.final:
+            return
+        self._samples.append(sample)
+        begin_ns = sample.t_ns - SECONDS * NS_PER_S
+        while self._records and (self._records[0].sent_ns or 0) <= begin_ns:
+            self._records.popleft()
+
+    def record(self, record: RequestRecord) -> None:
+        """A request that has ended."""
+        if record.phase is not Phase.WARMUP:
+            self._records.append(
+                SentRequest(
+                    record.index,
+                    record.intended_ns,
+                    record.sent_ns,
+                    record.first_token_ns,
+                    record.end_ns,
+                )
+            )
+
+    def saved(self) -> SavedSeconds:
+        """To be restored for the same run."""
+        return SavedSeconds(list(self._samples), list(self._records))
+
+    @classmethod
+    def restored(cls, saved: SavedSeconds, most_in_flight: int | None) -> Self:
+        """As it was saved."""
+        latest = cls(most_in_flight)
+        latest._samples.extend(saved.samples)
+        latest._records.extend(saved.requests)
+        return latest
+
+    def quality(self, gaps: Samples) -> ClientQuality:
+        """As of the last sample; ``gaps`` are those between chunks."""
+        if not self._samples:
+            return ClientQuality()
+        sample = together(list(self._samples))
+        begin_ns = sample.t_ns - SECONDS * NS_PER_S
+        recent = [each for each in self._records if (each.sent_ns or 0) > begin_ns]
+        send_lag = self._send_lag(recent, sample.in_flight)
+        waits = [
+            each.first_token_ns - each.sent_ns
+            for each in recent
+            if each.first_token_ns is not None and each.sent_ns is not None
+        ]
+        itl = gaps.quantiles(sample.t_ns, Window.TEN_SECONDS)
+        evidence = Evidence(
+            sample=sample,
+            send_lag=send_lag,
+            ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
+            itl_p50_s=itl.p50,
+        )
+        return ClientQuality(
+            verdict=judge(evidence),
+            send_lag_p99_s=send_lag.quantiles.p99,
+            recv_lag_p99_s=recv_lag_p99_s(sample),
+            merged_share=merged_share(sample),
+            cpu_share=cpu_share(sample),
+        )
+
+    def _send_lag(self, recent: list[SentRequest], in_flight: int) -> Estimate:
+        """Of sends that nothing but the client kept waiting.
+
+        What is in flight now may have been so all the time: rather too little
+        evidence than a false one.
+        """
+        ordered = sorted(recent, key=lambda each: (each.intended_ns, each.index))
+        held: set[int] = set()
+        if self._most is not None:
+            room = self._most - in_flight
+            if room < 1:
+                return Estimate()
+            held = set(held_back(ordered, room))
+        lags = (
+            each.sent_ns - each.intended_ns
+            for each in ordered
+            if each.sent_ns is not None and each.index not in held
+        )
+        return estimate(np.fromiter(lags, np.int64))

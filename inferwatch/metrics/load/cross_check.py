@@ -9,6 +9,7 @@ there and back, and cannot be told from an error.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 from collectors.clock import NS_PER_S
 from collectors.readings import (
@@ -20,17 +21,79 @@ from collectors.readings import (
 )
 from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.load.book import ABORTED, LoadBook
-from inferwatch.metrics.load.check_answers import check_answers
-from inferwatch.metrics.load.check_parts import (
-    DISAGREE,
-    PARTS,
-    CrossCheck,
-    delta,
-    mean,
-    mean_s,
-    minus,
-    said,
-)
+
+DISAGREE = 0.02
+PARTS = ("send_lag_s", "network_s", "api_s", "queue_s", "prefill_s", "return_s")
+"""Due to sent; to arrived at the API server; to queued in the engine; to scheduled; to
+the first token, there; to the first token, here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCheck:
+    """Where a mean TTFT was spent, over the requests that both ends know."""
+
+    source: str
+    """probe: each request's; answers: as each told; metrics: the server's means."""
+    n: int
+    parts: dict[str, float | None]
+    ttft_s: float | None
+    """From the intended send; the parts add up to it."""
+    unexplained_s: float | None
+    """What the parts do not account for."""
+    disagreements: tuple[str, ...] = ()
+    """More than 2%, fit to show."""
+    hint: str | None = None
+    """What the server could tell, and how to make it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One object, as summaries hold it."""
+        return {
+            "source": self.source,
+            "n": self.n,
+            "ttft_s": self.ttft_s,
+            "parts": dict(self.parts),
+            "unexplained_s": self.unexplained_s,
+            "disagreements": list(self.disagreements),
+            "hint": self.hint,
+        }
+
+
+def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
+    """More than 2% of a whole, in words."""
+    if not whole_s or abs(part_s) <= DISAGREE * whole_s:
+        return ()
+    return (f"{part_s * 1000:.3g} ms ({abs(part_s) / whole_s:.0%}) {what}",)
+
+
+def delta(
+    before: Mapping[str, float], after: Mapping[str, float], name: str
+) -> float | None:
+    """How far one of vLLM's counters went; None where it has none."""
+    name = f"vllm:{name}"
+    if name not in after:
+        return None
+    return after[name] - before.get(name, 0.0)
+
+
+def mean(
+    before: Mapping[str, float], after: Mapping[str, float], name: str
+) -> float | None:
+    """Of one of vLLM's histograms, between the two readings."""
+    total = delta(before, after, f"{name}_sum")
+    count = delta(before, after, f"{name}_count")
+    return total / count if total is not None and count else None
+
+
+def mean_s(records: Sequence[RequestRecord], start: str, end: str) -> float | None:
+    """From one moment of these requests to another."""
+    pairs = ((getattr(each, start), getattr(each, end)) for each in records)
+    known = [b - a for a, b in pairs if a is not None and b is not None]
+    return sum(known) / len(known) / NS_PER_S if known else None
+
+
+def minus(whole: float | None, part: float | None) -> float | None:
+    """What is left, where both are known."""
+    return None if whole is None or part is None else whole - part
 
 
 @dataclass(slots=True)
@@ -51,7 +114,7 @@ MOMENTS = {
 
 
 class ServerBook:
-    """Folds what a probe tells of requests."""
+    """Folds what a probe in the server tells of each request."""
 
     def __init__(self) -> None:
         self._lives: dict[str, _Life] = {}
@@ -172,3 +235,88 @@ def _counts_disagree(
     if made is None or cut_off or abs(made - got) <= DISAGREE * got:
         return ()
     return (f"the server made {made:.0f} tokens, the client received {got}",)
+
+
+# The server's view as its answers tell it: vLLM's per-request metrics.
+#
+# They say how long a request was queued, and how long its prefill and its decode took,
+# on the engine's clock. The API server's part they leave out; its counters tell the
+# mean.
+
+
+class _AnswerMeans(NamedTuple):
+    """Means of what the answers said."""
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float | None
+
+
+def check_answers(
+    book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
+) -> CrossCheck | None:
+    """By what the answers say; None where they say nothing."""
+    told = [each for each in (*book.warmup, *book.records) if _tells(each)]
+    if not told:
+        return None
+    means = _means(told)
+    engine_s = means.queue_s + means.prefill_s
+    server_s = _server_s(len(told), before, after)
+    client_s = mean_s(told, "sent_ns", "first_token_ns") or 0.0
+    left_s = client_s - (engine_s if server_s is None else server_s)
+    whose = "engine" if server_s is None else "server"
+    return CrossCheck(
+        source="answers",
+        n=len(told),
+        parts={
+            "send_lag_s": mean_s(told, "intended_ns", "sent_ns"),
+            "network_s": None,
+            "api_s": minus(server_s, engine_s),
+            "queue_s": means.queue_s,
+            "prefill_s": means.prefill_s,
+            "return_s": None,
+        },
+        ttft_s=mean_s(told, "intended_ns", "first_token_ns"),
+        unexplained_s=left_s,
+        disagreements=(
+            *said(left_s, client_s, f"of the client's TTFT is not in the {whose}'s"),
+            *_decode(told, means),
+        ),
+    )
+
+
+def _tells(record: RequestRecord) -> bool:
+    return (
+        record.first_token_ns is not None
+        and record.server_queue_ns is not None
+        and record.server_prefill_ns is not None
+    )
+
+
+def _means(told: Sequence[RequestRecord]) -> _AnswerMeans:
+    def of(name: str) -> float | None:
+        known = [ns for each in told if (ns := getattr(each, name)) is not None]
+        return sum(known) / len(known) / NS_PER_S if known else None
+
+    queue_s, prefill_s = of("server_queue_ns"), of("server_prefill_ns")
+    return _AnswerMeans(queue_s or 0.0, prefill_s or 0.0, of("server_decode_ns"))
+
+
+def _server_s(
+    count: int, before: Mapping[str, float], after: Mapping[str, float]
+) -> float | None:
+    """The API server's own mean TTFT, if it is of the same requests."""
+    if delta(before, after, "time_to_first_token_seconds_count") != count:
+        return None
+    return mean(before, after, "time_to_first_token_seconds")
+
+
+def _decode(told: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str, ...]:
+    """First token to last takes as long there as here, or tokens were held up."""
+    known = [each for each in told if each.server_decode_ns is not None]
+    here_s = mean_s(known, "first_token_ns", "last_token_ns")
+    if here_s is None or means.decode_s is None:
+        return ()
+    apart_s = here_s - means.decode_s
+    what = "longer" if apart_s > 0 else "shorter"
+    return said(apart_s, means.decode_s, f"{what} is the client's decode time")

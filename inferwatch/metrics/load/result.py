@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, RequestRecord
-from inferwatch.metrics.load.book import ABORTED, Failures, LoadBook
-from inferwatch.metrics.load.classes import Part, by_class, by_turn
+from inferwatch.metrics.load.book import ABORTED, LoadBook
 from inferwatch.metrics.load.client_verdict import ClientVerdict, Evidence, judge
-from inferwatch.metrics.load.goodput import Goodput, goodput
+from inferwatch.metrics.load.goodput import Goodput, goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
 from inferwatch.metrics.load.slo import Slo
+from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.intervals import Estimate, estimate
 
 
@@ -36,8 +36,22 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestGroup:
+    """What the requests of one class, or of one turn of conversations, came to."""
+
+    sent: int
+    succeeded: int
+    failed: int
+    prompt_tokens: int
+    output_tokens: int
+    latencies: dict[str, Estimate]
+    slo: Slo | None = None
+    goodput: Goodput | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """One run."""
+    """What one load run came to, with the intervals of its latencies."""
 
     run_id: str
     span_s: float | None
@@ -49,7 +63,7 @@ class LoadResult:
     aborted: int
     warmup: int
     in_flight_at_end: int | None
-    failures: dict[str, Failures]
+    failures: dict[str, FailureCount]
     rate: Rate
     prompt_tokens: int
     output_tokens: int
@@ -64,9 +78,9 @@ class LoadResult:
     slo: Slo | None = None
     goodput: Goodput | None = None
     class_slos: Mapping[str, Slo] = field(default_factory=dict)
-    classes: Mapping[str, Part] = field(default_factory=dict)
+    classes: Mapping[str, RequestGroup] = field(default_factory=dict)
     """Of a mix, each for itself."""
-    turns: Mapping[str, Part] = field(default_factory=dict)
+    turns: Mapping[str, RequestGroup] = field(default_factory=dict)
     """Of conversations, each for itself."""
 
     @property
@@ -207,3 +221,42 @@ def _per_s(moments_ns: Iterable[int]) -> float | None:
     ordered = sorted(moments_ns)
     gaps = [later - earlier for earlier, later in pairwise(ordered)]
     return len(gaps) / sum(gaps) * NS_PER_S if sum(gaps) else None
+
+
+def by_class(
+    book: LoadBook, slo: Slo | None, classes: Mapping[str, Slo]
+) -> dict[str, RequestGroup]:
+    """Each class of a mix, the most frequent first; empty where there is no mix."""
+    groups: dict[str, list[RequestRecord]] = {}
+    for record in book.records:
+        if record.class_name is not None:
+            groups.setdefault(record.class_name, []).append(record)
+    ordered = sorted(groups.items(), key=lambda each: -len(each[1]))
+    return {
+        name: part(book, records, classes.get(name, slo)) for name, records in ordered
+    }
+
+
+def by_turn(book: LoadBook) -> dict[str, RequestGroup]:
+    """Each turn of the conversations; empty where those have one."""
+    groups: dict[int, list[RequestRecord]] = {}
+    for record in book.records:
+        if record.turn is not None:
+            groups.setdefault(record.turn, []).append(record)
+    return {str(turn): part(book, groups[turn], None) for turn in sorted(groups)}
+
+
+def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> RequestGroup:
+    """These requests of a run."""
+    succeeded = [each for each in records if each.failure is None]
+    judged = slo is not None and bool(slo.limits)
+    return RequestGroup(
+        sent=len(records),
+        succeeded=len(succeeded),
+        failed=sum(each.failure not in {None, ABORTED} for each in records),
+        prompt_tokens=sum(each.prompt_tokens or 0 for each in records),
+        output_tokens=sum(each.output_tokens or 0 for each in succeeded),
+        latencies=latencies_of(book, records),
+        slo=slo if judged else None,
+        goodput=goodput_of(book, records, slo, {}) if judged and slo else None,
+    )

@@ -24,7 +24,7 @@ _LIMIT = re.compile(r"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)(ms|s)?(?=[\s,]|$)[\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One metric's."""
+    """How long one metric of a request may take, as ``ttft_s<0.5``."""
 
     metric: str
     below_s: float

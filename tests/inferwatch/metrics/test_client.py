@@ -14,7 +14,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.load import client
-from inferwatch.metrics.load.client import Client
+from inferwatch.metrics.load.client import LoadClient
 from inferwatch.metrics.snapshot import ClientView, Snapshot
 
 See = Callable[..., Snapshot]
@@ -146,7 +146,7 @@ def test_halves_without_the_other_are_remembered_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(client, "MOST_UNMATCHED", 3)
-    held = Client()
+    held = LoadClient()
     for number in range(10):
         held.tokens(chunks(str(number)))
 

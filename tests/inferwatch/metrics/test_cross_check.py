@@ -7,10 +7,10 @@ import pytest
 
 from collectors.readings import EventKind, Phase, RequestEvent, RequestRecord, Vantage
 from inferwatch.metrics.load.book import LoadBook
-from inferwatch.metrics.load.check_answers import check_answers
-from inferwatch.metrics.load.check_parts import CrossCheck
 from inferwatch.metrics.load.cross_check import (
+    CrossCheck,
     ServerBook,
+    check_answers,
     check_means,
     check_requests,
     cross_check,

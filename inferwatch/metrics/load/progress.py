@@ -1,22 +1,103 @@
-"""One load run while it goes on: how far it is, and what was asked of it."""
+"""One load run while it goes on: how far it is, what was asked, what came of it."""
 
 from typing import Self
 
 import msgspec
 
 from collectors.clock import NS_PER_S
-from collectors.readings import ClientSample, LoadEvent, LoadKind, RequestRecord
-from inferwatch.metrics.load.client_quality import LatestSeconds, SavedSeconds
-from inferwatch.metrics.load.counts import Counts, Tally
+from collectors.readings import ClientSample, LoadEvent, LoadKind, Phase, RequestRecord
+from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.client_verdict import LatestSeconds, SavedSeconds
 from inferwatch.metrics.load.plan import PlanFacts
-from inferwatch.metrics.load.view import LoadRun, RunState
+from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
 
 SILENT_NS = 5 * NS_PER_S
 """A generator that runs tells something each second."""
 
 
-class Asked(msgspec.Struct, array_like=True):
-    """The rate or the users that hold, and what held before."""
+MOST_KINDS = 50
+
+
+class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of a run's requests at one moment; each has ended or is in flight."""
+
+    sent: int = 0
+    begun: int = 0
+    """Requests that set out; of conversations: their first turns that have ended."""
+    in_flight: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    aborted: int = 0
+
+
+class EndedRequests(msgspec.Struct):
+    """Counts the requests of a run as they end, the warm-up's apart."""
+
+    sent: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    aborted: int = 0
+    warmup: int = 0
+    begun: int = 0
+    """First turns."""
+    in_turns: bool = False
+    """They are turns of conversations."""
+    flown: int = 0
+    """Sent in any phase."""
+    by_kind: dict[str, FailureCount] = {}
+    """Of failure."""
+
+    def take(self, record: RequestRecord) -> None:
+        """One more."""
+        sent = record.sent_ns is not None
+        self.flown += sent
+        if record.phase is Phase.WARMUP:
+            self.warmup += 1
+            return
+        self.sent += 1
+        self.begun += record.turn in {None, 1}
+        self.in_turns |= record.turn is not None
+        if record.failure is None:
+            self.succeeded += 1
+        elif record.failure == ABORTED:
+            self.aborted += 1
+        else:
+            self.failed += 1
+            self._failed(record.failure, record.detail or "")
+
+    def tally(
+        self, in_flight: int | None, *, warming_up: bool = False
+    ) -> RequestCounts:
+        """As of now; what is in flight in a warm-up is the warm-up's."""
+        flying = 0 if warming_up else in_flight or 0
+        return RequestCounts(
+            sent=self.sent + flying,
+            begun=self.begun + (0 if self.in_turns else flying),
+            in_flight=in_flight,
+            succeeded=self.succeeded,
+            failed=self.failed,
+            aborted=self.aborted,
+        )
+
+    def failures(self) -> tuple[FailureCount, ...]:
+        """Most frequent first."""
+        return tuple(
+            sorted(self.by_kind.values(), key=lambda each: (-each.count, each.kind))
+        )
+
+    def _failed(self, kind: str, said: str) -> None:
+        before = self.by_kind.get(kind)
+        if before is None and len(self.by_kind) >= MOST_KINDS:
+            return
+        self.by_kind[kind] = FailureCount(
+            kind=kind,
+            count=1 if before is None else before.count + 1,
+            first=said if before is None else before.first,
+        )
+
+
+class AskedRate(msgspec.Struct, array_like=True):
+    """The rate or the users asked of a run now, and what was asked before."""
 
     rate_per_s: float | None = None
     users: int | None = None
@@ -32,8 +113,8 @@ class Asked(msgspec.Struct, array_like=True):
             self.before, self.changed_ns = old, event.t_ns
 
 
-class Moments(msgspec.Struct, array_like=True):
-    """When a run came to which turn."""
+class RunMoments(msgspec.Struct, array_like=True):
+    """When a run began, sent, drained and ended, and when it was last heard of."""
 
     began_ns: int | None = None
     sending_ns: int | None = None
@@ -69,30 +150,30 @@ class Moments(msgspec.Struct, array_like=True):
 
 
 class SavedRun(msgspec.Struct, array_like=True):
-    """A RunProgress."""
+    """The state of a ``RunProgress`` in a checkpoint."""
 
     run_id: str
     plan: tuple[PlanFacts, str] | None
     latest: SavedSeconds
-    asked: Asked
-    counts: Counts
-    moments: Moments
-    told: tuple[ClientSample, Tally, int] | None
+    asked: AskedRate
+    counts: EndedRequests
+    moments: RunMoments
+    told: tuple[ClientSample, RequestCounts, int] | None
     said: str
 
 
 class RunProgress:
-    """Folds the readings of one run; in fixed memory, however long it goes on."""
+    """Folds the readings of one load run, in fixed memory however long it goes on."""
 
     def __init__(self, run_id: str, plan: tuple[PlanFacts, str] | None) -> None:
         self.run_id = run_id
         self.plan = plan[0] if plan else None
         self._plan_json = plan[1] if plan else None
         self.latest = LatestSeconds(self._most_in_flight)
-        self.asked = Asked()
-        self._counts = Counts()
-        self._moments = Moments()
-        self._told: tuple[ClientSample, Tally, int] | None = None
+        self.asked = AskedRate()
+        self._counts = EndedRequests()
+        self._moments = RunMoments()
+        self._told: tuple[ClientSample, RequestCounts, int] | None = None
         """The last sample, the counts then, and what had ended then of any phase."""
         self._said = ""
 
@@ -217,7 +298,7 @@ class RunProgress:
             return self.plan.warmup_s > 0
         return self._counts.warmup > 0
 
-    def _tally(self) -> Tally:
+    def _tally(self) -> RequestCounts:
         """As of the last sample; once nothing more is sent, as of now."""
         if self.ended:
             return self._counts.tally(0)
@@ -230,7 +311,7 @@ class RunProgress:
             max(sample.in_flight - (self._counts.flown - ended), 0)
         )
 
-    def _share(self, elapsed_s: float | None, tally: Tally) -> float | None:
+    def _share(self, elapsed_s: float | None, tally: RequestCounts) -> float | None:
         plan = self.plan
         if plan is None or (plan.duration_s is None and plan.requests is None):
             return None
