@@ -161,7 +161,7 @@ class SavedSeconds(msgspec.Struct, array_like=True):
 
 
 class LatestSeconds:
-    """Keeps the last ten seconds of a run, samples and requests, to judge its client."""
+    """Keeps the last ten seconds of a run, from which its client is judged."""
 
     def __init__(self, most_in_flight: int | None) -> None:
         self._most = most_in_flight
