@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from collectors.clock import SessionClock
 from collectors.load_stream import LoadStream
 from collectors.readings import AnyReading, ClientSample, RequestRecord, TokenTimes
-from inferwatch.export.results.detect import read_results
 from inferwatch.export.results.imported_run import ImportedRequest
+from inferwatch.export.results.result_file import read_results
 from inferwatch.loadgen.plan.fields import MAX_IN_FLIGHT
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
@@ -324,9 +324,9 @@ async def aiperf(
 
 def from_result(path: Path) -> Told:
     """Of what a tool saved; where it keeps no gaps, the mean of each request."""
-    (run,) = read_results(path).results
-    answered = [each for each in run.calls if each.first_ns and not each.failure]
-    failed = len(run.calls) - len(answered)
+    (run,) = read_results(path).runs
+    answered = [each for each in run.requests if each.first_ns and not each.failure]
+    failed = len(run.requests) - len(answered)
     kept = all(each.gaps_ns is not None for each in answered)
     gaps = [np.array(mean_gap(each)) for each in answered]
     if kept:
@@ -339,12 +339,12 @@ def from_result(path: Path) -> Told:
     )
 
 
-def mean_gap(call: ImportedRequest) -> Sequence[int]:
+def mean_gap(request: ImportedRequest) -> Sequence[int]:
     """From the first token to the last."""
-    gaps = (call.output_tokens or 0) - 1
-    if gaps < 1 or call.last_ns is None or call.first_ns is None:
+    gaps = (request.output_tokens or 0) - 1
+    if gaps < 1 or request.last_ns is None or request.first_ns is None:
         return ()
-    return ((call.last_ns - call.first_ns) // gaps,)
+    return ((request.last_ns - request.first_ns) // gaps,)
 
 
 def tokenizer(directory: Path) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inferwatch.cli.say import say, say_json
-from inferwatch.export.results.detect import ResultFile, read_results
 from inferwatch.export.results.imported_run import ImportedRun
-from inferwatch.export.results.sessions import earlier, keep
+from inferwatch.export.results.imported_sessions import imported_before, store_runs
+from inferwatch.export.results.result_file import ResultFile, read_results
 from inferwatch.storage.file.location import default_database
 from inferwatch.visible import visible
 
@@ -22,16 +22,16 @@ def run_import(
     database = database or default_database()
     files = [read_results(path) for path in paths]
     known = [
-        (file, [*earlier(database, file.digest), *_given(files[:place], file)])
+        (file, [*imported_before(database, file.digest), *_given(files[:place], file)])
         for place, file in enumerate(files)
     ]
-    kept = keep(database, files, name)
+    stored = store_runs(database, files, name)
     for file, same in known:
         _warn_of_earlier(file, same)
     if as_json:
-        say_json([_row(*each) for each in kept])
+        say_json([_row(*each) for each in stored])
         return
-    for each in kept:
+    for each in stored:
         say(_sentence(*each))
 
 
@@ -49,20 +49,20 @@ def _warn_of_earlier(file: ResultFile, same: Sequence[str]) -> None:
         )
 
 
-def _row(session_id: str, file: ResultFile, result: ImportedRun) -> dict[str, object]:
+def _row(session_id: str, file: ResultFile, run: ImportedRun) -> dict[str, object]:
     return {
         "session_id": session_id,
         "file": str(file.path),
-        "tool": result.tool,
-        "model": result.model,
-        "requests": len(result.calls),
-        "failed": sum(call.failure is not None for call in result.calls),
+        "tool": run.tool,
+        "model": run.model,
+        "requests": len(run.requests),
+        "failed": sum(each.failure is not None for each in run.requests),
     }
 
 
-def _sentence(session_id: str, file: ResultFile, result: ImportedRun) -> str:
-    load = f", {result.shape.text}" if result.shape else ""
+def _sentence(session_id: str, file: ResultFile, run: ImportedRun) -> str:
+    load = f", {run.shape.text}" if run.shape else ""
     return (
-        f"{session_id}: {len(result.calls)} requests of {result.tool}{load}, "
+        f"{session_id}: {len(run.requests)} requests of {run.tool}{load}, "
         f"from {visible(file.path.name)}"
     )

@@ -29,9 +29,9 @@ from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.loadgen.formats import request_lines, vllm_bench
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
+from inferwatch.loadgen.result_formats import request_lines, vllm_bench
 from inferwatch.loadgen.target_server import TargetServer, tokens_made, traffic
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result

@@ -58,8 +58,8 @@ def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
         UnreadableResultError: a line is no request.
     """
     summary = _summary(records)
-    calls = list(_calls(lines))
-    if not calls:
+    requests = list(_requests(lines))
+    if not requests:
         raise UnreadableResultError("it holds no requests")
     config = summary.get("input_config") or {}
     version = summary.get("aiperf_version")
@@ -70,8 +70,8 @@ def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
         ImportedRun(
             tool=f"aiperf {version}" if version else "aiperf",
             model=_model(config),
-            calls=calls,
-            began_unix_ns=min(call.due_ns for call in calls),
+            requests=requests,
+            began_unix_ns=min(request.due_ns for request in requests),
             uncertainty_ns=1_000,
             ttft=TTFT,
             remarks=remarks,
@@ -89,18 +89,18 @@ def _summary(records: Path) -> dict[str, Any]:
     return document if is_aiperf_summary(document) else {}
 
 
-def _calls(lines: Sequence[str]) -> Iterator[ImportedRequest]:
+def _requests(lines: Sequence[str]) -> Iterator[ImportedRequest]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield _call(json.loads(line))
+                yield _request(json.loads(line))
             except MALFORMED as error:
                 raise UnreadableResultError(
                     f"line {number} is no request of aiperf: {error!r}"
                 ) from error
 
 
-def _call(record: Mapping[str, Any]) -> ImportedRequest:
+def _request(record: Mapping[str, Any]) -> ImportedRequest:
     about, metrics = record["metadata"], record["metrics"]
     sent_ns, ttft_ns = about["request_start_ns"], _ns(metrics, "time_to_first_token")
     latency_ns = _ns(metrics, "request_latency")

@@ -38,53 +38,53 @@ def read_guidellm(document: Mapping[str, Any]) -> list[ImportedRun]:
         UnreadableResultError: no benchmark kept its requests.
     """
     tool = f"guidellm {document['metadata']['guidellm_version']}"
-    results = [
+    runs = [
         ImportedRun(
             tool=tool,
             model=_model(benchmark),
-            calls=calls,
-            began_unix_ns=min(call.due_ns for call in calls),
+            requests=requests,
+            began_unix_ns=min(request.due_ns for request in requests),
             uncertainty_ns=1_000,
             ttft=TTFT,
             remarks=REMARKS,
             shape=_shape(benchmark),
         )
         for benchmark in document["benchmarks"]
-        if (calls := list(_calls(benchmark)))
+        if (requests := list(_requests(benchmark)))
     ]
-    if not results:
+    if not runs:
         raise UnreadableResultError(
             "this report of guidellm holds no requests with timings: expected "
             "benchmarks[].requests.successful"
         )
-    return results
+    return runs
 
 
-def _calls(benchmark: Mapping[str, Any]) -> Iterator[ImportedRequest]:
-    requests = benchmark.get("requests") or {}
+def _requests(benchmark: Mapping[str, Any]) -> Iterator[ImportedRequest]:
+    listed = benchmark.get("requests") or {}
     for kind, failure in KINDS.items():
-        for request in requests.get(kind) or []:
-            call = _call(request, failure)
-            if call is not None:
-                yield call
+        for record in listed.get(kind) or []:
+            request = _request(record, failure)
+            if request is not None:
+                yield request
 
 
-def _call(request: Mapping[str, Any], failure: str | None) -> ImportedRequest | None:
+def _request(record: Mapping[str, Any], failure: str | None) -> ImportedRequest | None:
     """None for one that was never sent."""
-    info = request.get("info") or {}
+    info = record.get("info") or {}
     timings = info.get("timings") or {}
     sent_ns = _at(timings.get("request_start"))
     if sent_ns is None:
         return None
     return ImportedRequest(
-        name=str(request.get("request_id")),
+        name=str(record.get("request_id")),
         intended_ns=_at(timings.get("targeted_start")),
         sent_ns=sent_ns,
         first_ns=_at(timings.get("first_token_iteration")),
         last_ns=_at(timings.get("last_token_iteration")),
         end_ns=_at(timings.get("request_end") or timings.get("resolve_end")),
-        prompt_tokens=request.get("prompt_tokens"),
-        output_tokens=request.get("output_tokens"),
+        prompt_tokens=record.get("prompt_tokens"),
+        output_tokens=record.get("output_tokens"),
         failure=failure,
         detail=str(info["error"])[:300] if info.get("error") else None,
     )

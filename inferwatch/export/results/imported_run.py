@@ -85,9 +85,9 @@ class ImportedRun:
     tool: str
     """Name and version as far as known."""
     model: str | None
-    calls: Sequence[ImportedRequest]
+    requests: Sequence[ImportedRequest]
     began_unix_ns: int | None
-    """Of the first moment of the calls; None where nothing tells."""
+    """Of the first moment of the requests; None where nothing tells."""
     uncertainty_ns: int
     ttft: str
     """From when to when the tool counts it."""
@@ -97,7 +97,7 @@ class ImportedRun:
     @property
     def first_ns(self) -> int:
         """On the file's clock, what becomes the session's start."""
-        return min(call.due_ns for call in self.calls)
+        return min(request.due_ns for request in self.requests)
 
     def plan(self, run_id: str) -> LoadPlan | None:
         """As a plan of ours: lengths are those that were seen."""
@@ -106,14 +106,14 @@ class ImportedRun:
         return LoadPlan(
             run_id=run_id,
             model=self.model or "",
-            prompt_tokens=_range(call.prompt_tokens for call in self.calls),
-            output_tokens=_range(call.output_tokens for call in self.calls),
+            prompt_tokens=_range(request.prompt_tokens for request in self.requests),
+            output_tokens=_range(request.output_tokens for request in self.requests),
             arrivals=self.shape.arrivals,
             rate_per_s=self.shape.rate_per_s,
             burstiness=self.shape.burstiness,
             concurrency=self.shape.concurrency,
             max_in_flight=self.shape.max_in_flight,
-            requests=len(self.calls),
+            requests=len(self.requests),
             warmup_s=0.0,
         )
 

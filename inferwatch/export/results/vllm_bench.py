@@ -53,7 +53,7 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[ImportedRun]:
         ImportedRun(
             tool="inferwatch load" if ours else "vllm bench serve",
             model=None if document["model_id"] is None else str(document["model_id"]),
-            calls=list(_calls(document)),
+            requests=list(_requests(document)),
             began_unix_ns=began_ns,
             uncertainty_ns=uncertainty_ns,
             ttft=OURS if ours else TTFT,
@@ -63,7 +63,7 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[ImportedRun]:
     ]
 
 
-def _calls(document: Mapping[str, Any]) -> Iterator[ImportedRequest]:
+def _requests(document: Mapping[str, Any]) -> Iterator[ImportedRequest]:
     queued = _queued(document)
     latencies = document.get("latencies") or [None] * len(document["ttfts"])
     for i, (start_s, ttft_s) in enumerate(

@@ -12,8 +12,8 @@ from textual.app import App
 from inferwatch.cli.replaying import Opening
 from inferwatch.cli.stage import Stage
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
-from inferwatch.export.results.detect import read_results
-from inferwatch.export.results.sessions import keep
+from inferwatch.export.results.imported_sessions import store_runs
+from inferwatch.export.results.result_file import read_results
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.player import Player
@@ -162,7 +162,7 @@ async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "imported.db"
-    keep(path, [read_results(VLLM_RESULT)])
+    store_runs(path, [read_results(VLLM_RESULT)])
     stage = ScriptedStage(None)
 
     await stage.replay(path, "last", Opening())

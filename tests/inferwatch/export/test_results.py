@@ -22,8 +22,8 @@ from inferwatch.cli.import_command import run_import
 from inferwatch.cli.replay_command import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.recording import opened
-from inferwatch.export.results.detect import read_results
-from inferwatch.export.results.sessions import earlier, keep
+from inferwatch.export.results.imported_sessions import imported_before, store_runs
+from inferwatch.export.results.result_file import read_results
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model import Model
@@ -53,7 +53,7 @@ def imported(path: Path) -> Imported:
     """``imported(file)``: the readings of the session that it became."""
 
     def run(file: Path) -> list[AnyReading]:
-        (kept,) = keep(path, [read_results(file)])
+        (kept,) = store_runs(path, [read_results(file)])
         with opened(path, kept.session_id) as recording:
             return list(recording.readings())
 
@@ -185,7 +185,7 @@ def test_notes_say_what_the_tool_means_and_how_it_loaded(
     assert plan is not None
     assert plan.requests == len(records(imported(file)))
     assert plan.warmup_s == 0
-    (result,) = read_results(file).results
+    (result,) = read_results(file).runs
     assert result.shape is not None
     assert result.shape.rate_per_s == 10
     expected = Arrivals.CONSTANT if file == GUIDELLM else Arrivals.POISSON
@@ -205,7 +205,7 @@ def test_failures_say_what_happened_and_what_came_before(
         assert len(record.detail) <= 300
         assert record.end_ns is not None
         assert record.output_tokens == (8 if file == FAILED[1] else None)
-    (result,) = read_results(file).results
+    (result,) = read_results(file).runs
     if result.shape is not None:
         assert result.shape.arrivals is Arrivals.CLOSED
 
@@ -216,7 +216,7 @@ def test_warm_up_is_marked_and_without_a_summary_the_model_is_unknown(
     readings = imported(FAILED[2])
 
     assert [r.phase for r in records(readings)].count(Phase.WARMUP) == 1
-    (result,) = read_results(FAILED[2]).results
+    (result,) = read_results(FAILED[2]).runs
     assert result.model is None
     assert result.shape is None
     assert any("profile_export_aiperf.json is not" in text for text in result.remarks)
@@ -250,7 +250,7 @@ def test_every_benchmark_of_a_report_becomes_a_session(
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(report))
 
-    kept = keep(path, [read_results(file)])
+    kept = store_runs(path, [read_results(file)])
 
     assert [find(path, each.session_id).name for each in kept] == [
         "sweep-1",
@@ -262,16 +262,16 @@ def test_the_same_file_is_known_again_wherever_it_lies(
     path: Path, tmp_path: Path
 ) -> None:
     file = read_results(VLLM)
-    assert earlier(path, file.digest) == []
+    assert imported_before(path, file.digest) == []
 
-    keep(path, [file], "mine")
+    store_runs(path, [file], "mine")
     copy = tmp_path / "copy.json"
     copy.write_bytes(VLLM.read_bytes())
 
-    assert earlier(path, read_results(copy).digest) == ["s1"]
+    assert imported_before(path, read_results(copy).digest) == ["s1"]
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE sessions SET deleted_ns = 1")
-    assert earlier(path, file.digest) == []
+    assert imported_before(path, file.digest) == []
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_the_name_of_a_file_becomes_one_that_a_session_can_have(
     file = tmp_path / f"{stem}.json"
     file.write_bytes(VLLM.read_bytes())
 
-    keep(path, [read_results(file)])
+    store_runs(path, [read_results(file)])
 
     (row,) = list_sessions(path)
     assert row.name == name
@@ -339,7 +339,7 @@ def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_import_leaves_one_plain_file(path: Path) -> None:
-    keep(path, [read_results(VLLM)])
+    store_runs(path, [read_results(VLLM)])
 
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -361,7 +361,7 @@ BAD_TYPE = {"input_lens": ["many"] * 6}
 def test_a_file_of_which_no_session_can_be_made_leaves_none(
     path: Path, tmp_path: Path, fault: dict[str, Any]
 ) -> None:
-    keep(path, [read_results(AIPERF)])
+    store_runs(path, [read_results(AIPERF)])
     file = damaged(tmp_path, **fault)
 
     with pytest.raises(UsageError, match="nothing was imported") as caught:
@@ -417,13 +417,13 @@ def test_an_import_cut_short_leaves_nothing(
 
     monkeypatch.setattr(SessionWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        keep(path, [read_results(VLLM)])
+        store_runs(path, [read_results(VLLM)])
 
     assert not path.exists()
 
 
 def test_a_copy_that_fails_leaves_nothing(path: Path) -> None:
-    keep(path, [read_results(AIPERF)])
+    store_runs(path, [read_results(AIPERF)])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
             "CREATE TRIGGER full BEFORE INSERT ON token_times WHEN new.session = 3 "
@@ -431,7 +431,7 @@ def test_a_copy_that_fails_leaves_nothing(path: Path) -> None:
         )
 
     with pytest.raises(StorageError):
-        keep(path, [read_results(VLLM), read_results(AIPERF)])
+        store_runs(path, [read_results(VLLM), read_results(AIPERF)])
 
     with closing(sqlite3.connect(path)) as connection:
         tables = ("sessions", "client_requests", "notes", "sources", "token_times")
@@ -442,12 +442,12 @@ def test_a_copy_that_fails_leaves_nothing(path: Path) -> None:
 
 def test_a_name_is_checked_before_anything_is_kept(path: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="taken for an id"):
-        keep(path, [read_results(VLLM)], "s3")
+        store_runs(path, [read_results(VLLM)], "s3")
     assert not path.exists()
 
     file = tmp_path / "s3.json"
     file.write_bytes(VLLM.read_bytes())
-    keep(path, [read_results(file)])
+    store_runs(path, [read_results(file)])
     assert find(path, "last").name == "file s3"
 
 
@@ -465,7 +465,7 @@ def test_a_record_that_refuses_is_explained(path: Path) -> None:
     path.write_text("this is no database, and long enough to be looked at" * 100)
 
     with pytest.raises(StorageError, match=r"inferwatch\.db"):
-        keep(path, [read_results(VLLM)])
+        store_runs(path, [read_results(VLLM)])
 
 
 def test_the_end_of_a_replay_shows_the_whole_run(

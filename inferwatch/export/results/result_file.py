@@ -36,7 +36,7 @@ class ResultFile:
     path: Path
     digest: str
     """Of what stands in it: equal for copies."""
-    results: list[ImportedRun]
+    runs: list[ImportedRun]
 
 
 def read_results(path: Path) -> ResultFile:
@@ -52,7 +52,7 @@ def read_results(path: Path) -> ResultFile:
             path = records_beside(path)
             text = _text(path)
             documents = _documents(text)
-        results = _results(path, text, documents)
+        runs = _runs(path, text, documents)
     except UnreadableResultError as error:
         raise UsageError(f"{path}: {error}") from error
     except MALFORMED as error:
@@ -61,10 +61,10 @@ def read_results(path: Path) -> ResultFile:
             f"{EXPECTED}"
         ) from error
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
-    return ResultFile(path=path.resolve(), digest=digest, results=results)
+    return ResultFile(path=path.resolve(), digest=digest, runs=runs)
 
 
-def _results(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
+def _runs(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
     first: Any = documents[0] if documents else None
     if is_aiperf_record(first):
         return read_aiperf(path, text.splitlines())

@@ -23,8 +23,8 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.errors import StorageError, UsageError
-from inferwatch.export.results.detect import ResultFile
 from inferwatch.export.results.imported_run import ImportedRequest, ImportedRun
+from inferwatch.export.results.result_file import ResultFile
 from inferwatch.loadgen.exchange.error_message import shown
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.receipt_clock import ReceiptClock
@@ -50,7 +50,7 @@ class ImportedSession(NamedTuple):
 
     session_id: str
     file: ResultFile
-    result: ImportedRun
+    run: ImportedRun
 
 
 class PastClock(SessionClock):
@@ -75,7 +75,7 @@ class PastClock(SessionClock):
             yield each
 
 
-def keep(
+def store_runs(
     database: Path, files: Sequence[ResultFile], name: str | None = None
 ) -> list[ImportedSession]:
     """Make the runs of all these files sessions, or of none.
@@ -87,7 +87,7 @@ def keep(
         UsageError: a file tells of what no session can hold, or the name is none.
         StorageError: the record does not let us.
     """
-    runs = [(file, result) for file in files for result in file.results]
+    runs = [(file, run) for file in files for run in file.runs]
     several = len(files) > 1
     names = [
         title
@@ -96,25 +96,25 @@ def keep(
     ]
     with TemporaryDirectory(prefix="inferwatch-import-") as folder:
         staged = Path(folder) / "staged.db"
-        for (file, result), title in zip(runs, names, strict=True):
-            _stage(staged, file, result, title)
+        for (file, run), title in zip(runs, names, strict=True):
+            _stage(staged, file, run, title)
         numbers = adopt(database, staged) if runs else []
     return [
-        ImportedSession(f"s{number}", file, result)
-        for number, (file, result) in zip(numbers, runs, strict=True)
+        ImportedSession(f"s{number}", file, run)
+        for number, (file, run) in zip(numbers, runs, strict=True)
     ]
 
 
 def _titles(file: ResultFile, name: str | None) -> list[str | None]:
     """What the sessions of a file are called: as asked, else as the file is."""
     title = checked_name(name) if name else fitting_name(file.path.stem)
-    if len(file.results) == 1 or title is None:
-        return [title] * len(file.results)
+    if len(file.runs) == 1 or title is None:
+        return [title] * len(file.runs)
     cut = title[:LONGEST_WITHOUT_NUMBER]
-    return [f"{cut}-{place}" for place, _ in enumerate(file.results, 1)]
+    return [f"{cut}-{place}" for place, _ in enumerate(file.runs, 1)]
 
 
-def earlier(database: Path, digest: str) -> Sequence[str]:
+def imported_before(database: Path, digest: str) -> Sequence[str]:
     """The sessions that were made from the same file and are still there."""
     if not database.exists():
         return []
@@ -126,11 +126,9 @@ def earlier(database: Path, digest: str) -> Sequence[str]:
     return [session_id for (session_id,) in rows]
 
 
-def _stage(
-    staged: Path, file: ResultFile, result: ImportedRun, name: str | None
-) -> None:
+def _stage(staged: Path, file: ResultFile, run: ImportedRun, name: str | None) -> None:
     try:
-        lost = _write(staged, file, result, name)
+        lost = _write(staged, file, run, name)
     except (*UNSTORABLE, ValueError, TypeError, ArithmeticError) as error:
         raise UsageError(_refusal(file, str(error))) from error
     except sqlite3.Error as error:
@@ -146,15 +144,13 @@ def _refusal(file: ResultFile, why: str) -> str:
     )
 
 
-def _write(
-    staged: Path, file: ResultFile, result: ImportedRun, name: str | None
-) -> int:
+def _write(staged: Path, file: ResultFile, run: ImportedRun, name: str | None) -> int:
     """How much of it could not be stored."""
-    told_by = f"{result.tool}, {file.path} #{file.digest}"
-    clock = PastClock(result.began_unix_ns, duration_ns(result))
+    told_by = f"{run.tool}, {file.path} #{file.digest}"
+    clock = PastClock(run.began_unix_ns, duration_ns(run))
     about = NewSession(clock=clock, name=name, command=COMMAND)
     run_id = f"{COMMAND}-{file.digest[:6]}"
-    numbered = enumerate(clock.follow(readings_of(result, run_id, told_by)), 1)
+    numbered = enumerate(clock.follow(readings_of(run, run_id, told_by)), 1)
     session = SessionWriter.begin(staged, about)
     lost = 0
     try:
@@ -162,7 +158,7 @@ def _write(
             lost += session.write(session.batch(some), lost)
     finally:
         session.end(lost, None)
-    _label(staged, session.number, result.model, told_by)
+    _label(staged, session.number, run.model, told_by)
     return lost
 
 
@@ -175,26 +171,26 @@ def _label(database: Path, session: int, model: str | None, told_by: str) -> Non
         )
 
 
-def readings_of(result: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyReading]:
+def readings_of(run: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyReading]:
     """The readings of a run, in session time, which begins at the first due time."""
-    shape = result.shape
-    if result.began_unix_ns is not None:
+    shape = run.shape
+    if run.began_unix_ns is not None:
         yield ClockAnchor(
             t_ns=0,
-            wall_ns=result.began_unix_ns,
-            uncertainty_ns=result.uncertainty_ns,
+            wall_ns=run.began_unix_ns,
+            uncertainty_ns=run.uncertainty_ns,
             boot_id="",
         )
     yield _note(f"imported from {told_by}")
-    for text in (result.ttft, *result.remarks):
+    for text in (run.ttft, *run.remarks):
         yield _note(text)
-    plan = result.plan(run_id)
+    plan = run.plan(run_id)
     if plan is not None:
         text = msgspec.json.encode(plan).decode()
         yield LoadPlanned(source=run_id, t_ns=0, plan=text)
     rate = None if shape is None else shape.rate_per_s
     words = "unknown load" if shape is None else shape.text
-    started = f"{len(result.calls)} requests, {words}"
+    started = f"{len(run.requests)} requests, {words}"
     yield LoadEvent(source=run_id, t_ns=0, kind=LoadKind.STARTED, text=started)
     yield LoadEvent(
         source=run_id,
@@ -204,42 +200,42 @@ def readings_of(result: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyR
         users=shape.users if shape else None,
         text=words,
     )
-    yield from _requests(result, run_id)
-    failed = sum(call.failure is not None for call in result.calls)
+    yield from _requests(run, run_id)
+    failed = sum(request.failure is not None for request in run.requests)
     yield LoadEvent(
         source=run_id,
-        t_ns=duration_ns(result),
+        t_ns=duration_ns(run),
         kind=LoadKind.STOPPED,
-        text=f"{len(result.calls)} sent, {failed} failed",
+        text=f"{len(run.requests)} sent, {failed} failed",
     )
 
 
-def duration_ns(result: ImportedRun) -> int:
+def duration_ns(run: ImportedRun) -> int:
     """From the first due time to the last that is known."""
-    return max(call.latest_ns for call in result.calls) - result.first_ns
+    return max(request.latest_ns for request in run.requests) - run.first_ns
 
 
 def _note(text: str) -> Note:
     return Note(t_ns=0, kind=NoteKind.STARTED, text=text)
 
 
-def _requests(result: ImportedRun, run_id: str) -> Iterator[AnyReading]:
+def _requests(run: ImportedRun, run_id: str) -> Iterator[AnyReading]:
     """As they ended: token times, then the record, as our generator tells them."""
-    numbered = enumerate(sorted(result.calls, key=lambda call: call.due_ns))
-    for index, call in sorted(numbered, key=lambda each: each[1].latest_ns):
-        name = f"{run_id}-{call.name}"
-        if call.first_ns is not None and call.gaps_ns is not None:
+    numbered = enumerate(sorted(run.requests, key=lambda request: request.due_ns))
+    for index, request in sorted(numbered, key=lambda each: each[1].latest_ns):
+        name = f"{run_id}-{request.name}"
+        if request.first_ns is not None and request.gaps_ns is not None:
             yield TokenTimes(
                 source=run_id,
                 external_id=name,
-                first_ns=call.first_ns - result.first_ns,
-                gaps_ns=list(call.gaps_ns),
+                first_ns=request.first_ns - run.first_ns,
+                gaps_ns=list(request.gaps_ns),
             )
-        yield _record(call, index, name, result.first_ns, run_id)
+        yield _record(request, index, name, run.first_ns, run_id)
 
 
 def _record(
-    call: ImportedRequest, index: int, name: str, start_ns: int, run_id: str
+    request: ImportedRequest, index: int, name: str, start_ns: int, run_id: str
 ) -> RequestRecord:
     def at(t_ns: int | None) -> int | None:
         return None if t_ns is None else t_ns - start_ns
@@ -248,14 +244,14 @@ def _record(
         source=run_id,
         index=index,
         external_id=name,
-        phase=Phase.WARMUP if call.warmup else Phase.STEADY,
-        intended_ns=call.due_ns - start_ns,
-        sent_ns=at(call.sent_ns),
-        first_token_ns=at(call.first_ns),
-        last_token_ns=at(call.last_ns),
-        end_ns=at(call.end_ns),
-        prompt_tokens=call.prompt_tokens,
-        output_tokens=call.output_tokens,
-        failure=call.failure,
-        detail=None if call.detail is None else shown(error_text(call.detail)),
+        phase=Phase.WARMUP if request.warmup else Phase.STEADY,
+        intended_ns=request.due_ns - start_ns,
+        sent_ns=at(request.sent_ns),
+        first_token_ns=at(request.first_ns),
+        last_token_ns=at(request.last_ns),
+        end_ns=at(request.end_ns),
+        prompt_tokens=request.prompt_tokens,
+        output_tokens=request.output_tokens,
+        failure=request.failure,
+        detail=None if request.detail is None else shown(error_text(request.detail)),
     )
