@@ -25,13 +25,18 @@ from collectors.readings import (
 )
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines
-from inferwatch.metrics.engine.flow import WindowTotals, flow, kv_state, scheduler_state
+from inferwatch.metrics.engine.flow import (
+    StepCounter,
+    WindowTotals,
+    flow,
+    kv_state,
+    scheduler_state,
+    step_totals,
+)
 from inferwatch.metrics.engine.health import HealthTracker, SavedHealth
-from inferwatch.metrics.engine.latencies import LatencySamples
 from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
 from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
-from inferwatch.metrics.engine.request_tracker import RequestTracker
-from inferwatch.metrics.engine.steps import StepCounter, step_totals
+from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTracker
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.saving import Parts, WrittenParts
@@ -63,7 +68,7 @@ BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
 
 
 class SavedState(msgspec.Struct, array_like=True):
-    """Everything but the parts that last, and the blocks."""
+    """A Model's state but for the parts that last and the blocks of rows."""
 
     passing: list[bytes]
     """The parts that do not."""
@@ -83,7 +88,7 @@ class SavedState(msgspec.Struct, array_like=True):
 
 
 class SavedModel(msgspec.Struct, frozen=True):
-    """As it is kept."""
+    """A Model as checkpoints keep it."""
 
     state: bytes
     parts: list[bytes]
@@ -170,7 +175,7 @@ class Model:
         blocks_of: BlocksOf,
         owed_of: Callable[[str, SavedRows], Owed],
     ) -> Self:
-        """One that was saved.
+        """A Model as it was saved.
 
         Raises:
             msgspec.MsgspecError: it is something else.
@@ -198,8 +203,8 @@ class Model:
 
     def release(self) -> None:
         """Free its memory; it folds no more."""
-        pieces: dict[str, Samples | Tallies] = {**self._samples(), **self._tallies()}
-        for each in pieces.values():
+        counted: dict[str, Samples | Tallies] = {**self._samples(), **self._tallies()}
+        for each in counted.values():
             each.rows.release()
         self._tracker.release()
         self._fold = {}
@@ -244,7 +249,7 @@ class Model:
         )
 
     def _samples(self) -> dict[str, Samples]:
-        """All there are, by names that stay."""
+        """All samples, by the names under which their rows are kept."""
         return {
             "step_s": self._steps.step_durations,
             "prompt_tokens": self._outcomes.prompts,

@@ -73,7 +73,7 @@ class Health(StrEnum):
 
 
 class RequestState(StrEnum):
-    """Where a request is."""
+    """How far a request has come, or how it ended."""
 
     ARRIVED = "arrived"
     QUEUED = "queued"
@@ -241,7 +241,7 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTotals:
-    """Steps of the window."""
+    """What the steps of the window add up to."""
 
     count: int = 0
     batch_mean: float | None = None

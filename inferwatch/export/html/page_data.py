@@ -21,10 +21,13 @@ from collectors.readings import (
     Totals,
 )
 from inferwatch.export.recording import Recording
-from inferwatch.metrics.engine.latencies import VANTAGES, LatencySamples
 from inferwatch.metrics.engine.outcomes import Outcomes
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.engine.request_tracker import RequestTracker
+from inferwatch.metrics.engine.request_tracker import (
+    VANTAGES,
+    LatencySamples,
+    RequestTracker,
+)
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.series.history import History

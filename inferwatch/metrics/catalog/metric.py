@@ -7,7 +7,7 @@ from collectors.readings import Vantage
 
 
 class Better(StrEnum):
-    """Which way is good."""
+    """Which way a number should go."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -15,7 +15,7 @@ class Better(StrEnum):
 
 
 class Unit(StrEnum):
-    """As screens write it; NONE for text and plain moments."""
+    """The unit of a number as screens write it; NONE for text and plain moments."""
 
     SECONDS = "s"
     PER_SECOND = "1/s"

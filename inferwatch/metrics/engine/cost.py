@@ -14,7 +14,7 @@ US = 1_000
 
 
 class SavedCost(msgspec.Struct, array_like=True):
-    """A CostTracker."""
+    """All that a CostTracker keeps."""
 
     dropped: int
     hosts: list[HostSample]
@@ -45,7 +45,7 @@ class CostTracker:
         self._dropped += note.count or 0
 
     def saved(self) -> SavedCost:
-        """All of it."""
+        """All that is kept."""
         return SavedCost(self._dropped, list(self._hosts), list(self._totals.values()))
 
     def restore(self, saved: SavedCost) -> None:

@@ -80,7 +80,7 @@ class Rank(msgspec.Struct, array_like=True):
 
 
 class SavedEngines(msgspec.Struct, array_like=True):
-    """Engines."""
+    """All that Engines keeps of ranks and endpoints."""
 
     ranks: list[tuple[str, int, Rank]]
     """With its source and its number."""
@@ -89,7 +89,7 @@ class SavedEngines(msgspec.Struct, array_like=True):
 
 
 class Engines:
-    """All ranks of all engines that live."""
+    """Every data-parallel rank of every engine, those lost last included."""
 
     def __init__(self) -> None:
         self.ranks: dict[Key, Rank] = {}
@@ -115,7 +115,7 @@ class Engines:
             self._kv_changed()
 
     def saved(self) -> SavedEngines:
-        """All of them."""
+        """All ranks and endpoints."""
         return SavedEngines(
             ranks=[(*key, rank) for key, rank in self.ranks.items()],
             endpoints=self.endpoints,

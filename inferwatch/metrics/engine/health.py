@@ -32,7 +32,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
 
 
 class HealthTracker:
-    """Remembers what the verdict needs and nothing else keeps."""
+    """Tells how the engine is; keeps what of the readings only that verdict needs."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
@@ -59,7 +59,7 @@ class HealthTracker:
             self._bounds.append((step.end_ns, step.bound_by))
 
     def worked(self, t_ns: int) -> None:
-        """Something was done."""
+        """The engine did something."""
         if self._last_work_ns is None or t_ns > self._last_work_ns:
             self._last_work_ns = t_ns
 
@@ -73,7 +73,7 @@ class HealthTracker:
             self._lost = None
 
     def saved(self) -> SavedHealth:
-        """Besides engines and requests."""
+        """All but engines and requests, which are saved by themselves."""
         return SavedHealth(
             stage=self._stage,
             lost=self._lost,

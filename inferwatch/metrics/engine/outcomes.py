@@ -30,7 +30,7 @@ class SavedFailures(msgspec.Struct, array_like=True):
 
 
 class Outcomes:
-    """Counts arrivals and ends at the moments they happened."""
+    """Counts requests as they arrive, finish, fail or are aborted."""
 
     def __init__(self) -> None:
         self.prompts = Samples(unit=1, cell=1)

@@ -26,7 +26,7 @@ def seconds(duration_ns: int | None) -> float | None:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Request:
-    """Mutable, and compared by identity: there is one object a request."""
+    """All that is known of one request; mutable, and compared by identity."""
 
     source: str
     seen_ns: int

@@ -1,4 +1,4 @@
-"""All requests we know of: those that live, and the latest that ended."""
+"""All requests we know of: the live ones and the latest that ended."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ MOST_REMEMBERED = 20_000
 
 
 class SavedIndex(msgspec.Struct, array_like=True):
-    """Requests are named by their place: the live, the ended, the remembered ones."""
+    """A RequestIndex; requests are named by their place: live, ended, remembered."""
 
     live: int
     """Number of the part with the live ones."""
@@ -38,7 +38,7 @@ class SavedIndex(msgspec.Struct, array_like=True):
 
 
 class RequestIndex:
-    """Finds requests by id and ordinal, and knows which of them wait and run.
+    """Finds requests by id and ordinal, and knows which wait and which run.
 
     Dictionaries with empty values serve as sets that keep their order, so that equal
     readings give equal snapshots.

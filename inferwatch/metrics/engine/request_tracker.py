@@ -1,4 +1,4 @@
-"""Events and steps, joined to the lives of requests; latencies are born here.
+"""Events and steps, joined into requests; their latencies are measured here.
 
 Front end and engine are separate streams, so nothing depends on which of the two is
 heard first. A duration is counted at the moment it ended, and only when both of its
@@ -7,15 +7,54 @@ then aborts it in the engine: it has an E2EL and no TPOT.
 """
 
 from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage
-from inferwatch.metrics.engine.latencies import LatencySamples
 from inferwatch.metrics.engine.outcomes import Outcomes, outcome_of
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.snapshot import RequestState
+from inferwatch.metrics.series.history import Bins, History, trend
+from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.snapshot import Latency, RequestState, Window
+
+VANTAGES = {
+    "ttft_s": Vantage.FRONTEND,
+    "queue_s": Vantage.ENGINE,
+    "prefill_s": Vantage.ENGINE,
+    "tpot_s": Vantage.ENGINE,
+    "itl_s": Vantage.ENGINE,
+    "e2el_s": Vantage.FRONTEND,
+}
+"""The rows of the latency table, in the order screens show them, and who measures."""
+
+
+class LatencySamples:
+    """Samples of every latency, for the latency table and for charts over time."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.samples = {metric: Samples() for metric in VANTAGES}
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """``weight`` equal samples at a moment."""
+        self.samples[metric].add(t_ns, value_ns, weight)
+        self._history.add_latency(metric, t_ns, value_ns, weight)
+
+    def table(self, now_ns: int, window: Window, bins: Bins) -> tuple[Latency, ...]:
+        """One row a metric; trends over the bins of the same window."""
+        return tuple(
+            Latency(
+                metric=metric,
+                vantage=vantage,
+                quantiles=self.samples[metric].quantiles(now_ns, window),
+                trend=trend(metric, bins),
+            )
+            for metric, vantage in VANTAGES.items()
+        )
 
 
 class RequestTracker:
-    """Feeds requests, latencies and outcomes from what was read."""
+    """Follows each request from event to event and step to step.
+
+    What it learns goes into the request itself, the latencies and the outcomes.
+    """
 
     def __init__(
         self, requests: RequestIndex, latencies: LatencySamples, outcomes: Outcomes

@@ -19,7 +19,7 @@ LEAST_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The bins of a timeline."""
+    """Where the bins of a timeline begin, how wide they are, and how many."""
 
     start_ns: int
     bin_ns: int

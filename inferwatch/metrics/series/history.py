@@ -116,7 +116,7 @@ BIN_NS = {
 
 
 class Rolling:
-    """The bins of a rolling window."""
+    """The bins of one rolling window; those it no longer reaches are dropped."""
 
     def __init__(self, window_ns: int, bin_ns: int) -> None:
         self.bin_ns = bin_ns
@@ -160,7 +160,7 @@ class SavedHistory(msgspec.Struct, array_like=True):
 
 
 class History:
-    """Bins at every resolution.
+    """Bins of every rolling window and of the whole session.
 
     A reading goes into the open bin of a tenth of a second; when readings leave that
     tenth, in either direction, it is merged into every resolution.

@@ -52,7 +52,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SealedBlock:
-    """Rows that were added here."""
+    """A full block of rows that is never changed again, in memory."""
 
     columns: Ints
     first_ns: int
@@ -67,7 +67,7 @@ class SealedBlock:
 
 
 class SavedRows(msgspec.Struct, array_like=True, frozen=True):
-    """All but the blocks."""
+    """A RecentRows without its blocks, which are kept apart."""
 
     sealed: int
     """Blocks so far; the latest ones are kept."""
@@ -177,7 +177,7 @@ class RecentRows:
 
 
 def _forget(_: Ints) -> None:
-    """Of rows that nobody asks for."""
+    """Count nothing: nobody asks for these rows any more."""
 
 
 def _maxima(columns: Ints) -> Ints:

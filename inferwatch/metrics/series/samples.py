@@ -61,7 +61,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What a window adds up to."""
+    """The counts of a window: how many rows, and each column's sum and maximum."""
 
     rows: int
     sums: dict[str, int]
@@ -107,7 +107,7 @@ class Tallies:
         return self._rows
 
     def saved(self) -> SavedTallies:
-        """Besides the rows."""
+        """All but the rows."""
         return SavedTallies(self._count, self._sums.tolist(), self._maxima.tolist())
 
     def restore(

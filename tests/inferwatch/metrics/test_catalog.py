@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.engine.latencies import VANTAGES
+from inferwatch.metrics.engine.request_tracker import VANTAGES
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
     ClientView,

@@ -690,7 +690,7 @@ def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None
     ("edited", "valid"),
     [
         ("inferwatch/metrics/catalog/flow.py", True),
-        ("inferwatch/metrics/engine/steps.py", False),
+        ("inferwatch/metrics/engine/flow.py", False),
         ("inferwatch/metrics/model.py", False),
         ("collectors/readings.py", False),
     ],
@@ -704,7 +704,7 @@ def test_only_another_arithmetic_makes_checkpoints_invalid_and_no_wording(
     sources = [tmp_path / package / name for package, name in SOURCES]
     before = digest_of(*sources)
 
-    with (tmp_path / edited).open("a") as file:
+    with (tmp_path / edited).open("r+") as file:
         file.write("# otherwise\n")
 
     assert (digest_of(*sources) == before) is valid
