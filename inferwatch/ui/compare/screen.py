@@ -15,11 +15,8 @@ from inferwatch.compare.comparison import Comparison
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import InferwatchError
-from inferwatch.ui.compare.chart import CompareChart
-from inferwatch.ui.compare.charts import cdf, throughput
-from inferwatch.ui.compare.detail import CompareDetail
-from inferwatch.ui.compare.head import CompareHead
-from inferwatch.ui.compare.setup import CompareSetup
+from inferwatch.ui.compare.chart import CompareChart, cdf, throughput
+from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.shared.help_drawer import Key, toggle_help
 

@@ -7,10 +7,10 @@ from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.chart_plan import ChartPlan, Series
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.axis import TimeAxis
-from inferwatch.ui.shared.renderables.blocks import Texture
+from inferwatch.ui.shared.renderables.bars import Texture
+from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of
-from inferwatch.ui.shared.time_chart import MARGIN
+from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
 
 def _client(name: str) -> Callable[[Snapshot], Sequence[float | None]]:

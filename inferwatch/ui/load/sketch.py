@@ -20,9 +20,10 @@ from inferwatch.metrics.snapshot import (
 )
 from inferwatch.ui.shared.chart_plan import ChartPlan
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.axis import TimeAxis
+from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled
-from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
+from inferwatch.ui.shared.renderables.time_axis import TimeAxis
+from inferwatch.ui.shared.time_chart import TimeChart
 
 ENDLESS_S = 60.0
 """What is shown of a plan without an end."""

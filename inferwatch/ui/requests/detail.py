@@ -6,8 +6,8 @@ from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.ui.requests.table import STATES, phases
 from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.bars import Phase, waterfall
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
-from inferwatch.ui.shared.renderables.waterfall import Phase, waterfall
 
 GLYPHS = "░▒▓█"
 """One a phase, so that they differ without colour."""

@@ -12,8 +12,8 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
+from inferwatch.ui.shared.renderables.bars import Phase, waterfall
 from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.renderables.waterfall import Phase, waterfall
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 from inferwatch.visible import visible
 

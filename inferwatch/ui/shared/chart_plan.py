@@ -6,8 +6,8 @@ from itertools import accumulate
 from statistics import fmean
 
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.renderables.axis import Fold
-from inferwatch.ui.shared.renderables.blocks import Texture
+from inferwatch.ui.shared.renderables.bars import Texture
+from inferwatch.ui.shared.renderables.time_axis import Fold
 
 Columns = tuple[float | None, ...]
 

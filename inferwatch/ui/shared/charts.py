@@ -8,8 +8,8 @@ from inferwatch.formatting import format_duration, format_rate, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, Timeline
 from inferwatch.ui.shared.chart_plan import ChartPlan, Series
-from inferwatch.ui.shared.renderables.axis import last
-from inferwatch.ui.shared.renderables.blocks import Texture
+from inferwatch.ui.shared.renderables.bars import Texture
+from inferwatch.ui.shared.renderables.time_axis import last
 
 Values = Sequence[float | None]
 

@@ -7,7 +7,7 @@ from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.catalog import CATALOG, LatencyLine
 from inferwatch.metrics.snapshot import Latency, Quantiles, Window
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.sparkline import sparkline
+from inferwatch.ui.shared.renderables.bars import sparkline
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 NAME_WIDTH = 10

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from collectors.clock import NS_PER_S
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.axis import TimeAxis
+from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.time_chart import MARGIN
+from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
 
 class TimeAxisLine(Panel):

@@ -15,14 +15,16 @@ from textual_plotext import PlotextPlot
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.chart_plan import ChartPlan, Columns, Series
 from inferwatch.ui.shared.inked import Inked
-from inferwatch.ui.shared.renderables.ansi import coloured_runs
-from inferwatch.ui.shared.renderables.axis import TimeAxis
-from inferwatch.ui.shared.renderables.blocks import Cell, stack
-from inferwatch.ui.shared.renderables.scale import Ceiling, tick_text
+from inferwatch.ui.shared.renderables.bars import BlockCell, stack
+from inferwatch.ui.shared.renderables.plot import (
+    MARGIN,
+    Ceiling,
+    coloured_runs,
+    tick_text,
+)
 from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
+from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
-MARGIN = 8
-"""Columns of the y axis: a label, a space and the axis itself; they never move."""
 FRAME = 8
 """Palette number of the y axis."""
 LAYERS = 16
@@ -165,7 +167,7 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         return style + Style(bgcolor=_blend(behind))
 
 
-def _number(cell: Cell) -> int:
+def _number(cell: BlockCell) -> int:
     return LAYERS + cell.layer * 8 + (0 if cell.above is None else cell.above + 1)
 
 

@@ -13,7 +13,7 @@ from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text, fit, spread
-from inferwatch.ui.shared.renderables.time_track import Track, bars, rail, two_inks
+from inferwatch.ui.shared.renderables.time_axis import TimeTrack, bars, rail, two_inks
 
 MARGIN = 9
 """Columns on either side: labels, clocks and peaks."""
@@ -109,7 +109,7 @@ class TimeLine(Panel):
         shown = self._shown
         if shown is None:
             return ()
-        track = Track(shown.start_ns, shown.end_ns, max(width - 2 * MARGIN, 1))
+        track = TimeTrack(shown.start_ns, shown.end_ns, max(width - 2 * MARGIN, 1))
         shape = _shape(shown, track, max(height - 2, 0))
         return (_status(shown, width), *shape, _rail(shown, track))
 
@@ -134,7 +134,7 @@ class TimeLine(Panel):
         shown = self._shown
         if shown is not None:
             columns = max(self.size.width - 2 * MARGIN, 1)
-            track = Track(shown.start_ns, shown.end_ns, columns)
+            track = TimeTrack(shown.start_ns, shown.end_ns, columns)
             self.post_message(self.Pointed(track.moment(x - MARGIN)))
 
 
@@ -198,7 +198,7 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _shape(shown: Position, track: Track, rows: int) -> list[Line]:
+def _shape(shown: Position, track: TimeTrack, rows: int) -> list[Line]:
     """Throughput, and the worst TTFT below it where there are rows for both."""
     shape = shown.shape
     if shape is None:
@@ -246,7 +246,7 @@ def _bars(
     ]
 
 
-def _rail(shown: Position, track: Track) -> Line:
+def _rail(shown: Position, track: TimeTrack) -> Line:
     """Start, marks on the track, end."""
     telling = sorted(shown.marks, key=lambda mark: -RANK[mark.kind])
     marks = [(mark.t_ns, *GLYPHS[mark.kind]) for mark in telling]

@@ -12,10 +12,8 @@ from textual.widget import Widget
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.ui.compare.chart import CompareChart
-from inferwatch.ui.compare.detail import CompareDetail
-from inferwatch.ui.compare.head import CompareHead
+from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.screen import CompareScreen
-from inferwatch.ui.compare.setup import CompareSetup
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.compare_app import CompareApp, compare_app
 from inferwatch.ui.onward import Onward

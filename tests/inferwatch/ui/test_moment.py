@@ -6,7 +6,8 @@ import pytest
 
 from inferwatch.metrics.snapshot import Window
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.time_chart import MARGIN, TimeChart
+from inferwatch.ui.shared.renderables.plot import MARGIN
+from inferwatch.ui.shared.time_chart import TimeChart
 
 SIZE = (120, 40)
 S = 1_000_000_000

@@ -6,18 +6,18 @@ from types import ModuleType
 
 import pytest
 
-from inferwatch.ui.shared.renderables import ansi, scale, sparkline, waterfall
-from inferwatch.ui.shared.renderables import text as runs
-from inferwatch.ui.shared.renderables.axis import TimeAxis, last
-from inferwatch.ui.shared.renderables.blocks import Cell, Texture, stack
-from inferwatch.ui.shared.renderables.scale import Ceiling
+from inferwatch.ui.compare import panels
+from inferwatch.ui.shared.renderables import bars, plot, text
+from inferwatch.ui.shared.renderables.bars import BlockCell, Texture, stack
+from inferwatch.ui.shared.renderables.plot import Ceiling
 from inferwatch.ui.shared.renderables.text import TextRun, fit, ruled, spread, width_of
+from inferwatch.ui.shared.renderables.time_axis import TimeAxis, last
 
 S = 1_000_000_000
 TWO = [Texture.SOLID, Texture.DOTTED]
 
 
-@pytest.mark.parametrize("module", [ansi, runs, scale, sparkline, waterfall])
+@pytest.mark.parametrize("module", [bars, plot, text, panels])
 def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
 
@@ -25,7 +25,9 @@ def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     assert result.failed == 0
 
 
-def cells_of(tops: list[float], textures: list[Texture], rows: int) -> dict[int, Cell]:
+def cells_of(
+    tops: list[float], textures: list[Texture], rows: int
+) -> dict[int, BlockCell]:
     return {cell.row: cell for cell in stack(tops, textures, 0, rows)}
 
 

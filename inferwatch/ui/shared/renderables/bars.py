@@ -1,9 +1,12 @@
-"""Layers stacked in a column of character cells, to an eighth of a cell."""
+"""Bars of block characters: stacked layers, a trend in one row, phases of a request."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import accumulate, pairwise
 from math import ceil
 from typing import NamedTuple
+
+from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 
 class Texture(StrEnum):
@@ -26,7 +29,7 @@ MOST = 0.6
 """A layer that fills so much of a cell may colour the whole of its background."""
 
 
-class Cell(NamedTuple):
+class BlockCell(NamedTuple):
     """One character of a chart: ``above`` is the layer that shines through."""
 
     column: int
@@ -38,7 +41,7 @@ class Cell(NamedTuple):
 
 def stack(
     tops: Sequence[float], textures: Sequence[Texture], column: int, rows: int
-) -> Iterator[Cell]:
+) -> Iterator[BlockCell]:
     """The cells of one column, from the bottom.
 
     ``tops`` are the upper edges of the layers in cells, never falling.
@@ -55,7 +58,7 @@ def stack(
             above = _lowest_above(tops, row + MOST, after=layer)
         if above is not None and textures[above] is Texture.EMPTY:
             above = None
-        yield Cell(column, row, glyph, layer, above)
+        yield BlockCell(column, row, glyph, layer, above)
 
 
 def _main_layer(
@@ -84,3 +87,61 @@ def _glyph(texture: Texture, share: float) -> str | None:
         return texture[-1]
     filled = round(share * len(texture))
     return texture[max(filled, 1) - 1] if filled or len(texture) > 1 else None
+
+
+BARS = "▁▂▃▄▅▆▇"
+"""Not the full block: rows of trends would flow together."""
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The newest values, scaled from zero to their peak; a gap is a space.
+
+    >>> sparkline([0, 1, None, 4, 8], 5)
+    '▁▁ ▄▇'
+    >>> sparkline([1, 9, 2, 8], 2)
+    '▇▆'
+    """
+    if not values or width <= 0:
+        return " " * width
+    folded = _peaks(values, width)
+    peak = max((value for value in folded if value is not None), default=0) or 1
+    return "".join(_bar(value, peak) for value in folded)
+
+
+def _bar(value: float | None, peak: float) -> str:
+    if value is None:
+        return " "
+    return BARS[max(round(value / peak * len(BARS)) - 1, 0)]
+
+
+def _peaks(values: Sequence[float | None], width: int) -> list[float | None]:
+    """The worst of each group, so that no spike is folded away."""
+    edges = [len(values) * edge // width for edge in range(width + 1)]
+    return [_peak(values[low:high]) for low, high in pairwise(edges)]
+
+
+def _peak(group: Sequence[float | None]) -> float | None:
+    return max((value for value in group if value is not None), default=None)
+
+
+Phase = tuple[str, float | None, str]
+"""Name, seconds, ink."""
+
+
+def waterfall(phases: Sequence[Phase], width: int, glyphs: str = "█") -> Line:
+    """One bar of all known phases, true to half a cell.
+
+    >>> [run.text for run in waterfall([("a", 1, ""), ("b", 3, "")], 8, "░█")]
+    ['░░', '██████']
+    """
+    ends = list(accumulate((seconds or 0.0 for _, seconds, _ in phases), initial=0.0))
+    if not ends[-1]:
+        return ()
+    edges = [round(end / ends[-1] * width) for end in ends]
+    return tuple(
+        TextRun(glyphs[index % len(glyphs)] * (high - low), ink)
+        for index, ((_, _, ink), (low, high)) in enumerate(
+            zip(phases, pairwise(edges), strict=True)
+        )
+        if high > low
+    )

@@ -1,7 +1,11 @@
-"""The y axis: a ceiling of 1, 2 or 5 times a power of ten that does not twitch."""
+"""What charts by plotext need: a y axis that does not twitch, the colours it wrote."""
 
 import math
+import re
+from collections.abc import Iterator
 
+MARGIN = 8
+"""Columns of the y axis: a label, a space and the axis itself; they never move."""
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
@@ -53,3 +57,18 @@ class Ceiling:
         if wanted > self._top or spacious < self._top:
             self._top = wanted
         return self._top
+
+
+_PIECE = re.compile(r"((?:\x1b\[[\d;]*m)*)([^\x1b]+)")
+_COLOUR = re.compile(r"38;5;(\d+)m")
+
+
+def coloured_runs(row: str) -> Iterator[tuple[str, int | None]]:
+    r"""Text and the number of its colour, None for none.
+
+    >>> list(coloured_runs("5┤\x1b[0m\x1b[38;5;17m▄█\x1b[0m "))
+    [('5┤', None), ('▄█', 17), (' ', None)]
+    """
+    for codes, text in _PIECE.findall(row):
+        found = _COLOUR.search(codes)
+        yield text, int(found[1]) if found else None
