@@ -15,8 +15,7 @@ from pathlib import Path
 
 import platformdirs
 
-from embedded_engine.probe import start
-from embedded_engine.probe.reader import Vllm
+from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel
 
@@ -75,7 +74,7 @@ def measure(engine: Vllm, batch: int) -> tuple[int, list[float], float]:
     """Cost of each step of pure decode, in µs, and the sender's share of a core."""
     from vllm import SamplingParams  # noqa: PLC0415
 
-    fuse, core = start.start().fuse, engine.engine_core.engine_core
+    fuse, core = probe.start().fuse, engine.engine_core.engine_core
     params = SamplingParams(max_tokens=STEPS + 2 * WARM_UP, ignore_eos=True)
     for index in range(batch):
         engine.add_request(f"{batch}-{index}", f"Say something about {index}", params)

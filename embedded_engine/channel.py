@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +28,6 @@ from collectors.probe.hello import (
 )
 from collectors.readings import AnyReading, EngineInfo, Totals
 from collectors.wire import Sender, encode_reading
-from embedded_engine.probe.ring import Ring, RingEntry
 
 Record = tuple[Any, ...]
 """A ticket, and a call to make later: what makes readings, and its arguments."""
@@ -45,10 +45,52 @@ PIECE_BYTES = 1_000_000
 PIECE_ENVELOPES = 500
 SEND_HIGH_WATER = 2_000
 SUBSCRIBE = 1
+HALF_HOUR_NS = 1_800 * NS_PER_S
 
 
-class Herald(Protocol):
-    """The process behind a channel."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingEntry:
+    """An envelope of the ring, as it was sent."""
+
+    seq: int
+    t_ns: int
+    accounted: int
+    """Readings emitted or dropped before this envelope."""
+    envelope: bytes
+
+
+class Ring:
+    """Keeps the last half hour of envelopes, within a limit, for who attaches late."""
+
+    def __init__(self, limit_bytes: int, limit_ns: int = HALF_HOUR_NS) -> None:
+        self.limit_bytes = limit_bytes
+        self.limit_ns = limit_ns
+        self.used_bytes = 0
+        self._entries: deque[RingEntry] = deque()
+
+    def put(self, entry: RingEntry) -> None:
+        """Keep one more; the oldest make room."""
+        self._entries.append(entry)
+        self.used_bytes += len(entry.envelope)
+        while self._entries and self._too_much(entry.t_ns):
+            self.used_bytes -= len(self._entries.popleft().envelope)
+
+    def _too_much(self, now_ns: int) -> bool:
+        too_old = now_ns - self._entries[0].t_ns > self.limit_ns
+        return too_old or self.used_bytes > self.limit_bytes
+
+    @property
+    def oldest(self) -> RingEntry | None:
+        """None when it is empty."""
+        return self._entries[0] if self._entries else None
+
+    def envelopes(self) -> deque[bytes]:
+        """All of them, oldest first; the caller's own."""
+        return deque(entry.envelope for entry in self._entries)
+
+
+class ChannelOwner(Protocol):
+    """The probe of the process that a channel speaks for."""
 
     role: Role
     engine: EngineInfo | None
@@ -70,12 +112,12 @@ class Channel:
     """One process's socket: XPUB, answers each newcomer, never blocks."""
 
     def __init__(
-        self, path: Path, source: str, herald: Herald, ring_bytes: int
+        self, path: Path, source: str, owner: ChannelOwner, ring_bytes: int
     ) -> None:
         self.path = path
         self.cpu_ns = 0
         """CPU time of the sending thread."""
-        self._herald = herald
+        self._owner = owner
         self._sender = Sender(source)
         self._ring = Ring(ring_bytes)
         records: deque[Record] = deque(maxlen=CAPACITY)
@@ -136,7 +178,7 @@ class Channel:
                 self._turn()
             self._flush()
         except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-            self._herald.failed(error)
+            self._owner.failed(error)
 
     def _turn(self) -> None:
         self._listen()
@@ -177,11 +219,11 @@ class Channel:
             ring_bytes=self._ring.used_bytes,
             ring_accounted=oldest.accounted if oldest else accounted,
             accounted=accounted,
-            role=self._herald.role,
+            role=self._owner.role,
             pid=os.getpid(),
-            engine=self._herald.engine,
+            engine=self._owner.engine,
             anchor=anchor(),
-            totals=self._herald.totals(),
+            totals=self._owner.totals(),
             standing=[
                 Standing(seq=seq, reading=encode_reading(reading))
                 for seq, reading in self._standing.values()
@@ -206,7 +248,7 @@ class Channel:
                 readings += make(*arguments)
             except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
                 self._broken += 1
-                self._herald.failed(error)
+                self._owner.failed(error)
         self._taken += count
         self._sender.dropped = ticket + 1 - self._taken + self._broken
         return readings
@@ -238,6 +280,6 @@ class Channel:
         if monotonic_ns() < self._next_beat_ns:
             return
         self._next_beat_ns = monotonic_ns() + NS_PER_S
-        readings = list(self._herald.beat())
+        readings = list(self._owner.beat())
         if readings or self._subscribed:
             self._publish(readings)

@@ -27,7 +27,7 @@ SCRATCH_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.vllm/") + len(str(UUID(int=
 
 
 class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that answers."""
+    """A served engine that answers: its process, its address, its log."""
 
     engine_id: str
     pid: int

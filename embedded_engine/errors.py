@@ -25,7 +25,7 @@ class ModelNotFoundError(EngineError):
 
 
 class PortTakenError(EngineError):
-    """Somebody else listens there."""
+    """The port or socket is taken: somebody else listens there."""
 
 
 class FlagError(EngineError):

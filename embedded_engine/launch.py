@@ -13,20 +13,30 @@ from collectors.clock import boot_id, monotonic_ns
 from collectors.liveness import birth
 from collectors.readings import Endpoint
 from embedded_engine.config import EngineConfig
-from embedded_engine.death import Death, first_death
 from embedded_engine.engine_file import EngineFile, find_engine, served_engines, sweep
+from embedded_engine.engine_processes import (
+    Death,
+    EngineProcess,
+    EngineProcesses,
+    first_death,
+)
 from embedded_engine.errors import (
     EngineDiedError,
     EngineError,
     EngineMissingError,
     PortTakenError,
 )
-from embedded_engine.family import Family, Member
 from embedded_engine.listen import clear_unix_socket, reserved, url_of
 from embedded_engine.logs import cause, rendezvous_files, tail, telling
-from embedded_engine.server import connect, served_model
-from embedded_engine.spawn import model_of, spawn
-from embedded_engine.startup import OnStage, follow, stage
+from embedded_engine.startup import (
+    OnStage,
+    connect,
+    follow,
+    model_of,
+    served_model,
+    spawn,
+    stage,
+)
 from embedded_engine.startup_pipe import StartupPipe
 
 __all__ = ["Engine", "served_engines"]
@@ -43,7 +53,7 @@ class Engine:
 
     def __init__(self, file: EngineFile) -> None:
         self.file = file
-        self._family = Family(Member(file.pid, file.birth))
+        self._family = EngineProcesses(EngineProcess(file.pid, file.birth))
 
     @classmethod
     async def start(cls, config: EngineConfig, on_stage: OnStage) -> Self:

@@ -1,23 +1,39 @@
-"""Follows an engine from its first sign of life to its first healthy answer.
+"""Starts the child processes of an engine and follows it to its first healthy answer.
 
 Every stage is an event of the process itself; the log is not read.
 """
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
+import msgspec
 
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import CollectorError
+from collectors.http_client import http_client
 from collectors.probe.hello import Role
 from collectors.probe.stream import ProbeStream
 from collectors.readings import EngineInfo, Note, NoteKind
-from embedded_engine.server import healthy
-from embedded_engine.startup_pipe import StartupPipe
+from embedded_engine.config import EngineConfig
+from embedded_engine.engine_file import EngineFile
+from embedded_engine.errors import (
+    NOT_INSTALLED,
+    EngineError,
+    EngineMissingError,
+    ModelNotFoundError,
+)
+from embedded_engine.logs import open_log
+from embedded_engine.startup_pipe import VARIABLE, StartupPipe
 
 LOOK_S = 0.05
+TIMEOUT_S = 2.0
 
 OnStage = Callable[[Note], None]
 
@@ -27,7 +43,7 @@ def stage(text: str) -> Note:
     return Note(kind=NoteKind.STAGE, text=text, t_ns=monotonic_ns())
 
 
-class Progress:
+class StartupProgress:
     """Tells the stages of one start as they are reached, in their order."""
 
     def __init__(self, pipe: StartupPipe, engine_id: str, on_stage: OnStage) -> None:
@@ -67,7 +83,7 @@ async def follow(
     pipe: StartupPipe, engine_id: str, client: httpx.AsyncClient, on_stage: OnStage
 ) -> None:
     """Return once the server is healthy; whether it lives is for others to watch."""
-    progress = Progress(pipe, engine_id, on_stage)
+    progress = StartupProgress(pipe, engine_id, on_stage)
     listening = asyncio.create_task(progress.listen())
     try:
         while not await healthy(client):
@@ -79,3 +95,130 @@ async def follow(
         await progress.stream.close()
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
+
+
+async def model_of(config: EngineConfig) -> str:
+    """The model to serve, made first when it is the tiny one.
+
+    Raises:
+        ModelNotFoundError: it is a path, and nothing is there.
+    """
+    if config.tiny_model_dir is not None:
+        return str(await make_tiny_model(config.tiny_model_dir))
+    if config.model.startswith(("/", "./", "../", "~")):
+        return str(existing(config.model))
+    return config.model
+
+
+def existing(name: str) -> Path:
+    """The path of that name, if something is there.
+
+    Raises:
+        ModelNotFoundError: nothing is.
+    """
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise ModelNotFoundError(
+            f"no model at {path}: give a directory with config.json and weights, "
+            "or the name of a model on the Hugging Face Hub"
+        )
+    return path
+
+
+async def make_tiny_model(directory: Path) -> Path:
+    """Make the tiny model in a child process: what it imports we never do.
+
+    Raises:
+        EngineError: it could not be made.
+    """
+    making = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "embedded_engine.tiny_model",
+        str(directory),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        said, complaint = await making.communicate()
+    except asyncio.CancelledError:
+        making.kill()
+        await making.wait()
+        raise
+    if making.returncode == 0:
+        return Path(said.decode().strip())
+    last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if "ModuleNotFoundError" in last:  # its libraries come with vLLM
+        raise EngineMissingError(NOT_INSTALLED)
+    raise EngineError(f"the tiny model could not be made in {directory}: {last}")
+
+
+def spawn(config: EngineConfig, model: str, port: int | None, pipe: StartupPipe) -> int:
+    """Start the server in a session of its own, all its output in its log; its pid.
+
+    A session of its own: the terminal's Ctrl-C and hang-up are for us alone, and every
+    process of the engine can be found by it. No ``Popen``, which insists on outliving
+    its child: a served engine outlives us.
+    """
+    command = config.command(sys.executable, model, port)
+    environment = {**config.environment(), VARIABLE: str(pipe.writer)}
+    log = open_log(config.log_path)
+    try:
+        os.set_inheritable(pipe.writer, True)  # noqa: FBT003 - it takes no keywords
+        return os.posix_spawn(
+            sys.executable,
+            command,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these itself
+        )
+    finally:
+        os.close(log)
+        pipe.hand_over()
+
+
+class _Model(msgspec.Struct):
+    """A model that the server serves; more is said of it than its name."""
+
+    id: str
+
+
+class _Models(msgspec.Struct):
+    """What ``/v1/models`` answers, as far as it matters here."""
+
+    data: list[_Model]
+
+
+def connect(file: EngineFile) -> httpx.AsyncClient:
+    """A client for that server alone: proxies are for elsewhere."""
+    own = file.url is not None and file.url.startswith("https:")
+    return http_client(
+        file.url or "http://localhost",
+        uds=file.uds,
+        timeout_s=TIMEOUT_S,
+        verify=not own,
+        proxies=False,
+    )
+
+
+async def healthy(client: httpx.AsyncClient) -> bool:
+    """The server answers, and says its engine is well."""
+    try:
+        response = await client.get("/health")
+    except httpx.TransportError:
+        return False
+    return response.status_code == httpx.codes.OK
+
+
+async def served_model(client: httpx.AsyncClient) -> str | None:
+    """The name clients must ask for; None where only a key would tell."""
+    response = await client.get("/v1/models")
+    if response.status_code != httpx.codes.OK:
+        return None
+    return msgspec.json.decode(response.content, type=_Models).data[0].id

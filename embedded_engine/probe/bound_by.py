@@ -25,19 +25,21 @@ from collections.abc import Callable
 
 from collectors.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.reader import Reader, Vllm
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 
 
-class Bound:
+class QueueHeadRule:
     """The rule, with the limits of one scheduler as they are at each step."""
 
     def __init__(self, scheduler: Vllm, missing: Callable[[str], None]) -> None:
-        groups, block = Reader("Scheduler", names.BLOCKS, missing).read(scheduler)
+        groups, block = AttributeReader("Scheduler", names.BLOCKS, missing).read(
+            scheduler
+        )
         self._block = block if len(groups) == 1 else None
-        self._limits = Reader("Scheduler", names.LIMITS, missing)
-        self._gates = Reader("Scheduler", names.GATES, missing)
-        self._size = Reader("Request", names.SIZE, missing)
-        self._status = Reader("Request", names.STATUS, missing)
+        self._limits = AttributeReader("Scheduler", names.LIMITS, missing)
+        self._gates = AttributeReader("Scheduler", names.GATES, missing)
+        self._size = AttributeReader("Request", names.SIZE, missing)
+        self._status = AttributeReader("Request", names.STATUS, missing)
         self._limits.read(scheduler)  # what is missing is said at birth
         self._gates.read(scheduler)
 

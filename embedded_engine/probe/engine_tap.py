@@ -1,27 +1,84 @@
 """What happens on EngineCore's own thread: look, make one small record, return.
 
 Numbers and references to what vLLM will not change go into the channel; names,
-ordinals and readings are made of them on the channel's thread (see ``engine_story``).
+ordinals and readings are made of them on the channel's thread (see ``step_assembler``).
 Nothing is set on vLLM's objects.
 
 After a pass of the model nothing of ours is left in the processor's caches, so every
 call and every attribute is paid at the price of main memory: hence few of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from collectors.readings import BoundBy
 from embedded_engine.channel import Channel
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.bound_by import Bound
-from embedded_engine.probe.engine_story import EngineStory
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.bound_by import QueueHeadRule
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.idle_cache import IdleCache
-from embedded_engine.probe.reader import Reader, Vllm
-from embedded_engine.probe.work import Work
+from embedded_engine.probe.step_assembler import StepAssembler
 
 NOTHING = BoundBy.NOTHING
 NO_WORK = (0, 0, 0)
+
+
+class PrefillTracker:
+    """Tells prefill from decode, and what is computed for the second time.
+
+    It follows only the requests that prefill: a step of pure decode costs nothing.
+
+    A request prefills from its first chunk, or its first one after a preemption, to
+    the chunk that computes the last of its known tokens. What it had computed when it
+    was preempted is recomputed, unless the prefix cache still has it.
+    """
+
+    def __init__(self, missing: Callable[[str], None]) -> None:
+        self.prefilling: set[str] = set()
+        """Requests whose next chunk is prefill."""
+        self._requests = AttributeReader("Scheduler", names.REQUESTS, missing)
+        self._progress = AttributeReader("Request", names.PROGRESS, missing)
+        self._lost: dict[str, int] = {}
+
+    def preempted(self, request_id: str, computed: int) -> None:
+        """It goes back to the queue and loses what it had computed."""
+        self.prefilling.discard(request_id)
+        self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
+
+    def ended(self, request_id: str) -> None:
+        """It is gone."""
+        self.prefilling.discard(request_id)
+        self._lost.pop(request_id, None)
+
+    def of_step(
+        self,
+        scheduler: Vllm,
+        members: Mapping[str, int],
+        starting: Collection[str],
+    ) -> tuple[int, int, int]:
+        """Prefilling requests, their tokens, and how many tokens were known before.
+
+        Asked after ``schedule()``: what it scheduled already counts as computed.
+        """
+        self.prefilling.update(starting)
+        requests = self._requests.read(scheduler)
+        here = [r for r in self.prefilling if r in members and r in requests]
+        recomputed = 0
+        for request_id in here:
+            computed, more = self._progress.read(requests[request_id])
+            recomputed += self._again(request_id, computed, members[request_id])
+            if not more:
+                self.prefilling.discard(request_id)
+        return len(here), sum(map(members.__getitem__, here)), recomputed
+
+    def _again(self, request_id: str, computed: int, scheduled: int) -> int:
+        """Of the tokens just scheduled, those that had been computed before."""
+        lost = self._lost.get(request_id)
+        if lost is None:
+            return 0
+        if computed >= lost:
+            del self._lost[request_id]
+        return max(0, min(computed, lost) - (computed - scheduled))
 
 
 class EngineTap:
@@ -30,7 +87,7 @@ class EngineTap:
     def __init__(
         self,
         scheduler: Vllm,
-        story: EngineStory,
+        story: StepAssembler,
         idle_cache: IdleCache,
         channel: Channel,
         missing: Callable[[str], None],
@@ -40,16 +97,20 @@ class EngineTap:
         self._put = channel.put
         self._append, self._ticket = channel.append, channel.ticket
         self._idle_cache = idle_cache
-        self._bound = Bound(scheduler, missing)
-        self._work = Work(missing)
-        self._free = Reader("Scheduler", names.FREE_QUEUE, missing).read(scheduler)
-        self._free_blocks = Reader("FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing)
-        self._queues = Reader("Scheduler", names.QUEUES, missing)
-        self._step = Reader("SchedulerOutput", names.STEP, missing)
-        self._first = Reader("NewRequestData", names.FIRST, missing)
-        self._queued = Reader("Request", names.QUEUED, missing)
-        self._computed = Reader("Request", names.COMPUTED, missing)
-        self._ended = Reader("Request", names.ENDED, missing)
+        self._bound = QueueHeadRule(scheduler, missing)
+        self._prefills = PrefillTracker(missing)
+        self._free = AttributeReader("Scheduler", names.FREE_QUEUE, missing).read(
+            scheduler
+        )
+        self._free_blocks = AttributeReader(
+            "FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing
+        )
+        self._queues = AttributeReader("Scheduler", names.QUEUES, missing)
+        self._step = AttributeReader("SchedulerOutput", names.STEP, missing)
+        self._first = AttributeReader("NewRequestData", names.FIRST, missing)
+        self._queued = AttributeReader("Request", names.QUEUED, missing)
+        self._computed = AttributeReader("Request", names.COMPUTED, missing)
+        self._ended = AttributeReader("Request", names.ENDED, missing)
         self._preempted: list[str] = []
         self._out_of_blocks = False
 
@@ -84,8 +145,8 @@ class EngineTap:
             step = len(members), tokens, self._out_of_blocks
             bound = self._bound.by(scheduler, state, step)
         work = NO_WORK
-        if starting or self._work.prefilling:
-            work = self._work.of_step(scheduler, members, starting)
+        if starting or self._prefills.prefilling:
+            work = self._prefills.of_step(scheduler, members, starting)
         preempted: Sequence[str] = ()
         if self._preempted:
             preempted, self._preempted = self._preempted, []
@@ -120,7 +181,7 @@ class EngineTap:
     def _preempts(self, _: Vllm, given: Given) -> None:
         """Before ``_preempt_request()``, which forgets what was computed."""
         request_id, computed = self._computed.read(given[0])
-        self._work.preempted(request_id, computed)
+        self._prefills.preempted(request_id, computed)
         self._preempted.append(request_id)
         self._out_of_blocks = True
 
@@ -131,6 +192,6 @@ class EngineTap:
     def _freed(self, _: Vllm, given: Given, __: Vllm, ___: int, returned: int) -> None:
         """After ``_free_request()``: it finished, or somebody ended it."""
         request_id, tokens, preemptions, reason = self._ended.read(given[0])
-        self._work.ended(request_id)
+        self._prefills.ended(request_id)
         why = str(reason())
         self._put(self._story.freed, returned, request_id, why, tokens, preemptions)

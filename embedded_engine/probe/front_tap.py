@@ -9,13 +9,80 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from collectors.clock import NS_PER_S, wall_offset_ns
+from collectors.readings import AnyReading, EventKind, RequestEvent, Vantage
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.front_story import FrontStory
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
-from embedded_engine.probe.reader import Reader, Vllm
 
 STOP = "stop"
 ABORT = "abort"
+
+
+class FrontEndAssembler:
+    """Makes readings of the front-end tap's records, on the channel's own thread."""
+
+    def __init__(
+        self, keep: Callable[[str, AnyReading], None], let_go: Callable[[str], None]
+    ) -> None:
+        self.arrived_count = 0
+        self.finished_count = 0
+        self.output_tokens = 0
+        self._keep = keep
+        self._let_go = let_go
+
+    def arrived(
+        self,
+        t_ns: int,
+        tokenised_ns: int,
+        request_id: str,
+        external_id: str | None,
+        asked: tuple[int | None, int | None, float | None],
+    ) -> list[AnyReading]:
+        """A client's request, tokenised and handed to the engine."""
+        self.arrived_count += 1
+        prompt_tokens, max_tokens, temperature = asked
+        event = RequestEvent(
+            t_ns=t_ns,
+            kind=EventKind.ARRIVED,
+            vantage=Vantage.FRONTEND,
+            request_id=request_id,
+            external_id=external_id,
+            tokenised_ns=tokenised_ns,
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
+            temperature=temperature,
+        )
+        self._keep(f"{EventKind.ARRIVED} {request_id}", event)
+        return [event]
+
+    def first_token(self, t_ns: int, request_id: str) -> list[AnyReading]:
+        """The first token is on its way to the client."""
+        event = RequestEvent(
+            t_ns=t_ns,
+            kind=EventKind.FIRST_TOKEN,
+            vantage=Vantage.FRONTEND,
+            request_id=request_id,
+        )
+        self._keep(f"{EventKind.FIRST_TOKEN} {request_id}", event)
+        return [event]
+
+    def finished(
+        self, t_ns: int, request_id: str, reason: str, output_tokens: int | None
+    ) -> list[AnyReading]:
+        """The last of it is on its way, or the client is gone."""
+        self.finished_count += 1
+        self.output_tokens += output_tokens or 0
+        for kind in (EventKind.ARRIVED, EventKind.FIRST_TOKEN):
+            self._let_go(f"{kind} {request_id}")
+        event = RequestEvent(
+            t_ns=t_ns,
+            kind=EventKind.FINISHED,
+            vantage=Vantage.FRONTEND,
+            request_id=request_id,
+            output_tokens=output_tokens,
+            reason=reason,
+        )
+        return [event]
 
 
 class FrontTap:
@@ -23,7 +90,7 @@ class FrontTap:
 
     def __init__(
         self,
-        story: FrontStory,
+        story: FrontEndAssembler,
         put: Callable[..., None],
         missing: Callable[[str], None],
     ) -> None:
@@ -34,14 +101,14 @@ class FrontTap:
         self._put = put
         self._live: dict[str, Vllm] = {}
         self._wait_for_token: set[str] = set()
-        self._arrived = Reader("EngineCoreRequest", names.ARRIVED, missing)
-        self._states = Reader("OutputProcessor", names.STATES, missing)
-        self._asked = Reader("RequestState", names.ASKED, missing)
-        self._sent = Reader("RequestState", names.SENT, missing)
-        self._stopped = Reader("OutputProcessorOutput", names.STOPPED, missing)
-        self._id = Reader("EngineCoreOutput", names.OUTPUT_ID, missing)
-        self._tokens = Reader("EngineCoreOutput", names.OUTPUT_TOKENS, missing)
-        self._reason = Reader("EngineCoreOutput", names.OUTPUT_REASON, missing)
+        self._arrived = AttributeReader("EngineCoreRequest", names.ARRIVED, missing)
+        self._states = AttributeReader("OutputProcessor", names.STATES, missing)
+        self._asked = AttributeReader("RequestState", names.ASKED, missing)
+        self._sent = AttributeReader("RequestState", names.SENT, missing)
+        self._stopped = AttributeReader("OutputProcessorOutput", names.STOPPED, missing)
+        self._id = AttributeReader("EngineCoreOutput", names.OUTPUT_ID, missing)
+        self._tokens = AttributeReader("EngineCoreOutput", names.OUTPUT_TOKENS, missing)
+        self._reason = AttributeReader("EngineCoreOutput", names.OUTPUT_REASON, missing)
 
     def hooks(self) -> dict[str, Hook]:
         """By the table's names."""

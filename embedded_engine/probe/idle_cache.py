@@ -11,17 +11,17 @@ Where blocks take other ways (KV connectors, Mamba's copies) it is unknown.
 from collections.abc import Callable
 
 from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
-from embedded_engine.probe.reader import Reader, Vllm
 
 
 class IdleCache:
     """The count, for the block pool of one scheduler."""
 
     def __init__(self, missing: Callable[[str], None]) -> None:
-        self._kind = Reader("Scheduler", names.CACHE_KIND, missing)
-        self._pool = Reader("BlockPool", names.POOL_QUEUE, missing)
-        self._size = Reader("FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing)
+        self._kind = AttributeReader("Scheduler", names.CACHE_KIND, missing)
+        self._pool = AttributeReader("BlockPool", names.POOL_QUEUE, missing)
+        self._size = AttributeReader("FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing)
         self._missing = missing
         self._complete = True
         self._queue: int | None = None

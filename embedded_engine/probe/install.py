@@ -13,6 +13,6 @@ def install() -> None:
     if os.environ.get("INFERWATCH_PROBE", "0") in {"", "0"}:
         return
     try:
-        importlib.import_module("embedded_engine.probe.start").start()
+        importlib.import_module("embedded_engine.probe.probe").start()
     except Exception as error:
         sys.stderr.write(f"inferwatch: the probe could not start: {error!r}\n")

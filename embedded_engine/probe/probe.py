@@ -1,6 +1,10 @@
 """The probe of one process: its taps, its fuse and its channel."""
 
+import functools
+import importlib
+import multiprocessing
 import os
+import secrets
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -12,15 +16,13 @@ from collectors.runtime_dir import socket_path
 from embedded_engine.channel import Channel
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.engine_info import engine_info, kv_blocks, vllm_version
-from embedded_engine.probe.engine_story import EngineStory
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.engine_tap import EngineTap
-from embedded_engine.probe.front_story import FrontStory
-from embedded_engine.probe.front_tap import FrontTap
-from embedded_engine.probe.fuse import Fuse
-from embedded_engine.probe.hooks import Hook
+from embedded_engine.probe.front_tap import FrontEndAssembler, FrontTap
+from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.idle_cache import IdleCache
-from embedded_engine.probe.reader import Reader, Vllm
+from embedded_engine.probe.step_assembler import StepAssembler
+from embedded_engine.probe.watchdog import watch_parent
 
 RING_MB = 64
 MB = 1_000_000
@@ -38,14 +40,16 @@ class Probe:
         self._left_to_parent: Channel | None = None
         self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
         self._noticed: set[str] = set()
-        self._front_story = FrontStory(self._keep, self._let_go)
+        self._front_story = FrontEndAssembler(self._keep, self._let_go)
         self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
-        self._story: EngineStory | None = None
+        self._story: StepAssembler | None = None
         self._scheduler: weakref.ref[Vllm] | None = None
-        self._queues = Reader("Scheduler", names.QUEUES, self._lacks(Role.CORE))
+        self._queues = AttributeReader(
+            "Scheduler", names.QUEUES, self._lacks(Role.CORE)
+        )
 
     def install(self) -> None:
         """Wrap what there is to wrap, and live through a fork."""
@@ -112,9 +116,9 @@ class Probe:
 
     def _scheduler_born(self, scheduler: Vllm, *_: Vllm) -> None:
         channel, lacks = self.speak(Role.CORE), self._lacks(Role.CORE)
-        rank = int(Reader("Scheduler", names.RANK, lacks).read(scheduler) or 0)
+        rank = int(AttributeReader("Scheduler", names.RANK, lacks).read(scheduler) or 0)
         blocks = kv_blocks(scheduler, lacks)
-        self._story = EngineStory(rank, blocks, self._keep, self._let_go, lacks)
+        self._story = StepAssembler(rank, blocks, self._keep, self._let_go, lacks)
         cache = self._idle_cache
         cache.born(scheduler)
         self._scheduler = weakref.ref(scheduler)
@@ -181,3 +185,66 @@ class Probe:
         """A child has its parent's hooks but no thread: it speaks for itself."""
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
+
+
+def vllm_version() -> str:
+    """The version that runs here; the distribution may be called otherwise."""
+    module, attribute = names.VERSION
+    return str(getattr(importlib.import_module(module), attribute, "?"))
+
+
+def kv_blocks(scheduler: Vllm, missing: Callable[[str], None]) -> int | None:
+    """KV blocks that requests can use: all but the null block."""
+    total = AttributeReader("Scheduler", names.BLOCK_TOTAL, missing).read(scheduler)
+    return None if total is None else int(total) - 1
+
+
+def engine_info(
+    scheduler: Vllm, rank: int, blocks: int | None, missing: Callable[[str], None]
+) -> EngineInfo:
+    """What a scheduler knows of its engine, once and for all."""
+    read = AttributeReader("Scheduler", names.INFO, missing).read(scheduler)
+    model, device, dtype, block, seqs, batched, length, tp, pp, dp, executor, *rest = (
+        read
+    )
+    prefix_caching, async_scheduling = rest
+    return EngineInfo(
+        t_ns=monotonic_ns(),
+        pid=os.getpid(),
+        rank=rank,
+        model=str(model),
+        vllm_version=vllm_version(),
+        device=_text(device),
+        dtype=_text(dtype),
+        num_kv_blocks=blocks,
+        kv_block_tokens=block,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=batched,
+        max_model_len=length,
+        tensor_parallel=tp,
+        pipeline_parallel=pp,
+        data_parallel=dp,
+        executor=_text(executor),
+        prefix_caching=prefix_caching,
+        async_scheduling=async_scheduling,
+    )
+
+
+def _text(value: object) -> str | None:
+    """Names of types and of torch's dtypes without their decoration."""
+    if value is None:
+        return None
+    return getattr(value, "__name__", str(value)).removeprefix("torch.")
+
+
+@functools.cache
+def start() -> Probe:
+    """Watch the parent, wrap vLLM, and speak up at once where EngineCore will be."""
+    watch_parent()
+    os.register_at_fork(after_in_child=watch_parent)
+    engine_id = os.environ.setdefault("INFERWATCH_ENGINE_ID", secrets.token_hex(4))
+    probe = Probe(engine_id)
+    probe.install()
+    if multiprocessing.current_process().name.startswith(names.CORE_PROCESS):
+        probe.speak(Role.CORE)
+    return probe

@@ -11,7 +11,7 @@ import pytest
 
 from collectors.liveness import birth
 from embedded_engine.config import EngineConfig, demo_config
-from embedded_engine.family import Family, Member
+from embedded_engine.engine_processes import EngineProcess, EngineProcesses
 
 
 @pytest.fixture
@@ -53,13 +53,13 @@ def engine_config(engine_home: Path) -> Callable[..., EngineConfig]:
 
 
 @pytest.fixture
-def family_of() -> Callable[[int], Family]:
+def family_of() -> Callable[[int], EngineProcesses]:
     """The family of a living process, to see whether anybody of it stays."""
 
-    def find(pid: int) -> Family:
+    def find(pid: int) -> EngineProcesses:
         born = birth(pid)
         assert born is not None
-        family = Family(Member(pid, born))
+        family = EngineProcesses(EngineProcess(pid, born))
         family.members()
         return family
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embedded_engine.probe import start, vllm_names
+from embedded_engine.probe import vllm_names
 from embedded_engine.probe.vllm_names import SCHEDULER, Method
 from embedded_engine.worker import answer_for_cpu_wheel
 
@@ -24,7 +24,7 @@ def main(model: Path) -> None:
     answer_for_cpu_wheel()
     engine = boot(model)
     tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong})
-    start.start()._engine_hooks["schedule"].after = fail
+    probe.start()._engine_hooks["schedule"].after = fail
     tell(phase(engine, count=4, tokens=10))
 
 
@@ -77,7 +77,7 @@ class Watch:
         pool = scheduler.kv_cache_manager.block_pool
         idle = [b for b in pool.blocks if b.ref_cnt == 0 and not b.is_null]
         cached = sum(block.block_hash is not None for block in idle)
-        claimed = start.start()._idle_cache.cached or 0
+        claimed = probe.start()._idle_cache.cached or 0
         cls.compared += cached > 0
         cls.wrong += min(claimed, len(idle)) != cached
 

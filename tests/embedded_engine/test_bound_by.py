@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import BoundBy
-from embedded_engine.probe.bound_by import Bound
+from embedded_engine.probe.bound_by import QueueHeadRule
 
 
 class Queue(deque[Any]):
@@ -56,7 +56,7 @@ def bound(  # noqa: PLR0913 - a case names what it changes
     holding: tuple[object, ...] = (),
 ) -> BoundBy:
     missing: list[str] = []
-    rule = Bound(of, missing.append)
+    rule = QueueHeadRule(of, missing.append)
     state = running, Queue(waiting), Queue(holding), free
     result = rule.by(of, state, (running, tokens, preempted))
     assert missing == []

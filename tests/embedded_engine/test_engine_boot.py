@@ -17,7 +17,7 @@ from collectors.readings import Note, NoteKind
 from collectors.runtime_dir import probe_sockets, runtime_dir
 from embedded_engine.config import EngineConfig
 from embedded_engine.engine_file import served_engines
-from embedded_engine.family import Family
+from embedded_engine.engine_processes import EngineProcesses
 from embedded_engine.launch import Engine
 from embedded_engine.logs import rendezvous_files
 
@@ -45,7 +45,8 @@ async def complete(client: httpx.AsyncClient, model: str, tokens: int) -> str:
 
 
 async def test_an_engine_comes_up_in_stages_answers_and_ends_without_a_trace(
-    engine_config: Callable[..., EngineConfig], family_of: Callable[[int], Family]
+    engine_config: Callable[..., EngineConfig],
+    family_of: Callable[[int], EngineProcesses],
 ) -> None:
     notes: list[Note] = []
     engine = await Engine.start(engine_config(), notes.append)
@@ -88,7 +89,7 @@ async def kill_and_wait(engine: Engine, role: str) -> tuple[str, float]:
 @pytest.mark.parametrize("role", ["core", "api"])
 async def test_the_death_of_a_process_is_noticed_at_once_and_nothing_stays(
     engine_config: Callable[..., EngineConfig],
-    family_of: Callable[[int], Family],
+    family_of: Callable[[int], EngineProcesses],
     role: str,
 ) -> None:
     engine = await Engine.start(engine_config(), lambda _: None)
@@ -105,7 +106,8 @@ async def test_the_death_of_a_process_is_noticed_at_once_and_nothing_stays(
 
 
 async def test_the_death_of_a_worker_is_noticed(
-    engine_config: Callable[..., EngineConfig], family_of: Callable[[int], Family]
+    engine_config: Callable[..., EngineConfig],
+    family_of: Callable[[int], EngineProcesses],
 ) -> None:
     config = engine_config(
         "--distributed-executor-backend=mp",
@@ -183,7 +185,7 @@ def children_of(pid: int) -> list[int]:
 @pytest.mark.parametrize("moment", ["process up", "plug-in in API server"])
 async def test_a_hostage_dies_with_its_killed_parent_even_half_started(
     start_parent: Callable[..., Parent],
-    family_of: Callable[[int], Family],
+    family_of: Callable[[int], EngineProcesses],
     moment: str,
 ) -> None:
     parent = start_parent("hostage")
@@ -199,7 +201,7 @@ async def test_a_hostage_dies_with_its_killed_parent_even_half_started(
 async def test_a_served_engine_outlives_its_parent_and_is_found_again(
     engine_home: Path,
     start_parent: Callable[..., Parent],
-    family_of: Callable[[int], Family],
+    family_of: Callable[[int], EngineProcesses],
 ) -> None:
     uds = engine_home / "api.sock"
     parent = start_parent("served", str(uds))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from embedded_engine.death import Death
+from embedded_engine.engine_processes import Death
 from embedded_engine.logs import cause, telling
 
 CORE = "(EngineCore pid=7) ERROR 11-20 19:48:12 [core.py:1400] "

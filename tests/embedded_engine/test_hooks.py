@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from embedded_engine.probe.fuse import LIMIT_NS, PATIENCE, Fuse
-from embedded_engine.probe.hooks import Hook, install, wrapped
-from embedded_engine.probe.reader import Reader
+from embedded_engine.probe.attribute_reader import AttributeReader
+from embedded_engine.probe.engine_tap import PrefillTracker
+from embedded_engine.probe.hooks import LIMIT_NS, PATIENCE, Fuse, Hook, install, wrapped
 from embedded_engine.probe.vllm_names import Method
-from embedded_engine.probe.work import Work
 
 
 class Engine:
@@ -116,7 +115,7 @@ def test_the_fuse_bears_a_bad_moment_but_not_a_bad_time(
 
 def test_an_attribute_that_moved_reads_as_its_default_and_is_said_once() -> None:
     missing: list[str] = []
-    reader = Reader("Thing", (("here", 0), ("there.deep", 7)), missing.append)
+    reader = AttributeReader("Thing", (("here", 0), ("there.deep", 7)), missing.append)
 
     things = [SimpleNamespace(here=n) for n in (1, 2)]
 
@@ -125,7 +124,7 @@ def test_an_attribute_that_moved_reads_as_its_default_and_is_said_once() -> None
 
 
 def test_one_attribute_alone_comes_bare() -> None:
-    reader = Reader("Thing", (("a.b", None),), print)
+    reader = AttributeReader("Thing", (("a.b", None),), print)
 
     assert reader.read(SimpleNamespace(a=SimpleNamespace(b=3))) == 3
 
@@ -135,7 +134,7 @@ def progress(computed: int, *, more: bool = False) -> SimpleNamespace:
 
 
 def test_prefill_lasts_from_the_first_chunk_to_the_last() -> None:
-    work = Work(print)
+    work = PrefillTracker(print)
     requests = {"a": progress(64, more=True), "b": progress(90)}
     engine = SimpleNamespace(requests=requests)
 
@@ -146,7 +145,7 @@ def test_prefill_lasts_from_the_first_chunk_to_the_last() -> None:
 
 
 def test_what_was_computed_before_a_preemption_is_recomputed() -> None:
-    work = Work(print)
+    work = PrefillTracker(print)
     work.preempted("a", computed=100)
 
     chunks = []

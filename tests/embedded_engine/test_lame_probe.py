@@ -26,7 +26,7 @@ from collectors.readings import (
     RequestEvent,
     Step,
 )
-from embedded_engine.spawn import make_tiny_model
+from embedded_engine.startup import make_tiny_model
 
 pytestmark = [
     pytest.mark.engine,

@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 from embedded_engine.probe.install import install
 install()
-heavy = {"zmq", "msgspec", "vllm", "torch", "embedded_engine.probe.start"}
+heavy = {"zmq", "msgspec", "vllm", "torch", "embedded_engine.probe.probe"}
 print(*sorted(heavy & sys.modules.keys()))
 """
 

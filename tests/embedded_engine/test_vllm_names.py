@@ -12,8 +12,8 @@ import pytest
 
 from collectors.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.bound_by import Bound
-from embedded_engine.probe.reader import Reader
+from embedded_engine.probe.attribute_reader import AttributeReader
+from embedded_engine.probe.bound_by import QueueHeadRule
 from tests.embedded_engine.vllm_facts import known_facts
 
 FACTS = known_facts()
@@ -159,8 +159,8 @@ class Waiting:
 def binds(of: SimpleNamespace, *, free: int = 100) -> tuple[BoundBy, list[str]]:
     """What binds when the queues are as they are, and what was missing."""
     missing: list[str] = []
-    rule = Bound(of, missing.append)
-    queues = Reader("Scheduler", names.QUEUES, missing.append)
+    rule = QueueHeadRule(of, missing.append)
+    queues = AttributeReader("Scheduler", names.QUEUES, missing.append)
     running, waiting, first = queues.read(of)
     state = len(running), waiting, first, free
     return rule.by(of, state, (len(running), len(running), False)), missing
@@ -177,7 +177,7 @@ def test_taken_seats_mean_seqs_in_every_release(release: str) -> None:
 def test_a_limit_that_is_moved_binds_from_the_next_step_on(release: str) -> None:
     missing: list[str] = []
     of = scheduler(release)
-    rule = Bound(of, missing.append)
+    rule = QueueHeadRule(of, missing.append)
     state = 2, Queue([Waiting()]), Queue(), 100
     before = rule.by(of, state, (2, 2, False))
 
@@ -204,7 +204,9 @@ def test_what_was_passed_over_waits_and_is_not_the_head(release: str) -> None:
 
     assert binds(of, free=6) == (BoundBy.KV, [])
     missing: list[str] = []
-    _, waiting, first = Reader("Scheduler", names.QUEUES, missing.append).read(of)
+    _, waiting, first = AttributeReader("Scheduler", names.QUEUES, missing.append).read(
+        of
+    )
     assert len(waiting) + len(first) == 2
     of.waiting.clear()
     assert binds(of, free=0) == (BoundBy.OTHER, [])

@@ -30,11 +30,14 @@ TITLES = {
     "VLLM::EngineCore": "core",
     "VLLM::Worker": "worker",
 }
+OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+LOOK_AGAIN_S = 5.0
+"""How often to look for processes that were started since; it costs some 30 ms."""
 ROLE_NAMES = {"api": "the API server", "core": "EngineCore", "worker": "a worker"}
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class EngineProcess:
     """One process for as long as it lives: a pid may come again, with its birth not."""
 
     pid: int
@@ -52,18 +55,18 @@ class Member:
                 os.kill(self.pid, number)
 
 
-class Family:
+class EngineProcesses:
     """An engine's processes: its session, all descendants, and who was seen before.
 
     The session finds what lost its parent, while somebody known keeps its number from
     coming again; the descendants who left the session; the memory who did both.
     """
 
-    def __init__(self, root: Member) -> None:
+    def __init__(self, root: EngineProcess) -> None:
         self.root = root
         self._seen = {root}
 
-    def members(self) -> set[Member]:
+    def members(self) -> set[EngineProcess]:
         """Those that live now."""
         stats = dict(_stats())
         ours = {m.pid for m in self._seen if m.pid in stats and m.alive}
@@ -77,7 +80,9 @@ class Family:
         }:
             ours |= newborn
         births = {pid: birth(pid) for pid in ours}
-        living = {Member(pid, born) for pid, born in births.items() if born is not None}
+        living = {
+            EngineProcess(pid, born) for pid, born in births.items() if born is not None
+        }
         self._seen |= living
         return living
 
@@ -90,12 +95,12 @@ class Family:
             if member.pid in stats
         )
 
-    def roles(self) -> dict[Member, str]:
+    def roles(self) -> dict[EngineProcess, str]:
         """API servers, EngineCores and workers; helpers have no role."""
         roles = {member: self._role(member) for member in self.members()}
         return {member: role for member, role in roles.items() if role is not None}
 
-    def _role(self, member: Member) -> str | None:
+    def _role(self, member: EngineProcess) -> str | None:
         if member == self.root:
             return "api"
         title = command_line(member.pid)
@@ -168,3 +173,83 @@ def _stat(pid: int) -> list[int] | None:
         return None
     state, *numbers = text.rpartition(")")[2].split()
     return [ord(state), *map(int, numbers)]
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Who died, and how if it could be seen."""
+
+    role: str
+    pid: int
+    status: int | None
+    """As Popen puts it: exit status, or minus the signal's number."""
+
+    def __str__(self) -> str:
+        """As people are told."""
+        return f"{ROLE_NAMES[self.role]} (pid {self.pid}) {self._how()}"
+
+    def _how(self) -> str:
+        if self.status is None:
+            return "is gone"
+        if self.status >= 0:
+            return f"ended with status {self.status}"
+        name = signal.Signals(-self.status).name
+        hint = " (by hand, or for lack of memory)" if name == "SIGKILL" else ""
+        return f"was killed by {name}{hint}"
+
+    @property
+    def from_outside(self) -> bool:
+        """Somebody ended it, so the log cannot know why."""
+        return self.status is not None and -self.status in OUTSIDE
+
+
+class DeathWatch:
+    """Notices the death of any process at once, by a pidfd on each."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptors: dict[EngineProcess, int] = {}
+        self.died: asyncio.Future[Death] = self._loop.create_future()
+
+    def add(self, member: EngineProcess, role: str) -> None:
+        """Watch one more."""
+        if member in self._descriptors:
+            return
+        try:
+            descriptor = os.pidfd_open(member.pid)
+        except ProcessLookupError:
+            self._note(Death(role, member.pid, None))
+            return
+        self._descriptors[member] = descriptor
+        self._loop.add_reader(descriptor, self._died, member.pid, role, descriptor)
+
+    def _died(self, pid: int, role: str, descriptor: int) -> None:
+        self._note(Death(role, pid, exit_status(pid, descriptor)))
+
+    def _note(self, death: Death) -> None:
+        if not self.died.done():
+            self.died.set_result(death)
+
+    def close(self) -> None:
+        """Watch no more."""
+        for descriptor in self._descriptors.values():
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+async def first_death(family: EngineProcesses) -> Death:
+    """Wait until a process with a role dies.
+
+    It is known at once, where vLLM's own watchdog looks every 5 s. How it died is
+    always known of our own child, of the others where the kernel tells.
+    """
+    watch = DeathWatch()
+    try:
+        watch.add(family.root, "api")
+        while not watch.died.done():
+            for member, role in family.roles().items():
+                watch.add(member, role)
+            await asyncio.wait([watch.died], timeout=LOOK_AGAIN_S)
+        return watch.died.result()
+    finally:
+        watch.close()

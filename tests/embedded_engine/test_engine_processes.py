@@ -11,12 +11,18 @@ from pathlib import Path
 import pytest
 
 from collectors.liveness import birth
-from embedded_engine.death import Death, first_death
-from embedded_engine.family import GRACE_S, Family, Member, command_line
+from embedded_engine.engine_processes import (
+    GRACE_S,
+    Death,
+    EngineProcess,
+    EngineProcesses,
+    command_line,
+    first_death,
+)
 
 pytestmark = pytest.mark.process
 
-Start = Callable[[str], Family]
+Start = Callable[[str], EngineProcesses]
 CORE = "bash -c 'exec -a VLLM::EngineCore sleep 60'"
 WORKER = "bash -c 'exec -a VLLM::Worker_TP0 sleep 60'"
 DEADLINE_S = 10.0
@@ -27,18 +33,18 @@ def start() -> Iterator[Start]:
     """Starts a shell script in a session of its own, as the root of a family."""
     with ExitStack() as ending:
 
-        def run(script: str) -> Family:
+        def run(script: str) -> EngineProcesses:
             root = subprocess.Popen(["bash", "-c", script], start_new_session=True)
             ending.enter_context(root)
             ending.callback(root.kill)
-            family = Family(Member(root.pid, birth(root.pid) or 0))
+            family = EngineProcesses(EngineProcess(root.pid, birth(root.pid) or 0))
             ending.callback(kill, family)
             return family
 
         yield run
 
 
-def kill(family: Family) -> None:
+def kill(family: EngineProcesses) -> None:
     for member in family.members():
         member.signal(signal.SIGKILL)
 
@@ -54,7 +60,7 @@ async def until(what: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
-def named(family: Family, text: str) -> list[Member]:
+def named(family: EngineProcesses, text: str) -> list[EngineProcess]:
     return [m for m in family.members() if command_line(m.pid).startswith(text)]
 
 
@@ -95,7 +101,7 @@ async def test_who_was_seen_belongs_even_without_session_and_parent(
 async def test_a_session_whose_number_came_again_is_not_ours(start: Start) -> None:
     stranger = start("(sleep 60 &) ; sleep 61")
     await until(lambda: named(stranger, "sleep 60"))
-    ended = Family(Member(stranger.root.pid, stranger.root.birth - 1))
+    ended = EngineProcesses(EngineProcess(stranger.root.pid, stranger.root.birth - 1))
 
     await ended.end()
 
@@ -107,7 +113,7 @@ async def test_a_session_whose_number_came_again_is_not_ours(start: Start) -> No
 async def test_a_session_is_ours_while_somebody_known_is_in_it(start: Start) -> None:
     family = start("(sleep 60 &) ; sleep 61")
     await until(lambda: named(family, "sleep 60"))
-    known = Family(Member(family.root.pid, family.root.birth - 1))
+    known = EngineProcesses(EngineProcess(family.root.pid, family.root.birth - 1))
     known._seen |= set(named(family, "sleep 60"))
 
     assert named(known, "sleep 61")
@@ -120,7 +126,7 @@ async def test_who_lost_a_parent_that_is_not_buried_yet_still_belongs(
     root = family.root
     await until(lambda: not root.alive)
 
-    assert named(Family(root), "sleep 60")
+    assert named(EngineProcesses(root), "sleep 60")
 
 
 async def test_the_end_is_the_end_of_all_even_of_who_will_not_hear(

@@ -5,7 +5,7 @@ way.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from collectors.readings import (
@@ -16,12 +16,14 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from embedded_engine.probe.ordinals import Ordinals
-from embedded_engine.probe.outputs import Outputs
-from embedded_engine.probe.reader import Vllm
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 
 UNDER_WAY = 10_000
 """Steps that may wait to be told: seconds of them; the thread comes by sooner."""
+RANK_BITS = 40
+REMEMBERED = 4_096
+"""Ended requests whose ordinals are kept: a step under way may still name them."""
 
 Begun = tuple[
     Vllm,
@@ -36,8 +38,104 @@ running, waiting, what binds, who was preempted; of the tokens the prefilling re
 prefill tokens and recomputed tokens."""
 
 
-class EngineStory:
-    """One EngineCore's requests and steps."""
+class StepOutputs:
+    """Reads what came out of a step off what ``update_from_output()`` returns.
+
+    There is no Python loop over the batch.
+
+    The prefix cache's numbers are those vLLM returns: asking its getters for them
+    would take them away from vLLM's own statistics.
+    """
+
+    def __init__(self, missing: Callable[[str], None]) -> None:
+        self._parts = AttributeReader("EngineCoreOutputs", names.OUTPUTS, missing)
+        self._id = AttributeReader("EngineCoreOutput", names.OUTPUT_ID, missing)
+        self._tokens = AttributeReader("EngineCoreOutput", names.OUTPUT_TOKENS, missing)
+        self._stats = AttributeReader("SchedulerStats", names.STATS, missing)
+        self._graph = AttributeReader("CUDAGraphStat", names.GRAPH, missing)
+        self._drafts = AttributeReader("SpecDecodingStats", names.DRAFTS, missing)
+
+    def of(
+        self, by_front_end: Mapping[int, Vllm], members: dict[str, int]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """Tokens by member, and the fields of a step that vLLM's statistics fill."""
+        ids: list[str] = []
+        tokens: list[int] = []
+        stats = None
+        for part in by_front_end.values():
+            batch, its_stats = self._parts.read(part)
+            ids += map(self._id.read, batch)
+            tokens += map(len, map(self._tokens.read, batch))
+            stats = its_stats or stats
+        return _in_order(members, ids, tokens), self._statistics(stats)
+
+    def _statistics(self, stats: Vllm) -> dict[str, Any]:
+        """Nothing under ``--disable-log-stats``."""
+        if stats is None:
+            return {}
+        queries, hits, graph, drafts = self._stats.read(stats)
+        paddings, mode = (None, None) if graph is None else self._graph.read(graph)
+        drafted = (None, None) if drafts is None else self._drafts.read(drafts)
+        return {
+            "prefix_queries": queries,
+            "prefix_hits": hits,
+            "padded_tokens": paddings,
+            "graph_mode": mode,
+            "drafted_tokens": drafted[0],
+            "accepted_tokens": drafted[1],
+        }
+
+
+def _in_order(members: dict[str, int], ids: list[str], tokens: list[int]) -> list[int]:
+    """As the members stand; several front ends' outputs come one after the other's."""
+    if ids == list(members):
+        return tokens
+    came = dict(zip(ids, tokens, strict=True))
+    return [came.get(request_id, 0) for request_id in members]
+
+
+class RequestOrdinals:
+    """Numbers the requests of one EngineCore: steps name their members by them.
+
+    They count up, and rank r starts at ``r << 40``, so they are unique in a server.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._next = rank << RANK_BITS
+        self._known: dict[str, int] = {}
+        self._past: deque[tuple[str, int]] = deque()
+
+    def new(self, request_id: str) -> int:
+        """For a request that comes, even when its id was seen before."""
+        ordinal = self._known[request_id] = self._next
+        self._next += 1
+        return ordinal
+
+    def of(self, request_id: str) -> int:
+        """One it has, else a new one: its coming was dropped, or cannot be seen."""
+        known = self._known.get(request_id)
+        return self.new(request_id) if known is None else known
+
+    def of_all(self, request_ids: Iterable[str]) -> list[int]:
+        """In their order."""
+        try:
+            return list(map(self._known.__getitem__, request_ids))
+        except KeyError:
+            return [self.of(request_id) for request_id in request_ids]
+
+    def ended(self, request_id: str) -> int:
+        """The ordinal of a request that goes; it is forgotten after a while."""
+        ordinal = self.of(request_id)
+        self._past.append((request_id, ordinal))
+        if len(self._past) > REMEMBERED:
+            old_id, old = self._past.popleft()
+            if self._known.get(old_id) == old:  # else the id came again
+                del self._known[old_id]
+        return ordinal
+
+
+class StepAssembler:
+    """Makes request events and steps of what the taps of one EngineCore recorded."""
 
     def __init__(
         self,
@@ -59,10 +157,10 @@ class EngineStory:
         self._kv_blocks = kv_blocks
         self._keep = keep
         self._let_go = let_go
-        self._outputs = Outputs(missing)
+        self._outputs = StepOutputs(missing)
         self._freed: list[tuple[int, Any]] = []
         self._previous_end_ns = 0
-        self._ordinals = Ordinals(rank)
+        self._ordinals = RequestOrdinals(rank)
         self._cached: dict[str, int | None] = {}
         """Of the requests that were scheduled."""
 

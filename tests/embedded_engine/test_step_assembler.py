@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from collectors.readings import AnyReading, BoundBy, EventKind, RequestEvent, Step
-from embedded_engine.probe import ordinals
-from embedded_engine.probe.engine_story import EngineStory
-from embedded_engine.probe.ordinals import Ordinals
+from embedded_engine.probe import step_assembler as ordinals
+from embedded_engine.probe.step_assembler import RequestOrdinals, StepAssembler
 
 ASKED = (10, 20, 0.5)
 
@@ -19,14 +18,14 @@ def standing() -> dict[str, AnyReading]:
 
 
 @pytest.fixture
-def story(standing: dict[str, AnyReading]) -> EngineStory:
+def story(standing: dict[str, AnyReading]) -> StepAssembler:
     def let_go(key: str) -> None:
         standing.pop(key, None)
 
-    return EngineStory(2, 100, standing.__setitem__, let_go, print)
+    return StepAssembler(2, 100, standing.__setitem__, let_go, print)
 
 
-def begin(story: EngineStory, members: dict[str, int], start_ns: int) -> object:
+def begin(story: StepAssembler, members: dict[str, int], start_ns: int) -> object:
     """A step of decode begins; returns what stands for vLLM's output."""
     output = object()
     runs = len(members), 0, BoundBy.NOTHING, ()
@@ -46,12 +45,12 @@ def came(tokens: dict[str, int], **stats: Any) -> SimpleNamespace:
 
 
 def end(
-    story: EngineStory, output: object, end_ns: int, tokens: dict[str, int]
+    story: StepAssembler, output: object, end_ns: int, tokens: dict[str, int]
 ) -> list[AnyReading]:
     return story.end(output, {0: came(tokens)}, (end_ns - 1, end_ns), (40, 70))
 
 
-def test_overlapping_steps_pair_first_in_first_out(story: EngineStory) -> None:
+def test_overlapping_steps_pair_first_in_first_out(story: StepAssembler) -> None:
     for name in ("a", "b"):
         story.added(1, name, ASKED)
     first = begin(story, {"a": 1}, 100)
@@ -67,7 +66,7 @@ def test_overlapping_steps_pair_first_in_first_out(story: EngineStory) -> None:
     assert two.members == [2 << 40, (2 << 40) + 1]
 
 
-def test_a_step_that_never_ended_is_forgotten(story: EngineStory) -> None:
+def test_a_step_that_never_ended_is_forgotten(story: StepAssembler) -> None:
     begin(story, {"a": 1}, 100)
     second = begin(story, {"a": 1}, 150)
 
@@ -77,11 +76,11 @@ def test_a_step_that_never_ended_is_forgotten(story: EngineStory) -> None:
     assert step.start_ns == 150
 
 
-def test_an_end_without_a_beginning_is_no_step(story: EngineStory) -> None:
+def test_an_end_without_a_beginning_is_no_step(story: StepAssembler) -> None:
     assert end(story, object(), 200, {}) == []
 
 
-def test_who_finished_under_way_is_told_after_the_step(story: EngineStory) -> None:
+def test_who_finished_under_way_is_told_after_the_step(story: StepAssembler) -> None:
     output = begin(story, {"a": 1, "b": 1}, 100)
     story.freed(150, "b", "abort", 3, 0)
     story.freed(199, "a", "length", 7, 1)
@@ -98,7 +97,7 @@ def test_who_finished_under_way_is_told_after_the_step(story: EngineStory) -> No
     assert [gone.ordinal, done.ordinal] == [step.members[1], step.members[0]]
 
 
-def test_tokens_of_several_front_ends_go_to_their_members(story: EngineStory) -> None:
+def test_tokens_of_several_front_ends_go_to_their_members(story: StepAssembler) -> None:
     output = begin(story, {"a": 1, "b": 2, "c": 1}, 100)
 
     outputs = {1: came({"b": 2}), 0: came({"a": 1})}
@@ -109,7 +108,7 @@ def test_tokens_of_several_front_ends_go_to_their_members(story: EngineStory) ->
     assert (step.kv_used_blocks, step.prefix_queries) == (None, None)
 
 
-def test_graphs_and_drafts_are_told_where_there_are_any(story: EngineStory) -> None:
+def test_graphs_and_drafts_are_told_where_there_are_any(story: StepAssembler) -> None:
     output = begin(story, {"a": 4}, 100)
     part = came(
         {"a": 3},
@@ -127,7 +126,7 @@ def test_graphs_and_drafts_are_told_where_there_are_any(story: EngineStory) -> N
 
 
 def test_what_lives_stands_for_newcomers(
-    story: EngineStory, standing: dict[str, AnyReading]
+    story: StepAssembler, standing: dict[str, AnyReading]
 ) -> None:
     story.added(1, "a", ASKED)
     story.scheduled(2, "a", 8)
@@ -142,7 +141,7 @@ def test_what_lives_stands_for_newcomers(
 
 def test_ordinals_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordinals, "REMEMBERED", 2)
-    ours = Ordinals(rank=0)
+    ours = RequestOrdinals(rank=0)
     for name in "abc":
         ours.new(name)
         ours.ended(name)
@@ -155,7 +154,7 @@ def test_an_id_that_comes_again_is_another_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ordinals, "REMEMBERED", 1)
-    ours = Ordinals(rank=0)
+    ours = RequestOrdinals(rank=0)
     for name in "aa":
         ours.new(name)
         ours.ended(name)

@@ -10,7 +10,7 @@ Vllm = Any
 """An object of vLLM's: the probe must not import their types."""
 
 
-class Reader:
+class AttributeReader:
     """Reads the fields of one kind of object in one go; one field alone comes bare.
 
     The first object it meets decides which of them there are, and by which name.
