@@ -15,6 +15,7 @@ from pathlib import Path
 
 import platformdirs
 
+from embedded_engine.probe import probe
 from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embedded_engine.probe import vllm_names
+from embedded_engine.probe import probe, vllm_names
 from embedded_engine.probe.vllm_names import SCHEDULER, Method
 from embedded_engine.worker import answer_for_cpu_wheel
 
