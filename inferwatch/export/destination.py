@@ -24,12 +24,12 @@ class Destination:
 
     @property
     def is_stdout(self) -> bool:
-        """It goes to whoever reads us."""
+        """Whether the export is written to standard output."""
         return str(self.path) == STDOUT
 
     @contextmanager
     def file(self) -> Iterator[IO[bytes]]:
-        """Write here; a failure leaves what was there. ``.gz`` compresses.
+        """A file to write to; a failure leaves what was there. ``.gz`` compresses.
 
         Raises:
             UsageError: there is something already, or it cannot be written.
@@ -52,7 +52,7 @@ class Destination:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """An own folder for several files.
+        """A folder for several files, made if need be.
 
         Raises:
             UsageError: there is something already, or it cannot be written.
@@ -66,7 +66,7 @@ class Destination:
             raise UsageError(f"{self.path}: {error.strerror or error}") from error
 
     def refuse_existing(self) -> None:
-        """Nothing is overwritten unasked.
+        """Overwrite nothing without ``--force``.
 
         Raises:
             UsageError: there is something already.

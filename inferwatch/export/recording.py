@@ -25,7 +25,7 @@ class ExportProgress(Protocol):
     """Is told how far reading a table or the readings has come."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
-        """So many of those are done; None: nobody knows how many there are."""
+        """So many of those are done; ``expected`` is None where nobody knows."""
         ...
 
 
@@ -49,17 +49,17 @@ class Recording:
 
     @property
     def sources(self) -> dict[int, str]:
-        """Engines, GPUs and load runs by their numbers."""
+        """The names of engines, GPUs and load runs, by their numbers."""
         return SourceNames(self.connection.execute(SOURCES, (self.session.session,)))
 
     @property
     def bookmarks(self) -> list[tuple[int, str]]:
-        """Moments and texts, in order of time."""
+        """The moments and texts of bookmarks, in order of time."""
         query = self.connection.execute(BOOKMARKS, (self.session.session,))
         return query.fetchall()
 
     def readings(self) -> Iterator[AnyReading]:
-        """What was recorded, in order of receipt."""
+        """All readings, in order of receipt."""
         numbered = recorded(self.connection, self.session.session)
         for done, (_, reading) in enumerate(numbered):
             if done % EVERY == 0:
@@ -71,7 +71,7 @@ class Recording:
 def opened(
     database: Path, wanted: str, progress: ExportProgress | None = None
 ) -> Iterator[Recording]:
-    """A session, by anything that names one.
+    """Open a session, by anything that names one.
 
     Raises:
         StorageError: there is none, or its file cannot be read.

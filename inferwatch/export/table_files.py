@@ -62,7 +62,7 @@ def _zip(tables: Sequence[ExportTable], destination: Destination) -> None:
 
 
 def _table(table: ExportTable, out: IO[bytes]) -> None:
-    """Names first; unknown is empty."""
+    """Write column names, then rows; unknown is empty."""
     # Not a TextIOWrapper: when writing fails, that takes stdout with it.
     writer = csv.writer(getwriter("utf-8")(out), lineterminator="\n")
     writer.writerow(_shown(table.columns))
@@ -70,7 +70,7 @@ def _table(table: ExportTable, out: IO[bytes]) -> None:
 
 
 def _shown(row: Iterable[object]) -> Iterator[object]:
-    """Whoever prints the file to a terminal is to see its words, not to obey them."""
+    """The cells of a row, with what a terminal would obey made visible."""
     cells = (visible_lines(cell) if isinstance(cell, str) else cell for cell in row)
     return (harmless(cell) if isinstance(cell, str) else cell for cell in cells)
 
@@ -88,7 +88,7 @@ def harmless(text: str) -> str:
 
 
 def write_jsonl(tables: Sequence[ExportTable], destination: Destination) -> None:
-    """An object a row, which names its table first; unknown is null.
+    """Write an object a row, which names its table first; unknown is null.
 
     Table by table, each in order of receipt.
     """

@@ -52,13 +52,13 @@ def tables(
 
 
 def _unpacked() -> list[tuple[ReadingTable[Any], Unpacked]]:
-    """Tables with blobs, those first that are always wanted."""
+    """Tables with blobs, beginning with those that are always wanted."""
     found = [(table, table.unpacked) for table in every_table() if table.unpacked]
     return sorted(found, key=lambda each: each[1].on_request)
 
 
 def _names(recording: Recording, what: Part) -> list[str]:
-    """Those of the record that hold sessions and belong to the part."""
+    """The names of the record's tables that belong to the part."""
     query = (
         "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
         "WHERE t.type = 'table' AND c.name = 'session' ORDER BY t.rowid"
@@ -141,7 +141,7 @@ def _within(
 
 
 def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Row]:
-    """Says the source by its name."""
+    """Replaces a row's source number by its name."""
     if "source" not in columns:
         return lambda row: row
     place, sources = columns.index("source"), recording.sources
@@ -151,7 +151,7 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
 def _taken_apart(
     recording: Recording, table: ReadingTable[Any], unpacked: Unpacked, span: TimeRange
 ) -> ExportTable:
-    """What a table keeps in blobs, as rows."""
+    """A table of what another table keeps in blobs."""
 
     def rows() -> Iterator[Row]:
         expected = _expected(recording, unpacked.name)

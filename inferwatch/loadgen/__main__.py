@@ -32,7 +32,7 @@ GARBAGE_S = 5.0
 
 
 def main() -> int:
-    """LoadRunner the plan; 0 when it ended or was stopped, 3 when nothing came back."""
+    """Run the plan; 0 when it ended or was stopped, 3 when nothing came back."""
     arguments = _arguments()
     commands = CommandReader(sys.stdin.fileno())
     text = arguments.plan.read_bytes() if arguments.plan else commands.line()
@@ -55,7 +55,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Of uvloop where it is installed (vLLM brings it): half the CPU per token."""
+    """Uvloop's where it is installed (vLLM brings it): half the CPU per token."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     import uvloop  # noqa: PLC0415 - optional
@@ -97,7 +97,7 @@ async def _run(run: LoadRunner, outbox: Outbox, parent: int | None) -> int:
 
 
 def _obey(run: LoadRunner, line: bytes) -> None:
-    """A command that cannot be followed is told to the log, and changes nothing."""
+    """Change the run as a command says; why it cannot be is written to the log."""
     try:
         why = run.change(read_command(line))
     except msgspec.MsgspecError as error:

@@ -34,7 +34,7 @@ class Point:
 
     @property
     def share(self) -> float:
-        """Good, of all."""
+        """The share of good requests."""
         return self.good / self.n if self.n else 0.0
 
     @property
@@ -53,11 +53,11 @@ class Search:
 
     @property
     def points(self) -> Sequence[Point]:
-        """In order of rate."""
+        """All rates tried, in order of rate."""
         return sorted(self._points.values(), key=lambda point: point.rate_per_s)
 
     def add(self, point: Point) -> None:
-        """A run was made; it is pooled with others of its rate."""
+        """Add a run; it is pooled with others of its rate."""
         known = self._points.get(point.rate_per_s)
         if known is not None:
             point = Point(
@@ -71,7 +71,7 @@ class Search:
         self._points[point.rate_per_s] = point
 
     def holds(self, point: Point) -> bool | None:
-        """None while it is open."""
+        """Whether a rate holds; None while that is open."""
         lower, upper = share_interval(point.good, point.n)
         if lower >= self._share:
             return True
@@ -88,12 +88,12 @@ class Search:
 
     @property
     def lowest_failed(self) -> float | None:
-        """None when none failed."""
+        """The lowest rate that failed; None when none did."""
         failed = (p.rate_per_s for p in self.points if self.holds(p) is False)
         return min(failed, default=None)
 
     def next_rate(self) -> float | None:
-        """None when the search has ended."""
+        """The rate to try next; None when the search has ended."""
         for point in self.points:
             if self.holds(point) is None:
                 return point.rate_per_s

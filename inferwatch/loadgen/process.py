@@ -24,11 +24,11 @@ class LoadProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's; None before it starts."""
+        """The child's process id; None before it starts."""
         return self._process.pid if self._process else None
 
     async def start(self, plan: LoadPlan, address: str) -> None:
-        """Begin; readings come to the PULL socket bound at ``address``."""
+        """Start the child; readings come to the PULL socket bound at ``address``."""
         # Opening a local file takes microseconds: no reason for a thread.
         with Path(self._log_path or os.devnull).open("ab") as log:  # noqa: ASYNC230
             self._process = await asyncio.create_subprocess_exec(
@@ -47,7 +47,7 @@ class LoadProcess:
         await self._say(plan)
 
     async def change(self, change: Change) -> None:
-        """Go on so from now on; one that has ended does not hear it."""
+        """Change the load from now on; a child that has ended does not hear it."""
         await self._say(change)
 
     async def wait(self) -> int:
@@ -72,7 +72,7 @@ class LoadProcess:
                 await self._process.wait()
 
     async def _say(self, what: LoadPlan | Change) -> None:
-        """On a line of its standard input."""
+        """Write a line to its standard input."""
         stdin = self._process.stdin if self._process else None
         if stdin is None:
             return

@@ -55,7 +55,7 @@ def request_lines(book: LoadBook) -> Iterator[str]:
 
 
 def vllm_bench(plan: LoadPlan, book: LoadBook, result: LoadResult) -> dict[str, Any]:
-    """As ``vllm bench serve --save-result --save-detailed`` writes it.
+    """The result as ``vllm bench serve --save-result --save-detailed`` writes it.
 
     Latencies are from the send, in ms, as there. TTFT is to the first token, not to a
     first event that has only a role.
@@ -102,7 +102,7 @@ def _milliseconds(result: LoadResult) -> dict[str, float | None]:
 
 
 def _arrays(book: LoadBook, records: Sequence[RequestRecord]) -> dict[str, Any]:
-    """One entry a request, failed ones included, in order of the schedule."""
+    """One entry per request, failed ones included, in order of the schedule."""
     return {
         "input_lens": [each.prompt_tokens or 0 for each in records],
         "output_lens": [each.output_tokens or 0 for each in records],
@@ -118,7 +118,7 @@ def _arrays(book: LoadBook, records: Sequence[RequestRecord]) -> dict[str, Any]:
 
 
 def _seconds(start_ns: int | None, end_ns: int | None) -> float:
-    """As vLLM has it: what is unknown is 0."""
+    """A duration as vLLM has it: unknown is 0."""
     if start_ns is None or end_ns is None:
         return 0.0
     return (end_ns - start_ns) / NS_PER_S

@@ -57,7 +57,7 @@ class TargetServer:
         *,
         verify_tls: bool = True,
     ) -> Self:
-        """As people write it: without ``http://``, with or without ``/v1`` or more.
+        """The server at an address as people write it, with or without ``http://``.
 
         A name and password in it become a header: those are not recorded.
 
@@ -73,11 +73,11 @@ class TargetServer:
 
     @property
     def name(self) -> str:
-        """As people would call it."""
+        """The server's address, fit to show."""
         return f"{self.uds}" if self.uds else self.url
 
     def client(self) -> httpx.AsyncClient:
-        """For control traffic.
+        """An HTTP client for control traffic.
 
         Raises:
             UsageError: the proxy of the environment cannot be used.
@@ -94,7 +94,7 @@ class TargetServer:
             raise UsageError(str(error)) from error
 
     async def models(self) -> list[str]:
-        """What it serves; empty when it does not say.
+        """The models it serves; empty when it does not say.
 
         Raises:
             SourceError: nothing answers.
@@ -116,7 +116,7 @@ class TargetServer:
         return _names(answer)
 
     async def counters(self) -> dict[str, float]:
-        """Of its ``/metrics``, summed over labels; empty where there are none."""
+        """The samples of its ``/metrics``, summed over labels; empty without any."""
         async with self.client() as client:
             try:
                 answer = await client.get("/metrics")
@@ -126,7 +126,7 @@ class TargetServer:
 
 
 def endpoint_in(url: str) -> str | None:
-    """What an address that names more than a server asks there: completions, chat.
+    """The endpoint (completions, chat) that an address names, if it names one.
 
     >>> endpoint_in("localhost:8000/v1/chat/completions")
     'chat'
@@ -135,7 +135,7 @@ def endpoint_in(url: str) -> str | None:
 
 
 def _base(url: str) -> tuple[str, str | None]:
-    """A server's address without what it serves below, and which of the two that is."""
+    """A server's address without a known path below it, and that path's endpoint."""
     url = url.rstrip("/")
     for served, endpoint in SERVED.items():
         if url.endswith(served):
@@ -156,7 +156,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _refuse_odd_host(url: str) -> None:
-    """One that no name server could be asked about."""
+    """Raise for a host that no name server could be asked about."""
     try:
         httpx.URL(url).host.encode("idna")
     except (httpx.InvalidURL, ValueError) as error:
@@ -164,7 +164,7 @@ def _refuse_odd_host(url: str) -> None:
 
 
 def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, str]:
-    """Of who gives no other."""
+    """The URL's user and password as a header, unless the headers have one."""
     if parts.username is None or "authorization" in map(str.lower, headers):
         return {}
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -196,7 +196,7 @@ def traffic(counters: Mapping[str, float]) -> tuple[int, int]:
 
 
 def tokens_made(counters: Mapping[str, float]) -> float:
-    """Since the server began, as far as it tells: grows while it works."""
+    """Tokens generated since the server began, as far as it tells."""
     return sum(counters.get(name, 0.0) for name in MADE)
 
 

@@ -61,7 +61,7 @@ def write_html(recording: Recording, destination: Destination) -> None:
 
 
 def page(recording: Recording, data: PageData) -> Iterable[str]:
-    """The page, part by part."""
+    """The parts of the page, in order."""
     row = recording.session
     summary = summarise(data.snapshot, row.id, row)
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
@@ -135,7 +135,7 @@ def _cards(summary: Summary) -> str:
 
 
 def _latencies(summary: Summary) -> Iterable[str]:
-    """One table a vantage; grey stands on too few samples."""
+    """One table for each vantage; grey values stand on too few samples."""
     client = summary["client"] or {}
     for heading, rows in (("server", summary), ("client", client)):
         held = [name for name in SHOWN if rows.get(name, {}).get("n")]
@@ -196,7 +196,7 @@ def _folded(plan: str) -> str:
 
 
 def time_charts(data: PageData) -> list[str]:
-    """Over the whole session."""
+    """Charts over the whole session: the engine's, else the client's."""
     timeline = data.snapshot.timeline
     if any(timeline.steps):
         return [chart.html() for chart in _engine(timeline)]
@@ -204,7 +204,7 @@ def time_charts(data: PageData) -> list[str]:
 
 
 def cdfs(data: PageData) -> list[str]:
-    """One figure a vantage that saw something."""
+    """Cumulative distributions: one figure for each vantage that saw latencies."""
     views = (("server", data.server), ("client", data.client.of))
     return [
         cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration)
@@ -237,7 +237,7 @@ def _engine(line: Timeline) -> list[SvgTimeChart]:
 
 
 def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[SvgSeries]]]:
-    """Title, unit, how a value is said, and what is drawn."""
+    """For each chart: title, unit, how a value is formatted, and its series."""
     tokens = [
         _line("prefill", "prefill", _rate(line, line.prefill_tokens)),
         _line("output", "output", _rate(line, line.output_tokens)),

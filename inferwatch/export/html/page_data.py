@@ -54,13 +54,13 @@ class Distribution:
         self._cells = np.zeros(CELLS, np.int64)
 
     def add(self, value_ns: int, weight: int = 1) -> None:
-        """So many equal values."""
+        """Add ``weight`` equal values."""
         cell = int(math.log2(max(value_ns, 1)) * PER_OCTAVE)
         self._cells[cell] += weight
 
     @property
     def n(self) -> int:
-        """How many there are."""
+        """How many values there are."""
         return int(self._cells.sum())
 
     def points(self) -> Points:
@@ -82,7 +82,7 @@ class Distributions(LatencySamples):
         self.of = {metric: Distribution() for metric in VANTAGES}
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:  # noqa: ARG002  when it was does not matter here
-        """``weight`` equal samples."""
+        """Add ``weight`` equal samples of a metric."""
         self.of[metric].add(value_ns, weight)
 
 
@@ -95,7 +95,7 @@ class ColumnLatencies:
     most_ns: int = 0
 
     def add(self, value_ns: int) -> None:
-        """One more."""
+        """Add one latency."""
         self.n += 1
         self.total_ns += value_ns
         self.most_ns = max(self.most_ns, value_ns)
@@ -124,11 +124,11 @@ class ClientColumns:
 
     @property
     def bin_ns(self) -> int:
-        """A column's length."""
+        """The length of a column."""
         return max(FINEST_NS, -(-self.span_ns // COLUMNS))
 
     def record(self, record: RequestRecord) -> None:
-        """A complete request."""
+        """Add a request that has ended."""
         if record.phase is not Phase.WARMUP:
             self._latencies(record)
         other = self._match(record.external_id, record)
@@ -136,7 +136,7 @@ class ClientColumns:
             self._gaps(record, other)
 
     def times(self, times: TokenTimes) -> None:
-        """When its chunks came; the record comes before or after."""
+        """Add the times of a request's chunks; its record comes before or after."""
         other = self._match(times.external_id, times)
         if isinstance(other, RequestRecord):
             self._gaps(other, times)
@@ -167,7 +167,7 @@ class ClientColumns:
                 self.of[metric].add(value_ns)
 
     def columns(self) -> tuple[int, dict[str, Column]]:
-        """How long a column is, and what stands in it; None is a gap."""
+        """The length of a column, and the values of each; None is a gap."""
         count = max([*self.ttft, *self.itl, *self.tokens], default=-1) + 1
         places = range(count)
         per_s = NS_PER_S / self.bin_ns
@@ -211,7 +211,7 @@ class PageData:
 
 
 def gather(recording: Recording) -> PageData:
-    """Fold all readings; as of the session's end, as a replay shows it."""
+    """Read a session and fold everything its page shows, as of its end."""
     model, distributions = Model(), Distributions()
     tracker = RequestTracker(RequestIndex(), distributions, Outcomes())
     client = ClientColumns(max(recording.session.duration_ns, NS_PER_S))
@@ -234,7 +234,7 @@ def gather(recording: Recording) -> PageData:
 def _listeners(
     tracker: RequestTracker, client: ClientColumns
 ) -> dict[type, Callable[[Any], object]]:
-    """Who wants which readings, beside the Model."""
+    """Which readings go where, besides the Model."""
 
     def note(note: Note) -> None:
         if note.kind is NoteKind.DROPPED:

@@ -45,7 +45,7 @@ class SvgTimeChart:
     column_s: float
 
     def html(self) -> str:
-        """A figure; each column tells its values to the pointer."""
+        """The chart as a figure; hovering a column shows its values."""
         top = nice(_highest(self.series) * HEADROOM)
         shapes = "".join(self._shapes(top))
         return figure(
@@ -70,7 +70,7 @@ class SvgTimeChart:
         return shapes
 
     def _columns(self) -> str:
-        """Invisible, with a title that browsers show."""
+        """Invisible rectangles, whose titles browsers show as tooltips."""
         count = len(self.series[0].values)
         width = WIDTH / max(count, 1)
         parts = []
@@ -104,7 +104,7 @@ class SvgCurve:
 
 
 def cdf(title: str, curves: Sequence[SvgCurve], say: Say) -> str:
-    """Shares over a logarithmic axis of seconds.
+    """A figure of cumulative distributions, over a logarithmic axis of seconds.
 
     What is too short for it stands at its beginning: chunks that came at once.
     """
@@ -135,7 +135,7 @@ def cdf(title: str, curves: Sequence[SvgCurve], say: Say) -> str:
 def _stairs(
     points: Sequence[tuple[float, float]], at: Callable[[float], float]
 ) -> Iterator[str]:
-    """A share stands until the next value, then leaps."""
+    """The points of a step curve: a share stands until the next value."""
     before = 0.0
     for value, share in points:
         x = at(value)
@@ -153,7 +153,7 @@ def figure(
     y_labels: Sequence[str],
     x_labels: Sequence[str],
 ) -> str:
-    """Shapes in a frame of ordinary text, which keeps its size on a phone."""
+    """An SVG in a frame of ordinary text, which keeps its size on a phone."""
     keys = "".join(
         f'<span class="key"><i style="background:var(--{ink})"></i>{as_html(name)}'
         "</span>"
@@ -202,7 +202,7 @@ def _highest(series: Sequence[SvgSeries]) -> float:
 def _area(
     base: Sequence[float], above: Sequence[float], each: SvgSeries, top: float
 ) -> str:
-    """Steps, because a column is a stretch of time."""
+    """A polygon in steps, because a column is a stretch of time."""
     width = WIDTH / max(len(above), 1)
     upper, lower = [], []
     for i, (low, high) in enumerate(zip(base, above, strict=True)):
@@ -214,7 +214,7 @@ def _area(
 
 
 def _line(each: SvgSeries, top: float) -> str:
-    """Through the middles of columns; broken where there is a gap."""
+    """A line through the middles of columns; broken where there is a gap."""
     width = WIDTH / max(len(each.values), 1)
     dashed = " dashed" if each.dashed else ""
     parts = []

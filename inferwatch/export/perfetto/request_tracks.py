@@ -26,7 +26,7 @@ class TracedRequest:
     ended: set[Vantage] = field(default_factory=set)
 
     def enter(self, phase: str | None, t_ns: int) -> None:
-        """What went on ends here; None: nothing begins."""
+        """End the current phase and begin another; None begins none."""
         if self.phase is not None:
             name, since_ns = self.phase
             t_ns = max(t_ns, since_ns)
@@ -35,7 +35,7 @@ class TracedRequest:
         self.reach(t_ns)
 
     def reach(self, t_ns: int) -> None:
-        """It lasts from before this moment to after it."""
+        """Widen the request so that this moment is in it."""
         self.first_ns = min(self.first_ns, t_ns)
         self.last_ns = max(self.last_ns, t_ns)
 
@@ -72,7 +72,7 @@ class RequestTracks:
         """Ended, as far as is known, and when."""
 
     def event(self, event: RequestEvent) -> None:
-        """A moment of a request."""
+        """Take an event of a request's life."""
         key = (event.source, event.request_id)
         request = self._requests.get(key)
         if request is None:
@@ -90,7 +90,7 @@ class RequestTracks:
         self._settle(event.t_ns)
 
     def step(self, step: Step) -> None:
-        """Tokens came out, or requests lost their place."""
+        """Take a step: tokens were produced, or requests preempted."""
         for ordinal in step.preempted:
             request = self._members.get((step.source, ordinal))
             if request is not None and request.phase is not None:
@@ -121,7 +121,7 @@ class RequestTracks:
                 self._end(key)
 
     def _settle(self, now_ns: int) -> None:
-        """Write what nobody will add to any more."""
+        """Write the requests that ended long enough ago."""
         while self._waiting:
             key, ended_ns = next(iter(self._waiting.items()))
             if ended_ns > now_ns - LINGER_NS:

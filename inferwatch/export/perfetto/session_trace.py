@@ -39,7 +39,7 @@ SESSION = "session"
 def write_perfetto(
     recording: Recording, destination: Destination, span: TimeRange = EVERYWHEN
 ) -> None:
-    """One JSON file; what lies outside the span is left out."""
+    """Write one JSON file; what lies outside the span is left out."""
     with destination.file() as out:
         trace = Trace(out, recording.start_monotonic_ns, span)
         trace.open(_about(recording))
@@ -67,7 +67,7 @@ class _Writer:
         }
 
     def follow(self, recording: Recording) -> None:
-        """To the end of the record."""
+        """Write the whole record."""
         for t_ns, text in recording.bookmarks:
             self._session.bookmark(text, t_ns)
         for reading in recording.readings():
@@ -121,7 +121,7 @@ class EngineTracks:
         self._ranks: dict[tuple[str, int], RankTracks] = {}
 
     def step(self, step: Step) -> None:
-        """A step, and what stood after it."""
+        """Write a step, and the counters after it."""
         rank = self._rank(step.source, step.rank)
         begin_ns = step.end_ns - step.duration_ns  # steps may overlap, slices may not
         if rank.end_ns is not None and begin_ns - rank.end_ns > IDLE_NS:
@@ -143,7 +143,7 @@ class EngineTracks:
         rank.end_ns = step.end_ns
 
     def totals(self, totals: Totals) -> None:
-        """True at rest, too."""
+        """Write the queue's counters, which hold at rest, too."""
         rank = self._ranks.get((totals.source, totals.rank))
         if rank is None or totals.t_ns < (rank.end_ns or 0):
             return
@@ -152,7 +152,7 @@ class EngineTracks:
             self._show(rank, "requests", totals.t_ns, queue)
 
     def close(self) -> None:
-        """The rates of the last seconds."""
+        """Write the rates of the last seconds."""
         for rank in self._ranks.values():
             self._tell_rate(rank)
             if rank.end_ns is not None:
@@ -182,7 +182,7 @@ class EngineTracks:
         rank.tokens["prefill"] += step.prefill_tokens
 
     def _tell_rate(self, rank: RankTracks) -> None:
-        """What was counted stands over its second; then nothing until more comes."""
+        """Write the token rate of the second that has ended, then zero."""
         if rank.second is not None:
             start_ns = rank.second * RATE_NS
             nothing = {"output": 0, "prefill": 0}
@@ -218,7 +218,7 @@ class ClientTracks:
         self._trace = trace
 
     def record(self, record: RequestRecord) -> None:
-        """A complete request."""
+        """Write a request that has ended."""
         moments = _moments(record)
         whole = (moments[0][1], moments[-1][1])
         if not self._trace.shows(*whole):
@@ -239,7 +239,7 @@ class ClientTracks:
 
 
 def _moments(record: RequestRecord) -> list[tuple[str, int]]:
-    """What begins when, as far as it is known, never going back."""
+    """The stages of a request and their starts, as far as known, never going back."""
     told = (
         ("wait in the client", record.intended_ns),
         ("wait for the first token", record.sent_ns),
@@ -264,7 +264,7 @@ class SessionTracks:
         self._before: dict[int, tuple[int, ProcessUsage]] = {}
 
     def note(self, note: Note) -> None:
-        """Something worth remembering."""
+        """Write a note."""
         self._instant("notes", note.text, note.t_ns, {"kind": note.kind})
 
     def planned(self, planned: LoadPlanned) -> None:
@@ -273,17 +273,17 @@ class SessionTracks:
         self._instant("notes", asked, planned.t_ns, {"kind": NoteKind.STARTED})
 
     def load(self, event: LoadEvent) -> None:
-        """The load began, changed or ended."""
+        """Write that the load began, changed or ended."""
         rate, users = event.rate_per_s, event.users
         asked = {"rate_per_s": rate, "users": users, "text": event.text}
         self._instant("load", event.kind, event.t_ns, asked)
 
     def bookmark(self, text: str, t_ns: int) -> None:
-        """Somebody marked it."""
+        """Write a bookmark."""
         self._instant("bookmarks", text, t_ns, {})
 
     def host(self, sample: HostSample) -> None:
-        """Shares of a core since the sample before, by role."""
+        """Write the CPU use of processes since the sample before, by role."""
         shares: dict[str, float] = {}
         for usage in sample.processes:
             earlier = self._before.get(usage.pid)

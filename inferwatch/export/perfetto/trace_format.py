@@ -40,16 +40,16 @@ class Trace:
         self._empty = True
 
     def open(self, about: Args) -> None:
-        """What the trace is of, then its events."""
+        """Begin the file: what the trace is of, then its events."""
         head = self._encode({"displayTimeUnit": "ms", "otherData": about})
         self._out.write(head[:-1] + b',"traceEvents":[')
 
     def close(self) -> None:
-        """No more events."""
+        """End the file."""
         self._out.write(b"\n]}\n")
 
     def process(self, name: str) -> int:
-        """A group of tracks."""
+        """The id of a group of tracks, named when it is first asked for."""
         pid = self._pids.get(name)
         if pid is None:
             pid = self._pids[name] = self._next_id()
@@ -68,14 +68,14 @@ class Trace:
         return track
 
     def shows(self, start_ns: int, end_ns: int) -> bool:
-        """Something of it lies in the span that is wanted."""
+        """Whether any of it lies in the wanted span."""
         first, last = self._span
         return (first is None or end_ns >= first) and (last is None or start_ns <= last)
 
     def slice(
         self, track: TraceTrack, name: str, span_ns: tuple[int, int], args: Args
     ) -> None:
-        """From one moment to another."""
+        """Write a slice from one moment to another."""
         start_ns, end_ns = span_ns
         if self.shows(start_ns, end_ns):
             duration = self._micros(max(end_ns - start_ns, 0))
@@ -83,18 +83,18 @@ class Trace:
             self._event("X", name, track, args, timing)
 
     def instant(self, track: TraceTrack, name: str, t_ns: int, args: Args) -> None:
-        """A moment on a track."""
+        """Write a moment on a track."""
         if self.shows(t_ns, t_ns):
             timing = {"ts": self._at(t_ns), "s": "t"}
             self._event("i", name, track, args, timing)
 
     def counter(self, pid: int, name: str, t_ns: int, values: Args) -> None:
-        """Series that stand at these values from here on."""
+        """Write values that hold from here on."""
         if self.shows(t_ns, t_ns):
             self._event("C", name, TraceTrack(pid, pid), values, {"ts": self._at(t_ns)})
 
     def _next_id(self) -> int:
-        """Unlike any other, because some viewers know threads by their ids alone."""
+        """An id that no other track has: some viewers know threads by ids alone."""
         self._ids += 1
         return self._ids
 
@@ -117,7 +117,7 @@ class Trace:
         self._empty = False
 
     def _encode(self, what: object) -> bytes:
-        """Viewers see the same; a terminal that is shown the file obeys nothing."""
+        """JSON in ASCII: viewers see the same, and no terminal obeys what is in it."""
         return ascii_json(self._encoder.encode(what))
 
     def _at(self, t_ns: int) -> msgspec.Raw:
@@ -125,7 +125,7 @@ class Trace:
 
     @staticmethod
     def _micros(duration_ns: int) -> msgspec.Raw:
-        """All nanoseconds as digits; a double would round what a clock says by days."""
+        """Microseconds with all nanoseconds as digits; a double would round them."""
         micros, rest = divmod(abs(duration_ns), 1_000)
         sign = b"-" if duration_ns < 0 else b""  # before the host's clock began
         return msgspec.Raw(b"%b%d.%03d" % (sign, micros, rest))

@@ -27,17 +27,17 @@ RECORDS = "profile_export.jsonl"
 
 
 def is_aiperf_record(document: object) -> bool:
-    """A line of the requests."""
+    """Whether this is a line of aiperf's requests."""
     return isinstance(document, dict) and {"metadata", "metrics"} <= document.keys()
 
 
 def is_aiperf_summary(document: object) -> bool:
-    """What stands beside them."""
+    """Whether this is aiperf's summary, which stands beside the requests."""
     return isinstance(document, dict) and "aiperf_version" in document
 
 
 def records_beside(summary: Path) -> Path:
-    """The requests of a summary, as ``profile_export[...].jsonl``.
+    """The file with a summary's requests, ``profile_export[...].jsonl``.
 
     Raises:
         UnreadableResultError: they are not there.
@@ -153,7 +153,7 @@ def _model(config: Mapping[str, Any]) -> str | None:
 
 
 def _shape(config: Mapping[str, Any]) -> LoadShape | None:
-    """Of its profiling phase, where we have a word for it."""
+    """The load of its profiling phase, where we have a word for it."""
     phases = [p for p in config.get("phases") or [] if p.get("kind") == "profiling"]
     if len(phases) != 1:
         return None

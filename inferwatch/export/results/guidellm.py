@@ -25,7 +25,7 @@ KINDS = {"successful": None, "errored": "error", "incomplete": "aborted"}
 
 
 def is_guidellm(document: object) -> bool:
-    """A report, of whatever version."""
+    """Whether this is a report of guidellm, of whatever version."""
     if not isinstance(document, dict) or "benchmarks" not in document:
         return False
     return "guidellm_version" in (document.get("metadata") or {})
@@ -70,7 +70,7 @@ def _requests(benchmark: Mapping[str, Any]) -> Iterator[ImportedRequest]:
 
 
 def _request(record: Mapping[str, Any], failure: str | None) -> ImportedRequest | None:
-    """None for one that was never sent."""
+    """A request of the report; None for one that was never sent."""
     info = record.get("info") or {}
     timings = info.get("timings") or {}
     sent_ns = _at(timings.get("request_start"))
@@ -91,7 +91,7 @@ def _request(record: Mapping[str, Any], failure: str | None) -> ImportedRequest 
 
 
 def _at(moment_s: float | None) -> int | None:
-    """Unix time; a double holds it to a quarter of a microsecond."""
+    """Unix time in ns; a double holds it to a quarter of a microsecond."""
     return None if moment_s is None else round(moment_s * NS_PER_S)
 
 
@@ -102,7 +102,7 @@ def _model(benchmark: Mapping[str, Any]) -> str | None:
 
 
 def _shape(benchmark: Mapping[str, Any]) -> LoadShape | None:
-    """As far as its strategy has a name with us."""
+    """The load of a benchmark, where we have a word for its strategy."""
     strategy = (benchmark.get("config") or {}).get("strategy") or {}
     kind, rate = strategy.get("type_"), strategy.get("rate")
     if kind in {"constant", "poisson"} and rate:

@@ -49,7 +49,7 @@ class ImportedRequest:
 
     @property
     def latest_ns(self) -> int:
-        """The last that is known of it."""
+        """The last moment known of it."""
         known = (self.end_ns, self.last_ns, self.first_ns, self.sent_ns)
         return max(t_ns for t_ns in known if t_ns is not None)
 
@@ -67,12 +67,12 @@ class LoadShape:
 
     @property
     def users(self) -> int | None:
-        """Of a closed loop."""
+        """How many users a closed loop has."""
         return self.concurrency if self.arrivals is Arrivals.CLOSED else None
 
     @property
     def text(self) -> str:
-        """Fit to show."""
+        """The shape in a few words, fit to show."""
         if self.arrivals is Arrivals.CLOSED:
             return f"{self.concurrency} at once"
         return f"{self.rate_per_s:g} requests/s, {self.arrivals}"
@@ -96,11 +96,11 @@ class ImportedRun:
 
     @property
     def first_ns(self) -> int:
-        """On the file's clock, what becomes the session's start."""
+        """The first due time on the file's clock: the start of the session."""
         return min(request.due_ns for request in self.requests)
 
     def plan(self, run_id: str) -> LoadPlan | None:
-        """As a plan of ours: lengths are those that were seen."""
+        """The run as a load plan of ours: lengths are those that were seen."""
         if self.shape is None:
             return None
         return LoadPlan(
@@ -126,7 +126,7 @@ def _range(counts: Iterable[int | None]) -> Range:
 def shape_of_rate(
     rate_per_s: float, burstiness: float, max_in_flight: int | None
 ) -> LoadShape:
-    """An open loop; burstiness as vLLM has it, infinite is even."""
+    """The shape of an open loop; burstiness as vLLM has it, infinite is even."""
     if burstiness == float("inf"):
         arrivals, burstiness = Arrivals.CONSTANT, 1.0
     else:

@@ -64,11 +64,11 @@ class PastClock(SessionClock):
         self._lasted_ns = lasted_ns
 
     def now_ns(self) -> int:
-        """The end."""
+        """The end of the session."""
         return self._lasted_ns
 
     def follow(self, readings: Iterable[AnyReading]) -> Iterator[AnyReading]:
-        """It ends no sooner than the last of these is there, however many coincide."""
+        """Pass readings on; the session ends no sooner than the last is received."""
         receipts = ReceiptClock()
         for each in readings:
             self._lasted_ns = max(self._lasted_ns, receipts.take(each))
@@ -106,7 +106,7 @@ def store_runs(
 
 
 def _titles(file: ResultFile, name: str | None) -> list[str | None]:
-    """What the sessions of a file are called: as asked, else as the file is."""
+    """The names of a file's sessions: as asked, else after the file."""
     title = checked_name(name) if name else fitting_name(file.path.stem)
     if len(file.runs) == 1 or title is None:
         return [title] * len(file.runs)
@@ -115,7 +115,7 @@ def _titles(file: ResultFile, name: str | None) -> list[str | None]:
 
 
 def imported_before(database: Path, digest: str) -> Sequence[str]:
-    """The sessions that were made from the same file and are still there."""
+    """The sessions that were made from the same file and still exist."""
     if not database.exists():
         return []
     with reading(database) as connection:
@@ -145,7 +145,7 @@ def _refusal(file: ResultFile, why: str) -> str:
 
 
 def _write(staged: Path, file: ResultFile, run: ImportedRun, name: str | None) -> int:
-    """How much of it could not be stored."""
+    """Write a run as a session; returns how many readings could not be stored."""
     told_by = f"{run.tool}, {file.path} #{file.digest}"
     clock = PastClock(run.began_unix_ns, duration_ns(run))
     about = NewSession(clock=clock, name=name, command=COMMAND)
@@ -163,7 +163,7 @@ def _write(staged: Path, file: ResultFile, run: ImportedRun, name: str | None) -
 
 
 def _label(database: Path, session: int, model: str | None, told_by: str) -> None:
-    """What only the session's row says."""
+    """Set the columns of the session's row that no reading sets."""
     with changing(database) as connection, transaction(connection):
         connection.execute(
             "UPDATE sessions SET imported_from = ?, model = ? WHERE session = ?",
@@ -211,7 +211,7 @@ def readings_of(run: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyRead
 
 
 def duration_ns(run: ImportedRun) -> int:
-    """From the first due time to the last that is known."""
+    """From the first due time to the last known moment."""
     return max(request.latest_ns for request in run.requests) - run.first_ns
 
 
@@ -220,7 +220,7 @@ def _note(text: str) -> Note:
 
 
 def _requests(run: ImportedRun, run_id: str) -> Iterator[AnyReading]:
-    """As they ended: token times, then the record, as our generator tells them."""
+    """The readings of requests, as they ended: token times, then the record."""
     numbered = enumerate(sorted(run.requests, key=lambda request: request.due_ns))
     for index, request in sorted(numbered, key=lambda each: each[1].latest_ns):
         name = f"{run_id}-{request.name}"

@@ -76,7 +76,7 @@ def _runs(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
 
 
 def _documents(text: str) -> list[Any]:
-    """One of JSON, or the first of JSON lines; empty when it is neither."""
+    """The JSON document, or the first of JSON lines; empty when it is neither."""
     for part in (text, text.partition("\n")[0]):
         try:
             return [json.loads(part)]

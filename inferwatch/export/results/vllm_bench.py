@@ -27,7 +27,7 @@ OURS = "TTFT: from the due time, as inferwatch counts it, to the first token"
 
 
 def is_vllm_bench(document: object) -> bool:
-    """It has what every such result has, detailed or not."""
+    """Whether this is a result of vllm bench, detailed or not."""
     return isinstance(document, dict) and {"completed", "model_id"} <= document.keys()
 
 
@@ -92,7 +92,7 @@ def _requests(document: Mapping[str, Any]) -> Iterator[ImportedRequest]:
 
 
 def _queued(document: Mapping[str, Any]) -> list[float]:
-    """How long each waited for its turn; with no rate, all are due in turn only."""
+    """How long each request waited for its turn; in a closed loop, none did."""
     shape = _shape(document)
     closed = shape is not None and shape.arrivals is Arrivals.CLOSED
     unknown = [0.0] * len(document["ttfts"])
@@ -100,7 +100,7 @@ def _queued(document: Mapping[str, Any]) -> list[float]:
 
 
 def _failure(text: str) -> str | None:
-    """Ours begin with the kind; vLLM's are whole tracebacks."""
+    """The kind of a failure: our texts begin with it, vLLM's are whole tracebacks."""
     if not text:
         return None
     word = text.split(maxsplit=1)[0]
@@ -112,7 +112,7 @@ def _at(*parts_s: float) -> int:
 
 
 def _began(document: Mapping[str, Any], *, ours: bool) -> tuple[int | None, int]:
-    """The date is that of the end, in whole seconds, in the zone of who wrote it."""
+    """When the run began, and how uncertain that is, in ns."""
     try:
         ended = datetime.strptime(str(document["date"]), "%Y%m%d-%H%M%S")  # noqa: DTZ007  its zone is given below
     except (KeyError, ValueError):

@@ -55,7 +55,7 @@ class Call:
 
     @property
     def late(self) -> bool:
-        """It left, but not when it should have."""
+        """Whether it was sent, but not when it should have been."""
         return self.lag_ns > LATE_NS
 
     @property
@@ -87,7 +87,7 @@ class Call:
             self.fail(failure, detail)
 
     def judge(self) -> None:
-        """Decode the stream that has ended: was it an answer?
+        """Decode the stream that has ended, and decide whether it was an answer.
 
         Not done where it ends: others may be waiting for their turn to send.
         """
@@ -147,7 +147,7 @@ class Call:
 
 
 def _ns(ms: float | None) -> int | None:
-    """What cannot be a time is unknown."""
+    """Milliseconds as ns; what cannot be a time is unknown."""
     return round(ms * 1e6) if ms is not None and 0 <= ms <= LONGEST_MS else None
 
 
@@ -162,15 +162,15 @@ class Refusal:
 
     @property
     def complete(self) -> bool:
-        """The rest need not be read."""
+        """Whether the rest need not be read."""
         return len(self._beginning) >= KEPT_BYTES
 
     def read(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Take a piece of the body."""
         self._beginning += data[: KEPT_BYTES - len(self._beginning)]
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Fail the call by its status."""
+        """Fail the call by its status, with the server's message."""
         said = [str(status), error_message(self._beginning) or _phrase(status)]
         for name in (b"location", b"retry-after"):
             if name in headers:
@@ -181,7 +181,7 @@ class Refusal:
 
 
 def _phrase(status: int) -> str:
-    """As the standard has it: the server's own is not needed for what it means."""
+    """The standard's phrase for a status, in place of the server's own."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

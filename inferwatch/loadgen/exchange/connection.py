@@ -32,11 +32,11 @@ class CarriedExchange(Protocol):
     request: bytes
 
     def sends(self, at_ns: int) -> None:
-        """Bytes leave now; the last call is when the request is complete."""
+        """Bytes are sent now; the last call is when the request is complete."""
         ...
 
     def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None:
-        """Bytes have come."""
+        """Bytes have arrived."""
         ...
 
     def closed(self, why: str) -> None:
@@ -44,7 +44,7 @@ class CarriedExchange(Protocol):
         ...
 
     def refused(self, why: str) -> None:
-        """There was never a connection."""
+        """The connection could not be made."""
         ...
 
 
@@ -92,7 +92,7 @@ class Connection:
         self.idle_since_ns = monotonic_ns()
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         if self.open:
             self.open = False
             self._carried = None
@@ -100,7 +100,7 @@ class Connection:
             self._socket.close()
 
     def handle(self, events: int) -> None:
-        """What the poller has seen."""
+        """React to the events that the poller has seen."""
         if not self.connected:
             self._connect()
         elif events & select.EPOLLOUT:
@@ -146,7 +146,7 @@ class Connection:
             self._poller.modify(self.fileno, events)
 
     def _read(self) -> bool:
-        """Whether there may be more to read at once."""
+        """Read once; returns whether there may be more to read at once."""
         try:
             data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -175,7 +175,7 @@ class Connection:
 
 
 def _established(sock: socket.socket) -> bool:
-    """On this host a connection is made while we ask for it."""
+    """Whether the connection is made: on this host that takes no waiting."""
     try:
         sock.getpeername()
     except OSError:

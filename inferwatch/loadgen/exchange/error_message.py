@@ -36,7 +36,7 @@ def error_message(body: bytes) -> str | None:
 
 
 def shown(text: str) -> str:
-    """In one line, cut, and with what a terminal would obey made visible."""
+    """The text in one line, cut, with what a terminal would obey made visible."""
     line = " ".join(text.split())
     cut = line if len(line) <= DETAIL_CHARS else f"{line[: DETAIL_CHARS - 1]}…"
     return "".join(
@@ -46,7 +46,7 @@ def shown(text: str) -> str:
 
 
 def _message(told: object) -> str | None:
-    """As OpenAI and vLLM, old vLLM, Ollama and TGI, FastAPI have it."""
+    """The message in an error of OpenAI, vLLM, Ollama, TGI or FastAPI."""
     if isinstance(told, str):
         return told
     if isinstance(told, list):

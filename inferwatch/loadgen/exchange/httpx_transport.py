@@ -64,14 +64,14 @@ class HttpxTransport:
         return HttpxExchange(self, self._plan, call)
 
     def ensure(self, connections: int) -> bool:
-        """Have lanes; their connections are made by their first requests."""
+        """Have enough lanes; their first requests connect them."""
         for _ in range(connections - len(self._idle)):
             self._idle.append(self._new_lane())
         return True
 
     @contextmanager
     def lane(self) -> Iterator[httpx.AsyncClient]:
-        """The lane that was idle last, whose connection is likeliest alive."""
+        """The lane that was idle last, whose connection is most likely alive."""
         lane = self._idle.pop() if self._idle else self._new_lane()
         try:
             yield lane
@@ -143,7 +143,7 @@ class HttpxExchange:
                 await response.aclose()
 
     async def _read(self, response: httpx.Response) -> None:
-        """To the end of the stream, past ``[DONE]``, so that the connection is kept."""
+        """Read to the end of the stream, past ``[DONE]``: the connection is kept."""
         headers = {name.lower(): value for name, value in response.headers.raw}
         if response.status_code == httpx.codes.OK:
             kind = headers.get(b"content-type", b"")
@@ -159,7 +159,7 @@ class HttpxExchange:
         self._refusal.tell(self.call, response.status_code, headers)
 
     async def _read_answer(self, response: httpx.Response) -> None:
-        """To its end, or a moment longer than to the end it tells."""
+        """Read the answer to its end, or to a moment after ``[DONE]``."""
         reply, receive_stamps = self.call.reply, self._transport.receive_stamps
         reply.by_kernel = False
         loop = asyncio.get_running_loop()
@@ -177,5 +177,5 @@ class HttpxExchange:
 
 
 def _words(error: httpx.HTTPError) -> str:
-    """What went wrong, without the bytes that some of the messages repeat."""
+    """What went wrong, without the bytes that some messages repeat."""
     return str(error).partition(":")[0] or type(error).__name__

@@ -80,7 +80,7 @@ class RawTransport:
     # For its exchanges.
 
     def take_connection(self, exchange: "RawExchange") -> Connection:
-        """Send it on a connection that was idle, else on a new one.
+        """A connection for the exchange: one that was idle, else a new one.
 
         Raises:
             OSError: there is no socket to be had.
@@ -90,7 +90,7 @@ class RawTransport:
         return connection
 
     def release(self, exchange: "RawExchange", connection: Connection) -> None:
-        """It has ended; its connection may be good for another."""
+        """The exchange has ended; its connection may be good for another."""
         self._deadlines.pop(exchange, None)
         if exchange.response.finished and exchange.response.reusable:
             self._rest(connection)
@@ -100,7 +100,7 @@ class RawTransport:
     # Connections.
 
     def _live_one(self) -> Connection | None:
-        """That was idle last, the likeliest alive."""
+        """The connection that was idle last, most likely alive; None without any."""
         while self._idle:
             connection = self._idle.pop()
             if connection.open and not _expired(connection):
@@ -168,11 +168,11 @@ class RawExchange:
         return self._ended
 
     def time_out(self, after_s: float) -> None:
-        """It took too long."""
+        """End it: it took too long."""
         self._fail(Failure.TIMEOUT, f"after {after_s:g} s: {self._progress()}")
 
     def end_if_done(self) -> bool:
-        """It may have said ``[DONE]``, though its response goes on: whether it has."""
+        """End it if the answer has said ``[DONE]``, though its response goes on."""
         done_ns = self.call.reply.done_ns
         if done_ns is not None:
             self.response.reusable = False
@@ -183,11 +183,11 @@ class RawExchange:
     # What the connection tells.
 
     def sends(self, at_ns: int) -> None:
-        """The request leaves."""
+        """The request is sent now."""
         self.call.sent_ns = at_ns
 
     def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None:
-        """A piece of the response."""
+        """Take a piece of the response."""
         if not by_kernel:
             self.call.reply.by_kernel = False
         try:
@@ -200,7 +200,7 @@ class RawExchange:
             self._finish(at_ns)
 
     def closed(self, why: str) -> None:
-        """The server hung up."""
+        """The server closed the connection."""
         if self.response.end():
             self._finish(monotonic_ns())
         elif self.response.status is None:
@@ -209,7 +209,7 @@ class RawExchange:
             self._fail(Failure.BROKEN_STREAM, f"incomplete: {self._progress()} {why}")
 
     def refused(self, why: str) -> None:
-        """Nobody listens."""
+        """The connection could not be made."""
         self._fail(Failure.REFUSED, why)
 
     # How it ends.
@@ -257,7 +257,7 @@ def _expired(connection: Connection) -> bool:
 
 
 async def _answering(url: str) -> Address:
-    """The first address of the host that lets us connect, else its first.
+    """The first address of the host that accepts a connection, else its first.
 
     Raises:
         UnreachableError: the host has none.

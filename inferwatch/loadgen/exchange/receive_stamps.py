@@ -38,7 +38,7 @@ class ReceiveStamps:
         self._offset_ns = min(tries)[1]
 
     def by_kernel(self, ancillary: list[tuple[int, int, bytes]]) -> int | None:
-        """The monotonic moment at which what was read had arrived; None: untold.
+        """The monotonic moment at which a read had arrived; None without a stamp.
 
         Of several packets that were read at once, it is the last one's.
         """
@@ -57,13 +57,13 @@ class ReceiveStamps:
         return now_ns - lag_ns
 
     def take_lags(self) -> list[int]:
-        """What came since the last time."""
+        """The lags since they were last taken."""
         taken, self.lags_ns = self.lags_ns, []
         return taken
 
 
 def ask_for_stamps(sock: socket.socket) -> None:
-    """Let the kernel stamp what arrives; where it cannot, it will not."""
+    """Have the kernel stamp what arrives, where it can."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     except OSError:

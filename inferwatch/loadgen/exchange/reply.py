@@ -36,12 +36,12 @@ class Delta(msgspec.Struct, gc=False):
 
     @property
     def thought(self) -> bool:
-        """It reasons."""
+        """Whether it brings reasoning."""
         return bool(self.reasoning or self.reasoning_content)
 
     @property
     def said(self) -> bool:
-        """It brings tokens."""
+        """Whether it brings tokens."""
         return bool(self.content or self.tool_calls) or self.thought
 
 
@@ -56,13 +56,13 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def opens(self) -> bool:
-        """A chat's first chunk, which names the role and brings no token."""
+        """Whether it is a chat's first chunk, which has a role and no token."""
         delta = self.delta
         return delta is not None and delta.role is not None and not delta.said
 
     @property
     def said(self) -> bool:
-        """It brings tokens."""
+        """Whether it brings tokens."""
         return bool(self.text) or (self.delta is not None and self.delta.said)
 
     @property
@@ -102,7 +102,7 @@ class Chunk(msgspec.Struct, gc=False):
 
     @property
     def failed(self) -> bool:
-        """It tells an error; some servers have an empty one in every chunk."""
+        """Whether it reports an error; some servers send an empty one each time."""
         return bytes(self.error) not in {b"null", b"false", b'""', b"{}"}
 
 
@@ -176,29 +176,29 @@ class Reply:
 
     @property
     def short(self) -> bool:
-        """Too little is left to decode to be worth a delay."""
+        """Whether too little is left to decode to be worth a delay."""
         return self._unread_bytes < SHORT_BYTES
 
     @property
     def stamps_ns(self) -> list[int]:
-        """Of each chunk that brought tokens."""
+        """The stamp of each chunk that brought tokens."""
         self._decode_all()
         return self._stamps_ns
 
     @property
     def error(self) -> str | None:
-        """What the server reported as an error inside the stream."""
+        """The error that the server reported inside the stream."""
         self._decode_all()
         return self._error
 
     @property
     def done_ns(self) -> int | None:
-        """When it said ``[DONE]``: whatever the connection does then, it has ended."""
+        """When the server said ``[DONE]``: the answer ended then, whatever follows."""
         self._decode_all()
         return self._done_ns
 
     def looks_done(self) -> bool:
-        """What came since the last look can be its end: :attr:`done_ns` knows."""
+        """Whether what came since the last look may end it; :attr:`done_ns` knows."""
         fresh, self._looked_at = self._unread[self._looked_at :], len(self._unread)
         return self._done_ns is not None or any(
             len(data) < SHORTEST_DONE or data.find(DONE) >= 0 for data, _ in fresh
@@ -217,7 +217,7 @@ class Reply:
         self._stamp_blanks(self.output_tokens or 0)
 
     def _stamp_blanks(self, tokens: int) -> None:
-        """Of the chunks without content, as many as the count asks for.
+        """Stamp as many of the chunks without content as the count asks for.
 
         More than there are chunks: some hold several, and nothing is told of these.
         """
@@ -233,7 +233,7 @@ class Reply:
         self._stamps_ns = sorted(self._stamps_ns + self._blank_ns[:left])
 
     def _take_whole(self, body: bytes) -> None:
-        """All that came was no event: perhaps one that lacks its end, or an error."""
+        """Take a body without events: its last event may lack its end, or an error."""
         try:
             for event in self._sse.feed(b"\n\n"):
                 self._take(event, 0)
@@ -250,7 +250,7 @@ class Reply:
             raise self._fault
 
     def _decode_all(self) -> None:
-        """Decode what waits; nothing after the first nonsense."""
+        """Decode what waits, up to the first thing that makes no sense."""
         unread, self._unread, self._unread_bytes = self._unread, [], 0
         self._looked_at = 0
         try:
@@ -294,13 +294,13 @@ class Reply:
                 self._look(choice, at_ns)
 
     def _brought(self, usage: Usage) -> int | None:
-        """Tokens in this chunk, where each chunk counts those so far."""
+        """How many tokens this chunk brought, where each chunk counts those so far."""
         if self.output_tokens is None:
             return None
         return (usage.completion_tokens or 0) - self.output_tokens
 
     def _take_usage(self, chunk: Chunk, usage: Usage) -> None:
-        """Of the whole answer at its end, else of what came so far."""
+        """Take the counts of the whole answer, else of what came so far."""
         self.complete |= not chunk.choices
         self.prompt_tokens = usage.prompt_tokens
         self.output_tokens = usage.completion_tokens
@@ -321,7 +321,7 @@ class Reply:
             self._blank_ns.append(at_ns)
 
     def _look(self, choice: Choice, at_ns: int) -> None:
-        """When the answer itself began, and what it said where that is kept."""
+        """Note when the answer itself began, and what it said where that is kept."""
         if choice.delta is not None and choice.delta.thought:
             self._reasoned = True
         elif choice.said and not self._answers:
@@ -333,7 +333,7 @@ class Reply:
             self._keep(choice, self.words)
 
     def _keep(self, choice: Choice, words: list[str]) -> None:
-        """What it said."""
+        """Keep what it said."""
         words.append(choice.words)
         if self.ids is not None and choice.token_ids is not None:
             self.ids += choice.token_ids
@@ -353,6 +353,6 @@ def _decode(data: bytes) -> Chunk:
 
 
 def _is_stream(body: bytes) -> bool:
-    """Its first line is one of events or their comments."""
+    """Whether the first line is one of events or their comments."""
     field, colon, _ = body.lstrip().partition(b"\n")[0].partition(b":")
     return field in FIELDS if colon else not body.strip()

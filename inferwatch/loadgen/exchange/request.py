@@ -13,7 +13,7 @@ PATHS = {Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
 
 
 def body(plan: LoadPlan, call: Call) -> bytes:
-    """What the server is asked, as JSON."""
+    """The body of the request, as JSON."""
     asked: dict[str, Any] = {
         "model": plan.model,
         **_prompt(plan, call),
@@ -31,7 +31,7 @@ def body(plan: LoadPlan, call: Call) -> bytes:
 
 
 def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
-    """Names and values, the plan's over ours."""
+    """The headers of the request; the plan's come before ours."""
     return {
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",
@@ -42,12 +42,12 @@ def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
 
 
 def url(plan: LoadPlan) -> str:
-    """Where to post it."""
+    """The URL to post to."""
     return plan.url.rstrip("/") + PATHS[plan.endpoint]
 
 
 def plain_http(plan: LoadPlan, call: Call) -> bytes:
-    """The whole request in HTTP/1.1."""
+    """The whole request as HTTP/1.1."""
     where = urlsplit(url(plan))
     content = body(plan, call)
     lines = {"Host": where.netloc.rpartition("@")[2], **headers(plan, call)}

@@ -42,7 +42,7 @@ class HttpResponse:
             self.reusable = False  # it talks out of turn
 
     def end(self) -> bool:
-        """The connection was closed: whether that was how this response ends."""
+        """The connection was closed; returns whether that is how it should end."""
         self.reusable = False
         self.finished = self.finished or self._state == self._to_close
         return self.finished
@@ -73,7 +73,7 @@ class HttpResponse:
         return b""
 
     def _chunked(self, data: bytes, at_ns: int) -> bytes:
-        """All chunks in these bytes, given on as one piece."""
+        """All chunks in these bytes, passed on as one piece."""
         if not self._left and not self._rest and self._one_chunk(data, at_ns):
             return b""
         data = self._rest + data if self._rest else data
@@ -97,7 +97,7 @@ class HttpResponse:
         return b""
 
     def _one_chunk(self, data: bytes, at_ns: int) -> bool:
-        """Whether it was just one, which is how nearly all come."""
+        """Take the bytes if they are exactly one chunk, which nearly all are."""
         start = data.find(b"\r\n") + 2
         if start == 1 or not (size := _size(data[: start - 2])):
             return False
@@ -107,7 +107,7 @@ class HttpResponse:
         return whole
 
     def _go_on(self, data: bytes, pieces: list[bytes]) -> int:
-        """What is left of a chunk and of its line end; how much that took."""
+        """Take the rest of a chunk and of its line end; returns how much that was."""
         pieces.append(data[: max(self._left - 2, 0)])
         used = min(self._left, len(data))
         self._left -= used
@@ -179,7 +179,7 @@ def _decimal(text: bytes) -> int:
 
 
 def _size(line: bytes) -> int:
-    """Of a chunk; an extension is ignored."""
+    """The size of a chunk; an extension is ignored."""
     try:
         size = int(line, 16)
     except ValueError:

@@ -23,7 +23,7 @@ class SseEvent(NamedTuple):
 
 
 def _event(data: bytes) -> SseEvent:
-    """One without a name: twice as quick as by its class."""
+    """An event without a name, made twice as fast as by its class."""
     return tuple.__new__(SseEvent, (data, b""))
 
 
@@ -56,11 +56,11 @@ class SseReader:
 
     @property
     def _plain(self) -> bool:
-        """Of an event at most the beginning of its first line stands open."""
+        """Whether nothing is pending but the beginning of an event's first line."""
         return not (self._data or self._name or self._after_cr)
 
     def _take_plain(self, data: bytes) -> list[SseEvent]:
-        """Events of one ``data: `` line each, which is how nearly all come."""
+        """Take events of one ``data: `` line each, which nearly all are."""
         self._rest.clear()
         end = data.rfind(b"\n\n")
         events = data[len(_PLAIN) : end].split(_BETWEEN)

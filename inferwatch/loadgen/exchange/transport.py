@@ -19,7 +19,7 @@ class Exchange(Protocol):
 
     @property
     def call(self) -> Call:
-        """What it is about; complete when the exchange has ended."""
+        """The call, which is complete when the exchange has ended."""
         ...
 
     def begin(self) -> asyncio.Future[None]:
@@ -49,7 +49,7 @@ class Transport(Protocol):
         ...
 
     def ensure(self, connections: int) -> bool:
-        """So many requests are about to begin: make connections for them.
+        """Make connections for so many requests that are about to begin.
 
         True once they are all there, as far as they ever will be.
         """
@@ -61,7 +61,7 @@ class Transport(Protocol):
 
 
 def chosen(plan: LoadPlan) -> TransportKind:
-    """As the plan says; left to us, raw unless something is in its way."""
+    """The plan's transport; if it leaves that to us, raw wherever it can be used."""
     if plan.transport is not TransportKind.AUTO:
         return plan.transport
     linux = sys.platform == "linux"  # epoll

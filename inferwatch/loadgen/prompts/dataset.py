@@ -73,7 +73,7 @@ _row = msgspec.json.Decoder(_Row)
 
 
 def read_dataset(path: Path, *, turns: bool = False) -> list[DatasetRow]:
-    """What a file asks; with ``turns`` each question of a chat is one.
+    """The rows of a file; with ``turns`` each question of a chat is a turn.
 
     Raises:
         DatasetError: it cannot be read, or asks nothing.
@@ -122,7 +122,7 @@ def _why(error: Exception) -> str:
 
 
 def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
-    """None where nothing is asked."""
+    """A row's questions and answers; None where nothing is asked."""
     if row.prompt is not None:
         parsed = DatasetRow((row.prompt,)) if row.prompt else None
     elif row.messages is not None:
@@ -135,7 +135,7 @@ def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
 
 
 def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
-    """All that was said before it goes with it; an answer after it tells its length."""
+    """The last question with all that was said before it, and its answer if known."""
     asked = [at for at, (role, text) in enumerate(messages) if role == USER and text]
     if not asked:
         return None
@@ -145,7 +145,7 @@ def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
 
 
 def _turns(messages: list[tuple[str, str]]) -> DatasetRow | None:
-    """Each question, and what was answered to it."""
+    """Each question of a chat, with what was answered to it."""
     questions: list[str] = []
     answers: list[str | None] = []
     before = []

@@ -70,7 +70,7 @@ class Prompt(NamedTuple):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """As a chat."""
+        """The prompt as the messages of a chat."""
         return [*self.said, {"role": "user", "content": self.text}]
 
 
@@ -117,7 +117,7 @@ class Prompts:
         return prompt._replace(turn=1, later=later) if self._multi_turn else prompt
 
     def _later(self, rng: np.random.Generator, kind: _Kind) -> tuple[Turn, ...]:
-        """What the conversation goes on with."""
+        """The later turns of the conversation."""
         plan = self._plan
         adds = plan.turn_tokens or kind.prompt_tokens
         turns = plan.turns.draw(rng) if self._multi_turn else 1
@@ -129,11 +129,11 @@ class Prompts:
         return Turn(ids, kind.output_tokens.draw(rng), text)
 
     def all(self, phase: Phase) -> Iterator[Prompt]:
-        """One after the other, without end."""
+        """All prompts of a phase, one after the other, without end."""
         return (self.make(phase, number) for number in count())
 
     def seen(self, row: TraceRow, number: int) -> Prompt:
-        """As long as one that was seen, and sharing what that one shared."""
+        """A prompt as long as a trace's request, sharing what that one shared."""
         rng = np.random.default_rng([self._plan.seed, _TRACE, number])
         shared = [self._block(name) for name in row.blocks]
         ids = np.concatenate(shared) if shared else np.empty(0, np.int64)
@@ -215,7 +215,7 @@ class DatasetPrompts(Prompts):
         )
 
     def texts(self) -> Iterator[str]:
-        """What has a length worth knowing, first what is asked first; each row once."""
+        """The texts whose length is worth knowing, first what is asked first."""
         for number in range(len(self._rows)):
             row = self._row(Phase.STEADY, number)
             if not row.said and self._plan.endpoint is Api.COMPLETIONS:
@@ -224,13 +224,13 @@ class DatasetPrompts(Prompts):
                 yield from filter(None, row.answers)
 
     def _counted(self, row: DatasetRow) -> int | None:
-        """A chat's template adds tokens that nobody has counted."""
+        """Tokens of the question, if known: a chat's template adds some uncounted."""
         if self._plan.endpoint is Api.CHAT or row.said:
             return None
         return self._lengths.exact(row.questions[0])
 
     def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
-        """Tokens of an answer."""
+        """How many tokens the answer to a question may have."""
         drawn = self._plan.output_tokens.draw(rng)
         if self._plan_decides:
             return drawn

@@ -54,7 +54,7 @@ class Vocabulary:
         """A prompt has as many tokens as ids; else that is an estimate."""
 
     def say(self, token_ids: Sequence[int]) -> str:
-        """So many tokens in words; equal ids are equal words, so prefixes stay."""
+        """A text of so many tokens; equal ids are equal words, so prefixes stay."""
         words, room = self._words, len(token_ids) - self._around
         length = max(round(room / self._tokens_per_word), 1)
         return " ".join(words[each % len(words)] for each in token_ids[:length])
@@ -92,7 +92,7 @@ class Tokenizer:
         await self._client.aclose()
 
     async def count(self, text: str) -> int:
-        """Tokens of a prompt of that text, all around it included."""
+        """Tokens of a prompt of that text, the template's and special ones included."""
         if self._as_chat:
             asked = {"messages": [{"role": "user", "content": text}]}
         else:
@@ -141,15 +141,15 @@ class TextLengths:
 
     @property
     def told(self) -> bool:
-        """The server counts."""
+        """Whether the server counts tokens."""
         return bool(self._counted)
 
     def exact(self, text: str) -> int | None:
-        """Where the server has counted it."""
+        """Tokens of a text, where the server has counted them."""
         return self._counted.get(text)
 
     def about(self, text: str) -> int:
-        """At least one."""
+        """Tokens of a text, counted or estimated; at least one."""
         known = self._counted.get(text)
         if known is not None:
             return max(known, 1)

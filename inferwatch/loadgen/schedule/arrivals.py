@@ -51,20 +51,20 @@ class ArrivalPace:
         return last.rates.rate_at(max(at_s - last.since_s, 0.0))
 
     def change(self, at_s: float, rate_per_s: float) -> None:
-        """From this moment on this rate, whatever was to come."""
+        """Switch to another rate from this moment on."""
         last = self._pieces[-1]
         at_s = max(at_s, last.since_s)
         self._pieces.append(_Piece(at_s, last.passed_by(at_s), flat(rate_per_s)))
 
     def due_ns(self, arrivals: Floats) -> NDArray[np.int64]:
-        """When arrivals (ascending) are due; those that never are end it."""
+        """When arrivals (ascending) are due; shorter where some never are."""
         moments = [np.empty(0)]
         for piece, mine in self._shares(arrivals):
             moments.append(piece.moments(mine))
         return np.rint(np.concatenate(moments) * NS_PER_S).astype(np.int64)
 
     def _shares(self, arrivals: Floats) -> list[tuple[_Piece, Floats]]:
-        """Which of them fall into which piece; of pieces without any, none."""
+        """Which arrivals fall into which piece, without pieces that have none."""
         if not len(arrivals):
             return []
         starts = [piece.passed for piece in self._pieces]

@@ -48,17 +48,17 @@ class Stream:
 
     @property
     def head(self) -> Due | None:
-        """What is due next; None when nothing is."""
+        """The request that is due next; None when nothing is."""
         if not self._front and (due := self._next()) is not None:
             self._front.append(due)
         return self._front[0] if self._front else None
 
     def take(self) -> Due:
-        """The head, which there must be."""
+        """Take the head, which there must be."""
         return self._front.popleft()
 
     def give_back(self, dues: Iterable[Due]) -> None:
-        """What was taken last, in order."""
+        """Put back what was taken last, in order."""
         self._front.extendleft(reversed(list(dues)))
 
     def _next(self) -> Due | None:
@@ -88,7 +88,7 @@ class PacedStream(Stream):
         self._at = self._before = 0
 
     def retime(self) -> None:
-        """The pace has changed; what has left does not matter any more."""
+        """The pace has changed: compute due times anew for what was not taken."""
         self._offsets[self._at :] = self._offsets_of(self._block[self._at :])
         front = list(self._front)
         moved = self._offsets_of(np.array([due.arrival for due in front], np.float64))
@@ -100,7 +100,7 @@ class PacedStream(Stream):
         return offsets
 
     def _next(self) -> Due | None:
-        """None where the rate has come to nothing; a change may wake it again."""
+        """The next request; None where the rate is zero, until a change raises it."""
         if self._at == len(self._block):
             self._before += self._at
             self._at, self._block = 0, next(self._numbers, np.empty(0))
@@ -143,7 +143,7 @@ class Schedule:
         return self
 
     def __next__(self) -> Due:
-        """What is due next."""
+        """The request that is due next."""
         heads = ((s.head, s) for s in self._streams.values())
         dues = [(head, stream) for head, stream in heads if head is not None]
         if not dues:
@@ -161,7 +161,7 @@ class Schedule:
         return self._pace.rate_at(self._steady_s(at_ns))
 
     def change(self, at_ns: int, rate_per_s: float, unsent: Iterable[Due]) -> None:
-        """From a moment on another rate, for what is due after it.
+        """Switch to another rate from a moment on, for what is due after it.
 
         ``unsent`` is given back: it comes again, at its new time.
         """
@@ -183,7 +183,7 @@ def warmup_of(plan: LoadPlan) -> int:
 
 
 def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> Stream:
-    """At the rate at which the rest begins, and drawn apart from it."""
+    """The warm-up: at the rate at which the rest begins, and drawn apart from it."""
     warmup_ns, rate_per_s = warmup_of(plan), rates.rate_at(0)
     if not warmup_ns or not rate_per_s:
         return Stream()

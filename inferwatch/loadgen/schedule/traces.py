@@ -56,7 +56,7 @@ def read_trace(
 
 
 def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
-    """In order of time, the first at zero."""
+    """The requests in order of time, with the first at zero."""
     ordered = sorted(rows, key=lambda row: row.offset_s)
     if not ordered:
         raise TraceError("no request in it asked for and got tokens")
@@ -73,7 +73,7 @@ def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
 
 
 def needed(plan: LoadPlan) -> tuple[TraceRow, ...]:
-    """Of its trace, what it will ask before its time or its number is up."""
+    """The rows of a plan's trace that it will send before its time or number is up."""
     rows, end_s = plan.trace, float("inf")
     warm = sum(row.offset_s < plan.warmup_s * plan.speed for row in rows)
     if plan.duration_s is not None:
@@ -84,7 +84,7 @@ def needed(plan: LoadPlan) -> tuple[TraceRow, ...]:
 
 
 def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
-    """A recorded session again: (arrival in ns, prompt tokens, output tokens) of each.
+    """A recorded session as a trace: (arrival in ns, prompt tokens, output tokens).
 
     Raises:
         TraceError: nobody asked for anything.

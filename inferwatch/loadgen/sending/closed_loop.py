@@ -34,7 +34,7 @@ class _Stock:
         self._prompts = prompts
 
     def make(self, in_flight: InFlight) -> Exchange | None:
-        """The next one; None when there are no more."""
+        """Make the next request; None when there are no more."""
         prompt = next(self._prompts, None)
         if prompt is None:
             self.all_made = True
@@ -43,7 +43,7 @@ class _Stock:
 
     @property
     def all_taken(self) -> bool:
-        """Nothing more will be asked."""
+        """Whether nothing more will be asked."""
         return self.all_made and not self.ready
 
 
@@ -77,7 +77,7 @@ class ClosedLoop:
         self._more: Callable[[], None] | None = None
 
     async def run(self, users: int, phase: Callable[[], Phase]) -> None:
-        """Until all users have stopped."""
+        """Run until all users have stopped."""
         self._wanted, self._phase = users, phase
         await self._ready_for(users, phase())
         stocking = asyncio.create_task(self._restock())
@@ -99,14 +99,14 @@ class ClosedLoop:
             self._more()
 
     def _fill(self, phase: Callable[[], Phase]) -> None:
-        """Have as many users as wanted; who was to stop and is still there stays."""
+        """Start the users that are missing; those who were to stop may stay."""
         for number in range(self._wanted):
             if self._wants(number) and number not in self._present:
                 self._present.add(number)
                 self._users.create_task(self._user(number, phase))
 
     async def _ready_for(self, users: int, phase: Phase) -> None:
-        """A wave should not wait for handshakes, nor for requests to be made."""
+        """Connect, and make requests ahead: a wave should wait for neither."""
         await self._connected(users)
         stock = self._stocks[phase]
         for _ in range(users):
@@ -116,7 +116,7 @@ class ClosedLoop:
             await asyncio.sleep(0)  # stamps must not wait for this
 
     async def _connected(self, users: int) -> None:
-        """Connections for all; but nobody waits for ever."""
+        """Wait for connections for all, but not for ever."""
         deadline_ns = monotonic_ns() + CONNECT_NS
         while not self._in_flight.ensure(users):
             await asyncio.sleep(POLL_S)
@@ -124,7 +124,7 @@ class ClosedLoop:
                 return
 
     def stop(self) -> None:
-        """No user asks again, nor goes on thinking; what is in flight goes on."""
+        """Let no user ask again or go on thinking; what is in flight goes on."""
         self._closed.set()
 
     async def _user(self, number: int, phase: Callable[[], Phase]) -> None:
@@ -159,7 +159,7 @@ class ClosedLoop:
         return stock.ready.popleft() if stock.ready else stock.make(self._in_flight)
 
     async def _restock(self) -> None:
-        """Have a request ready for each user; others go between the making of two.
+        """Keep a request ready for each user; yield between the making of two.
 
         Of the next phase too: it begins from one request to the next.
         """

@@ -52,20 +52,20 @@ class OpenConversations:
         self._going_on: set[asyncio.Task[None]] = set()
 
     def begin(self, start_ns: int, warmup_ns: int) -> None:
-        """The schedule starts then."""
+        """Note when the schedule starts."""
         self._steady_ns = start_ns + warmup_ns
         if self._plan.duration_s is not None:
             self._end_ns = self._steady_ns + self._plan.duration_s * NS_PER_S
 
     def begun(self, call: Call, ended: asyncio.Future[None]) -> None:
-        """The first turn of a conversation is in flight."""
+        """Continue a conversation whose first turn is in flight."""
         if call.prompt.later:
             task = self._in_flight.spawn(self._go_on(call, ended))
             self._going_on.add(task)
             task.add_done_callback(self._going_on.discard)
 
     async def end(self) -> None:
-        """When all have ended, or it is time; what is in flight then goes on."""
+        """Wait until all have ended or time is up; what is in flight then goes on."""
         while self._going_on and (left_ns := self._end_ns - monotonic_ns()) > 0:
             timeout = None if left_ns == float("inf") else left_ns / NS_PER_S
             await asyncio.wait(self._going_on, timeout=timeout)
@@ -115,7 +115,7 @@ def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
 
 
 def _ids(prompt: Prompt, reply: Reply) -> list[int]:
-    """Of the answer, else as many others."""
+    """The token ids of the answer, else as many others."""
     if reply.ids or not prompt.token_ids:
         return reply.ids or []
     tokens = reply.output_tokens or len(reply.stamps_ns)

@@ -52,12 +52,12 @@ class FineTimer:
             pass
 
     def wake(self) -> None:
-        """Whoever waits need not wait any longer."""
+        """End the wait of whoever waits."""
         self._woken = True
         self._end_sleep()
 
     def close(self) -> None:
-        """Let go of the timer."""
+        """Close the timer."""
         if self._fileno is not None:
             self._loop.remove_reader(self._fileno)
             os.close(self._fileno)

@@ -32,7 +32,7 @@ class CallCounts:
         self._worst_lag_ns = 0
 
     def count(self, call: Call) -> None:
-        """A call has ended."""
+        """Count a call that has ended."""
         if call.failure is not None:
             self.failures[call.failure] += 1
             self.first_said.setdefault(call.failure, (call.detail or "")[:SAID_CHARS])
@@ -45,7 +45,7 @@ class CallCounts:
         self._worst_lag_ns = max(self._worst_lag_ns, call.lag_ns)
 
     def sentence(self) -> str:
-        """The counts, fit to show."""
+        """The counts as a sentence, fit to show."""
         parts = [f"{self.ended} requests", f"{self.warmup} in warm-up"]
         if self.late:
             worst_s = self._worst_lag_ns / NS_PER_S
@@ -80,7 +80,7 @@ class InFlight:
         return len(self._futures)
 
     def make(self, phase: Phase, prompt: Prompt, intended_ns: int) -> Exchange:
-        """A request that can be sent later without further work."""
+        """Make a request that can be sent later without further work."""
         index = next(self._indexes)
         call = Call(
             index=index,
@@ -93,7 +93,7 @@ class InFlight:
         return self._transport.prepare(call)
 
     def ensure(self, connections: int) -> bool:
-        """So many are about to be sent at once; true when there are connections."""
+        """Connect for so many that are about to be sent; true once all are there."""
         return self._transport.ensure(connections)
 
     def send(self, exchange: Exchange) -> asyncio.Future[None]:
@@ -106,14 +106,14 @@ class InFlight:
         return ended
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Let work go on beside; it is waited for or aborted with the rest."""
+        """Run work in the background; it is waited for or aborted with the rest."""
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._done_beside)
         return task
 
     def raise_fault(self) -> None:
-        """What broke off work that went on beside, if anything did.
+        """Raise what broke off background work, if anything did.
 
         Half of the load is no load: a run that lost its users must not end well.
         """
@@ -156,7 +156,7 @@ class InFlight:
             asyncio.get_running_loop().call_soon(self._file_next)
 
     def _file_next(self) -> None:
-        """One at a time: what comes and what is due goes first."""
+        """Report one call at a time: what arrives and what is due goes first."""
         try:
             if self._unfiled:
                 self._file(self._unfiled.popleft())

@@ -69,7 +69,7 @@ class OpenLoop:
             self._timer.close()
 
     def change(self, now_ns: int, rate_per_s: float) -> None:
-        """Go on at another rate; what is made ahead and not yet due is so, too."""
+        """Switch to another rate; requests made ahead and not yet due move with it."""
         self._made |= {(due.phase, due.number): each for due, each in self._ready}
         unsent = [due for due, _ in self._ready]
         self._ready.clear()

@@ -34,7 +34,7 @@ class CommandReader:
         return line
 
     def listen(self, hear: Callable[[bytes], None]) -> None:
-        """Give each further line to ``hear``; costs nothing while none comes."""
+        """Pass each further line to ``hear``; costs nothing while none comes."""
         self._hear = hear
         try:
             asyncio.get_running_loop().add_reader(self._fileno, self._read)
@@ -68,17 +68,17 @@ class Outbox:
         self._socket.connect(address)
 
     def put(self, *readings: AnyReading) -> None:
-        """Report; sent within ``FLUSH_S``."""
+        """Queue readings, to be sent within ``FLUSH_S``."""
         self._waiting.extend(readings)
 
     async def run(self) -> None:
-        """Send what waits, again and again, until cancelled."""
+        """Send what is queued, again and again, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits now."""
+        """Send what is queued now."""
         if self._waiting:
             self._socket.send(self._sender.pack(self._waiting))
             self._waiting = []

@@ -60,7 +60,7 @@ class RunContext:
         load: OfferedLoad = NOTHING,
         at_ns: int | None = None,
     ) -> None:
-        """A turn of the run, at this moment unless said."""
+        """Report a load event, at this moment unless another is given."""
         self._outbox.put(
             LoadEvent(
                 t_ns=monotonic_ns() if at_ns is None else at_ns,
@@ -73,16 +73,16 @@ class RunContext:
         )
 
     def beside(self, work: Coroutine[None, None, None]) -> None:
-        """Let work go on until the run ends."""
+        """Run work in the background until the run ends."""
         self._helpers.append(asyncio.create_task(work))
 
     def announce_warm_up(self) -> None:
-        """Tell its end, if the schedule begins with one."""
+        """Report the end of the warm-up when it comes, if there is one."""
         if warmup_ns := warmup_of(self.plan):
             self.beside(self._end_warm_up(warmup_ns / NS_PER_S))
 
     async def end(self) -> None:
-        """Nothing goes on, beside or in flight, and the last sample is told."""
+        """Stop all background work, abort all calls, and report the last sample."""
         for helper in self._helpers:
             helper.cancel()
         await self.in_flight.abort()
@@ -143,14 +143,14 @@ class OpenRun:
         return f"{_given(self._plan).rate_at(0):.2f}"
 
     def _when(self, now_ns: int) -> str:
-        """A warm-up is not changed, what comes after it is."""
+        """When a change takes effect: a warm-up is not changed, what follows is."""
         begun = self._loop is not None
         if begun and now_ns - self._start_ns >= warmup_of(self._plan):
             return ""
         return ", from the end of the warm-up" if self._plan.warmup_s else ""
 
     async def _rates(self, prompts: Prompts) -> RateSeries:
-        """As asked, else a fraction of what the warm-up measures."""
+        """The rates asked for, else a fraction of what the warm-up measures."""
         plan, context = self._plan, self._context
         if not plan.measures_rate:
             return _given(plan)
@@ -189,12 +189,12 @@ class OpenRun:
 
 
 def _given(plan: LoadPlan) -> RateSeries:
-    """Of a plan that does not measure it."""
+    """The rate of a plan that does not measure it."""
     return plan.rates or flat(plan.rate_per_s or _mean_rate(plan))
 
 
 def _mean_rate(plan: LoadPlan) -> float:
-    """Of a trace: what is asked on average."""
+    """The mean rate of a trace."""
     last_s = plan.trace[-1].offset_s / plan.speed
     return (len(plan.trace) - 1) / last_s if last_s else float(len(plan.trace))
 
@@ -209,7 +209,7 @@ class ClosedRun:
         self._loop: ClosedLoop | None = None
 
     async def follow(self, prompts: Prompts) -> None:
-        """Until its time is up or its requests are all asked."""
+        """Send until the time is up or all requests are asked."""
         plan, in_flight = self._plan, self._context.in_flight
         begin_ns = monotonic_ns() + warmup_of(plan)
         self._context.announce_warm_up()
@@ -291,7 +291,7 @@ class LoadRunner:
             report(LoadKind.STOPPED, in_flight.counts.sentence() + self._why)
 
     def change(self, change: Change) -> str | None:
-        """Go on so from now on; if that cannot be, why."""
+        """Change the load from now on; if that cannot be, the reason."""
         if why := change.refusal(self._plan):
             return why
         if self._sending is None:
@@ -310,7 +310,7 @@ class LoadRunner:
         return plan.request_timeout_s + 1 if plan.drain_s is None else plan.drain_s
 
     async def _set_out(self) -> Prompts:
-        """All that can be done before the first request."""
+        """Do all that can be done before the first request."""
         plan, context = self._plan, self._context
         prompts, form = await prompts_of(plan)
         kind = context.transport.kind

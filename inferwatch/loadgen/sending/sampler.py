@@ -27,7 +27,7 @@ class Lags:
         self._worst_ns: int | None = None
 
     def add(self, lags_ns: list[int]) -> None:
-        """Some more."""
+        """Add some lags."""
         if not lags_ns:
             return
         worst_ns = max(lags_ns)
@@ -38,7 +38,7 @@ class Lags:
             self._stride *= 2
 
     def told(self, name: str) -> dict[str, Any]:
-        """The fields of a sample."""
+        """The lags as fields of a sample."""
         p50_ns = p99_ns = None
         if self._kept:
             p50_ns, p99_ns = (int(each) for each in np.percentile(self._kept, (50, 99)))
@@ -65,7 +65,7 @@ class SampleWindow:
     recv_lags: Lags = field(default_factory=Lags)
 
     def count(self, call: Call) -> None:
-        """A call has ended."""
+        """Count a call that has ended."""
         tokens = len(call.reply.stamps_ns)
         self.tokens += tokens
         self.kernel_stamps += tokens * call.reply.by_kernel
@@ -75,7 +75,7 @@ class SampleWindow:
             self.send_lags.add([call.lag_ns])
 
     def sample(self, transport: str, in_flight: int, *, final: bool) -> ClientSample:
-        """As of now."""
+        """The window as a sample, as of now."""
         now_ns = monotonic_ns()
         return ClientSample(
             t_ns=now_ns,
@@ -110,31 +110,31 @@ class Sampler:
         self.in_flight = 0
 
     def begin(self) -> None:
-        """The run begins, or its warm-up has ended: count from here."""
+        """Count from here: the run begins, or its warm-up has ended."""
         self._take_lags()
         begun = self._whole.sends  # of the warm-up none, and each needs its outcome
         self._whole, self._second = SampleWindow(sends=begun), SampleWindow()
 
     def begun(self, call: Call) -> None:
-        """A call sets out; the warm-up's are left out of the whole."""
+        """Count a call that is sent; the warm-up's are left out of the whole."""
         self._second.sends += 1
         if call.phase is not Phase.WARMUP:
             self._whole.sends += 1
 
     def count(self, call: Call) -> None:
-        """A call has ended; the warm-up's are left out of the whole."""
+        """Count a call that has ended; the warm-up's are left out of the whole."""
         self._second.count(call)
         if call.phase is not Phase.WARMUP:
             self._whole.count(call)
 
     async def run(self) -> None:
-        """Each second, until cancelled."""
+        """Report each second, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             self._report(final=False)
 
     def end(self) -> None:
-        """The run is over."""
+        """Report the whole run."""
         self._report(final=True)
 
     def _report(self, *, final: bool) -> None:

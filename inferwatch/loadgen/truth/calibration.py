@@ -68,17 +68,17 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error_mean(self) -> float | None:
-        """Of the reported mean."""
+        """The error of the reported mean."""
         return _minus(self.reported_mean, self.truth_mean)
 
     @property
     def error_p99(self) -> float | None:
-        """Of the reported p99."""
+        """The error of the reported p99."""
         return _minus(self.reported_p99, self.truth_p99)
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """From what happened there to what was noted here, in seconds."""
+    """How much later something was noted by the client than it happened, in seconds."""
 
     n: int
     p50: float | None
@@ -108,7 +108,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
 
     def as_json(self) -> dict[str, Any]:
-        """One object, as summaries hold it."""
+        """The calibration as a JSON object, as summaries hold it."""
         return {
             "date": self.date,
             "host": self.host,
@@ -185,7 +185,7 @@ def calibration(
 
 
 def store(found: Calibration) -> Path:
-    """Keep it, by host and transport, for the results to come.
+    """Keep a calibration, by host and transport, for later results.
 
     A home directory may be that of many hosts.
     """
@@ -197,7 +197,7 @@ def store(found: Calibration) -> Path:
 
 
 def stored(transport: str | None) -> Calibration | None:
-    """This host's latest of a transport; None where there is none that can be read."""
+    """This host's latest calibration of a transport; None without a readable one."""
     return _stored().get(_key(socket.gethostname(), transport))
 
 

@@ -50,7 +50,7 @@ class Answer:
     """The client went away before the end."""
 
     def told(self) -> dict[str, Any]:
-        """As plain data."""
+        """The answer as plain data."""
         return asdict(self)
 
 
@@ -82,7 +82,7 @@ class AnswerOptions(NamedTuple):
 
 @lru_cache
 def options_of(model: str) -> AnswerOptions:
-    """What the name says; anything else in it is ignored."""
+    """The options that a model's name gives; anything else in it is ignored."""
     asked = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
 
     def ns(name: str, default: float) -> int:
@@ -99,7 +99,7 @@ def options_of(model: str) -> AnswerOptions:
 
 
 def whole(status: str, body: bytes, *headers: str) -> bytes:
-    """A whole answer, as bytes."""
+    """A complete HTTP response, as bytes."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -130,7 +130,7 @@ class Script:
         self.keep = self._variant not in {"hangup", "broken"}
 
     def parts(self) -> Iterator[ScheduledBytes]:
-        """Everything to send."""
+        """Everything to send, in order."""
         if self._variant in REFUSALS:
             yield ScheduledBytes(0, REFUSALS[self._variant])
             if self._variant == "silent":
@@ -157,7 +157,7 @@ class Script:
         return True
 
     def _flood(self, count: int) -> Iterator[ScheduledBytes]:
-        """As fast as one can: many chunks a send, made once for all answers."""
+        """Tokens as fast as possible: many chunks a send, made once for all answers."""
         for first in range(0, count, FLOOD_TOKENS):
             tokens = min(FLOOD_TOKENS, count - first)
             data = _flood(tokens, last=first + tokens == count, chat=self._answer.chat)
@@ -246,6 +246,6 @@ def _role() -> bytes:
 
 
 def _told(*, chat: bool, **said: object) -> bytes:
-    """Some clients go by the name of the object."""
+    """An event's JSON; some clients go by the name of its object."""
     name = "chat.completion.chunk" if chat else "text_completion"
     return json.dumps({"object": name, **said}).encode()

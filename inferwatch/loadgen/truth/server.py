@@ -74,7 +74,7 @@ class TruthConnection:
         return bool(data)
 
     def request(self) -> tuple[str, dict[str, str], bytes] | None:
-        """Path, headers and body of the next whole request, taken out."""
+        """Take out the next whole request: path, headers and body."""
         head, found, _ = self._coming.partition(b"\r\n\r\n")
         if not found:
             return None
@@ -125,7 +125,7 @@ class TruthServer:
         self._queues: dict[AnswerOptions, deque[TruthConnection]] = defaultdict(deque)
 
     def serve(self) -> None:
-        """Until the process ends."""
+        """Serve until the process ends."""
         while True:
             self._wait()
             for key, events in self._selector.select(0):
@@ -133,7 +133,7 @@ class TruthServer:
             self._send_due()
 
     def _wait(self) -> None:
-        """Until something comes or is due, to the microsecond."""
+        """Wait until something arrives or is due, to the microsecond."""
         left_s = None
         if self._due and self._due[0][0] < NEVER_NS:
             left_s = max(self._due[0][0] - monotonic_ns(), 0) / NS_PER_S
@@ -159,7 +159,7 @@ class TruthServer:
             self._next(connection)
 
     def _next(self, connection: TruthConnection) -> None:
-        """Begin with the next request, should it have come."""
+        """Begin with the next request, if it has arrived."""
         request = connection.request()
         if request is None:
             return
@@ -179,7 +179,7 @@ class TruthServer:
         return self._gauges() if path == "/metrics" else "{}"
 
     def _gauges(self) -> str:
-        """By the names that vLLM gives them."""
+        """The queue's gauges, by the names that vLLM gives them."""
         running = sum(self._busy.values())
         waiting = sum(len(queue) for queue in self._queues.values())
         name = "vllm:num_requests"
@@ -231,7 +231,7 @@ class TruthServer:
         heapq.heappush(self._due, (due_ns, self._order, connection))
 
     def _send_due(self) -> None:
-        """What is due by now, each connection once: a flood starves nobody."""
+        """Send what is due by now, each connection once: a flood starves nobody."""
         now_ns = monotonic_ns()
         ready = []
         while self._due and self._due[0][0] <= now_ns:
@@ -246,7 +246,7 @@ class TruthServer:
                 self._schedule(connection)
 
     def _end(self, connection: TruthConnection) -> None:
-        """The answer was played to its end."""
+        """The answer has been sent to its end."""
         keep = connection.script is not None and connection.script.keep
         self._free(connection)
         connection.answer = connection.script = None
@@ -256,7 +256,7 @@ class TruthServer:
             self._close(connection)
 
     def _free(self, connection: TruthConnection) -> None:
-        """Give the slot to who waits longest."""
+        """Free the slot, and give it to the connection that waits longest."""
         options, connection.options = connection.options, None
         if options is None or connection.script is None:
             return
@@ -275,7 +275,7 @@ class TruthServer:
         self._go_on(connection, alive=connection.flush())
 
     def _go_on(self, connection: TruthConnection, *, alive: bool) -> None:
-        """After a send: the client may be gone, or slow."""
+        """After a send: close if the client is gone, wait if it is slow."""
         if not alive:
             self._close(connection)
         elif connection.going:
@@ -296,7 +296,7 @@ class TruthServer:
 
 
 def listen(uds: Path | None = None) -> socket.socket:
-    """On a socket file, else on a free port of loopback."""
+    """Listen on a socket file, else on a free port of loopback."""
     if uds is None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     else:
