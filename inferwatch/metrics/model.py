@@ -42,25 +42,25 @@ from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import History, SavedHistory, timeline
-from inferwatch.metrics.series.quantiles import Owed
+from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.series.samples import (
     MICROSECOND,
+    Counters,
     Samples,
-    SavedTallies,
-    Tallies,
+    SavedCounters,
 )
 from inferwatch.metrics.snapshot import Latency, Snapshot, Window
 
 MOST_NOTES = 200
 MOST_GPUS = 100
-TALLIES = {"steps", "outcomes", "client", "objectives"}
+COUNTERS = {"steps", "outcomes", "client", "objectives"}
 CELLS = {"prompt_tokens": 1}
 
 
 def cell_of(name: str) -> int | None:
     """How wide the cells are in which some rows are counted; None: they are not."""
-    return None if name in TALLIES else CELLS.get(name, MICROSECOND)
+    return None if name in COUNTERS else CELLS.get(name, MICROSECOND)
 
 
 BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
@@ -73,7 +73,7 @@ class SavedState(msgspec.Struct, array_like=True):
     passing: list[bytes]
     """The parts that do not."""
     rows: dict[str, SavedRows]
-    tallies: dict[str, SavedTallies]
+    counters: dict[str, SavedCounters]
     history: SavedHistory
     failed: SavedFailures
     requests: SavedIndex
@@ -143,11 +143,11 @@ class Model:
 
     def saved(self) -> SavedModel:
         """Everything, to be kept; as cheap as a snapshot."""
-        parts, samples, tallies = Parts(), self._samples(), self._tallies()
-        rows = {name: each.rows for name, each in (samples | tallies).items()}
+        parts, samples, counters = Parts(), self._samples(), self._counters()
+        rows = {name: each.rows for name, each in (samples | counters).items()}
         state = SavedState(
             rows={name: each.saved() for name, each in rows.items()},
-            tallies={name: each.saved() for name, each in tallies.items()},
+            counters={name: each.saved() for name, each in counters.items()},
             history=self._history.saved(parts),
             failed=self._outcomes.saved(parts),
             requests=self._requests.saved(parts),
@@ -173,7 +173,7 @@ class Model:
         state: bytes,
         parts: Sequence[bytes],
         blocks_of: BlocksOf,
-        owed_of: Callable[[str, SavedRows], Owed],
+        deferred_of: Callable[[str, SavedRows], DeferredCounts],
     ) -> Self:
         """A Model as it was saved.
 
@@ -185,10 +185,10 @@ class Model:
         written = WrittenParts(parts, saved.passing)
         for name, samples in model._samples().items():
             rows = saved.rows[name]
-            samples.restore(rows, blocks_of(name, rows), owed_of(name, rows))
-        for name, tallies in model._tallies().items():
+            samples.restore(rows, blocks_of(name, rows), deferred_of(name, rows))
+        for name, counters in model._counters().items():
             rows = saved.rows[name]
-            tallies.restore(saved.tallies[name], rows, blocks_of(name, rows))
+            counters.restore(saved.counters[name], rows, blocks_of(name, rows))
         model._history.restore(saved.history, written)
         model._outcomes.restore(saved.failed, written)
         model._requests.restore(saved.requests, written)
@@ -203,7 +203,7 @@ class Model:
 
     def release(self) -> None:
         """Free its memory; it folds no more."""
-        counted: dict[str, Samples | Tallies] = {**self._samples(), **self._tallies()}
+        counted: dict[str, Samples | Counters] = {**self._samples(), **self._counters()}
         for each in counted.values():
             each.rows.release()
         self._tracker.release()
@@ -257,11 +257,11 @@ class Model:
             **{f"client_{name}": s for name, s in self._client.samples.items()},
         }
 
-    def _tallies(self) -> dict[str, Tallies]:
+    def _counters(self) -> dict[str, Counters]:
         return {
-            "steps": self._steps.tallies,
-            "outcomes": self._outcomes.tallies,
-            "client": self._client.tallies,
+            "steps": self._steps.counters,
+            "outcomes": self._outcomes.counters,
+            "client": self._client.counters,
             "objectives": self._client.objectives,
         }
 
@@ -286,7 +286,7 @@ class Model:
         return watched_ns if window.value is None else min(watched_ns, window.value)
 
     def _began(self, t_ns: int) -> None:
-        """Watching began; steps of before the session count, what stood then not."""
+        """Engines are watched since then, or earlier where a step says so."""
         if self._began_ns is None or t_ns < self._began_ns:
             self._began_ns = t_ns
 
@@ -327,7 +327,7 @@ class Model:
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._tracker.dropped(note)
-            for rank in self._engines.of(note.source):
+            for rank in self._engines.ranks_of(note.source):
                 rank.forget()
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)

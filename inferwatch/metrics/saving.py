@@ -29,7 +29,7 @@ LONGEST_NS = 60 * NS_PER_S
 
 
 class Parts:
-    """Parts that are being written: those that last are numbered from 0 up."""
+    """The parts of a Model that is being saved; the lasting are numbered from 0 up."""
 
     def __init__(self) -> None:
         self.lasting: list[bytes] = []
@@ -38,13 +38,13 @@ class Parts:
         """Numbered from -1 down."""
 
     def add(self, content: object, *, lasts: bool) -> int:
-        """One more; its number."""
+        """Add a part; its number."""
         parts = self.lasting if lasts else self.passing
         parts.append(msgspec.msgpack.encode(content))
         return len(parts) - 1 if lasts else -len(parts)
 
     def add_queue(self, content: Sequence[object], gone: int, chunk: int) -> list[int]:
-        """What grows at its end and shrinks at its front: only whole chunks last.
+        """Add the parts of a queue; only those that hold a whole chunk last.
 
         ``gone`` is how many left before these, so that chunks begin at equal places.
         """
@@ -56,14 +56,14 @@ class Parts:
 
 
 class WrittenParts:
-    """Parts that are being read."""
+    """The parts of a Model that is being restored."""
 
     def __init__(self, lasting: Sequence[bytes], passing: Sequence[bytes]) -> None:
         self._lasting = lasting
         self._passing = passing
 
     def get(self, number: int, kind: type[Kind]) -> Kind:
-        """Decode one.
+        """The content of one.
 
         Raises:
             msgspec.MsgspecError: it holds something else.
@@ -77,7 +77,7 @@ class WrittenParts:
 
 
 class CheckpointPace:
-    """Adds up what it takes to fold the readings since the last checkpoint."""
+    """Says when a checkpoint is due: so often that going on from one is quick."""
 
     def __init__(self, since_ns: int | None = None) -> None:
         """Begin at the last checkpoint: whoever goes on from it keeps its pace."""

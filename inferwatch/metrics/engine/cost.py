@@ -49,7 +49,7 @@ class CostTracker:
         return SavedCost(self._dropped, list(self._hosts), list(self._totals.values()))
 
     def restore(self, saved: SavedCost) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         self._dropped = saved.dropped
         self._hosts = deque(saved.hosts)
         self._totals = {(each.source, each.rank): each for each in saved.totals}

@@ -123,18 +123,18 @@ class Engines:
         )
 
     def restore(self, saved: SavedEngines) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         self.ranks = {(source, number): rank for source, number, rank in saved.ranks}
         self.endpoints = saved.endpoints
         self.peak_used_blocks = saved.peak_used_blocks
 
-    def of(self, source: str) -> list[Rank]:
+    def ranks_of(self, source: str) -> list[Rank]:
         """The ranks of a source, all when it is empty."""
         return [rank for (each, _), rank in self.ranks.items() if source in {"", each}]
 
     def lost(self, source: str) -> None:
         """An engine is gone; what it was stays known until another one is up."""
-        for rank in self.of(source):
+        for rank in self.ranks_of(source):
             rank.lost = True
 
     def rank(self, source: str, rank: int) -> Rank:

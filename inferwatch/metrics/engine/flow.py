@@ -6,7 +6,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, EngineInfo, Step
 from inferwatch.metrics.engine.engines import Engines, Rank, known_sum
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.series.samples import Samples, Tallies, Total
+from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
 from inferwatch.metrics.snapshot import Flow, KvState, Quantiles, StepTotals, Window
 
 CAUSES = tuple(BoundBy)
@@ -18,7 +18,7 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.step_durations = Samples()
-        self.tallies = Tallies(
+        self.counters = Counters(
             "batch",
             "prefill_tokens",
             "output_tokens",
@@ -36,7 +36,7 @@ class StepCounter:
         budget = (info.max_num_batched_tokens if info is not None else None) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
         self.step_durations.add(step.end_ns, step.duration_ns)
-        self.tallies.add(
+        self.counters.add(
             step.end_ns,
             step.prefill_requests + step.decode_requests,
             step.prefill_tokens,
@@ -50,16 +50,16 @@ class StepCounter:
             *ONE_HOT[step.bound_by],
         )
 
-    def over(self, now_ns: int, window: Window) -> Total:
+    def over(self, now_ns: int, window: Window) -> CounterTotals:
         """Everything counted, over a window."""
-        return self.tallies.over(now_ns, window)
+        return self.counters.over(now_ns, window)
 
     def durations(self, now_ns: int, window: Window) -> Quantiles:
         """Of steps that ended in a window."""
         return self.step_durations.quantiles(now_ns, window)
 
 
-def step_totals(total: Total, durations: Quantiles) -> StepTotals:
+def step_totals(total: CounterTotals, durations: Quantiles) -> StepTotals:
     """As screens show it."""
     sums = total.sums
     return StepTotals(
@@ -137,8 +137,8 @@ class WindowTotals:
     """What the readings of a window add up to: the flow's rates are made of it."""
 
     covered_ns: int
-    steps: Total
-    outcomes: Total
+    steps: CounterTotals
+    outcomes: CounterTotals
     prompts: Quantiles
     durations: Quantiles
     itl: Quantiles
@@ -175,7 +175,7 @@ def flow(seen: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
     )
 
 
-def kv_state(engines: Engines, steps: Total) -> KvState:
+def kv_state(engines: Engines, steps: CounterTotals) -> KvState:
     """KV cache now, its peak, and what happened to it in the window."""
     used, cached, free = engines.kv if engines.ranks else (None, None, None)
     infos = engines.infos

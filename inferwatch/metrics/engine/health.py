@@ -84,7 +84,7 @@ class HealthTracker:
         )
 
     def restore(self, saved: SavedHealth) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         self._stage = saved.stage
         self._lost = saved.lost
         self._up_ns = saved.up_ns

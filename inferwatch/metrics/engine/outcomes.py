@@ -5,7 +5,7 @@ import msgspec
 from collectors.readings import RequestEvent, RequestRecord
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.series.samples import Samples, Tallies, Total
+from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
 from inferwatch.metrics.snapshot import RequestState, Window
 
 REMEMBERED_FAILURES = 10_000
@@ -34,21 +34,21 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.prompts = Samples(unit=1, cell=1)
-        self.tallies = Tallies("arrived", "finished", "aborted", "failed")
+        self.counters = Counters("arrived", "finished", "aborted", "failed")
         self._failed: dict[str, None] = {}
         """Ids of the latest that failed."""
         self._forgotten = 0
         """Ids that were in there before them."""
 
-    def over(self, now_ns: int, window: Window) -> Total:
+    def over(self, now_ns: int, window: Window) -> CounterTotals:
         """Arrived, finished, aborted and failed in a window."""
-        return self.tallies.over(now_ns, window)
+        return self.counters.over(now_ns, window)
 
     def arrived(self, request: Request, t_ns: int) -> None:
         """Front end or engine saw it come, whichever is heard first."""
         if not request.arrival_counted:
             request.arrival_counted = True
-            self.tallies.add(t_ns, 1, 0, 0, 0)
+            self.counters.add(t_ns, 1, 0, 0, 0)
         if request.prompt_tokens is not None and not request.prompt_counted:
             request.prompt_counted = True
             self.prompts.add(t_ns, request.prompt_tokens)
@@ -77,14 +77,14 @@ class Outcomes:
         return SavedFailures(parts=numbers, gone=self._forgotten)
 
     def restore(self, saved: SavedFailures, parts: WrittenParts) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         chunks = (parts.get(number, list[str]) for number in saved.parts)
         self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
         self._forgotten = saved.gone
 
     def _count(self, state: RequestState, t_ns: int, by: int) -> None:
         ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
-        self.tallies.add(t_ns, 0, *(by if state is end else 0 for end in ends))
+        self.counters.add(t_ns, 0, *(by if state is end else 0 for end in ends))
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

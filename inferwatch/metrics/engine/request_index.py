@@ -55,7 +55,7 @@ class RequestIndex:
         self._ended: dict[Request, None] = {}
         self._remembered: dict[Request, None] = {}
         """Without a row: not yet ended by both front end and engine, so what comes
-        must find what was counted. One of the two may be thousands behind."""
+        must find what was counted. One of the two may be thousands of events behind."""
         self._by_id: dict[tuple[str, str], Request] = {}
         self._by_ordinal: dict[str, dict[int, Request]] = {}
         self._seen = 0
@@ -96,7 +96,7 @@ class RequestIndex:
         return request
 
     def wait(self, request: Request, t_ns: int) -> None:
-        """It waits to be scheduled, since a moment."""
+        """It has waited to be scheduled since then."""
         self._busy(t_ns)
         request.waiting_since_ns = t_ns
         self.running.pop(request, None)
@@ -192,7 +192,7 @@ class RequestIndex:
         )
 
     def restore(self, saved: SavedIndex, parts: WrittenParts) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         live = _restored([saved.live], parts)
         ended = _restored(saved.ended, parts)
         remembered = _restored(saved.remembered, parts)

@@ -62,7 +62,7 @@ class RequestTracker:
         self._requests = requests
         self._latencies = latencies
         self._outcomes = outcomes
-        self._late: list[Request] = []
+        self._ended_early: list[Request] = []
         self._on_event = {
             (EventKind.ARRIVED, Vantage.FRONTEND): self._arrived,
             (EventKind.FIRST_TOKEN, Vantage.FRONTEND): self._first_token_sent,
@@ -94,7 +94,7 @@ class RequestTracker:
         for ordinal, scheduled, produced in members:
             request = requests.get(ordinal)
             if request is None or not request.steady or not produced:
-                request = self._think(request, step, ordinal, scheduled, produced)
+                request = self._resume(request, step, ordinal, scheduled, produced)
                 if not produced:
                     continue
             last_ns = request.last_ns
@@ -111,7 +111,7 @@ class RequestTracker:
                 request.itl_max_ns = gap_ns
         for gap_ns, weight in gaps.items():
             self._latencies.add("itl_s", end_ns, gap_ns, weight)
-        self._settle_late(step)
+        self._finish_late(step)
         return sum(step.produced)
 
     def totals(self, totals: Totals) -> None:
@@ -186,7 +186,7 @@ class RequestTracker:
         outcome = outcome_of(event)
         if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
             request.tpot_due_ns = event.t_ns
-            self._settle_tpot(request)
+            self._count_tpot(request)
         if request.ended:  # what the front end said of its end holds
             self._requests.end(request)
         else:
@@ -194,7 +194,7 @@ class RequestTracker:
 
     # Steps.
 
-    def _think(
+    def _resume(
         self,
         request: Request | None,
         step: Step,
@@ -202,7 +202,7 @@ class RequestTracker:
         scheduled: int,
         produced: int,
     ) -> Request:
-        """A member that does not simply decode on."""
+        """Take in a member of a step that is new, prefills or has ended."""
         if request is None:
             request = self._requests.stranger(step.source, ordinal, step.start_ns)
         request.rank = step.rank
@@ -214,7 +214,7 @@ class RequestTracker:
         if produced and request.awaits_first:
             self._first_token(request, step.end_ns)
         if request.ended:
-            self._late.append(request)
+            self._ended_early.append(request)
             return request
         self._requests.run(request, step.start_ns)
         request.state = RequestState.DECODE if produced else RequestState.PREFILL
@@ -237,14 +237,14 @@ class RequestTracker:
         request.row = None
         self._requests.wait(request, step.start_ns)
 
-    def _settle_late(self, step: Step) -> None:
+    def _finish_late(self, step: Step) -> None:
         """Finish what a step brings to an end; after a loss, see who is gone."""
-        while self._late:
-            self._settle_tpot(self._late.pop())
+        while self._ended_early:
+            self._count_tpot(self._ended_early.pop())
         if step.waiting == 0 and len(step.members) >= step.running:
             self._requests.reconcile(step.source, step.rank)
 
-    def _settle_tpot(self, request: Request) -> None:
+    def _count_tpot(self, request: Request) -> None:
         """Count TPOT once the last token's step is here, too."""
         awaited = request.trusted and request.output_tokens < (request.tokens or 0)
         if request.tpot_due_ns is None or request.tpot_counted or awaited:

@@ -30,7 +30,7 @@ from inferwatch.metrics.series.curves import (
     RateCurve,
     SessionBins,
 )
-from inferwatch.metrics.series.samples import Tallies
+from inferwatch.metrics.series.samples import Counters
 from inferwatch.metrics.snapshot import ClientView, Latency, Window
 
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -59,8 +59,8 @@ class LoadClient:
         self.began_ns: int | None = None
         """The first moment anything is known of; None when there is no load of ours."""
         self.samples = {metric: ChartedSamples() for metric in METRICS}
-        self.tallies = Tallies("sent", "succeeded", "failed", "aborted", "warmup")
-        self.objectives = Tallies("judged", "good")
+        self.counters = Counters("sent", "succeeded", "failed", "aborted", "warmup")
+        self.objectives = Counters("judged", "good")
         self._slos: dict[str, Slo] = {}
         self._plan: tuple[PlanFacts, str] | None = None
         self._run: RunProgress | None = None
@@ -101,9 +101,9 @@ class LoadClient:
         if run is not None:
             run.record(record)
         if record.phase is Phase.WARMUP:
-            self.tallies.add(t_ns, 0, 0, 0, 0, 1)
+            self.counters.add(t_ns, 0, 0, 0, 0, 1)
         else:
-            self.tallies.add(t_ns, 1, *_ended(record), 0)
+            self.counters.add(t_ns, 1, *_ended(record), 0)
             self._latencies(record)
         if record.first_token_ns is None:
             self._judge(record, [])
@@ -125,7 +125,7 @@ class LoadClient:
         since_ns = None if window.value is None else now_ns - window.value
         slos = dict.fromkeys(map(str, self._slos.values()))
         counts: dict[str, Any] = {
-            **self.tallies.over(now_ns, window).sums,
+            **self.counters.over(now_ns, window).sums,
             **self.objectives.over(now_ns, window).sums,
         }
         return ClientView(
@@ -156,7 +156,7 @@ class LoadClient:
         )
 
     def restore(self, saved: SavedLoadClient) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         self.began_ns, self._plan = saved.began_ns, saved.plan
         self._asked, self._sent = saved.asked, saved.sent
         self._events.extend(saved.events)

@@ -123,7 +123,7 @@ class ChartedSamples(Samples):
     def columns(self, window: Window, grid: Grid) -> tuple[Column, Column]:
         """Mean and worst in seconds."""
         if window.value is None:
-            self._rows.settle()
+            self._rows.flush()
             return _columns(self.session.rows(), grid)
         times, values, weights = self._rows.later_than(grid.start_ns - 1)
         return _columns((times, weights, values * weights, values), grid)

@@ -115,7 +115,7 @@ BIN_NS = {
 }
 
 
-class Rolling:
+class RollingBins:
     """The bins of one rolling window; those it no longer reaches are dropped."""
 
     def __init__(self, window_ns: int, bin_ns: int) -> None:
@@ -136,7 +136,7 @@ class Rolling:
             self.bins = {i: held for i, held in self.bins.items() if i > oldest}
 
 
-class Whole:
+class GrowingBins:
     """The bins of the session: 0.5 s wide, doubled whenever there are too many."""
 
     def __init__(self) -> None:
@@ -168,10 +168,10 @@ class History:
 
     def __init__(self) -> None:
         self._rolling = {
-            window: Rolling(window.value or 0, bin_ns)
+            window: RollingBins(window.value or 0, bin_ns)
             for window, bin_ns in BIN_NS.items()
         }
-        self._whole = Whole()
+        self._whole = GrowingBins()
         self._open = Bin()
         self._open_index: int | None = None
 
@@ -210,7 +210,7 @@ class History:
         )
 
     def restore(self, saved: SavedHistory, parts: WrittenParts) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         for level, numbers in zip(self._rolling.values(), saved.rolling, strict=True):
             level.bins = _restored(numbers, parts)
         self._whole.bins = _restored(saved.whole, parts)

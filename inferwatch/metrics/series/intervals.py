@@ -58,7 +58,7 @@ def intervals(values: Numbers) -> dict[str, Interval]:
         return {}
     ordered = np.sort(values)
     found = {"mean": mean_interval(values)}
-    worth = worth_of(values)
+    worth = effective_size(values)
     for name, percent in PERCENTS.items():
         found[name] = _percentile_interval(values, ordered, percent / 100, worth)
     return found
@@ -66,7 +66,7 @@ def intervals(values: Numbers) -> dict[str, Interval]:
 
 def mean_interval(values: Numbers) -> Interval:
     """Of the mean."""
-    worth = worth_of(values)
+    worth = effective_size(values)
     if worth is None:
         return None, None
     middle = float(values.mean())
@@ -84,7 +84,7 @@ def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
     what decides them, latencies, may show it.
     """
     told = [each for each in series if len(each) >= FEWEST]
-    worth = [worth_of(each) for each in (good, *told)]
+    worth = [effective_size(each) for each in (good, *told)]
     known = [each.certain for each in worth if each is not None]
     return min(float(len(good)), *known) if len(known) == len(worth) else 0.0
 
@@ -100,8 +100,8 @@ def share_interval(good: float, n: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """What values that resemble their neighbours are worth."""
+class EffectiveSize:
+    """How many independent values would say as much as correlated ones do."""
 
     independent: float
     """So many independent ones say as much."""
@@ -119,7 +119,7 @@ class Worth:
         return self.independent * (Z / self.t) ** 2
 
 
-def worth_of(values: Numbers) -> Worth | None:
+def effective_size(values: Numbers) -> EffectiveSize | None:
     """None when they are too few, or too few for their memory."""
     if len(values) < FEWEST:
         return None
@@ -130,7 +130,7 @@ def worth_of(values: Numbers) -> Worth | None:
     variance, of_short = float(values.var()), float(short.var())
     # The variance around the estimated mean lacks that of the mean itself.
     independent = (long - 1) * (variance / of_short if of_short > 0 else 1.0)
-    return Worth(independent, max(int(long / MEMORIES_A_FREEDOM), 1))
+    return EffectiveSize(independent, max(int(long / MEMORIES_A_FREEDOM), 1))
 
 
 def memory(values: Numbers) -> float:
@@ -226,11 +226,11 @@ def binomial_ranks(n: int, share: float) -> tuple[int, int]:
 
 
 def _percentile_interval(
-    values: Numbers, ordered: Numbers, share: float, worth: Worth | None
+    values: Numbers, ordered: Numbers, share: float, worth: EffectiveSize | None
 ) -> Interval:
     """By the fewer of what the values, and being below the percentile, are worth."""
     n = len(values)
-    below = worth_of((values <= ordered[math.ceil(n * share) - 1]).astype(float))
+    below = effective_size((values <= ordered[math.ceil(n * share) - 1]).astype(float))
     if worth is None or below is None:
         return None, None
     count = min(max(int(min(worth.certain, below.certain)), 1), n)

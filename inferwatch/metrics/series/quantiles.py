@@ -94,7 +94,7 @@ TAIL_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Counts:
+class CellCounts:
     """What some values add to a table: how many are in which cells."""
 
     cells: Ints
@@ -104,15 +104,15 @@ class Counts:
     maximum: int
 
 
-Owed = Callable[[], list[Counts]]
+DeferredCounts = Callable[[], list[CellCounts]]
 
 
-def counts_of(values: Ints, weights: Ints, cell: int) -> Counts:
+def counts_of(values: Ints, weights: Ints, cell: int) -> CellCounts:
     """Of values that each stand for ``weights`` equal ones."""
     cells, which = np.unique(np.maximum(values // cell, 0), return_inverse=True)
     counts = np.zeros(len(cells), np.int64)
     np.add.at(counts, which, weights)
-    return Counts(
+    return CellCounts(
         cells=cells,
         counts=counts,
         total=int((values * weights).sum()),
@@ -139,18 +139,18 @@ class CountTable:
         self._tail: Ints = np.zeros(0, np.int64)
         self._tail_counts: Ints = np.zeros(0, np.int64)
         self._tail_width = 1
-        self._owed: Owed | None = None
+        self._deferred: DeferredCounts | None = None
 
     @property
     def cell(self) -> int:
         """How wide a cell is."""
         return self._cell
 
-    def owe(self, owed: Owed) -> None:
+    def defer(self, deferred: DeferredCounts) -> None:
         """Counts that are fetched when somebody asks for quantiles."""
-        self._owed = owed
+        self._deferred = deferred
 
-    def add_counts(self, counts: Counts) -> None:
+    def add_counts(self, counts: CellCounts) -> None:
         """Add what was counted elsewhere."""
         self.n += int(counts.counts.sum())
         self._sum += counts.total
@@ -173,10 +173,10 @@ class CountTable:
 
     def quantiles(self, unit: int) -> Quantiles:
         """Of everything counted; each percentile is the lower edge of its cell."""
-        if self._owed is not None:
-            for counts in self._owed():
+        if self._deferred is not None:
+            for counts in self._deferred():
                 self.add_counts(counts)
-            self._owed = None
+            self._deferred = None
         if self.n == 0:
             return Quantiles()
         picked = [self._at(rank) * self._cell for rank in ranks(self.n)]

@@ -79,16 +79,16 @@ class RecentRows:
 
     Rows are kept in blocks that know their sums, so that a window has to look closer
     only at the blocks on its edge. Times need not be in order. Every row is handed to
-    ``settle`` once: whoever keeps the whole session counts it there.
+    ``on_flush`` once, to be counted for the whole session.
     """
 
-    def __init__(self, width: int, settle: Callable[[Ints], None]) -> None:
+    def __init__(self, width: int, on_flush: Callable[[Ints], None]) -> None:
         self._width = width
-        self._settle = settle
+        self._on_flush = on_flush
         self._blocks: deque[Block] = deque()
         self._open = array("q")
         self._open_until = width * BLOCK_ROWS
-        self._settled_rows = 0
+        self._flushed_rows = 0
         self._sealed = 0
 
     def add(self, row: Iterable[int]) -> None:
@@ -104,8 +104,8 @@ class RecentRows:
             self._seal()
 
     def release(self) -> None:
-        """Hand nothing on any more; whoever counted it need not wait for us to go."""
-        self._settle = _forget
+        """Hand on no more rows, and let go of whoever counted them."""
+        self._on_flush = _ignore
 
     def later_than(self, t_ns: int) -> Ints:
         """The rows after a moment, one array a column."""
@@ -120,12 +120,12 @@ class RecentRows:
         maxima = np.array([*(block.maxima for block in whole), _maxima(part)])
         return count, sums.sum(axis=0), maxima.max(axis=0)
 
-    def settle(self) -> None:
-        """Hand on what was not yet handed on."""
-        fresh = self._open_columns()[:, self._settled_rows :]
+    def flush(self) -> None:
+        """Hand on the rows that were not handed on yet."""
+        fresh = self._open_columns()[:, self._flushed_rows :]
         if fresh.size:
-            self._settle(fresh)
-        self._settled_rows += fresh.shape[1]
+            self._on_flush(fresh)
+        self._flushed_rows += fresh.shape[1]
 
     def saved(self) -> SavedRows:
         """To be restored together with the blocks; seals the open rows."""
@@ -139,7 +139,7 @@ class RecentRows:
         return self._sealed, tuple(self._blocks)
 
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         if len(blocks) != saved.kept:
             raise msgspec.ValidationError("these are not the rows that were saved")
         self._blocks = deque(blocks)
@@ -157,7 +157,7 @@ class RecentRows:
 
     def _seal(self) -> None:
         """Close the open block; those that no window reaches any more go."""
-        self.settle()
+        self.flush()
         columns = np.ascontiguousarray(self._open_columns())
         times = columns[0]
         self._blocks.append(
@@ -170,13 +170,13 @@ class RecentRows:
             )
         )
         self._sealed += 1
-        self._open, self._settled_rows = array("q"), 0
+        self._open, self._flushed_rows = array("q"), 0
         oldest_ns = self._blocks[-1].last_ns - KEPT_NS
         while self._blocks[0].last_ns <= oldest_ns:
             self._blocks.popleft()
 
 
-def _forget(_: Ints) -> None:
+def _ignore(_: Ints) -> None:
     """Count nothing: nobody asks for these rows any more."""
 
 

@@ -7,7 +7,12 @@ import msgspec
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.metrics.series.quantiles import CountTable, Ints, Owed, of_weighted
+from inferwatch.metrics.series.quantiles import (
+    CountTable,
+    DeferredCounts,
+    Ints,
+    of_weighted,
+)
 from inferwatch.metrics.series.recent_rows import Block, RecentRows, SavedRows
 from inferwatch.metrics.snapshot import Quantiles, Window
 
@@ -39,7 +44,7 @@ class Samples:
     def quantiles(self, now_ns: int, window: Window) -> Quantiles:
         """Of the samples in a window that ends now."""
         if window.value is None:
-            self._rows.settle()
+            self._rows.flush()
             return self._table.quantiles(self._unit)
         _, values, weights = self._rows.later_than(now_ns - window.value)
         return of_weighted(values, weights, self._unit)
@@ -49,10 +54,12 @@ class Samples:
         """What a rolling window looks at."""
         return self._rows
 
-    def restore(self, saved: SavedRows, blocks: Sequence[Block], owed: Owed) -> None:
-        """Be as it was; what was counted up to the last sealed block is owed."""
+    def restore(
+        self, saved: SavedRows, blocks: Sequence[Block], deferred: DeferredCounts
+    ) -> None:
+        """Take over what was saved; what sealed blocks add up to is fetched later."""
         self._rows.restore(saved, blocks)
-        self._table.owe(owed)
+        self._table.defer(deferred)
 
     def _count(self, columns: Ints) -> None:
         _, values, weights = columns
@@ -60,7 +67,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class CounterTotals:
     """The counts of a window: how many rows, and each column's sum and maximum."""
 
     rows: int
@@ -68,15 +75,15 @@ class Total:
     maxima: dict[str, int]
 
 
-class SavedTallies(msgspec.Struct, array_like=True):
-    """Tallies but for their rows, those of open rows included."""
+class SavedCounters(msgspec.Struct, array_like=True):
+    """Counters, but for their rows, those of open rows included."""
 
     count: int
     sums: list[int]
     maxima: list[int]
 
 
-class Tallies:
+class Counters:
     """Rows of counts, one column a name; the session's sums never forget.
 
     A rolling window holds the rows after ``now - window``, that moment excluded.
@@ -87,16 +94,16 @@ class Tallies:
         self._count = 0
         self._sums: Ints = np.zeros(len(names), np.int64)
         self._maxima: Ints = np.zeros(len(names), np.int64)
-        self._rows = RecentRows(1 + len(names), self._settle)
+        self._rows = RecentRows(1 + len(names), self._add_flushed)
 
     def add(self, t_ns: int, *counts: int) -> None:
         """One count for each name, at a moment."""
         self._rows.add((t_ns, *counts))
 
-    def over(self, now_ns: int, window: Window) -> Total:
+    def over(self, now_ns: int, window: Window) -> CounterTotals:
         """Of a window that ends now."""
         if window.value is None:
-            self._rows.settle()
+            self._rows.flush()
             return self._total(self._count, self._sums, self._maxima)
         count, sums, maxima = self._rows.totals_after(now_ns - window.value)
         return self._total(count, sums, maxima)
@@ -106,14 +113,14 @@ class Tallies:
         """What a rolling window looks at."""
         return self._rows
 
-    def saved(self) -> SavedTallies:
+    def saved(self) -> SavedCounters:
         """All but the rows."""
-        return SavedTallies(self._count, self._sums.tolist(), self._maxima.tolist())
+        return SavedCounters(self._count, self._sums.tolist(), self._maxima.tolist())
 
     def restore(
-        self, saved: SavedTallies, rows: SavedRows, blocks: Sequence[Block]
+        self, saved: SavedCounters, rows: SavedRows, blocks: Sequence[Block]
     ) -> None:
-        """Be as it was."""
+        """Take over what was saved."""
         if not len(saved.sums) == len(saved.maxima) == len(self._names):
             raise msgspec.ValidationError("these are not the counts that were saved")
         self._count = saved.count
@@ -121,14 +128,14 @@ class Tallies:
         self._maxima = np.array(saved.maxima, np.int64)
         self._rows.restore(rows, blocks)
 
-    def _total(self, rows: int, sums: Ints, maxima: Ints) -> Total:
-        return Total(
+    def _total(self, rows: int, sums: Ints, maxima: Ints) -> CounterTotals:
+        return CounterTotals(
             rows,
             dict(zip(self._names, sums.tolist(), strict=True)),
             dict(zip(self._names, maxima.tolist(), strict=True)),
         )
 
-    def _settle(self, columns: Ints) -> None:
+    def _add_flushed(self, columns: Ints) -> None:
         counts = columns[1:]
         self._count += counts.shape[1]
         self._sums = self._sums + counts.sum(axis=1)

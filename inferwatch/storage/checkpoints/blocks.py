@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from inferwatch.metrics.series.quantiles import Counts, Ints, counts_of
+from inferwatch.metrics.series.quantiles import CellCounts, Ints, counts_of
 from inferwatch.metrics.series.recent_rows import Block
 from inferwatch.storage.checkpoints.packing import pack, unpack
 
@@ -93,7 +93,7 @@ class BlockShelf:
             if cell is not None and self.count % UNIT == 0:
                 self._count(cell)
 
-    def counts(self, upto: int, cell: int) -> list[Counts]:
+    def counts(self, upto: int, cell: int) -> list[CellCounts]:
         """What the blocks before a number add up to."""
         units = upto // UNIT
         found = [
@@ -120,21 +120,21 @@ class BlockShelf:
         row = (place, whole.total, whole.maximum, cells)
         self._connection.execute(INSERT_COUNTS, row)
 
-    def _counted(self, units: int) -> Counts:
+    def _counted(self, units: int) -> CellCounts:
         asked = (self._first + units * UNIT,)
         row = self._connection.execute(SELECT_COUNTS, asked).fetchone()
         if row is None:
             raise ValueError("counts are missing")
         cells, counts = unpack(row[2], 2)
-        return Counts(cells=cells, counts=counts, total=row[0], maximum=row[1])
+        return CellCounts(cells=cells, counts=counts, total=row[0], maximum=row[1])
 
 
-def _together(parts: Sequence[Counts]) -> Counts:
+def _together(parts: Sequence[CellCounts]) -> CellCounts:
     cells = np.concatenate([part.cells for part in parts])
     distinct, which = np.unique(cells, return_inverse=True)
     counts = np.zeros(len(distinct), np.int64)
     np.add.at(counts, which, np.concatenate([part.counts for part in parts]))
-    return Counts(
+    return CellCounts(
         cells=distinct,
         counts=counts,
         total=sum(part.total for part in parts),

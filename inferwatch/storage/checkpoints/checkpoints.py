@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 
 from inferwatch.metrics.model import Model, SavedModel, cell_of
-from inferwatch.metrics.series.quantiles import Owed
+from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.storage.checkpoints.blocks import BlockShelf
 from inferwatch.storage.checkpoints.file import checkpoint_path, open_checkpoints
@@ -172,7 +172,7 @@ class Checkpoints:
             decompress(state),
             self._parts(numbers),
             self._blocks_of,
-            self._owed_of,
+            self._deferred_of,
         )
         open_requests = msgspec.msgpack.decode(begun, type=tuple[int, ...])
         return model, Cursor(ordinal, open_requests)
@@ -266,7 +266,7 @@ class Checkpoints:
     def _blocks_of(self, name: str, rows: SavedRows) -> list[Block]:
         return self._shelf(name).between(rows.sealed - rows.kept, rows.sealed)
 
-    def _owed_of(self, name: str, rows: SavedRows) -> Owed:
+    def _deferred_of(self, name: str, rows: SavedRows) -> DeferredCounts:
         shelf, cell = self._shelf(name), cell_of(name)
         return lambda: shelf.counts(rows.sealed, cell or 1)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inferwatch.metrics.series import quantiles as count_table
 from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
-from inferwatch.metrics.series.samples import Samples, Tallies
+from inferwatch.metrics.series.samples import Counters, Samples
 from inferwatch.metrics.snapshot import Quantiles, Window
 
 S = 1_000_000_000
@@ -118,12 +118,12 @@ def test_a_window_leaves_out_its_first_moment_and_holds_its_last() -> None:
     st.lists(st.tuples(st.integers(0, 600), st.integers(-1, 9)), max_size=80),
     st.sampled_from(Window),
 )
-def test_tallies_add_up_over_any_window(
+def test_counters_add_up_over_any_window(
     rows: list[tuple[int, int]], window: Window
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recent, "BLOCK_ROWS", 8)
-        tallies = Tallies("one", "many")
+        tallies = Counters("one", "many")
         for second, count in rows:
             tallies.add(second * S, 1, count)
     now_ns = max((second for second, _ in rows), default=0) * S

@@ -22,7 +22,12 @@ from collectors.readings import (
 )
 from inferwatch.metrics.engine import request_index as requests
 from inferwatch.metrics.model import Model, SavedModel, cell_of
-from inferwatch.metrics.series.quantiles import Counts, CountTable, Owed, counts_of
+from inferwatch.metrics.series.quantiles import (
+    CellCounts,
+    CountTable,
+    DeferredCounts,
+    counts_of,
+)
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
 
@@ -44,16 +49,18 @@ class Keeps:
     def blocks_of(self, name: str, rows: SavedRows) -> list[Block]:
         return self._blocks[name][rows.sealed - rows.kept : rows.sealed]
 
-    def owed_of(self, name: str, rows: SavedRows) -> Owed:
-        def owed() -> list[Counts]:
+    def deferred_of(self, name: str, rows: SavedRows) -> DeferredCounts:
+        def deferred() -> list[CellCounts]:
             blocks = self._blocks[name][: rows.sealed]
             cell = cell_of(name) or 1
             return [counts_of(b.columns[1], b.columns[2], cell) for b in blocks]
 
-        return owed
+        return deferred
 
     def restored(self, saved: SavedModel) -> Model:
-        return Model.restored(saved.state, saved.parts, self.blocks_of, self.owed_of)
+        return Model.restored(
+            saved.state, saved.parts, self.blocks_of, self.deferred_of
+        )
 
 
 def eventful(traffic: Any) -> Iterator[AnyReading]:
@@ -199,6 +206,6 @@ def test_counts_made_elsewhere_are_as_if_made_here() -> None:
     here, elsewhere = CountTable(1_000), CountTable(1_000)
     here.add(values, weights)
 
-    elsewhere.owe(lambda: [counts_of(values, weights, 1_000)])
+    elsewhere.defer(lambda: [counts_of(values, weights, 1_000)])
 
     assert elsewhere.quantiles(1) == here.quantiles(1)
