@@ -18,7 +18,7 @@ from inferwatch.compare.metrics import JudgedMetric
 from inferwatch.compare.resampling import CountedValues
 from inferwatch.compare.session_numbers import SessionNumbers, Throughput
 from inferwatch.metrics.catalog import CATALOG
-from inferwatch.ui.shared.inked import Inked
+from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.renderables.plot import (
     MARGIN,
     coloured_runs,

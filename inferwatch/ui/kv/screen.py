@@ -11,11 +11,12 @@ from textual.widget import Widget
 from inferwatch.formatting import format_count, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
-from inferwatch.ui.kv.kv_bar import KvBar
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.totals import Fact, Totals
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
@@ -41,10 +42,10 @@ class KvScreen(WatchScreen):
     BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
     DEFAULT_CSS = """
     KvScreen {
-        Totals { height: 5; margin-top: 1; }
+        TotalsPanel { height: 5; margin-top: 1; }
         KvBar { margin: 1 0; }
         #chart-0 { height: 2fr; }
-        &.-short Totals { margin: 0; }
+        &.-short TotalsPanel { margin: 0; }
         &.-short KvBar { display: none; }
 
     }
@@ -52,14 +53,14 @@ class KvScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         """The state, then its history."""
-        yield Totals()
+        yield TotalsPanel()
         yield KvBar()
         yield ChartStack((charts.KV, charts.WAITING, charts.PREEMPTIONS))
 
     def show_panels(self, shown: Snapshot) -> None:
         """State, peak, what was saved and what was lost."""
         aside = f"counts of the last {shown.window.label}"
-        self.query_one(Totals).show("KV cache", aside, _facts(shown))
+        self.query_one(TotalsPanel).show("KV cache", aside, _facts(shown))
         self.query_one(KvBar).show(shown.kv)
 
 
@@ -132,3 +133,49 @@ def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:
     tokens = ceil(median(sizes))
     idle = kv.free_blocks + (kv.cached_blocks or 0)
     return idle // ceil(tokens / kv.block_tokens), tokens
+
+
+class KvBar(Panel):
+    """Used, idle-cached and free blocks as one bar; the mark below is the peak."""
+
+    DEFAULT_CSS = """
+    KvBar { height: 3; }
+    """
+
+    _kv = KvState()
+
+    def show(self, kv: KvState) -> None:
+        """Take the state of the cache."""
+        self._kv = kv
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Two rows of bar, one for the peak."""
+        kv, room = self._kv, width - 4
+        if not kv.total_blocks or kv.used_blocks is None:
+            return [(TextRun("  no step has reported its blocks yet", "faint"),)]
+        used = round(kv.used_blocks / kv.total_blocks * room)
+        cached = round((kv.cached_blocks or 0) / kv.total_blocks * room)
+        cached = min(cached, room - used)
+        bar = (
+            TextRun("  "),
+            TextRun("█" * used, "kv"),
+            TextRun("⣿" * cached, "cached"),
+            TextRun("░" * (room - used - cached), "rule"),
+        )
+        return [*[bar] * max(height - 1, 1), self._peak(room)][:height]
+
+    def _peak(self, room: int) -> Line:
+        kv = self._kv
+        if kv.peak_used_blocks is None or not kv.total_blocks:
+            return ()
+        label = f"peak {kv.peak_used_blocks / kv.total_blocks:.0%}"
+        at = min(
+            max(round(kv.peak_used_blocks / kv.total_blocks * room) - 1, 0), room - 1
+        )
+        text = (
+            f"{label} ▲".rjust(at + 1)
+            if at >= len(label) + 2
+            else f"{' ' * at}▲ {label}"
+        )
+        return (TextRun("  "), TextRun(text, "muted"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collectors.readings import LoadEvent, LoadKind
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.chart_plan import ChartPlan, Series
+from inferwatch.ui.shared.charts import ChartPlan, Series
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import Texture
 from inferwatch.ui.shared.renderables.plot import MARGIN

@@ -22,7 +22,7 @@ from inferwatch.ui.load.plan_form import (
     read_form,
 )
 from inferwatch.ui.load.sketch import LoadSketch, LoadSketchAxis
-from inferwatch.ui.shared.chart_plan import ChartPlan
+from inferwatch.ui.shared.charts import ChartPlan
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
 

@@ -18,7 +18,7 @@ from inferwatch.metrics.snapshot import (
     Verdict,
     Window,
 )
-from inferwatch.ui.shared.chart_plan import ChartPlan
+from inferwatch.ui.shared.charts import ChartPlan
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled

@@ -7,14 +7,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.chart_plan import ChartPlan
-from inferwatch.ui.shared.charts import span_of
+from inferwatch.ui.shared.charts import ChartPlan, span_of
 from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis, shared_axis
-from inferwatch.ui.shared.time_axis_line import TimeAxisLine
-from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.shared.time_chart import TimeAxisLine, TimeChart
 
 CHART_KEYS: Sequence[Key] = (("tab", "one chart after the other"),)
 CHART_BINDINGS: list[BindingType] = [

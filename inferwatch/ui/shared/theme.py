@@ -2,7 +2,7 @@
 
 from textual.theme import Theme
 
-# Inks are theme variables that hold a Rich style: see inferwatch.ui.shared.inked.
+# Inks are theme variables that hold a Rich style: see inferwatch.ui.shared.panel.
 DARK_INKS = {
     "ink-muted": "#8592a3",
     "ink-bold": "bold",

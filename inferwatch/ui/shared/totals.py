@@ -18,7 +18,7 @@ Fact = tuple[str, str, str]
 ROOMY = 100
 
 
-class Totals(Panel):
+class TotalsPanel(Panel):
     """A heading and facts in rows; the screen says which."""
 
     _title = ""

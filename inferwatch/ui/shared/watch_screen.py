@@ -12,19 +12,21 @@ from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.ui.overview.host_line import HostLine
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.help_drawer import Key
-from inferwatch.ui.shared.lost_banner import LostBanner
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
-from inferwatch.ui.shared.readout_line import ReadoutLine
 from inferwatch.ui.shared.renderables.text import Line, TextRun
 from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.status_lines import (
+    HostLine,
+    LostBanner,
+    ReadoutLine,
+    VerdictLine,
+)
 from inferwatch.ui.shared.tab_line import Tab, TabLine
 from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
-from inferwatch.ui.shared.verdict_line import VerdictLine
 from inferwatch.ui.shared.view import View
 
 SHORT = 32

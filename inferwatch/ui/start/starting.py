@@ -1,12 +1,24 @@
 """Between start and the first answer: what the engine is doing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from textual.widget import Widget
 
+from collectors.clock import NS_PER_S
+from collectors.readings import Note, NoteKind
+from inferwatch.formatting import format_duration
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    fit,
+    ruled,
+    spread,
+)
 from inferwatch.ui.shared.session_screen import SessionScreen
-from inferwatch.ui.start.stage_list import StageList
 
 LOG_LINES = 12
 
@@ -26,3 +38,94 @@ class StartingScreen(SessionScreen):
         del charts
         log = self.feed.log_tail(LOG_LINES)
         self.query_one(StageList).show(now.notes, now.now_ns, log)
+
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+STAGE_WIDTH = 58
+AHEAD = (
+    "process up",
+    "plug-in in API server",
+    "plug-in in EngineCore",
+    "weights and KV done",
+    "health 200",
+    "first load",
+)
+"""What an engine goes through, as the launcher calls it; it may tell of others too."""
+
+
+class StageList(Panel):
+    """A row per stage with its own time, the running one ticking, then the log."""
+
+    DEFAULT_CSS = """
+    StageList { height: 1fr; }
+    """
+
+    _notes: Sequence[Note] = ()
+    _log: Sequence[str] = ()
+    _now_ns = 0
+
+    def show(self, notes: Sequence[Note], now_ns: int, log: Sequence[str]) -> None:
+        """Take the notes so far and the log's end."""
+        self._notes = _this_start(notes)
+        self._now_ns, self._log = now_ns, log
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Stages in the middle, log lines below."""
+        stages = self._stages()
+        indent = " " * max((width - STAGE_WIDTH) // 2, 1)
+        log_rows = min(len(self._log) + 1, max(height - len(stages) - 4, 0))
+        top = max((height - log_rows - len(stages) - 3) // 2, 0)
+        lines: list[Line] = [()] * top
+        lines += [(TextRun(indent), TextRun("starting the engine", "strong")), ()]
+        lines += [(TextRun(indent), *fit(stage, STAGE_WIDTH)) for stage in stages]
+        lines += [()] * (height - log_rows - len(lines))
+        return [*lines, *self._log_lines(width, log_rows)]
+
+    def _log_lines(self, width: int, rows: int) -> list[Line]:
+        if rows < 2:
+            return []
+        shown = self._log[-(rows - 1) :]
+        head = ruled((TextRun("engine log", "muted"),), (), width)
+        return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
+
+    def _stages(self) -> list[Line]:
+        """What was reached, what is being worked at, what is still ahead."""
+        reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
+        began_ns = self._notes[0].t_ns if self._restarted else 0
+        edges = [began_ns, *(note.t_ns for note in reached)]
+        done = [
+            _stage("✓", "good", note.text, (at_ns - before_ns, at_ns - began_ns))
+            for note, (before_ns, at_ns) in zip(reached, pairwise(edges), strict=True)
+        ]
+        spin = SPINNER[self._now_ns // (NS_PER_S // 2) % len(SPINNER)]
+        text, *ahead = _ahead(reached)
+        running_ns = self._now_ns - edges[-1]
+        running = _stage(
+            spin, "accent", f"{text} …", (running_ns, self._now_ns - began_ns)
+        )
+        return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
+
+    @property
+    def _restarted(self) -> bool:
+        return bool(self._notes) and self._notes[0].kind is NoteKind.RESTARTED
+
+
+def _ahead(reached: Sequence[Note]) -> Sequence[str]:
+    """The stages that follow the last one reached."""
+    last = reached[-1].text if reached else ""
+    return AHEAD[AHEAD.index(last) + 1 :] if last in AHEAD else AHEAD
+
+
+def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
+    """The notes since the latest restart."""
+    for index in range(len(notes) - 1, -1, -1):
+        if notes[index].kind is NoteKind.RESTARTED:
+            return notes[index:]
+    return notes
+
+
+def _stage(glyph: str, ink: str, text: str, times_ns: tuple[int, int]) -> Line:
+    took, at = (format_duration(max(ns, 0) / NS_PER_S) for ns in times_ns)
+    times = (TextRun(f"{took}  "), TextRun(at, "faint"))
+    return spread((TextRun(f"{glyph} ", ink), TextRun(text)), times, STAGE_WIDTH)

@@ -14,7 +14,7 @@ from inferwatch.metrics.snapshot import Snapshot, StepTotals
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.totals import Fact, Totals
+from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
@@ -49,23 +49,23 @@ class StepsScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         """Totals, charts, the slowest step."""
-        yield Totals(id="totals")
+        yield TotalsPanel(id="totals")
         yield ChartStack(
             (charts.BATCH_SPLIT, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
         )
-        yield Totals(id="slowest")
+        yield TotalsPanel(id="slowest")
 
     def show_panels(self, shown: Snapshot) -> None:
         """Totals of the window, and the slowest step of the bin under the cursor."""
         window = f"steps of the last {shown.window.label}"
-        self.query_one("#totals", Totals).show(window, "", _totals(shown.steps))
+        self.query_one("#totals", TotalsPanel).show(window, "", _totals(shown.steps))
         index = self.view.bin_of(shown)
         step = None if index is None else shown.timeline.slowest_step[index]
         aside = "" if step is None else f"ended {self.feed.wall_text(step.end_ns)}"
         title = "slowest step " + (
             "of the last bin" if self.view.cursor_ns is None else "under the cursor"
         )
-        self.query_one("#slowest", Totals).show(title, aside, _facts(step))
+        self.query_one("#slowest", TotalsPanel).show(title, aside, _facts(step))
 
 
 def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:

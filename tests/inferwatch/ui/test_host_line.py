@@ -4,7 +4,7 @@ import pytest
 
 from collectors.readings import GpuInfo
 from inferwatch.metrics.snapshot import Health, Snapshot, Verdict, Window
-from inferwatch.ui.overview.host_line import HostLine
+from inferwatch.ui.shared.status_lines import HostLine
 
 
 def written(*gpus: GpuInfo) -> str:
