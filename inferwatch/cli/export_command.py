@@ -14,7 +14,7 @@ from inferwatch.export.perfetto.session_trace import write_perfetto
 from inferwatch.export.recording import Recording, opened
 from inferwatch.export.table_files import write_csv, write_jsonl
 from inferwatch.export.tables import TimeRange, tables
-from inferwatch.storage.tables.table import Part
+from inferwatch.storage.tables.table import SessionPart
 
 SUFFIXES = {
     "csv": ".zip",
@@ -22,7 +22,7 @@ SUFFIXES = {
     "perfetto": ".perfetto.json",
     "html": ".html",
 }
-SINGLE = {Part.REQUESTS, Part.STEPS}
+SINGLE = {SessionPart.REQUESTS, SessionPart.STEPS}
 """Parts that are one table, so one CSV file holds them."""
 
 
@@ -74,7 +74,7 @@ def _write(
         write_perfetto(recording, destination, span)
     else:
         write = write_csv if options.kind == "csv" else write_jsonl
-        what = Part(options.what)
+        what = SessionPart(options.what)
         chosen = tables(recording, what, token_times=options.token_times, span=span)
         write(chosen, destination)
 
@@ -84,7 +84,7 @@ def _path(options: ExportOptions, recording: Recording) -> Path:
     if options.output is not None:
         return options.output
     suffix = SUFFIXES[options.kind]
-    if options.kind == "csv" and Part(options.what) in SINGLE:
+    if options.kind == "csv" and SessionPart(options.what) in SINGLE:
         suffix = ".zip" if options.token_times else ".csv"
     return Path(f"inferwatch-{recording.session.id}{suffix}")
 

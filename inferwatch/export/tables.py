@@ -12,7 +12,12 @@ from typing import Any
 
 from inferwatch.export.recording import EVERY, Recording
 from inferwatch.storage.tables.reading_tables import every_table
-from inferwatch.storage.tables.table import Part, ReadingTable, Unpacked, readable
+from inferwatch.storage.tables.table import (
+    ReadingTable,
+    SessionPart,
+    Unpacked,
+    readable,
+)
 
 Row = tuple[Any, ...]
 TimeRange = tuple[int | None, int | None]
@@ -37,7 +42,7 @@ class ExportTable:
 
 def tables(
     recording: Recording,
-    what: Part,
+    what: SessionPart,
     *,
     token_times: bool = False,
     span: TimeRange = EVERYWHEN,
@@ -46,7 +51,7 @@ def tables(
     found = [_table(recording, name, span) for name in _names(recording, what)]
     for table, unpacked in _unpacked():
         wanted = token_times or not unpacked.on_request
-        if wanted and what in {Part.ALL, table.part}:
+        if wanted and what in {SessionPart.ALL, table.part}:
             found.append(_taken_apart(recording, table, unpacked, span))
     return found
 
@@ -57,7 +62,7 @@ def _unpacked() -> list[tuple[ReadingTable[Any], Unpacked]]:
     return sorted(found, key=lambda each: each[1].on_request)
 
 
-def _names(recording: Recording, what: Part) -> list[str]:
+def _names(recording: Recording, what: SessionPart) -> list[str]:
     """The names of the record's tables that belong to the part."""
     query = (
         "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
@@ -70,17 +75,19 @@ def _names(recording: Recording, what: Part) -> list[str]:
         for name in names
         if name not in in_blobs
         and name.isidentifier()  # it becomes the name of a file
-        and what in {Part.ALL, _part(name)}
+        and what in {SessionPart.ALL, _part(name)}
     ]
 
 
-def _part(name: str) -> Part:
+def _part(name: str) -> SessionPart:
     """As the table says; a later schema's may be of GPUs."""
-    return _parts().get(name, Part.GPU if name.startswith("gpu") else Part.ALL)
+    return _parts().get(
+        name, SessionPart.GPU if name.startswith("gpu") else SessionPart.ALL
+    )
 
 
 @cache
-def _parts() -> dict[str, Part]:
+def _parts() -> dict[str, SessionPart]:
     return {
         name: table.part
         for table in every_table()

@@ -102,7 +102,7 @@ class CheckpointBuilder:
 
 
 def _last_state(checkpoints: Checkpoints) -> ReplayState:
-    """Of the last checkpoint, else of the beginning."""
+    """The state as of the last checkpoint, else of the beginning."""
     if checkpoints.last is None:
         return ReplayState()
     row = checkpoints.row_before(ordinal=checkpoints.last[0])

@@ -64,7 +64,7 @@ SELECT_BOOKMARKS = (
 
 
 def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
-    """Those that take no time to find."""
+    """The marks that take no time to find."""
     return [
         *_loads(connection, session),
         *_notes(connection, session),
@@ -73,7 +73,7 @@ def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
 
 
 def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
-    """Those for which every step or client request has to be looked at."""
+    """The marks for which every step or client request has to be looked at."""
     return [
         *_preemptions(connection, session),
         *_stalls(connection, session),
@@ -82,7 +82,7 @@ def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
 
 
 def in_order(marks: list[Mark]) -> tuple[Mark, ...]:
-    """By time, no more than a time line can hold; bookmarks go last."""
+    """Marks by time, no more than a time line can hold; bookmarks are dropped last."""
     if len(marks) > MOST_MARKS:
         kept = [mark for mark in marks if mark.kind is MarkKind.BOOKMARK][:MOST_MARKS]
         others = [mark for mark in marks if mark.kind is not MarkKind.BOOKMARK]

@@ -34,7 +34,7 @@ class RecordedPlayback:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """From its start to its last commit."""
+        """The session from its start to its last commit."""
         return 0, self._seekable.end_ns
 
     @property
@@ -49,7 +49,7 @@ class RecordedPlayback:
 
     @property
     def at_live(self) -> bool:
-        """It is followed."""
+        """The end of a session that goes on is followed."""
         return self.goes_on and self._following
 
     @property
@@ -64,16 +64,16 @@ class RecordedPlayback:
 
     @property
     def shape(self) -> Timeline | None:
-        """None until known."""
+        """The whole session in a few columns; None until known."""
         return self._scan.shape
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """In order of time."""
+        """Moments worth going to, in order of time."""
         return self._scan.marks
 
     def play(self) -> None:
-        """From where it is; there is nothing to play at the end of what has ended."""
+        """Play from the position; at the end of a session there is nothing to play."""
         self.playing = True
 
     def pause(self) -> None:
@@ -90,13 +90,13 @@ class RecordedPlayback:
         await self._seek(partial(self._seekable.seek, t_ns))
 
     async def step(self, count: int) -> None:
-        """By engine steps."""
+        """Go on, or back, by engine steps."""
         self.pause()
         if count:
             await self._seek(partial(self._seekable.step, count))
 
     async def go_live(self) -> None:
-        """The end; of what goes on, from now on."""
+        """Show the end; that of a session that goes on from now on."""
         self._requested += 1
         mine = self._requested
         await asyncio.to_thread(self._seekable.refresh)

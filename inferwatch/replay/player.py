@@ -52,7 +52,7 @@ class WallClock:
         self.refresh(connection)
 
     def refresh(self, connection: sqlite3.Connection) -> None:
-        """The clocks of a session that goes on may have parted."""
+        """Read the anchors again: clocks may part while the session goes on."""
         asked = (self._session.session,)
         self._anchors = connection.execute(ANCHORS, asked).fetchall() or self._anchors
 
@@ -143,7 +143,7 @@ class Player:
     def snapshot(
         self, window: Window, *, requests: bool = True, client: bool = False
     ) -> Snapshot:
-        """As of the moment that is shown; never waits."""
+        """The snapshot of the moment that is shown; never waits."""
         return self._seekable.snapshot(window, requests=requests, client=client)
 
     def present(self) -> Snapshot:

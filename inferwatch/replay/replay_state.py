@@ -44,13 +44,13 @@ class SeekTarget:
     ordinal: int | None = None
 
     def excludes(self, ordinal: int, t_ns: int) -> bool:
-        """The reading lies beyond."""
+        """The reading lies beyond the target."""
         if self.ordinal is not None:
             return ordinal > self.ordinal
         return self.t_ns is not None and t_ns > self.t_ns
 
     def is_behind(self, state: ReplayState) -> bool:
-        """One cannot get there by going on."""
+        """The state is past the target: going on does not lead there."""
         return state.t_ns is not None and self.excludes(
             state.cursor.ordinal, state.t_ns
         )
@@ -67,7 +67,7 @@ def restored(checkpoints: Checkpoints, row: Row) -> ReplayState:
 
 
 class Overtaken(Exception):  # noqa: N818 - nothing went wrong
-    """Somebody wants to go elsewhere."""
+    """A later seek was asked for, so this one is given up."""
 
 
 def fold_up_to(

@@ -120,7 +120,7 @@ class SeekableSession:
 
     @property
     def goes_on(self) -> bool:
-        """It is still being recorded."""
+        """The session is still being recorded."""
         return self.session.state is SessionState.RECORDING
 
     @property
@@ -129,7 +129,7 @@ class SeekableSession:
         return max(self.session.duration_ns, 0)
 
     def refresh(self) -> None:
-        """How far a session that goes on has come."""
+        """Look how far a session that goes on has come."""
         with suppress(StorageError):  # deleted meanwhile: what is open stays
             self.session = find(self.path, self.session.id)
 
@@ -140,7 +140,7 @@ class SeekableSession:
             self._connection.close()
 
     def snapshot(self, window: Window, *, requests: bool, client: bool) -> Snapshot:
-        """As of the position; while seeking, the last that was like it."""
+        """The snapshot of the position; while seeking, the last that was like it."""
         self._asked = asked = (window, requests, client)
         if asked not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
@@ -183,7 +183,7 @@ class SeekableSession:
             return self._go(SeekTarget(ordinal=ordinal), overtaken)
 
     def _ordinal_of(self, count: int) -> int | None:
-        """Of the step that is so many on."""
+        """The ordinal of the step that is so many on."""
         here = self._state.cursor.ordinal
         if count > 0:
             return self._step(STEP_AFTER, here, count - 1)

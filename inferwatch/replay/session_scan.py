@@ -79,7 +79,7 @@ class SessionScan:
         self._given_up = False
 
     def add(self, mark: Mark) -> None:
-        """One that was just made."""
+        """Add a mark that was just made."""
         self._quick = [*self._quick, mark]
         self._arrange()
 

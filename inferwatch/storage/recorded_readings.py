@@ -12,7 +12,7 @@ from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.codec import recorded
 
-BATCH = 1_000
+READINGS_AT_ONCE = 1_000
 
 
 class RecordedReadings:
@@ -54,4 +54,4 @@ class RecordedReadings:
 
     def _next(self, readings: Iterator[AnyReading]) -> list[AnyReading]:
         with self._reading:
-            return [] if self._closed else list(islice(readings, BATCH))
+            return [] if self._closed else list(islice(readings, READINGS_AT_ONCE))

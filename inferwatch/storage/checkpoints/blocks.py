@@ -31,7 +31,10 @@ SELECT_COUNTS = "SELECT total, maximum, cells FROM counts WHERE place = ?"
 
 
 class StoredBlock:
-    """Knows what it adds up to; its rows are fetched when they are looked at."""
+    """A sealed block of a Model's rows in a file.
+
+    It knows what it adds up to; the rows are fetched when they are looked at.
+    """
 
     def __init__(self, connection: sqlite3.Connection, row: Sequence[Any]) -> None:
         self._connection = connection
@@ -44,14 +47,14 @@ class StoredBlock:
 
     @cached_property
     def columns(self) -> Ints:
-        """The rows."""
+        """The rows of the block, column by column."""
         asked = (self._place,)
         (packed,) = self._connection.execute(SELECT_COLUMNS, asked).fetchone()
         return unpack(packed, len(self.sums) + 1)
 
 
-class BlockShelf:
-    """All blocks of some rows."""
+class BlockStore:
+    """The blocks of one kind of rows, in a file of checkpoints."""
 
     def __init__(self, connection: sqlite3.Connection, number: int) -> None:
         self._connection = connection
@@ -62,7 +65,7 @@ class BlockShelf:
         self.count = 0 if last is None else last - self._first + 1
 
     def between(self, begin: int, end: int) -> list[Block]:
-        """Those from a number up to another one.
+        """The blocks from a number up to another one.
 
         Raises:
             ValueError: not all of them are there.
@@ -82,7 +85,7 @@ class BlockShelf:
         return self._first + max(begin, 0), self._first + upto
 
     def add(self, blocks: Sequence[Block], cell: int | None) -> None:
-        """More of them; their values are counted where there are cells."""
+        """Add blocks; their values are counted where there are cells."""
         for block in blocks:
             row = (
                 *(self._first + self.count, block.rows, block.first_ns, block.last_ns),

@@ -17,7 +17,7 @@ import msgspec
 from inferwatch.metrics.model import Model, SavedModel, cell_of
 from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
-from inferwatch.storage.checkpoints.blocks import BlockShelf
+from inferwatch.storage.checkpoints.blocks import BlockStore
 from inferwatch.storage.checkpoints.file import checkpoint_path, open_checkpoints
 from inferwatch.storage.checkpoints.packing import compress, decompress
 from inferwatch.storage.cursor import Cursor
@@ -57,7 +57,7 @@ UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A Model that was saved, and after which reading."""
+    """A saved Model, and the last reading that it took in."""
 
     ordinal: int
     t_ns: int
@@ -66,15 +66,15 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Those of one session, in an open file."""
+    """The checkpoints of one session, in an open file."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._shelves: dict[str, BlockShelf] = {}
+        self._stores: dict[str, BlockStore] = {}
         self._last = -1
         """Ordinal of the last one in the file, as far as we know."""
         self._reach: Reach = {}
-        """Of that one."""
+        """Which blocks that one needs."""
         self._number = -1
         """Of the last one that was made."""
         self._known: dict[bytes, int] = {}
@@ -84,7 +84,7 @@ class Checkpoints:
 
     @classmethod
     def open(cls, path: Path, *, to_write: bool) -> Self:
-        """Open them.
+        """Open the file.
 
         Raises:
             OSError, sqlite3.Error: there are none.
@@ -187,18 +187,18 @@ class Checkpoints:
         numbers = msgspec.msgpack.decode(row[3], type=list[int])
         digests = map(_digest, self._parts(numbers))
         self._known = dict(zip(digests, numbers, strict=True))
-        self._shelves.clear()
+        self._stores.clear()
 
     def _keep_blocks(self, saved: SavedModel) -> Reach:
         reach: Reach = {}
         for name, (sealed, blocks) in saved.blocks.items():
-            shelf = self._shelf(name)
-            fresh = sealed - shelf.count
+            store = self._store_of(name)
+            fresh = sealed - store.count
             if fresh > len(blocks):
                 raise ValueError("blocks were forgotten before they were kept")
             if fresh > 0:
-                shelf.add(blocks[-fresh:], cell_of(name))
-            reach[name] = shelf.needed(sealed, len(blocks))
+                store.add(blocks[-fresh:], cell_of(name))
+            reach[name] = store.needed(sealed, len(blocks))
         return reach
 
     def _insert_part(self, content: bytes) -> int:
@@ -236,7 +236,7 @@ class Checkpoints:
         return used > most - max(most // SPARE, FEWEST_SPARE)
 
     def _drop(self, before: Link, here: Link, after: Link) -> None:
-        """The one between two others, and what only it needs."""
+        """Delete the checkpoint between two others, and what only it needs."""
         beside, gone = (
             {part for row in rows for part in msgspec.msgpack.decode(row[3])}
             for rows in ((before, after), (here,))
@@ -252,7 +252,7 @@ class Checkpoints:
         )
 
     def _drop_blocks(self, before: Reach, after: Reach) -> None:
-        """Those that neither of two checkpoints needs that follow each other."""
+        """Delete the blocks that neither of two neighbouring checkpoints needs."""
         between = [(before[name][1], after[name][0]) for name in before]
         apart = [(begin, end) for begin, end in between if begin < end]
         self._connection.executemany(DELETE_BLOCKS, apart)
@@ -264,17 +264,17 @@ class Checkpoints:
         return [decompress(held[number]) for number in numbers]
 
     def _blocks_of(self, name: str, rows: SavedRows) -> list[Block]:
-        return self._shelf(name).between(rows.sealed - rows.kept, rows.sealed)
+        return self._store_of(name).between(rows.sealed - rows.kept, rows.sealed)
 
     def _deferred_of(self, name: str, rows: SavedRows) -> DeferredCounts:
-        shelf, cell = self._shelf(name), cell_of(name)
-        return lambda: shelf.counts(rows.sealed, cell or 1)
+        store, cell = self._store_of(name), cell_of(name)
+        return lambda: store.counts(rows.sealed, cell or 1)
 
-    def _shelf(self, name: str) -> BlockShelf:
-        shelf = self._shelves.get(name)
-        if shelf is None:
-            shelf = self._shelves[name] = BlockShelf(self._connection, self._row(name))
-        return shelf
+    def _store_of(self, name: str) -> BlockStore:
+        store = self._stores.get(name)
+        if store is None:
+            store = self._stores[name] = BlockStore(self._connection, self._row(name))
+        return store
 
     def _row(self, name: str) -> int:
         query = "SELECT number FROM rows WHERE name = ?"

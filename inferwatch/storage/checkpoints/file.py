@@ -59,7 +59,7 @@ def checkpoint_path(database: Path, session: int, started_ns: int) -> Path:
 
 
 def checkpoint_folder(database: Path) -> Path:
-    """Of all sessions in a file."""
+    """Where the checkpoints of all sessions in a file are."""
     return database.with_name(database.name + FOLDER_END)
 
 
@@ -91,14 +91,14 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
 
 
 def settle_checkpoints(path: Path) -> None:
-    """One plain file, if nobody else has it: who closed it last could only read."""
+    """Leave one plain file, if nobody else has it: its last user could only read."""
     if path.with_name(path.name + "-wal").exists():
         with suppress(OSError, sqlite3.Error):
             open_checkpoints(path, to_write=True).close()
 
 
 def forget_checkpoints(database: Path, session: int) -> None:
-    """The session is deleted."""
+    """Delete the checkpoints of a session that is deleted."""
     for path in checkpoint_folder(database).glob(f"s{session}-*"):
         with suppress(OSError):  # then it goes when there is too much of it
             path.unlink()

@@ -15,7 +15,7 @@ if HAS_LZMA:
 
 CHECK_BYTES = 4
 LZMA, ZLIB = b"x", b"z"
-"""What it begins with."""
+"""The first byte of what was compressed."""
 ZLIB_LEVEL = 6
 TIMED = 3
 """Rows of a time, a duration and a weight: often the duration is the time's step."""
@@ -30,7 +30,7 @@ def compress(content: bytes) -> bytes:
 
 
 def decompress(packed: bytes) -> bytes:
-    """The content.
+    """Give back what was compressed.
 
     Raises:
         ValueError: it is something else.
@@ -61,7 +61,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _filters() -> list[dict[str, Any]]:
-    """Of some kilobytes, mostly numbers: quick to find what repeats."""
+    """For some kilobytes, mostly numbers: quick to find what repeats."""
     return [
         {
             "id": lzma.FILTER_LZMA2,
@@ -78,12 +78,12 @@ def _filters() -> list[dict[str, Any]]:
 
 
 def pack(columns: Ints) -> bytes:
-    """Compressed."""
+    """Compress columns."""
     return compress(_shuffled(columns))
 
 
 def unpack(packed: bytes, width: int) -> Ints:
-    """The columns.
+    """Give back the columns.
 
     Raises:
         ValueError: these are others.

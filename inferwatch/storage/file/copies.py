@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A file as it was at a moment: another one, once it changed."""
+    """Identifies a file as it is at a moment: once it changes, its stamp is another."""
 
     path: Path
     facts: tuple[tuple[int, int, int] | None, ...]
 
     @classmethod
     def of(cls, path: Path) -> "Stamp":
-        """As it is now, its write-ahead log included."""
+        """The stamp of a file as it is now, its write-ahead log included."""
         return cls(path.resolve(), tuple(map(_facts, (path, log_of(path)))))
 
 

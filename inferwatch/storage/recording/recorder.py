@@ -28,7 +28,7 @@ from inferwatch.storage.tables.batch import Batch
 from inferwatch.storage.tables.codec import Queued
 from inferwatch.storage.tables.table import Numbered
 
-CAPACITY = 50_000
+QUEUE_CAPACITY = 50_000
 """Readings: about four minutes of a busy engine."""
 INTERVAL_S = 0.2
 LONGEST_WAIT_S = 2.0
@@ -42,7 +42,7 @@ class ReadingQueue:
     One thread fills it, another empties it; deque's ends are atomic.
     """
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, capacity: int = QUEUE_CAPACITY) -> None:
         self.refused = 0
         """Readings that found no room, or came after the end."""
         self._capacity = capacity
@@ -61,7 +61,7 @@ class ReadingQueue:
             self._waiting.append(numbered)
 
     def take(self, limit: int) -> list[Queued]:
-        """The oldest ones."""
+        """Take out the oldest ones."""
         count = min(limit, len(self._waiting))
         return [self._waiting.popleft() for _ in range(count)]
 
@@ -192,7 +192,7 @@ class RecorderHealth:
 
 
 class Recorder:
-    """One session being recorded.
+    """Records one session.
 
     A fault never stops what is watched: it shows in ``health``, readings wait while
     there is room and are counted when there is none, and recording resumes by itself.
@@ -214,7 +214,7 @@ class Recorder:
         name: str | None = None,
         command: str = "",
         floor_bytes: int | None = None,
-        capacity: int = CAPACITY,
+        capacity: int = QUEUE_CAPACITY,
     ) -> Self:
         """Begin a session in that file; what is wrong with it shows in ``health``."""
         queue = ReadingQueue(capacity)

@@ -120,7 +120,7 @@ class SessionWriter:
         close_after_writing(self._connection)
 
     def _progress(self, batch: Batch, readings: int, unrecorded: int) -> None:
-        """The session's row is right whenever the recorder dies."""
+        """Update the session's row, so that it is right whenever the recorder dies."""
         counts = (readings, batch.steps, batch.requests, unrecorded, batch.model)
         row = (self._clock.now_ns(), *counts, self.number)
         self._connection.execute(PROGRESS, row)

@@ -78,7 +78,7 @@ Checks = Sequence[tuple[int, Reader]]
 
 
 def checks_of(table: str, columns: Sequence[str]) -> Checks:
-    """Of a table's rows, as they are selected."""
+    """The checks of a table's rows, as they are selected."""
     return [
         (place, _readers()[table, name])
         for place, name in enumerate(columns)
@@ -124,7 +124,7 @@ def first_sqlite_fault(connection: sqlite3.Connection) -> str | None:
 
 
 def _is_refuted(connection: sqlite3.Connection, said: str) -> bool:
-    """It speaks of a value, and no row holds one such."""
+    """SQLite speaks of a value, and no row holds one such."""
     claim = CLAIM.fullmatch(said)
     if claim is None:
         return False

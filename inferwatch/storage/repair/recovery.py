@@ -42,7 +42,7 @@ def damage_of(path: Path) -> Damage | None:
 
 
 def damage_of_layout(path: Path) -> Damage | None:
-    """The same where SQLite itself finds fault, so that writing would make it worse.
+    """What is lost where SQLite finds fault itself: writing would make it worse.
 
     Raises:
         StorageError: nothing at all can be read of it.
@@ -85,7 +85,7 @@ def recover_into(path: Path, into: Path) -> Damage:
 
 @lru_cache(maxsize=64)
 def _is_sound(stamp: Stamp) -> bool:
-    """As SQLite sees it and as we do, where looking takes no time."""
+    """Neither SQLite nor we find fault, as far as looking takes no time."""
     return _is_laid_out(stamp) and _finds_nothing(stamp, first_unreadable_value)
 
 
@@ -167,7 +167,7 @@ def _copied(
 
 
 def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
-    """The sessions there may be."""
+    """The numbers of sessions there may be."""
     (known,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
     last = max(known or 0, SESSIONS_LOOKED_FOR)
     with suppress(sqlite3.DatabaseError):
@@ -177,7 +177,7 @@ def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator
 
 
 def _refuse_newer(damaged: sqlite3.Connection, path: Path) -> None:
-    """Its tables may mean something else."""
+    """Refuse a file of a newer inferwatch: its tables may mean something else."""
     with suppress(sqlite3.DatabaseError):
         (version,) = damaged.execute(
             "SELECT max(version) FROM schema_versions"

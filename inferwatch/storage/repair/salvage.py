@@ -90,7 +90,7 @@ class Salvage:
         self.rows: dict[str, int] = {}
 
     def copy(self, name: str, sessions: Sequence[int]) -> None:
-        """The rows of a table that can be read and mean something."""
+        """Copy the rows of a table that can be read and mean something."""
         table = damaged_table(self._damaged, name)
         if table is None:
             return
@@ -173,7 +173,7 @@ def fill_holes(connection: sqlite3.Connection) -> list[SessionDamage]:
 
 
 def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
-    """Those whose row is lost while readings of theirs are there."""
+    """Give sessions a row whose own is lost while readings of theirs are there."""
     found = " UNION ".join(f"SELECT session FROM {table}" for table in tables)  # noqa: S608  our own names
     lost = connection.execute(
         f"SELECT session FROM ({found}) WHERE session NOT IN "  # noqa: S608  our own names
@@ -242,7 +242,7 @@ def _repair_session(
 
 
 def _readings(connection: sqlite3.Connection, number: int) -> int:
-    """How many there are."""
+    """How many readings of a session there are."""
     count = [
         f"SELECT {table.readings} FROM {table.name} WHERE session = ?"  # noqa: S608  our own names
         for table in every_table()
@@ -251,7 +251,7 @@ def _readings(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _drop_members(connection: sqlite3.Connection, number: int) -> None:
-    """Of steps that are lost themselves."""
+    """Drop the members of steps that are lost themselves."""
     steps = {
         ordinal
         for (ordinal,) in connection.execute(
@@ -295,7 +295,7 @@ def _without_members(
 
 
 def _pack(held: dict[int, dict[str, Any]]) -> bytes:
-    """As the members of steps are kept."""
+    """Members of steps, as they are kept."""
     differences = [after - before for before, after in pairwise([0, *held])]
     packed: dict[str, object] = {"ordinals": differences}
     packed |= {name: [lists[name] for lists in held.values()] for name in LISTS}

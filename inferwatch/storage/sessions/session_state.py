@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class SessionState(StrEnum):
-    """What the file says, and whether who records still lives."""
+    """Where a session stands, as its row says and as its recorder still runs or not."""
 
     RECORDING = "recording"
     COMPLETE = "complete"

@@ -109,7 +109,7 @@ def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
 
 
 def rows_of(connection: sqlite3.Connection, *, bin_too: bool) -> list[SessionRow]:
-    """The same of an open file."""
+    """The sessions of an open file, newest first."""
     rows = _rows(connection.execute(_LIST + "ORDER BY session DESC").fetchall())
     return [
         row
@@ -132,7 +132,7 @@ def find(path: Path, wanted: str) -> SessionRow:
 
 
 def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
-    """The one of these, newest first, that is wanted.
+    """The session that is wanted, of these, newest first.
 
     Raises:
         NoSuchSessionError: there is none, or several begin so.

@@ -51,7 +51,7 @@ def sizes_in(path: Path) -> Sizes:
 
 
 def sizes(connection: sqlite3.Connection) -> Sizes:
-    """The same of an open file."""
+    """The sizes of all sessions of an open file."""
     page_bytes = _pragma(connection, "page_size")
     free_bytes = _pragma(connection, "freelist_count") * page_bytes
     used_bytes = _pragma(connection, "page_count") * page_bytes - free_bytes

@@ -35,16 +35,16 @@ class Batch:
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def add(self, statement: str, row: Row) -> None:
-        """One more row."""
+        """Add a row."""
         self._rows[statement].append(row)
 
     def insert(self, connection: sqlite3.Connection) -> None:
-        """All rows; runs inside the caller's transaction."""
+        """Insert all rows; runs inside the caller's transaction."""
         for statement, rows in self._rows.items():
             connection.executemany(statement, rows)
 
     def insert_what_can_be(self, connection: sqlite3.Connection) -> int:
-        """The rows one by one; how many could not be stored."""
+        """Insert the rows one by one; how many could not be stored."""
         return sum(
             not _inserted(connection, statement, row)
             for statement, rows in self._rows.items()

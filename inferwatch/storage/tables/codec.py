@@ -94,7 +94,7 @@ class ReadingDecoder:
         )
 
     def __iter__(self) -> Iterator[Numbered]:
-        """They can be had once."""
+        """The readings; they can be had once."""
         return self._readings
 
     def cursor(self, ordinal: int, *, growing: bool = False) -> Cursor:

@@ -7,7 +7,7 @@ import msgspec
 
 from collectors.readings import LoadPlanned, Note
 from inferwatch.storage.cursor import START, Cursor
-from inferwatch.storage.tables.table import Numbered, Part, PlainTable
+from inferwatch.storage.tables.table import Numbered, PlainTable, SessionPart
 
 NOTED = "load plan "
 """A note of an earlier version that begins so, and goes on with JSON, is a plan."""
@@ -25,7 +25,7 @@ class NoteRows(PlainTable):
     """Notes; those of earlier versions that hold a load plan are read as one."""
 
     def __init__(self) -> None:
-        super().__init__("notes", Note, part=Part.NOTES, with_it=("bookmarks",))
+        super().__init__("notes", Note, part=SessionPart.NOTES, with_it=("bookmarks",))
 
     def read(
         self,

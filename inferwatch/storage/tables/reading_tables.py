@@ -36,9 +36,9 @@ from inferwatch.storage.tables.table import (
     Blob,
     Columns,
     Numbered,
-    Part,
     PlainTable,
     ReadingTable,
+    SessionPart,
     Unpacked,
     insert_sql,
     select_sql,
@@ -46,7 +46,7 @@ from inferwatch.storage.tables.table import (
 
 
 def every_table() -> list[ReadingTable[Any]]:
-    """One for each kind of reading, the last for what has no row in the others."""
+    """A table for each kind of reading, the last for what has no row in the others."""
     other = OtherReadings()
     return [
         StepRows(),
@@ -54,18 +54,18 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable(
             "client_requests",
             RequestRecord,
-            part=Part.CLIENT,
+            part=SessionPart.CLIENT,
             moment="intended_ns",
             renamed={"index": "number"},
         ),
         TokenTimesRows(),
-        PlainTable("load_events", LoadEvent, part=Part.CLIENT),
-        PlainTable("client_samples", ClientSample, part=Part.CLIENT),
+        PlainTable("load_events", LoadEvent, part=SessionPart.CLIENT),
+        PlainTable("client_samples", ClientSample, part=SessionPart.CLIENT),
         PlainTable("engines", EngineInfo),
         PlainTable("endpoints", Endpoint),
         PlainTable("totals", Totals),
         HostSampleRows(),
-        PlainTable("gpus", GpuInfo, part=Part.GPU),
+        PlainTable("gpus", GpuInfo, part=SessionPart.GPU),
         PlainTable("clock_anchors", ClockAnchor),
         NoteRows(),
         PlainTable("ticks", Tick),
@@ -78,7 +78,7 @@ class HostSampleRows(ReadingTable[HostSample]):
 
     name = "host_samples"
     kind = HostSample
-    part = Part.GPU
+    part = SessionPart.GPU
     with_it = ("host_processes",)
 
     SAMPLE = Columns(HostSample, without=("processes",))
@@ -94,7 +94,7 @@ class HostSampleRows(ReadingTable[HostSample]):
     )
 
     def add(self, batch: Batch, key: Key, reading: HostSample) -> None:
-        """The sample's row and those of its processes."""
+        """Add the sample's row and those of its processes."""
         batch.add(self.INSERT, key + self.SAMPLE.values(reading))
         for place, usage in enumerate(reading.processes):
             row = (*key[:2], place, *self.PROCESS.values(usage))
@@ -136,7 +136,7 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
 
     name = "token_times"
     kind = TokenTimes
-    part = Part.CLIENT
+    part = SessionPart.CLIENT
     blobs = (Blob(table=name, column="gaps_ns", reader=_gaps, quick=zlib.decompress),)
     unpacked = Unpacked(
         name=name,
@@ -150,7 +150,7 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
     SELECT = select_sql(name, ("source", "gaps_ns", *COLUMNS.names))
 
     def add(self, batch: Batch, key: Key, reading: TokenTimes) -> None:
-        """The row."""
+        """Add the row."""
         blob = zlib.compress(msgspec.json.encode(reading.gaps_ns))
         values = self.COLUMNS.values(reading)
         batch.add(self.INSERT, (*key, *values, len(reading.gaps_ns), blob))
@@ -196,7 +196,7 @@ class OtherReadings(ReadingTable[AnyReading]):
     SELECT = select_sql(name, ("source", "kind", "reading"))
 
     def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
-        """One row."""
+        """Add one row."""
         bare = msgspec.structs.replace(reading, source="")
         row = (*key, type(reading).__name__, msgspec.msgpack.encode(bare))
         batch.add(self.INSERT, row)

@@ -20,8 +20,8 @@ from inferwatch.storage.tables.batch import Batch, Key
 from inferwatch.storage.tables.table import (
     KEY,
     Numbered,
-    Part,
     ReadingTable,
+    SessionPart,
     insert_sql,
     select_sql,
 )
@@ -36,8 +36,8 @@ BOTH_SAY = {"output_tokens", "reason"}
 Fields = dict[str, Any]
 
 
-class Event:
-    """Where an event of one kind and vantage stands in the row."""
+class EventColumns:
+    """The columns of a request's row that hold events of one kind and vantage."""
 
     def __init__(self, name: str, kind: EventKind, vantage: Vantage) -> None:
         self.kind = kind
@@ -66,12 +66,12 @@ def _column(field: str, vantage: Vantage) -> str:
 EVENTS = {
     (event.kind, event.vantage): event
     for event in (
-        Event("arrived", EventKind.ARRIVED, Vantage.FRONTEND),
-        Event("first_token", EventKind.FIRST_TOKEN, Vantage.FRONTEND),
-        Event("finished", EventKind.FINISHED, Vantage.FRONTEND),
-        Event("added", EventKind.ADDED, Vantage.ENGINE),
-        Event("scheduled", EventKind.SCHEDULED, Vantage.ENGINE),
-        Event("engine_finished", EventKind.FINISHED, Vantage.ENGINE),
+        EventColumns("arrived", EventKind.ARRIVED, Vantage.FRONTEND),
+        EventColumns("first_token", EventKind.FIRST_TOKEN, Vantage.FRONTEND),
+        EventColumns("finished", EventKind.FINISHED, Vantage.FRONTEND),
+        EventColumns("added", EventKind.ADDED, Vantage.ENGINE),
+        EventColumns("scheduled", EventKind.SCHEDULED, Vantage.ENGINE),
+        EventColumns("engine_finished", EventKind.FINISHED, Vantage.ENGINE),
     )
 }
 SHARED = dict.fromkeys(each[-1] for event in EVENTS.values() for each in event.fields)
@@ -97,7 +97,7 @@ class RequestRows(ReadingTable[RequestEvent]):
 
     name = "requests"
     kind = RequestEvent
-    part = Part.REQUESTS
+    part = SessionPart.REQUESTS
     moment = "coalesce(arrived_ns, added_ns)"
     readings = f"coalesce(sum({HELD}), 0)"
 
@@ -108,7 +108,7 @@ class RequestRows(ReadingTable[RequestEvent]):
         self._live_limit = live_limit
         self._live: OrderedDict[tuple[int, str], Fields] = OrderedDict()
         self._changed: dict[tuple[int, str], Fields] = {}
-        self.unread = Unread()
+        self.unread = UnreadEvents()
         """What ``read`` has in hand."""
 
     def open_requests(self) -> tuple[int, ...]:
@@ -161,8 +161,8 @@ class RequestRows(ReadingTable[RequestEvent]):
         yield from unread.before(None)
 
 
-class Unread:
-    """Events of rows that were read, until it is their turn."""
+class UnreadEvents:
+    """Events of rows that were read, kept until it is their turn."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, int, AnyReading]] = []
@@ -171,7 +171,7 @@ class Unread:
     def take(
         self, values: Sequence[Any], sources: Mapping[int, str], after: int
     ) -> None:
-        """The events of a row that come after an ordinal."""
+        """Keep the events of a row that come after an ordinal."""
         row = dict(zip(NAMES[1:], values, strict=True))
         begun = last = row["ordinal"]
         for ordinal, event in _events(row, sources[row["source"]]):
@@ -182,7 +182,7 @@ class Unread:
         self._rows[begun] = last, ended
 
     def before(self, ordinal: int | None) -> Iterator[Numbered]:
-        """Those whose turn it is, all when there are no more rows."""
+        """Yield those whose turn it is, all when there are no more rows."""
         events = self._events
         while events and (ordinal is None or events[0][0] < ordinal):
             turn, begun, event = heappop(events)
@@ -200,7 +200,9 @@ class Unread:
         )
 
 
-def _merge(row: Fields, event: Event, ordinal: int, reading: RequestEvent) -> bool:
+def _merge(
+    row: Fields, event: EventColumns, ordinal: int, reading: RequestEvent
+) -> bool:
     """Whether the event can be had back from the row."""
     carried, agrees = 0, True
     for bit, field, default, column in event.fields:

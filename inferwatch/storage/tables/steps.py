@@ -42,8 +42,8 @@ from inferwatch.storage.tables.table import (
     Blob,
     Columns,
     Numbered,
-    Part,
     ReadingTable,
+    SessionPart,
     Unpacked,
     insert_sql,
     select_sql,
@@ -106,7 +106,7 @@ class StepRows(ReadingTable[Step]):
 
     name = "steps"
     kind = Step
-    part = Part.STEPS
+    part = SessionPart.STEPS
     moment = "end_ns"
     enums = _written.enums
     blobs = (
@@ -137,7 +137,7 @@ class StepRows(ReadingTable[Step]):
         self._steps: list[tuple[int, Step]] = []
 
     def add(self, batch: Batch, key: Key, reading: Step) -> None:
-        """The row; what can be computed from others is not stored, or costs nothing."""
+        """Add the row; what others tell is not stored, or costs nothing."""
         batch.steps += 1
         overlap_ns = reading.end_ns - reading.start_ns - reading.duration_ns
         derived = (overlap_ns, reading.output_tokens, len(reading.preempted))
@@ -146,7 +146,7 @@ class StepRows(ReadingTable[Step]):
         self._steps.append((ordinal, reading))
 
     def complete(self, batch: Batch) -> None:
-        """One blob for all steps of the batch."""
+        """Add one blob for all steps of the batch."""
         if self._steps:
             blob, first = pack(self._steps), self._steps[0][0]
             batch.add(INSERT_MEMBERS, (self._session, first, len(self._steps), blob))

@@ -40,7 +40,7 @@ UNREADABLE = (
 """What making a reading of a row may end in whose bytes have changed."""
 
 
-class Part(StrEnum):
+class SessionPart(StrEnum):
     """A part of a session, as people ask for it when they export."""
 
     REQUESTS = "requests"
@@ -81,13 +81,13 @@ class Unpacked:
 
 
 class ReadingTable(ABC, Generic[Kind]):
-    """Where the readings of one kind are kept."""
+    """Keeps the readings of one kind; declares how they are exported and checked."""
 
     name: str
     """In SQL."""
     kind: type[AnyReading] | None = None
     """The reading that is a row of it; None takes any."""
-    part: Part = Part.ALL
+    part: SessionPart = SessionPart.ALL
     with_it: tuple[str, ...] = ()
     """Other tables of the same part."""
     moment: str = "t_ns"
@@ -104,7 +104,7 @@ class ReadingTable(ABC, Generic[Kind]):
         """Turn a reading into rows, now or when the batch is complete."""
 
     def complete(self, batch: Batch) -> None:
-        """The batch has no more readings: add the rows that waited for that."""
+        """Add the rows that waited until the batch has no more readings."""
 
     @abstractmethod
     def read(
@@ -118,14 +118,14 @@ class ReadingTable(ABC, Generic[Kind]):
 
 
 class PlainTable(ReadingTable[AnyReading]):
-    """A reading is a row, a field is a column."""
+    """Keeps a reading as a row, each field in a column."""
 
     def __init__(
         self,
         name: str,
         kind: type[AnyReading],
         *,
-        part: Part = Part.ALL,
+        part: SessionPart = SessionPart.ALL,
         with_it: tuple[str, ...] = (),
         moment: str = "t_ns",
         renamed: Mapping[str, str] | None = None,
@@ -139,7 +139,7 @@ class PlainTable(ReadingTable[AnyReading]):
         self._select = select_sql(name, ("source", *self._columns.names))
 
     def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
-        """One row."""
+        """Add one row."""
         batch.add(self._insert, key + self._columns.values(reading))
 
     def read(
@@ -208,13 +208,13 @@ def _restorer(annotation: object) -> type[Any] | None:
 
 
 def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT") -> str:
-    """One row into those columns."""
+    """The statement that inserts one row into those columns."""
     marks = ", ".join("?" * len(names))
     return f"{verb} INTO {table} ({', '.join(names)}) VALUES ({marks})"
 
 
 def select_sql(table: str, names: Sequence[str]) -> str:
-    """A session's rows after an ordinal, in order of receipt, the ordinal first."""
+    """The query for a session's rows after an ordinal, in order, the ordinal first."""
     return (
         f"SELECT ordinal, {', '.join(names)} FROM {table} "  # noqa: S608  our own names
         "WHERE session = ? AND ordinal > ? ORDER BY ordinal"

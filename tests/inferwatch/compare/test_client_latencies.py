@@ -31,7 +31,7 @@ from inferwatch.metrics.snapshot import Window
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.sessions.summaries import summarise
-from inferwatch.storage.tables.table import Part
+from inferwatch.storage.tables.table import SessionPart
 from tests.inferwatch.compare.conftest import LOAD, MS, SECOND, write
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -154,7 +154,9 @@ def test_exported_rows_add_up_to_what_the_load_reported(
 ) -> None:
     out = tmp_path / "rows.jsonl"
     with opened(recorded, "last") as recording:
-        write_jsonl(tables(recording, Part.CLIENT), Destination(path=out, force=True))
+        write_jsonl(
+            tables(recording, SessionPart.CLIENT), Destination(path=out, force=True)
+        )
     lines = map(json.loads, out.read_text().splitlines())
     rows = [
         each

@@ -38,7 +38,7 @@ from inferwatch.export.table_files import harmless, write_csv, write_jsonl
 from inferwatch.export.tables import tables
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
-from inferwatch.storage.tables.table import Part
+from inferwatch.storage.tables.table import SessionPart
 from tests.inferwatch.export.conftest import Exported, Recorded, keep_readings
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -59,7 +59,7 @@ MOMENTS = {
 
 
 def all_lines(recording: Recording, target: Destination) -> None:
-    write_jsonl(tables(recording, Part.ALL, token_times=True), target)
+    write_jsonl(tables(recording, SessionPart.ALL, token_times=True), target)
 
 
 def of(kind: type[AnyReading], readings: list[AnyReading]) -> list[Any]:
@@ -174,7 +174,7 @@ def test_csv_says_the_same_as_json_lines_and_unknown_is_empty(
     lines = rows(exported(all_lines))
     with opened(recorded[0], "last") as recording:
         write_csv(
-            tables(recording, Part.ALL, token_times=True),
+            tables(recording, SessionPart.ALL, token_times=True),
             Destination(path=tmp_path / "s.zip"),
         )
 
@@ -192,7 +192,7 @@ def test_a_folder_gets_a_file_a_table(recorded: Recorded, tmp_path: Path) -> Non
     target = Destination(path=tmp_path / "out")
 
     with opened(recorded[0], "last") as recording:
-        write_csv(tables(recording, Part.CLIENT), target)
+        write_csv(tables(recording, SessionPart.CLIENT), target)
 
     names = {path.name for path in target.path.iterdir()}
     assert names == {"client_requests.csv", "client_samples.csv", "load_events.csv"}
@@ -207,7 +207,7 @@ def test_several_tables_do_not_go_into_one_file(
         opened(recorded[0], "last") as recording,
         pytest.raises(UsageError, match=r"notes, bookmarks.*zip"),
     ):
-        write_csv(tables(recording, Part.NOTES), target)
+        write_csv(tables(recording, SessionPart.NOTES), target)
 
     assert not target.path.exists()
 
@@ -217,7 +217,7 @@ def test_a_span_leaves_out_what_lies_outside(
 ) -> None:
     def some(recording: Recording, target: Destination) -> None:
         span = (2_000_000_000, 3_000_000_000)
-        chosen = tables(recording, Part.ALL, token_times=True, span=span)
+        chosen = tables(recording, SessionPart.ALL, token_times=True, span=span)
         write_jsonl(chosen, target)
 
     found = rows(exported(some))
@@ -292,7 +292,7 @@ def test_a_session_that_is_recorded_on_is_exported_as_of_now(
 
     out = path.with_suffix(".jsonl")
     with opened(path, "last") as recording:
-        write_jsonl(tables(recording, Part.STEPS), Destination(path=out))
+        write_jsonl(tables(recording, SessionPart.STEPS), Destination(path=out))
 
     steps = len(of(Step, readings))
     assert len(out.read_text().splitlines()) == steps
@@ -309,7 +309,7 @@ def test_tables_of_a_later_schema_are_exported_too_but_for_blobs(
         connection.execute("INSERT INTO gpu_later VALUES (1, 2, 3, x'00')")
 
     with opened(recorded[0], "last") as recording:
-        chosen = tables(recording, Part.GPU)
+        chosen = tables(recording, SessionPart.GPU)
         write_jsonl(chosen, Destination(path=tmp_path / "gpu.jsonl"))
 
     found = rows((tmp_path / "gpu.jsonl").read_bytes())
@@ -379,7 +379,7 @@ def test_a_spreadsheet_finds_no_formula_and_numbers_stay(
     with opened(database, "last") as recording:
         (table, *_) = [
             each
-            for each in tables(recording, Part.CLIENT)
+            for each in tables(recording, SessionPart.CLIENT)
             if each.name == "client_requests"
         ]
         write_csv([table], Destination(path=out, force=True))
@@ -400,7 +400,7 @@ def test_a_table_with_a_path_for_a_name_is_no_file(
         connection.execute('CREATE TABLE "../outside" (session INTEGER, text TEXT)')
 
     with opened(database, "last") as recording:
-        found = tables(recording, Part.ALL)
+        found = tables(recording, SessionPart.ALL)
         write_csv(found, Destination(path=tmp_path / "folder"))
 
     assert "../outside" not in {table.name for table in found}

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.readings import AnyReading, Tick
 from inferwatch.errors import NoSuchSessionError
-from inferwatch.storage.recorded_readings import BATCH, RecordedReadings
+from inferwatch.storage.recorded_readings import READINGS_AT_ONCE, RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 
 Record = Callable[..., Recorder]
@@ -61,19 +61,19 @@ async def test_a_session_is_replayed_while_it_is_recorded(
 
 async def test_batches_are_bounded(record: Record, path: Path) -> None:
     recorder = record()
-    put(recorder, [Tick(t_ns=ordinal) for ordinal in range(2 * BATCH + 1)])
+    put(recorder, [Tick(t_ns=ordinal) for ordinal in range(2 * READINGS_AT_ONCE + 1)])
     recorder.close()
 
     sizes = [len(batch) async for batch in RecordedReadings(path, "last").batches()]
 
-    assert sizes == [BATCH, BATCH, 1]
+    assert sizes == [READINGS_AT_ONCE, READINGS_AT_ONCE, 1]
 
 
 async def test_a_closed_replay_ends_before_the_next_batch(
     record: Record, path: Path
 ) -> None:
     recorder = record()
-    put(recorder, [Tick(t_ns=ordinal) for ordinal in range(2 * BATCH)])
+    put(recorder, [Tick(t_ns=ordinal) for ordinal in range(2 * READINGS_AT_ONCE)])
     recorder.close()
     replay = RecordedReadings(path, "last")
 
@@ -83,14 +83,14 @@ async def test_a_closed_replay_ends_before_the_next_batch(
         await replay.close()
         await replay.close()
 
-    assert seen == BATCH
+    assert seen == READINGS_AT_ONCE
 
 
 async def test_a_cancelled_replay_lets_go_of_the_file(
     record: Record, path: Path
 ) -> None:
     recorder = record()
-    put(recorder, [Tick(t_ns=ordinal) for ordinal in range(20 * BATCH)])
+    put(recorder, [Tick(t_ns=ordinal) for ordinal in range(20 * READINGS_AT_ONCE)])
     recorder.close()
 
     task = asyncio.create_task(replayed(path))
@@ -99,7 +99,7 @@ async def test_a_cancelled_replay_lets_go_of_the_file(
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert len(await replayed(path)) == 20 * BATCH
+    assert len(await replayed(path)) == 20 * READINGS_AT_ONCE
 
 
 def test_a_session_that_is_not_there_is_said_at_once(
