@@ -52,7 +52,7 @@ TRAFFIC_LOOK_S = 0.2
 
 
 def run_load(options: LoadOptions) -> int:
-    """The exit status.
+    """Run the command; returns the exit status.
 
     Raises:
         InferwatchError: the server never answered, or the user asked for what
@@ -81,7 +81,7 @@ def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
 async def _plan(
     fields: dict[str, Any], target: TargetServer, options: LoadOptions
 ) -> LoadPlan:
-    """Complete once the server has said what it serves and that it is free."""
+    """The plan, once the server has said what it serves and that it is idle."""
     common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
     headers = {**fields.get("headers", {}), **target.headers}
     wanted = {**fields, **common, "headers": headers}
@@ -97,7 +97,7 @@ async def _plan(
 
 
 async def _refuse_traffic(target: TargetServer) -> None:
-    """Looks for a while: between two requests a busy server is idle."""
+    """Refuse to load a busy server; looks for a while, for it may pause."""
     before = inf
     for _ in range(TRAFFIC_LOOKS):
         counters = await target.counters()
@@ -208,7 +208,7 @@ def _print(
 
 
 def _refuse_lost_requests(path: Path | None) -> None:
-    """Before the load, not after it."""
+    """Refuse an unwritable file before the load, not after it."""
     if path is None:
         return
     place = path if path.exists() else path.absolute().parent

@@ -46,7 +46,7 @@ HOW_MUCH = """say how much to send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """The options of the command; None is not given."""
+    """The options of ``inferwatch load``; None where one is not given."""
 
     url: str | None
     fields: Mapping[str, Any]
@@ -69,12 +69,12 @@ class LoadOptions:
 
     @property
     def searches(self) -> bool:
-        """Several runs, not one."""
+        """Whether there are several runs, not one."""
         return self.find_rate or self.sweep is not None
 
     @property
     def prints_json(self) -> bool:
-        """No table for people."""
+        """Whether JSON is printed, not a table for people."""
         return self.as_json or self.output_format != "inferwatch"
 
 
@@ -104,7 +104,7 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
 
 
 def _endpoint(url: str | None, asked: str | None) -> dict[str, str]:
-    """What the address says about it."""
+    """The endpoint that the address names."""
     named = endpoint_in(url) if url else None
     if named and asked and named != asked:
         raise UsageError(f"--endpoint {asked}, but {url} is the endpoint of {named}")
@@ -112,7 +112,7 @@ def _endpoint(url: str | None, asked: str | None) -> dict[str, str]:
 
 
 def _refuse_dataset(fields: Mapping[str, Any]) -> None:
-    """One that the generator could not read, before it is started."""
+    """Refuse a data set that the generator could not read, before it is started."""
     if "dataset" not in fields:
         return
     try:
@@ -126,7 +126,7 @@ def _refuse_dataset(fields: Mapping[str, Any]) -> None:
 def _without_arrivals(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Of a file whose way to say when is not the flags' way."""
+    """A file's fields without its way to say when, where the flags say another."""
     others = {name for name in WAYS if name in fields}
     if fields.get("arrivals") in {"closed", "trace"} or "concurrency" in flags:
         others.add("arrivals")
@@ -136,7 +136,7 @@ def _without_arrivals(
 def _without_foreign(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Without what a file says of another kind of load than the flags ask for."""
+    """A file's fields without those of another kind of load than the flags ask for."""
     arrivals = fields.get("arrivals", "poisson")
     if fields.keys() & {"trace_file", "like", "trace"}:
         arrivals = "trace"
@@ -159,7 +159,7 @@ def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any
 
 
 def complete(fields: Mapping[str, Any]) -> LoadPlan:
-    """The plan.
+    """The plan that the fields make.
 
     Raises:
         UsageError: something is missing or wrong.
@@ -172,7 +172,7 @@ def complete(fields: Mapping[str, Any]) -> LoadPlan:
 
 
 def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None:
-    """Options that do not go together.
+    """Refuse options of a search that do not go together.
 
     Raises:
         UsageError: these do not.
@@ -242,7 +242,7 @@ def sweep_points(text: str) -> tuple[str, list[float]]:
 
 
 def headers_of(options: LoadOptions) -> dict[str, str]:
-    """As asked, and the key of the environment; none of it is recorded.
+    """Headers as asked, and the environment's API key; none of it is recorded.
 
     Raises:
         UsageError: one is no header.
@@ -261,7 +261,7 @@ def headers_of(options: LoadOptions) -> dict[str, str]:
 
 
 def _search_defaults(options: LoadOptions) -> dict[str, Any]:
-    """So that a plan is complete before its rates are known."""
+    """Fields of a search, so that its plan is complete before its rates are known."""
     if options.sweep:
         what, values = sweep_points(options.sweep)
         closed = {"arrivals": "closed"} if what == "concurrency" else {}
@@ -271,7 +271,7 @@ def _search_defaults(options: LoadOptions) -> dict[str, Any]:
 
 
 def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
-    """One way to say when: by a rate, by the time, by users, as others did."""
+    """Refuse flags that say in two ways when to send."""
     ways = [name for name in WAYS if name in given]
     if len(ways) > 1:
         first, second = (FLAG_OF[name] for name in ways[:2])
@@ -291,7 +291,7 @@ READERS = {each.name: each.option.read for each in FIELDS if each.option.read}
 
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
-    """What a flag says in a line of its own."""
+    """The value that a flag's text gives."""
     read = READERS.get(name)
     if read is None:
         return value

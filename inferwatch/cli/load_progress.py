@@ -23,7 +23,7 @@ LIVE_S, LINES_S = 0.25, 5.0
 
 @contextmanager
 def shown_progress(session: LoadSession, plan: LoadPlan) -> Iterator[None]:
-    """For as long as the context lasts."""
+    """Show how far a run is, for as long as the context lasts."""
     live = sys.stderr.isatty()
     task = asyncio.create_task(_show(session, plan, live=live))
     try:
@@ -86,7 +86,7 @@ class PointPrinter:
         self._rows = 0
 
     def tell(self, line: str, runs: Sequence[PointRun]) -> None:
-        """As soon as a point is known; the picture is drawn anew."""
+        """Print a point as soon as it is known, and draw the curve anew."""
         if not self._live:
             say(line, err=True)
             return
@@ -97,7 +97,7 @@ class PointPrinter:
 
 
 def draw(runs: Sequence[PointRun], columns: int) -> list[str]:
-    """What came of the load, by the load; nothing where there is nothing to see."""
+    """Draw what came of each load; nothing where there are too few points."""
     if columns < LEAST_COLUMNS or len({_load_of(run) for run in runs}) < 2:
         return []
     judged = all(run.result.goodput is not None for run in runs)

@@ -49,7 +49,7 @@ class SearchRuns:
         self._curve = PointPrinter()
 
     async def find(self, options: LoadOptions) -> Search:
-        """Until the search has ended, or is stopped."""
+        """Search until it has ended, or is stopped."""
         search = Search(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
             path = options.database or default_database()
@@ -74,7 +74,7 @@ class SearchRuns:
             await self._run(msgspec.structs.replace(self._plan, **change))
 
     async def _run(self, plan: LoadPlan) -> PointRun | None:
-        """None when it was stopped before its end: half a run is no point.
+        """Follow one plan; None when it was stopped early: half a run is no point.
 
         One that failed is: an overloaded server may answer nobody, and be asked less
         next. But one that takes no connection, or has no address, is not there.
@@ -99,14 +99,14 @@ class SearchRuns:
         return self.fault is not None or self._stop.is_set()
 
     def _add(self, run: PointRun) -> PointRun:
-        """Tell as soon as it is known."""
+        """Keep a point and show it at once."""
         self.runs.append(run)
         self._curve.tell(_line(run), self.runs)
         return run
 
 
 def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
-    """That nobody ever answered, and what was said instead; empty when one did."""
+    """That the server never answered, and what was seen instead; empty if it did."""
     if not result.unanswered and run.status != SourceError.exit_status:
         return ""
     first = next(iter(result.failures.values()), None)
@@ -115,7 +115,7 @@ def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
 
 
 async def run_points(options: LoadOptions, points: SearchRuns) -> dict[str, Any] | None:
-    """What was searched; None for a sweep, whose points are all there is."""
+    """The finding of a search; None for a sweep, whose points are all there is."""
     if options.find_rate:
         return searched(await points.find(options), options.share)
     await points.sweep(*sweep_points(options.sweep or ""))
@@ -129,7 +129,7 @@ def print_points(
     points: SearchRuns,
     found: dict[str, Any] | None,
 ) -> int:
-    """Tell; the exit status.
+    """Print what was found; returns the exit status.
 
     Raises:
         SourceError: the server, or our generator, was gone before the end.

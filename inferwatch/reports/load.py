@@ -71,7 +71,7 @@ def _pair(pair: tuple[float, float] | tuple[int, int] | None) -> list[float] | N
 
 
 def _part(part: RequestGroup) -> Summary:
-    """Of a class or of a turn."""
+    """The requests of a class or of a turn."""
     judged = {"asked": str(part.slo), **_judged(part.goodput)} if part.goodput else None
     return {
         "requests": {name: getattr(part, name) for name in COUNTS[:3]},
@@ -113,7 +113,7 @@ def _judged(goodput: Goodput) -> Summary:
 
 
 def _client(result: LoadResult) -> Summary:
-    """How far the numbers are the server's."""
+    """How well the client did, so how far the numbers are the server's."""
     sample, lag = result.sample, result.send_lag.quantiles
     return {
         "verdict": result.verdict.state,
@@ -147,7 +147,7 @@ _NO_SAMPLE: Summary = dict.fromkeys(
 
 
 def _stamps(sample: ClientSample) -> str:
-    """Who took the time of the tokens."""
+    """Whether the kernel or the client stamped the tokens."""
     if not sample.kernel_stamps:
         return "user"
     return "kernel" if sample.kernel_stamps == sample.tokens else "mixed"
@@ -179,7 +179,7 @@ PART_NAMES = {
 
 
 def load_text(summary: Summary) -> str:
-    """One run's summary."""
+    """The summary of a run as text."""
     blocks = [
         [
             _counts(summary),
@@ -219,7 +219,7 @@ def _counts(summary: Summary) -> str:
 
 
 def _accounts(requests: Mapping[str, Any]) -> list[str]:
-    """Said when it does not hold: each request that was sent ends in one way."""
+    """A warning if some request that was sent has no outcome."""
     if not (lost := requests["unaccounted"]):
         return []
     return [f"  the outcome of {lost:,} requests is lost: no number here counts them"]
@@ -374,7 +374,7 @@ NAME_CELLS = 14
 
 
 def parts_table(head: str, parts: Parts) -> list[str]:
-    """One line each; none where there are none."""
+    """A heading and one line for each part; nothing where there are no parts."""
     if not parts:
         return []
     heads = _line(head, HEADS)

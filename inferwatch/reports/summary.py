@@ -82,7 +82,7 @@ def summarise(
 
 
 def share(part: int | None, whole: int | None) -> float | None:
-    """None while either is unknown."""
+    """A part of a whole, 0-1; None while either is unknown."""
     return None if part is None or not whole else part / whole
 
 
@@ -217,7 +217,7 @@ def _part(number: float | None, what: str) -> str:
 
 
 def _ours(client: Summary | None) -> str:
-    """The load's own, cut off at its end: they say nothing of the server."""
+    """Requests that our own load cut off at its end."""
     aborted = client["aborted"] if client else 0
     return f", {aborted:,} of them by us" if aborted else ""
 

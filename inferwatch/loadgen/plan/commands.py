@@ -14,7 +14,7 @@ class Change(
     forbid_unknown_fields=True,
     tag=True,
 ):
-    """Go on so from now on; in a warm-up: from its end on."""
+    """A command to a running generator: another rate, or other users, from now on."""
 
     rate_per_s: float | None = None
     """Of an open loop; a rate by time gives way to it."""
@@ -60,7 +60,7 @@ class Change(
 
 
 def read_command(line: bytes) -> Change:
-    """The command on a line.
+    """The command that a line gives.
 
     Raises:
         msgspec.MsgspecError: there is none that we know.

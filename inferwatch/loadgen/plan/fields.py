@@ -539,5 +539,5 @@ class PlanFields(
 
     @property
     def converses(self) -> bool:
-        """Answers are gone into."""
+        """Requests are turns of conversations."""
         return self.turns != fixed(1)

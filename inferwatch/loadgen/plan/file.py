@@ -51,7 +51,7 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def with_trace(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Its rows instead of the file that holds them.
+    """The fields with a trace's rows instead of the file that holds them.
 
     Raises:
         UsageError: it is no trace.
@@ -91,7 +91,7 @@ def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
 
 
 def _refuse_odd_text(plan: LoadPlan) -> None:
-    """It could be neither sent nor recorded."""
+    """Refuse text that could be neither sent nor recorded."""
     for name in plan.__struct_fields__:
         try:
             msgspec.json.encode(() if name == "trace" else getattr(plan, name))
@@ -100,7 +100,7 @@ def _refuse_odd_text(plan: LoadPlan) -> None:
 
 
 def shape(plan: LoadPlan) -> str:
-    """How it sends, in a few words."""
+    """How a plan sends, in a few words."""
     if plan.arrivals is Arrivals.CLOSED:
         said = f"closed loop of {plan.concurrency}"
     elif plan.arrivals is Arrivals.TRACE:

@@ -34,13 +34,13 @@ class Bounds(NamedTuple):
     """More than ``low``."""
 
     def hold(self, value: float | None) -> bool:
-        """What is not given breaks none."""
+        """Whether a value is within the bounds; a value that is not given is."""
         if value is None:
             return True
         return self.low <= value <= self.high and not (self.above and value == self.low)
 
     def __str__(self) -> str:
-        """As people say it."""
+        """The bounds as error messages say them."""
         if self.above:
             return f"above {self.low:g}, at most {self.high:,.0f}"
         return f"from {self.low:g} to {self.high:,.0f}"
@@ -53,7 +53,7 @@ RATE = Bounds(0, MOST_PER_S, above=True)
 
 
 class Heading(StrEnum):
-    """Under which ``inferwatch load --help`` lists a flag."""
+    """A heading under which ``inferwatch load --help`` lists flags."""
 
     WHEN = "When to send"
     WHAT = "What to ask"

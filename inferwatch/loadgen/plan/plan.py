@@ -58,7 +58,7 @@ class PlanField:
 
 
 def _declared() -> Iterator[PlanField]:
-    """Where a field has no option, neither flag nor form offers it."""
+    """The fields that have an option; the others only a file or our code can set."""
     hints = get_type_hints(PlanFields, include_extras=True)
     for each in msgspec.structs.fields(PlanFields):
         kind, *extra = get_args(hints[each.name]) or (hints[each.name],)
@@ -123,7 +123,7 @@ class LoadPlan(
 
     @property
     def expected_tokens(self) -> float:
-        """Of the answer to a request, on average; of all answers of a conversation."""
+        """Tokens of an answer on average; of all answers of a conversation."""
         shares = sum(each.share for each in self.classes)
         brought = sum(each.share * each.output_tokens.mean for each in self.classes)
         answer = brought / shares if shares else self.output_tokens.mean
@@ -131,14 +131,14 @@ class LoadPlan(
 
 
 class Objectives(NamedTuple):
-    """Of all requests, and of the classes that have their own."""
+    """The objectives of all requests, and of classes that have their own."""
 
     slo: Slo | None
     classes: Mapping[str, Slo]
 
 
 def objectives(plan: LoadPlan) -> Objectives:
-    """As the plan says them.
+    """The objectives that a plan gives.
 
     Raises:
         UsageError: one makes no sense.
@@ -157,7 +157,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _first_fault(plan: PlanFields) -> str | None:
-    """What to say of a plan that cannot be followed; None of one that can."""
+    """Why a plan cannot be followed; None when it can."""
     there = (why for broken, why in _faults(plan) if broken)
     return next(chain(_beyond(plan), _odd_rows(plan.trace), there), None)
 
@@ -176,7 +176,7 @@ def _beyond(plan: PlanFields) -> Iterator[str]:
 
 
 def _faults(plan: PlanFields) -> Iterator[Fault]:
-    """All there could be; some are."""
+    """All faults that fields can have together, and whether this plan has them."""
     yield from _rate_faults(plan)
     yield from _foreign_faults(plan)
     yield from _prompt_faults(plan)
@@ -239,7 +239,7 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
 
 
 def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
-    """What would be ignored: a number of the kind of load that this one is not."""
+    """Fields that mean nothing with the plan's arrivals and would be ignored."""
     for field in FIELDS:
         said = getattr(plan, field.name) != field.default
         means = plan.arrivals in field.option.of
@@ -251,7 +251,7 @@ def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
 
 
 def _odd_rows(trace: tuple[TraceRow, ...]) -> Iterator[str]:
-    """In one go: there may be a million of them."""
+    """What is wrong with the rows of a trace, in one pass: there may be a million."""
     before_s = 0.0
     for row in trace:
         if not before_s <= row.offset_s <= MOST_S:

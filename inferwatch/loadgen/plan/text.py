@@ -35,7 +35,7 @@ RATES_GRAMMAR = (
 
 
 def read_rates(text: str) -> RateSeries:
-    """What a line says.
+    """Rates by time, as a line gives them.
 
     Raises:
         ValueError: it says nothing we know; the message says what would.
@@ -55,7 +55,7 @@ def read_rates(text: str) -> RateSeries:
 
 
 class RateError(ValueError):
-    """A line that says no rates; the message is fit to show."""
+    """A line from which no rates can be read; the message is fit to show."""
 
 
 def _point(text: str) -> tuple[float, float]:
@@ -68,7 +68,7 @@ def _numbers(listed: str) -> list[float]:
 
 
 def _number(text: str) -> float:
-    """With or without its unit: ``60s`` is 60, ``20/s`` is 20."""
+    """A number with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
     found = float(text.strip().removesuffix("/s").removesuffix("s"))
     if not 0 <= found < 1e9:
         raise RateError(f"{text.strip()!r} is no time or rate: {RATES_GRAMMAR}")
@@ -109,7 +109,7 @@ _LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
 
 
 def read_lengths(text: str) -> dict[str, Any]:
-    """Of prompts, answers or conversations, as plain data.
+    """The lengths of prompts, answers or conversations, as plain data.
 
     Raises:
         ValueError: it says none.
@@ -239,7 +239,7 @@ def read_rate_row(text: str) -> dict[str, Any]:
 
 
 def rate_row(plan: Any) -> str:  # noqa: ANN401 - a plan's fields, which import this
-    """What ``read_rate_row`` reads."""
+    """A plan's rate or rates as the form writes them."""
     if plan.rates is None:
         return written(plan.rate_per_s)
     return " ".join(f"{at_s:g}:{rate:g}" for at_s, rate in plan.rates.points)

@@ -57,12 +57,12 @@ class LoadBook:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """In order of their intended time, warm-up left out."""
+        """All requests in order of their intended time, warm-up left out."""
         return sorted(self._records, key=lambda each: (each.intended_ns, each.index))
 
     @property
     def succeeded(self) -> list[RequestRecord]:
-        """Those that were answered in full."""
+        """The requests that were answered in full."""
         return [each for each in self.records if each.failure is None]
 
     @property
@@ -73,7 +73,7 @@ class LoadBook:
 
     @property
     def sent(self) -> int:
-        """As the generator counted them when they set out, warm-up left out.
+        """Requests as the generator counted them when it sent them, warm-up left out.
 
         More than there are records, and some are lost; where it has not told its end,
         as many as there are records.
@@ -97,13 +97,13 @@ class LoadBook:
 
     @property
     def users(self) -> tuple[int, int] | None:
-        """Fewest and most of a closed loop; None of an open one."""
+        """Fewest and most users of a closed loop; None in an open loop."""
         told = [e.users for e in self.events if e.users is not None]
         return (min(told), max(told)) if told else None
 
     @property
     def changed(self) -> bool:
-        """Somebody asked for another rate, or for other users, on the way."""
+        """Somebody changed the rate or the users while the run went on."""
         return any(event.changed for event in self.events)
 
     @property
@@ -113,7 +113,7 @@ class LoadBook:
         return (min(rates), max(rates)) if len(rates) > 1 else None
 
     def _told(self) -> list[tuple[int, float | None]]:
-        """From when on which rate, the warm-up left out."""
+        """Each rate asked and since when, the warm-up left out."""
         warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
         begin_ns = max(warm, default=0)
         told = [
@@ -128,7 +128,7 @@ class LoadBook:
         ]
 
     def _told_until(self, at_least_ns: int) -> int:
-        """Sending ended, or we heard no more."""
+        """When the last rate asked ended: with the sending, or with the last event."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
         heard = [e.t_ns for e in self.events]
         return max(ended[-1] if ended else max(heard), at_least_ns)
@@ -142,7 +142,7 @@ class LoadBook:
         return (max(ends) - self.records[0].intended_ns) / NS_PER_S
 
     def failures(self) -> dict[str, FailureCount]:
-        """By kind; what we aborted is none."""
+        """Failed requests by kind; what we aborted ourselves is no failure."""
         failed = [r for r in self.records if r.failure not in {None, ABORTED}]
         counts = Counter(str(each.failure) for each in failed)
         return {
@@ -151,7 +151,7 @@ class LoadBook:
         }
 
     def in_flight_at_end(self) -> int | None:
-        """Requests that were not answered when the last had been sent."""
+        """Requests that were still unanswered when the last one was sent."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
         if not ended:
             return None
@@ -162,12 +162,12 @@ class LoadBook:
         )
 
     def gaps_of(self, record: RequestRecord) -> list[int]:
-        """Between its chunks, in ns."""
+        """The gaps between the chunks of a request, in nanoseconds."""
         times = self._times.get(record.external_id)
         return times.gaps_ns if times else []
 
     def send_lags_ns(self) -> Ints:
-        """Of sends that nothing but the client kept waiting, in order of time."""
+        """Lags of sends that only the client delayed, in order of time."""
         held = self.held_back()
         lags = (
             each.sent_ns - each.intended_ns
@@ -206,7 +206,7 @@ class Timed(Protocol):
 
 
 def held_back(records: Sequence[Timed], most: int) -> Iterator[int]:
-    """The schedule leaves in order, so what is due behind one held back waits too."""
+    """Indices of held-back requests; what is due behind one of them waits too."""
     ends: list[int] = []
     for record in records:
         while ends and ends[0] <= record.intended_ns:
@@ -222,7 +222,7 @@ def _first(failed: list[RequestRecord], kind: str) -> str:
 
 
 def together(samples: list[ClientSample]) -> ClientSample:
-    """Sums, and the worst of what cannot be added."""
+    """One sample of several: sums, and the worst of what cannot be added."""
 
     def total(name: str) -> float:
         values: list[float] = [getattr(each, name) for each in samples]

@@ -71,12 +71,12 @@ class LoadClient:
         """Token times whose record has not come, records whose token times have not."""
 
     def planned(self, planned: LoadPlanned) -> None:
-        """The plan of the run that follows."""
+        """Take in the plan of the run that follows."""
         if (facts := plan_facts(planned)) is not None:
             self._plan = facts, planned.plan
 
     def event(self, event: LoadEvent) -> None:
-        """Something the load generator began or ended."""
+        """Take in what the load generator began or ended."""
         self._began(event.t_ns)
         self._events.append(event)
         run = self._run_of(event.source, begins=event.kind is LoadKind.STARTED)
@@ -85,7 +85,7 @@ class LoadClient:
             self._asked.tell(event.t_ns, run.rate_per_s)
 
     def sample(self, sample: ClientSample) -> None:
-        """A second of the generator itself."""
+        """Take in one second of the generator itself."""
         self._began(sample.t_ns - sample.span_ns)
         run = self._run_of(sample.source)
         if run is not None:
@@ -94,7 +94,7 @@ class LoadClient:
                 self._sent.add(*second)
 
     def record(self, record: RequestRecord) -> int:
-        """A complete request; when it ended."""
+        """Take in a complete request; returns when it ended."""
         self._began(record.intended_ns)
         t_ns = ended_ns(record)
         run = self._run_of(record.source)
@@ -112,11 +112,11 @@ class LoadClient:
         return t_ns
 
     def tokens(self, times: TokenTimes) -> None:
-        """When the chunks of a request came; its record may come later."""
+        """Take in when a request's chunks came; its record may come later."""
         self._pair(times.external_id, times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView | None:
-        """Over a window, on its bins; None when there is no load of ours."""
+        """The load over a window, on its bins; None when there is none of ours."""
         if self.began_ns is None:
             return None
         run = self._run.view(now_ns) if self._run else None
@@ -143,7 +143,7 @@ class LoadClient:
         )
 
     def saved(self) -> SavedLoadClient:
-        """All but the rows of samples and counts."""
+        """Its state for a checkpoint, but for the rows of samples and counts."""
         return SavedLoadClient(
             began_ns=self.began_ns,
             plan=self._plan,
@@ -210,7 +210,7 @@ class LoadClient:
             self.began_ns = t_ns
 
     def _run_of(self, source: str, *, begins: bool = False) -> RunProgress | None:
-        """The run that a reading is of; None for late words of an earlier one."""
+        """The run that a reading belongs to; None if that is an earlier one."""
         known = self._run
         if known is None or (begins and known.run_id != source):
             plan = self._plan if self._plan and self._plan[0].run_id == source else None
@@ -233,7 +233,7 @@ class LoadClient:
                 self.samples[metric].add(at_ns, value_ns)
 
     def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
-        """Record and token times together; one waits for the other."""
+        """Complete a request from its record and its token times, in either order."""
         other = self._unmatched.pop(external_id, None)
         if isinstance(half, TokenTimes) and isinstance(other, RequestRecord):
             self._complete(other, half)
@@ -254,7 +254,7 @@ class LoadClient:
         self._judge(record, times.gaps_ns)
 
     def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:
-        """Was it good? What we aborted before it broke a limit is not asked."""
+        """Count it as good or not, unless we aborted it before it broke a limit."""
         slo = self._slos.get(record.class_name or "", self._slos.get(""))
         if slo is None or record.phase is Phase.WARMUP:
             return
@@ -265,7 +265,7 @@ class LoadClient:
 
 
 def _ended(record: RequestRecord) -> tuple[int, int, int]:
-    """Did it succeed, fail, or did we abort it? Exactly one is 1."""
+    """Succeeded, failed, aborted by us: exactly one of them is 1."""
     succeeded, aborted = record.failure is None, record.failure == ABORTED
     return int(succeeded), int(not succeeded and not aborted), int(aborted)
 

@@ -48,13 +48,13 @@ class Evidence:
 
     sample: ClientSample | None = None
     send_lag: Estimate = field(default_factory=Estimate)
-    """Of sends that nothing but the client kept waiting."""
+    """Lags of sends that only the client delayed."""
     ttft_p50_s: float | None = None
     itl_p50_s: float | None = None
 
 
 def judge(evidence: Evidence) -> ClientVerdict:
-    """Weigh the evidence."""
+    """The verdict that the evidence allows."""
     if evidence.sample is None or not evidence.send_lag.quantiles.n:
         return ClientVerdict()
     found = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
@@ -64,13 +64,13 @@ def judge(evidence: Evidence) -> ClientVerdict:
 
 
 def recv_lag_p99_s(sample: ClientSample) -> float | None:
-    """From the kernel's stamp of a read to ours."""
+    """Receive lag: from the kernel's stamp of a read to ours."""
     lag_ns = sample.recv_lag_p99_ns
     return None if lag_ns is None else lag_ns / NS_PER_S
 
 
 def cpu_share(sample: ClientSample) -> float | None:
-    """Of one core."""
+    """The share of one core that the generator used."""
     return sample.cpu_s / sample.span_ns * NS_PER_S if sample.span_ns else None
 
 
@@ -80,7 +80,7 @@ def merged_share(sample: ClientSample) -> float | None:
 
 
 def _sending(evidence: Evidence) -> str:
-    """By the p99; where few stand behind it, less what a hiccup may have made of it.
+    """Send lag at p99; where few sends stand behind it, a hiccup is allowed for.
 
     Of a hundred sends, one hiccup of the machine is the p99: no reason to accuse. Of
     a thousand, it is the very sends that a TTFT's p99 without a mark is made of.
@@ -169,7 +169,7 @@ class LatestSeconds:
         self._records: deque[SentRequest] = deque(maxlen=MOST_RECORDS)
 
     def sample(self, sample: ClientSample) -> None:
-        """A second of the client; the one of the whole run says nothing of now."""
+        """Take in a second of the client, but not the sample of the whole run."""
         if sample.final:
             return
         self._samples.append(sample)
@@ -178,7 +178,7 @@ class LatestSeconds:
             self._records.popleft()
 
     def record(self, record: RequestRecord) -> None:
-        """A request that has ended."""
+        """Take in a request that has ended."""
         if record.phase is not Phase.WARMUP:
             self._records.append(
                 SentRequest(
@@ -191,19 +191,19 @@ class LatestSeconds:
             )
 
     def saved(self) -> SavedSeconds:
-        """To be restored for the same run."""
+        """Its state for a checkpoint."""
         return SavedSeconds(list(self._samples), list(self._records))
 
     @classmethod
     def restored(cls, saved: SavedSeconds, most_in_flight: int | None) -> Self:
-        """As it was saved."""
+        """The state of a checkpoint, taken over."""
         latest = cls(most_in_flight)
         latest._samples.extend(saved.samples)
         latest._records.extend(saved.requests)
         return latest
 
     def quality(self, gaps: Samples) -> ClientQuality:
-        """As of the last sample; ``gaps`` are those between chunks."""
+        """The quality as of the last sample; ``gaps`` are those between chunks."""
         if not self._samples:
             return ClientQuality()
         sample = together(list(self._samples))
@@ -231,7 +231,7 @@ class LatestSeconds:
         )
 
     def _send_lag(self, recent: list[SentRequest], in_flight: int) -> Estimate:
-        """Of sends that nothing but the client kept waiting.
+        """Lags of sends that only the client delayed.
 
         What is in flight now may have been so all the time: rather too little
         evidence than a false one.

@@ -46,7 +46,7 @@ class CrossCheck:
     """What the server could tell, and how to make it."""
 
     def as_json(self) -> dict[str, Any]:
-        """One object, as summaries hold it."""
+        """The check as one object, as summaries hold it."""
         return {
             "source": self.source,
             "n": self.n,
@@ -59,7 +59,7 @@ class CrossCheck:
 
 
 def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
-    """More than 2% of a whole, in words."""
+    """A sentence for a part of more than 2% of the whole; else none."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
     return (f"{part_s * 1000:.3g} ms ({abs(part_s) / whole_s:.0%}) {what}",)
@@ -68,7 +68,7 @@ def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
 def delta(
     before: Mapping[str, float], after: Mapping[str, float], name: str
 ) -> float | None:
-    """How far one of vLLM's counters went; None where it has none."""
+    """How far one of vLLM's counters went up; None where it has no such counter."""
     name = f"vllm:{name}"
     if name not in after:
         return None
@@ -78,21 +78,21 @@ def delta(
 def mean(
     before: Mapping[str, float], after: Mapping[str, float], name: str
 ) -> float | None:
-    """Of one of vLLM's histograms, between the two readings."""
+    """The mean of one of vLLM's histograms between the two readings."""
     total = delta(before, after, f"{name}_sum")
     count = delta(before, after, f"{name}_count")
     return total / count if total is not None and count else None
 
 
 def mean_s(records: Sequence[RequestRecord], start: str, end: str) -> float | None:
-    """From one moment of these requests to another."""
+    """The mean time from one moment of these requests to another."""
     pairs = ((getattr(each, start), getattr(each, end)) for each in records)
     known = [b - a for a, b in pairs if a is not None and b is not None]
     return sum(known) / len(known) / NS_PER_S if known else None
 
 
 def minus(whole: float | None, part: float | None) -> float | None:
-    """What is left, where both are known."""
+    """The difference, where both are known."""
     return None if whole is None or part is None else whole - part
 
 
@@ -131,7 +131,7 @@ class ServerBook:
             life.moments.setdefault(name, reading.t_ns)
 
     def moments(self) -> dict[str, dict[str, int]]:
-        """By the id that the client gave."""
+        """The moments of each request, by the id that the client gave it."""
         return {
             life.external_id: life.moments
             for life in self._lives.values()
@@ -145,13 +145,13 @@ def cross_check(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> CrossCheck | None:
-    """By the best source there is; None where there is none."""
+    """Check a run by the best source there is; None where there is none."""
     seen = check_requests(book, server) or check_answers(book, before, after)
     return seen or check_means(book, before, after)
 
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
-    """Request by request; None when the probe saw none of them."""
+    """Check it request by request; None when the probe saw none of them."""
     known = server.moments()
     ways = [
         way
@@ -177,7 +177,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
 def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """By vLLM's counters, read before and after; None where there are none."""
+    """Check it by vLLM's counters, read before and after; None where it has none."""
     count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]
@@ -255,7 +255,7 @@ class _AnswerMeans(NamedTuple):
 def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """By what the answers say; None where they say nothing."""
+    """Check it by what the answers say; None where they say nothing."""
     told = [each for each in (*book.warmup, *book.records) if _tells(each)]
     if not told:
         return None

@@ -36,16 +36,16 @@ class Goodput:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Of the share; from 0 to 1 where nothing can be said of it."""
+        """The 95% interval of the share; 0 to 1 where nothing can be said of it."""
         return share_interval((self.share or 0.0) * self.certain, self.certain)
 
     @property
     def share(self) -> float | None:
-        """Good, of the judged; None when none was."""
+        """Good requests of those judged; None when none was judged."""
         return self.good / self.n if self.n else None
 
     def holds(self, share: float) -> bool:
-        """At least that share was good."""
+        """Whether at least that share was good."""
         return self.share is not None and self.share >= share
 
 
@@ -60,7 +60,7 @@ def goodput_of(
     slo: Slo,
     classes: Mapping[str, Slo],
 ) -> Goodput:
-    """Of these requests of a run, per second of the whole run."""
+    """The goodput of some requests of a run, per second of the whole run."""
     flags: list[bool] = []
     undetermined = 0
     missed: dict[str, int] = {}
@@ -100,7 +100,7 @@ def broken_by(record: RequestRecord, gaps_ns: list[int], slo: Slo) -> list[str]:
 
 
 def latencies(record: RequestRecord, gaps_ns: list[int]) -> dict[str, float]:
-    """In seconds, as objectives name them.
+    """A request's latencies in seconds, by the names that objectives use.
 
     What did not come is at least as late as the end of the wait for it: then that is
     its value, unless it is too early to say.

@@ -10,14 +10,14 @@ from inferwatch.metrics.load.slo import Slo, parse_slo
 
 
 class ClassFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a class of requests."""
+    """What the arithmetic needs to know of a class of requests."""
 
     name: str
     slo: str | None = None
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields and defaults of ``LoadPlan``; what is not named here is skipped."""
+    """The fields of a ``LoadPlan`` that the arithmetic needs, with its defaults."""
 
     run_id: str
     model: str = ""
@@ -32,11 +32,11 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """Users who ask when answered."""
+        """It is a closed loop, of users who ask again when answered."""
         return self.arrivals == "closed"
 
     def objectives(self) -> Mapping[str, Slo]:
-        """By class; those of all other requests under the empty name."""
+        """Objectives by class; those of all other requests under the empty name."""
         named = {"": self.slo} | {each.name: each.slo for each in self.classes}
         return {name: slo for name, text in named.items() if (slo := _slo(text))}
 
@@ -50,7 +50,7 @@ def plan_facts(planned: LoadPlanned) -> PlanFacts | None:
 
 
 def _slo(text: str | None) -> Slo | None:
-    """A record may hold what a later version no longer reads."""
+    """None for objectives that an earlier version recorded and this one cannot read."""
     try:
         return parse_slo(text) if text else None
     except UsageError:

@@ -48,7 +48,7 @@ class EndedRequests(msgspec.Struct):
     """Of failure."""
 
     def take(self, record: RequestRecord) -> None:
-        """One more."""
+        """Count one more request."""
         sent = record.sent_ns is not None
         self.flown += sent
         if record.phase is Phase.WARMUP:
@@ -68,7 +68,7 @@ class EndedRequests(msgspec.Struct):
     def tally(
         self, in_flight: int | None, *, warming_up: bool = False
     ) -> RequestCounts:
-        """As of now; what is in flight in a warm-up is the warm-up's."""
+        """The counts as of now; what is in flight in a warm-up is not among them."""
         flying = 0 if warming_up else in_flight or 0
         return RequestCounts(
             sent=self.sent + flying,
@@ -80,7 +80,7 @@ class EndedRequests(msgspec.Struct):
         )
 
     def failures(self) -> tuple[FailureCount, ...]:
-        """Most frequent first."""
+        """Failures by kind, the most frequent first."""
         return tuple(
             sorted(self.by_kind.values(), key=lambda each: (-each.count, each.kind))
         )
@@ -105,7 +105,7 @@ class AskedRate(msgspec.Struct, array_like=True):
     changed_ns: int | None = None
 
     def take(self, event: LoadEvent) -> None:
-        """Told anew."""
+        """Take in what is asked from now on."""
         old = self.rate_per_s if self.users is None else self.users
         self.rate_per_s, self.users = event.rate_per_s, event.users
         new = self.rate_per_s if self.users is None else self.users
@@ -129,7 +129,7 @@ class RunMoments(msgspec.Struct, array_like=True):
         return self.sending_ns is not None and not over
 
     def state(self, now_ns: int, *, warms_up: bool) -> RunState:
-        """Where it is."""
+        """Whether the run warms up, sends, drains, has ended, or has gone silent."""
         if self.ended_ns is not None:
             return RunState.ENDED
         if self.heard_ns is not None and now_ns - self.heard_ns > SILENT_NS:
@@ -141,7 +141,7 @@ class RunMoments(msgspec.Struct, array_like=True):
         return RunState.WARMING_UP if warms_up else RunState.STARTING
 
     def elapsed_s(self, now_ns: int) -> float | None:
-        """Of sending."""
+        """How long it has been sending."""
         if self.sending_ns is None:
             return None
         ends = (self.draining_ns, self.ended_ns, now_ns)
@@ -178,7 +178,7 @@ class RunProgress:
         self._said = ""
 
     def saved(self) -> SavedRun:
-        """Everything it knows."""
+        """Its state for a checkpoint."""
         plan = (self.plan, self._plan_json or "") if self.plan else None
         return SavedRun(
             run_id=self.run_id,
@@ -193,7 +193,7 @@ class RunProgress:
 
     @classmethod
     def restored(cls, saved: SavedRun) -> Self:
-        """As it was saved."""
+        """The run as a checkpoint holds it."""
         run = cls(saved.run_id, saved.plan)
         run.latest = LatestSeconds.restored(saved.latest, run._most_in_flight)
         run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
@@ -202,16 +202,16 @@ class RunProgress:
 
     @property
     def ended(self) -> bool:
-        """It told its end."""
+        """The generator said that the run is over."""
         return self._moments.ended_ns is not None
 
     @property
     def rate_per_s(self) -> float | None:
-        """That it should keep now; None while it warms up, drains, or has ended."""
+        """The rate asked now; None while it warms up, drains, or has ended."""
         return self.asked.rate_per_s if self._moments.sending else None
 
     def event(self, event: LoadEvent) -> None:
-        """It began or ended something."""
+        """Take in what the run began or ended."""
         moments = self._moments
         moments.heard_ns = event.t_ns
         moments.began_ns = moments.began_ns or event.t_ns
@@ -228,7 +228,7 @@ class RunProgress:
             moments.ended_ns = event.t_ns
 
     def record(self, record: RequestRecord) -> None:
-        """A request has ended."""
+        """Take in a request that has ended."""
         self._counts.take(record)
         self.latest.record(record)
 
@@ -257,7 +257,7 @@ class RunProgress:
         return max(since_ns, began_ns), min(until_ns, sample.t_ns), flown
 
     def view(self, now_ns: int) -> LoadRun:
-        """As of now."""
+        """The run as screens show it, as of now."""
         plan, asked, tally = self.plan, self.asked, self._tally()
         elapsed_s = self._moments.elapsed_s(now_ns)
         return LoadRun(

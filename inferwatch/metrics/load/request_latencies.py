@@ -42,17 +42,17 @@ Answered = RequestRecord | AnsweredRow
 
 
 def ttft_ns(request: Answered) -> int | None:
-    """From the moment a send was due, of all that had a first token."""
+    """TTFT from the moment a send was due, of all that had a first token."""
     return _span_ns(request.intended_ns, request.first_token_ns)
 
 
 def e2el_ns(request: Answered) -> int | None:
-    """From the moment a send was due, of those that succeeded."""
+    """E2EL from the moment a send was due, of those that succeeded."""
     return _span_ns(request.intended_ns, _last_ns(request))
 
 
 def tpot_ns(request: Answered) -> int | None:
-    """From the first token to the last, by the tokens in between; if it succeeded.
+    """TPOT: first token to last, by the tokens in between, of those that succeeded.
 
     A first chunk of several tokens is one moment: where the server counts tokens in
     each chunk, all of them are left out, else one.
@@ -65,7 +65,7 @@ def tpot_ns(request: Answered) -> int | None:
 def known_ns(
     latency: Callable[[RequestRecord], int | None], records: Iterable[RequestRecord]
 ) -> Ints:
-    """Of those that have it; zero is known: tokens that came together."""
+    """A latency of the requests that have one; zero counts: tokens came together."""
     found = map(latency, records)
     return np.fromiter((each for each in found if each is not None), np.int64)
 

@@ -85,12 +85,12 @@ class LoadResult:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Of requests that succeeded, over the span."""
+        """Output tokens per second of requests that succeeded, over the span."""
         return self.output_tokens / self.span_s if self.span_s else None
 
     @property
     def failed(self) -> int:
-        """Of all kinds, our own aborts left out."""
+        """Failed requests of all kinds, our own aborts left out."""
         return sum(each.count for each in self.failures.values())
 
     @property
@@ -100,13 +100,13 @@ class LoadResult:
 
     @property
     def worst(self) -> Goodput | None:
-        """Of all requests together and of each class with objectives of its own."""
+        """The lowest goodput: of all requests, or of a class with its own limits."""
         parts = [self.goodput, *(self.classes[n].goodput for n in self._held_alone)]
         judged = [each for each in parts if each is not None and each.share is not None]
         return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
 
     def missed(self, share: float) -> list[str]:
-        """What was not held: by all requests together, and by each class's own."""
+        """Whose objectives were missed: those of all requests, and each class's own."""
         parts = {"all": self.goodput}
         parts |= {name: self.classes[name].goodput for name in self._held_alone}
         return [
@@ -135,7 +135,7 @@ class LoadResult:
 def load_result(
     book: LoadBook, slo: Slo | None = None, classes: Mapping[str, Slo] | None = None
 ) -> LoadResult:
-    """Work it out."""
+    """The result of a run, from the book of its readings."""
     records, succeeded = book.records, book.succeeded
     found = latencies_of(book, records)
     send_lag = estimate(book.send_lags_ns())
@@ -217,7 +217,7 @@ def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
 
 
 def _per_s(moments_ns: Iterable[int]) -> float | None:
-    """One over the mean gap."""
+    """Requests per second: one over the mean gap."""
     ordered = sorted(moments_ns)
     gaps = [later - earlier for earlier, later in pairwise(ordered)]
     return len(gaps) / sum(gaps) * NS_PER_S if sum(gaps) else None
@@ -247,7 +247,7 @@ def by_turn(book: LoadBook) -> dict[str, RequestGroup]:
 
 
 def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> RequestGroup:
-    """These requests of a run."""
+    """What some requests of a run came to."""
     succeeded = [each for each in records if each.failure is None]
     judged = slo is not None and bool(slo.limits)
     return RequestGroup(

@@ -31,7 +31,7 @@ class Limit:
     or_equal: bool = False
 
     def holds(self, value_s: float) -> bool:
-        """Within the limit."""
+        """Whether a value is within the limit."""
         return value_s < self.below_s or (self.or_equal and value_s == self.below_s)
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """Read it.
+    """The objectives that a text gives.
 
     Raises:
         UsageError: it makes no sense; the message says what would.

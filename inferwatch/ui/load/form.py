@@ -37,7 +37,7 @@ class LoadRemark(Panel):
     _fault = ""
 
     def say(self, hint: str, fault: str) -> None:
-        """A fault goes before a hint."""
+        """Show a fault, else a hint."""
         self._hint, self._fault = hint, fault
         self.redraw()
 
@@ -92,15 +92,15 @@ class LoadField(Horizontal):
 
     @property
     def value(self) -> str:
-        """What is typed."""
+        """The text as typed."""
         return self.query_one(Input).value if self.is_mounted else self._text
 
     def write(self, text: str) -> None:
-        """In place of what is typed."""
+        """Replace the text."""
         self.query_one(Input).value = text
 
     def say(self, fault: str) -> None:
-        """What is wrong with it; empty when nothing is."""
+        """Show what is wrong with the field; empty when nothing is."""
         told = " ".join(fault.split())
         self.query_one(LoadRemark).say(self.field.hint, told)
 
@@ -132,24 +132,24 @@ class WordChoice(Panel, can_focus=True):
         self.word = self._words[0]
 
     def offer(self, words: Sequence[str], word: str) -> None:
-        """Other words; nobody is told."""
+        """Offer other words, without a message."""
         self._words, self.word = tuple(words), word
         self.redraw()
 
     def choose(self, word: str) -> None:
-        """Take one of them."""
+        """Choose one of the words."""
         if word != self.word:
             self.word = word
             self.redraw()
             self.post_message(self.WordChosen(word))
 
     def action_choose(self, word: str) -> None:
-        """By mouse."""
+        """Choose a word by mouse."""
         self.focus()
         self.choose(word)
 
     def action_move(self, by: int) -> None:
-        """The next word, round and round."""
+        """Choose the next word, round and round."""
         index = (self._words.index(self.word) + by) % len(self._words)
         self.choose(self._words[index])
 
@@ -159,7 +159,7 @@ class WordChoice(Panel, can_focus=True):
         return character is not None and character.isprintable()
 
     def on_key(self, event: events.Key) -> None:
-        """The next word that begins so."""
+        """Choose the next word that begins with the letter typed."""
         if event.character is None or not event.is_printable:
             return
         event.stop()
@@ -213,7 +213,7 @@ class LoadFormFoot(Panel):
     _bad = False
 
     def say(self, text: str, *, bad: bool) -> None:
-        """Take it."""
+        """Take what to show."""
         self._text, self._bad = " ".join(text.split()), bad
         self.redraw()
 
@@ -305,7 +305,7 @@ class LoadForm(Vertical):
             self._tell()
 
     def follow(self, plan: LoadPlan) -> None:
-        """Say another plan, unless somebody is typing or has typed one of his own."""
+        """Show another plan, unless somebody types or has typed a plan of his own."""
         if plan == self._base:
             return
         if not self._says(plan):
@@ -324,14 +324,14 @@ class LoadForm(Vertical):
         return all(row.value.strip() == row.field.text(plan) for row in rows)
 
     def enter(self, key: str | None = None) -> None:
-        """Into a field: the one at fault, else the first."""
+        """Focus a field: the one at fault, else the first."""
         first = next((key for key in self.reading.faults if key), None)
         wanted = key or first
         field = f"#field-{wanted}" if wanted else "#arrivals"
         self._focus(self.query_one(field))
 
     def judge(self) -> None:
-        """Read all of it; say beside each field what is wrong with it."""
+        """Read the whole form, and show beside each field what is wrong with it."""
         arrivals = self.query_one(WordChoice).word
         rows = list(self.query(LoadField))
         texts = {row.field.key: row.value for row in rows}
@@ -384,7 +384,7 @@ class LoadForm(Vertical):
         self._focus(stops[index % len(stops)])
 
     def _focus(self, widget: Widget) -> None:
-        """At once: what is typed next is for it already."""
+        """Focus at once, so that what is typed next goes there already."""
         self.screen.set_focus(widget)
 
     def action_leave(self) -> None:

@@ -13,7 +13,7 @@ from inferwatch.visible import visible
 
 
 class HostScreen(ModalScreen[bool]):
-    """Yes only by the host's name, typed; escape means no."""
+    """Asks for the host's name before loading a server that others use."""
 
     DEFAULT_CSS = """
     HostScreen { align: center middle; background: $background 60%; }

@@ -77,7 +77,7 @@ def read_form(base: LoadPlan, arrivals: str, texts: Mapping[str, str]) -> FormRe
 
 
 def beside(plan: LoadPlan) -> str:
-    """What else a plan says, that the form does not ask and keeps."""
+    """What a plan says beyond the form's fields, which the form keeps."""
     said = []
     if plan.burst_every_s is not None:
         said.append(f"a burst every {plan.burst_every_s:g} s")
@@ -94,7 +94,7 @@ def beside(plan: LoadPlan) -> str:
 
 
 def _blame(before: Fields, found: Mapping[str, Fields], why: str) -> dict[str, str]:
-    """The fields that are wrong by themselves; else nobody's fault alone."""
+    """Faults by field, of those wrong by themselves; else one of the whole plan."""
     arrivals = found["arrivals"]
     alone = {
         key: fault
@@ -106,7 +106,7 @@ def _blame(before: Fields, found: Mapping[str, Fields], why: str) -> dict[str, s
 
 
 def _named(why: str) -> str:
-    """The field that a plan's own words name."""
+    """The form's field that a plan's error message names."""
     names = {"rate_per_s": "rate", "rates": "rate", "concurrency": "users"}
     return next((key for word, key in names.items() if word in why), "")
 
@@ -119,7 +119,7 @@ def _plan(fields: Fields) -> LoadPlan | str:
 
 
 def _arrivals(base: LoadPlan, chosen: str) -> Fields:
-    """What means nothing in another way to arrive is given up with the old one."""
+    """The arrivals chosen; fields that mean nothing with them get their defaults."""
     lost = FOREIGN[Arrivals(chosen)] & set(base.__struct_fields__)
     if base.converses:
         lost -= {"think_s"}

@@ -42,7 +42,7 @@ class LoadAdjustment:
 
 
 def stepped(asked: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
-    """A step on; one there and one back lead home."""
+    """A tenth more or less; a step up and a step down lead back."""
     value = asked.value
     if asked.users:
         step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
@@ -56,7 +56,7 @@ def stepped(asked: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
 
 
 def wish_of(asked: LoadAdjustment) -> str:
-    """As it is told until the generator follows."""
+    """The adjustment as the screen shows it until the generator follows."""
     if asked.before is None:
         return ""
     return changed(asked.before, asked.value, users=asked.users) + "  …"
@@ -144,7 +144,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def desk(self) -> LoadDesk | None:
-        """None in a replay: what was is all there is."""
+        """What can start load here; None in a replay."""
         return self.feed.load_desk
 
     @property
@@ -217,7 +217,7 @@ class LoadScreen(WatchScreen):
     # What can be done.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing where there is no desk; greyed where there is a reason."""
+        """Hide the actions where load cannot be started; grey them while it may not."""
         desk = self.desk
         if action in {"start_stop", "edit", "ask"} and desk is None:
             return False
@@ -257,7 +257,7 @@ class LoadScreen(WatchScreen):
             await self._do(desk, "starting…")
 
     async def _may_start(self, desk: LoadDesk) -> bool:
-        """A whole plan, a server that can be loaded, and nobody hurt unasked."""
+        """Whether there is a plan, the server can be loaded, and its users agree."""
         form = self.query_one(LoadForm)
         if desk.unavailable is not None:
             self.notify(desk.unavailable, severity="warning")
@@ -274,7 +274,7 @@ class LoadScreen(WatchScreen):
         return named
 
     async def _do(self, desk: LoadDesk, doing: str) -> None:
-        """Start or stop; what takes a moment is told meanwhile."""
+        """Start or stop the load, and say so while it takes a moment."""
         plan = self.query_one(LoadForm).reading.plan
         self._asked, self._doing = None, doing
         self.editing = False
@@ -311,7 +311,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def _asked_now(self) -> LoadAdjustment | None:
-        """What is wished for, else what the plan says, else what was measured."""
+        """The rate or users last asked for, else the plan's, else what was measured."""
         desk, run = self.desk, self.run_shown
         if self._asked is not None or desk is None or not desk.running:
             return self._asked
@@ -327,7 +327,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def wish(self) -> str:
-        """What goes on, else what was asked for."""
+        """What is going on, else what was asked for."""
         if self._doing or self._is_coming:
             return self._doing or "starting…"
         return wish_of(self._asked) if self._asked else ""
@@ -342,7 +342,7 @@ class LoadScreen(WatchScreen):
         return run is None or run.run_id != desk.plan.run_id
 
     def _forget_wish(self, run: LoadRun | None, now_ns: int) -> None:
-        """The generator follows it now, or will never."""
+        """Drop the adjustment once it is followed, or was not for too long."""
         asked = self._asked
         if asked is None:
             return

@@ -50,7 +50,7 @@ def span_s(plan: LoadPlan) -> float:
 
 
 def preview(plan: LoadPlan, columns: int) -> Snapshot:
-    """As a run of it would look, told by the client, from the end of the warm-up on."""
+    """The snapshot that a run of the plan would give its client after the warm-up."""
     rates = _rates(plan)
     if rates is None or columns < 1:
         return NOTHING
@@ -108,7 +108,7 @@ def _drawn_s(plan: LoadPlan, rates: RateSeries, end_s: float) -> list[float]:
 
 
 class LoadSketch(TimeChart):
-    """A chart of a time to come: neither the session nor its cursor moves it."""
+    """A chart of the load to come; neither the session nor its cursor moves it."""
 
     DEFAULT_CSS = """
     LoadSketch { min-height: 3; }
@@ -126,13 +126,13 @@ class LoadSketch(TimeChart):
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
-        """Not of the session."""
+        """Ignored: the sketch is not of the session."""
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Not of the session."""
+        """Ignored: the sketch is not of the session."""
 
     def mark(self, t_ns: int | None) -> None:
-        """Not of the session."""
+        """Ignored: the sketch is not of the session."""
 
     def on_click(self, event: events.Click) -> None:
         """There is nothing to point at."""

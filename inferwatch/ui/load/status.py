@@ -104,7 +104,7 @@ def _head(run: LoadRun, width: int) -> Line:
 
 
 def _progress(run: LoadRun, width: int) -> Line:
-    """A bar where there is an end to come to."""
+    """A progress bar where the run has an end."""
     told = _how_far(run)
     if run.share is None:
         return told
@@ -135,7 +135,7 @@ def _how_far(run: LoadRun) -> Line:
 
 
 def _counts(run: LoadRun, width: int) -> Line:
-    """As many whole facts as fit; the most telling first."""
+    """As many counts as fit, the most telling first."""
     facts = [
         _fact(label_of("run.sent"), _count(run.sent)),
         _fact(label_of("run.in_flight"), _count(run.in_flight, 4)),
@@ -184,7 +184,7 @@ def _rates(client: ClientView, window: str) -> Line:
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
-    """A change is told at once; once the generator follows it, since when."""
+    """A change is shown at once; once the generator follows it, since when."""
     if wish:
         return (TextRun(wish, "accent"),)
     if run.before is None or run.changed_ns is None or run.state is RunState.ENDED:
@@ -198,7 +198,7 @@ def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
 
 
 def changed(before: float, after: float | None, *, users: bool) -> str:
-    """One number to another."""
+    """A change of the rate or the users, in words."""
     now = "–" if after is None else f"{after:g}"
     if after is not None and not users:
         now = f"{after:.3g}"
@@ -229,7 +229,7 @@ def _verdict(client: ClientView, width: int) -> Line:
 
 
 def _reasons_or_slo(client: ClientView, window: str) -> Line:
-    """A client that is the bottleneck makes all else void."""
+    """Why the client is the bottleneck, which makes all else void; else the SLO."""
     if client.reasons:
         return (TextRun("because ", "bad"), TextRun(client.reasons[0]))
     if client.slo is None:
