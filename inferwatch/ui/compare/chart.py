@@ -40,7 +40,7 @@ FRAME, CURVES = 8, 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """What a chart shows; both axes are already scaled."""
+    """The curves of a comparison chart; both axes are already scaled."""
 
     title: str
     note: str
@@ -53,7 +53,7 @@ class Overlay:
 
 
 class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
-    """Plotext draws in palette numbers; the theme gives them colours."""
+    """Draws an overlay with plotext, whose palette numbers the theme gives colours."""
 
     DEFAULT_CSS = """
     CompareChart { width: 1fr; height: 1fr; min-height: 5; }
@@ -156,7 +156,7 @@ SMOOTH = 3
 
 
 def cdf(sessions: Sequence[SessionNumbers], metric: JudgedMetric) -> Overlay | None:
-    """Of the metric's distribution; of a rate: of TTFT."""
+    """The distribution of a metric in each session; for a rate, that of TTFT."""
     names = (metric.of, *FALLBACKS)
     known = (name for name in names if any(_has(each, name) for each in sessions))
     name = next(known, None)
@@ -183,7 +183,7 @@ def cdf(sessions: Sequence[SessionNumbers], metric: JudgedMetric) -> Overlay | N
 
 
 def throughput(sessions: Sequence[SessionNumbers]) -> Overlay | None:
-    """Over the seconds since each one's load began."""
+    """Throughput over the seconds since the load of each session began."""
     lines = [each.throughput or Throughput(bin_s=1.0, per_s=()) for each in sessions]
     longest_s = max(line.bin_s * len(line.per_s) for line in lines)
     if not longest_s:
@@ -207,7 +207,7 @@ def _has(numbers: SessionNumbers, name: str) -> bool:
 
 
 def _cdf(values: CountedValues) -> Curve:
-    """At most POINTS of it."""
+    """At most POINTS points of the distribution."""
     upto = np.cumsum(values.counts.sum(axis=0)) / values.n
     shares = np.linspace(TAILS, 1 - TAILS, POINTS)
     places = np.minimum(np.searchsorted(upto, shares), len(upto) - 1)

@@ -37,7 +37,7 @@ from inferwatch.ui.shared.renderables.text import (
 
 
 class CompareHead(Panel):
-    """A title row, then the verdict in its lines; doubts come first, marked ``!``."""
+    """The verdict of a comparison under a title; doubts come first, marked ``!``."""
 
     DEFAULT_CSS = """
     CompareHead { height: 3; }
@@ -146,7 +146,7 @@ def _ink(pair: SessionPair) -> str:
 
 
 class CompareDetail(Panel):
-    """Below the table, for the metric under its cursor."""
+    """The metric under the table's cursor: its interval, what its verdict rests on."""
 
     DEFAULT_CSS = """
     CompareDetail { height: 6; background: $surface; }
@@ -223,7 +223,7 @@ NAME = 30
 
 
 class CompareSetup(Panel):
-    """A table of the settings that differ, then sentences."""
+    """The settings that differ between sessions, then what is compared and how."""
 
     DEFAULT_CSS = """
     CompareSetup { height: 1fr; }

@@ -74,7 +74,7 @@ def _verdict(row: MetricResult, width: int) -> Line:
 
 
 class CompareTable(CursorTable[MetricResult]):
-    """Metrics under who measured them; nothing is sorted or left out."""
+    """All metrics of a comparison, grouped by who measured them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(-1)", "metric", key_display="↑↓", tooltip="Another metric"),
@@ -92,11 +92,11 @@ class CompareTable(CursorTable[MetricResult]):
         self.action_step(0)
 
     def key_of(self, row: MetricResult) -> str:
-        """Of all metrics."""
+        """The key of its metric."""
         return row.metric.key
 
     def heading_of(self, row: MetricResult) -> str:
-        """Engine and client may tell of the same."""
+        """Who measured it: engine and client may both tell of a latency."""
         return f"seen by {row.metric.vantage}"
 
     def title_of(self, column: TableColumn[MetricResult], width: int) -> TextRun:

@@ -14,7 +14,7 @@ GLYPHS = "░▒▓█"
 
 
 class RequestDetail(Panel):
-    """Follows the request that was opened; shows the last that was known of it."""
+    """The phases and facts of the request that was opened, as last known."""
 
     DEFAULT_CSS = """
     RequestDetail { height: 7; display: none; background: $surface; }

@@ -125,7 +125,7 @@ class RequestsScreen(WatchScreen):
         else:
             self.action_release()
 
-    @on(FilterBar.Left)
+    @on(FilterBar.Closed)
     def _leave_filter(self) -> None:
         self.query_one(RequestTable).focus()
 

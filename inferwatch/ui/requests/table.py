@@ -197,13 +197,13 @@ class RequestTable(CursorTable[RequestRow]):
         self.list_again()
 
     def lists(self, row: RequestRow) -> bool:
-        """It is in the scope."""
+        """Its scope is asked for."""
         if self.scope is RequestScope.ALL:
             return True
         return row.state.live == (self.scope is RequestScope.LIVE)
 
     def key_of(self, row: RequestRow) -> str:
-        """Of one process and source."""
+        """The key of the request in the model."""
         return row.key
 
     def words_of(self, row: RequestRow) -> Iterable[str | None]:

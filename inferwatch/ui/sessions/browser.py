@@ -211,7 +211,7 @@ class SessionBrowser(Vertical):
         self._table.match(message.words)
         self._tell_listed()
 
-    @on(FilterBar.Left)
+    @on(FilterBar.Closed)
     def _leave_filter(self) -> None:
         self._table.focus()
 

@@ -221,11 +221,11 @@ class SessionTable(CursorTable[ListedSession]):
         self.list_again()
 
     def key_of(self, row: ListedSession) -> str:
-        """Of one file."""
+        """Its id in the file, as ``s12``."""
         return row.row.id
 
     def lists(self, row: ListedSession) -> bool:
-        """It is where one looks."""
+        """It is kept, or it is in the bin, whichever is asked for."""
         return (row.row.deleted_ns is not None) == self.bin
 
     def words_of(self, row: ListedSession) -> Iterable[str | None]:
@@ -284,7 +284,7 @@ class SessionTable(CursorTable[ListedSession]):
 
 
 class SessionLine(Panel):
-    """Two rows: who and when; how it ended, tags, what is marked."""
+    """What the table has no room for, of the session under its cursor, in two rows."""
 
     DEFAULT_CSS = """
     SessionLine { height: 2; }

@@ -18,7 +18,7 @@ Columns = tuple[float | None, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One layer: where its values come from and how it looks."""
+    """One layer of a chart: where its values come from and how it looks."""
 
     label: str
     ink: str

@@ -17,7 +17,7 @@ ScopeChip = tuple[str, str]
 
 
 class FilterBar(Vertical):
-    """A line of chips and words; while words are asked for, a field below it."""
+    """The scopes and words that a table is filtered by, and a field to type words."""
 
     DEFAULT_CSS = """
     FilterBar {
@@ -29,7 +29,7 @@ class FilterBar(Vertical):
 
     @dataclass
     class ScopeChosen(Message):
-        """A chip was clicked."""
+        """The chip of a scope was clicked: list its rows."""
 
         scope: str
 
@@ -39,8 +39,8 @@ class FilterBar(Vertical):
 
         words: str
 
-    class Left(Message):
-        """The field is closed: its owner takes the focus back."""
+    class Closed(Message):
+        """The field for words was closed: the owner takes the focus back."""
 
     def __init__(self, placeholder: str, scope_key: str = "") -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class FilterBar(Vertical):
     def leave(self) -> None:
         """Close the field; the words stay."""
         self.query_one(Input).display = False
-        self.post_message(self.Left())
+        self.post_message(self.Closed())
 
     @on(Input.Changed)
     def _match(self, message: Input.Changed) -> None:
@@ -85,7 +85,7 @@ class FilterBar(Vertical):
 
 
 class FilterLine(Panel):
-    """One row: scopes, words, and what the owner tells."""
+    """One row of a filter bar: scopes, words, and what is listed."""
 
     _chips: Sequence[ScopeChip] = ()
     _scope = ""
@@ -128,5 +128,5 @@ class FilterLine(Panel):
             self.parent.ask()
 
     def action_choose(self, scope: str) -> None:
-        """A chip was clicked."""
+        """The chip of a scope was clicked: list its rows."""
         self.post_message(FilterBar.ScopeChosen(scope))

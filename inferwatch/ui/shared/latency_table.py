@@ -16,7 +16,7 @@ COUNT_WIDTH = 7
 VANTAGE_WIDTH = 9
 
 
-class Column(NamedTuple):
+class QuantileColumn(NamedTuple):
     """A quantile and from which width on there is room for it."""
 
     key: str
@@ -24,17 +24,17 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("p50", 0),
-    Column("p90", 100),
-    Column("p95", 72),
-    Column("p99", 0),
-    Column("max", 0),
-    Column("mean", 0),
+    QuantileColumn("p50", 0),
+    QuantileColumn("p90", 100),
+    QuantileColumn("p95", 72),
+    QuantileColumn("p99", 0),
+    QuantileColumn("max", 0),
+    QuantileColumn("mean", 0),
 )
 
 
 class LatencyTable(Panel):
-    """Weak percentiles, with too few samples, are dim and carry a ``~``."""
+    """Quantiles of each latency; those with too few samples are dim, with a ``~``."""
 
     DEFAULT_CSS = """
     LatencyTable { height: 7; }

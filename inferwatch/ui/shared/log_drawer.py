@@ -7,7 +7,7 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, ruled
 
 
 class LogDrawer(Panel):
-    """The latest lines that fit; failures stand out by ink and by their own words."""
+    """The end of the engine's log; failures stand out by ink and by their own words."""
 
     DEFAULT_CSS = """
     LogDrawer {

@@ -148,21 +148,21 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     # What a subclass knows of a row.
 
     def key_of(self, row: Row) -> str:
-        """What tells it from all others."""
+        """What tells the row from all others."""
         raise NotImplementedError
 
     def lists(self, row: Row) -> bool:
-        """It is listed at all."""
+        """Whether the row is listed at all."""
         del row
         return True
 
     def words_of(self, row: Row) -> Iterable[str | None]:
-        """In which the words of the filter are looked for."""
+        """The texts in which the words of the filter are looked for."""
         del row
         return ()
 
     def newness(self, row: Row) -> float:
-        """Of rows with equal values the newest is listed first."""
+        """What orders rows with equal values: the largest, the newest, stands first."""
         del row
         return 0.0
 
@@ -172,14 +172,14 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return ""
 
     def nothing(self) -> TextRun:
-        """What is said instead of rows."""
+        """What the table says when no row is listed."""
         return TextRun("")
 
     def prepare(self, seen: Sequence[Row]) -> None:
-        """These rows are about to be drawn."""
+        """Get ready to draw these rows, those in sight."""
 
     def key_to_keep(self, before: int) -> str | None:
-        """Where the cursor, on the row with this index before, stands among others."""
+        """The key of the row for the cursor, which stood at this index before."""
         del before
         return self._key
 

@@ -19,7 +19,7 @@ ROOMY = 100
 
 
 class TotalsPanel(Panel):
-    """A heading and facts in rows; the screen says which."""
+    """A heading and rows of labelled numbers; the screen says which."""
 
     _title = ""
     _aside = ""

@@ -26,7 +26,7 @@ COMMANDS = (
 
 
 class StartPanel(Panel):
-    """Keys to press, commands to type."""
+    """What can be done when nothing runs: keys to press, commands to type."""
 
     DEFAULT_CSS = """
     StartPanel { height: 8; }

@@ -54,7 +54,7 @@ AHEAD = (
 
 
 class StageList(Panel):
-    """A row per stage with its own time, the running one ticking, then the log."""
+    """The stages of the engine's start with the time each took, then the log's end."""
 
     DEFAULT_CSS = """
     StageList { height: 1fr; }

@@ -44,7 +44,7 @@ def tick_text(value: float, unit: str = "") -> str:
 
 
 class Ceiling:
-    """Grows at once; shrinks only when the peak would fit with room to spare."""
+    """The top of a y axis: grows at once, shrinks only with room to spare."""
 
     def __init__(self, least: float = 0.0) -> None:
         self._least = least

@@ -22,7 +22,7 @@ def last(values: list[float]) -> float:
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """``columns`` columns of ``column_ns`` each, over ``bins`` bins of ``bin_ns``."""
+    """The latest ``span_ns`` of a timeline's bins as ``columns`` columns of a chart."""
 
     bins_start_ns: int
     bin_ns: int
@@ -83,7 +83,7 @@ PLAYED, AHEAD, HERE = "━", "─", "●"
 
 @dataclass(frozen=True, slots=True)
 class TimeTrack:
-    """``columns`` columns over a session from its start to its end."""
+    """A whole session over ``columns`` columns, from its start to its end."""
 
     start_ns: int
     end_ns: int
