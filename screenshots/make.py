@@ -13,6 +13,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from collectors.clock import SessionClock
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
@@ -20,8 +21,8 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.compare_app import compare_app
-from inferwatch.ui.onward import Onward
+from inferwatch.ui.places import ComparePlace, SessionPlace
+from inferwatch.ui.shared.view import View
 
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -38,7 +39,7 @@ WATCH_S = 75
 MORE = 5
 """How often the second demo is asked for a tenth more."""
 
-Look = Callable[[InferwatchApp, Pilot[Onward | None], Watch], Awaitable[None]]
+Look = Callable[[InferwatchApp, Pilot[None], Watch], Awaitable[None]]
 
 
 async def take() -> None:
@@ -57,7 +58,7 @@ async def watch(database: Path, name: str, look: Look) -> None:
     recorder = Recorder.open(database, clock=clock, name=name, command="demo")
     pipeline = Pipeline(Model(), recorder)
     demo = Watch(clock, pipeline, demo_source(), demo_load(seed=0))
-    app = InferwatchApp(demo, database=database)
+    app = InferwatchApp(SessionPlace(demo, View(database=database)))
     watching = asyncio.create_task(demo.run())
     try:
         async with app.run_test(size=(120, 40)) as pilot:
@@ -67,9 +68,7 @@ async def watch(database: Path, name: str, look: Look) -> None:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def look_at_all(
-    app: InferwatchApp, pilot: Pilot[Onward | None], demo: Watch
-) -> None:
+async def look_at_all(app: InferwatchApp, pilot: Pilot[None], demo: Watch) -> None:
     """Every screen in every size."""
     await asyncio.sleep(5)
     save(app, "starting-120x40")
@@ -83,9 +82,7 @@ async def look_at_all(
             save(app, f"{name}-{columns}x{rows}")
 
 
-async def ask_for_more(
-    app: InferwatchApp, pilot: Pilot[Onward | None], demo: Watch
-) -> None:
+async def ask_for_more(app: InferwatchApp, pilot: Pilot[None], demo: Watch) -> None:
     """From the load screen, once the demo has found its rate."""
     await demo.live.wait()
     await asyncio.sleep(10)
@@ -98,7 +95,7 @@ async def replay(database: Path) -> None:
     """The first demo, at two thirds of it."""
     player = Player.open(database, "before")
     running = asyncio.create_task(player.run())
-    app = InferwatchApp(player, database=database)
+    app = InferwatchApp(SessionPlace(player, View(database=database)))
     try:
         async with app.run_test(size=(120, 40)) as pilot:
             await pilot.pause(5)
@@ -115,7 +112,8 @@ async def replay(database: Path) -> None:
 
 async def compare(database: Path) -> None:
     """Both demos: the metrics, then the charts."""
-    app = compare_app(database, ("before", "after"))
+    request = ComparisonRequest(database=database, sessions=("before", "after"))
+    app = InferwatchApp(ComparePlace(request))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause(30)
         for columns, rows in SIZES:
@@ -128,7 +126,7 @@ async def compare(database: Path) -> None:
         save(app, "compare-charts-120x40")
 
 
-def save(app: App[Onward | None], name: str) -> None:
+def save(app: App[None], name: str) -> None:
     """As SVG."""
     (HERE / f"{name}.svg").write_text(app.export_screenshot(), "utf-8")
     print(f"screenshots/{name}.svg")

@@ -85,14 +85,11 @@ def show_comparison(wanted: ComparisonRequest) -> int:
     Raises:
         UsageError, StorageError: there was nothing to see.
     """
-    from inferwatch.ui.compare_app import CompareApp
+    from inferwatch.cli.on_screen import show_on_screen
+    from inferwatch.cli.places import compare_place
 
     find_all(wanted)
-    app = CompareApp(wanted)
-    app.run()
-    if app.failure is not None:
-        raise app.failure
-    return 0
+    return show_on_screen(compare_place(wanted))
 
 
 def _tell(what: str) -> None:

@@ -38,8 +38,8 @@ def _nothing_runs(*, headless: bool) -> int:
     """A screen of what can be done."""
     if headless:
         raise SourceError(NOTHING_RUNS)
-    from inferwatch.cli.stage import Stage, on_stage
+    from inferwatch.cli.on_screen import show_on_screen
+    from inferwatch.cli.places import start_place
     from inferwatch.storage.file.location import default_database
 
-    stage = Stage()
-    return on_stage(stage, stage.welcome(default_database()))
+    return show_on_screen(start_place(default_database()))

@@ -28,10 +28,10 @@ def replay_on_screen(path: Path, session: str, opening: Opening) -> int:
     Raises:
         InferwatchError: there is no such session, or no such moment.
     """
-    from inferwatch.cli.stage import Stage, on_stage
+    from inferwatch.cli.on_screen import show_on_screen
+    from inferwatch.cli.places import replay_place
 
-    stage = Stage()
-    return on_stage(stage, stage.replay(path, session, opening))
+    return show_on_screen(replay_place(path, session, opening))
 
 
 def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) -> int:

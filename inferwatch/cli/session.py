@@ -36,8 +36,10 @@ def run_watch(
     watch = Watch(clock, Pipeline(Model(), recorder), source, make_load)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
-    from inferwatch.cli.stage import Stage, on_stage
-    from inferwatch.cli.stage_watch import watch_on
+    from inferwatch.cli.on_screen import show_on_screen
+    from inferwatch.cli.places import watch_place
+    from inferwatch.ui.shared.terminal import terminal
 
-    stage, database = Stage(), options.database or default_database()
-    return on_stage(stage, watch_on(stage, watch, database, options.duration_s))
+    database = options.database or default_database()
+    watching = watch_place(watch, database, terminal().say)
+    return show_on_screen(watching, options.duration_s)

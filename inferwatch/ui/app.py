@@ -1,31 +1,45 @@
-"""The program on the screen: takes snapshots from a feed and shows one screen."""
+"""The program on the screen: one place after the other, each leading back."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from platformdirs import user_data_path
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from inferwatch.feed import Feed, FeedState
+from inferwatch.errors import InferwatchError
+from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.load.screen import LoadScreen
-from inferwatch.ui.onward import Onward
 from inferwatch.ui.overview.screen import OverviewScreen
+from inferwatch.ui.places import (
+    ComparePlace,
+    OpeningPlace,
+    OpenPlace,
+    Place,
+    SessionPlace,
+    StartPlace,
+    Tell,
+    nowhere,
+)
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
 from inferwatch.ui.shared.ask import AskScreen
 from inferwatch.ui.shared.herald import Herald
-from inferwatch.ui.shared.messages import LookAgain, SnapshotReady
+from inferwatch.ui.shared.leaving_screen import LeavingScreen
+from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, SnapshotReady
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.tab_line import Tab
 from inferwatch.ui.shared.terminal_app import TerminalApp
 from inferwatch.ui.shared.theme import DARK, LIGHT
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 
@@ -66,40 +80,42 @@ APP_BINDINGS: list[BindingType] = [
 ]
 
 
-class InferwatchApp(TerminalApp[Onward | None]):
-    """Whoever runs it also runs the feed; it ends by :meth:`exit` from anywhere.
+class InferwatchApp(TerminalApp[None]):
+    """Shows a place until people leave it; where they go from there, it follows.
 
-    What it ends with is where people want to go next; None: nowhere.
+    What is left goes on meanwhile, unseen, and is there when they come back. Whoever
+    runs the app opens the first place and ends it; the others it opens itself, and
+    :meth:`close` ends what is left of them.
     """
 
     TITLE = "inferwatch"
     BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        LeavingScreen.NAME: LeavingScreen
+    }
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(
-        self,
-        feed: Feed,
-        view: View | None = None,
-        *,
-        database: Path | None = None,
-        leads_back: bool = False,
-        news: str | None = None,
-    ) -> None:
+    def __init__(self, place: Place, open_place: OpenPlace = nowhere) -> None:
         super().__init__()
-        self.feed = feed
-        self.view = view or View(database=database)
-        self._leads_back = leads_back
-        """Another app waits for this one to end."""
-        self._news = news
-        """What to say first."""
+        self._open_place = open_place
+        self._visits: list[tuple[Place, OpeningPlace | None]] = [(place, None)]
+        """Where we are, last, and what waits behind it; how each one is ended."""
+        self._shown: Place | None = None
+        """The place whose modes there are."""
+        self._place_modes: list[str] = []
+        self._moving: asyncio.Task[None] | None = None
+        """On the way to another place."""
+        self._ending: asyncio.Task[str | None] | None = None
+        """Of a place that was left."""
+        self._told: list[str] = []
+        """What places told at their end, for the terminal."""
+        self._tell_now: Tell | None = None
+        """Where there is no screen any more."""
         self._herald = Herald()
         self._trouble: str | None = None
         """Of the record that is replayed, as told."""
         self._looks = 0
         self._could: tuple[object, ...] = ()
-        modes: Sequence[type[SessionScreen]] = (StartingScreen, *SCREENS)
-        for screen in modes:
-            self.add_mode(screen.NAME, partial(screen, feed, self.view, TABS))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Inks for the moment before our theme is set."""
@@ -111,63 +127,202 @@ class InferwatchApp(TerminalApp[Onward | None]):
         self.register_theme(LIGHT)
         self.theme = DARK.name
         self.set_interval(LOOK_EVERY_S, self._tick)
-        self._follow_state()
-        if self._news is not None:
-            self.notify(self._news, severity="error", timeout=10, markup=False)
+        self._show(self.place)
+
+    # Places.
+
+    @property
+    def place(self) -> Place:
+        """Where we are, or are about to be."""
+        return self._visits[-1][0]
+
+    @property
+    def session(self) -> SessionPlace:
+        """The session that is shown."""
+        if not isinstance(self.place, SessionPlace):  # check_action lets no key through
+            raise TypeError("no session is shown")
+        return self.place
+
+    @property
+    def leads_back(self) -> bool:
+        """Something waits behind what is shown."""
+        return len(self._visits) > 1
+
+    def _show(self, place: Place) -> None:
+        """Let its screens be the modes there are."""
+        self._shown = place
+        screens: dict[str, Callable[[], Screen[None]]]
+        match place:
+            case StartPlace(database=database):
+                screens = {StartScreen.NAME: partial(StartScreen, database)}
+            case ComparePlace():
+                screens = {CompareScreen.NAME: partial(CompareScreen, place)}
+            case SessionPlace(feed=feed, view=view, over=over):
+                made: Sequence[type[SessionScreen]] = (StartingScreen, *SCREENS)
+                screens = {each.NAME: partial(each, feed, view, TABS) for each in made}
+                if over is not None:
+                    over.add_done_callback(lambda _: self._leave_if_over(place))
+        self._place_modes = list(screens)
+        for name, screen in screens.items():
+            self.add_mode(name, screen)
+        self._herald, self._trouble, self._could = Herald(), None, ()
+        if isinstance(place, SessionPlace):
+            self._follow_state(place)
+        else:
+            self.switch_mode(self._place_modes[0])
+
+    async def _clear(self) -> None:
+        """No screen of a place any more."""
+        self._shown = None
+        await self.switch_mode(LeavingScreen.NAME)
+        modes, self._place_modes = self._place_modes, []
+        for mode in modes:
+            await self.remove_mode(mode)
+
+    @on(GoTo)
+    def _go_to(self, wish: GoTo) -> None:
+        self._move(wish)
+
+    @on(GoBack)
+    def _leave(self) -> None:
+        """Back to where people came from, or out."""
+        if self.leads_back:
+            self._move(None)
+        else:
+            self.exit()
+
+    def _leave_if_over(self, place: Place) -> None:
+        if self.place is place:
+            self._leave()
+
+    def _move(self, wish: GoTo | None) -> None:
+        """To another place, or back; once at a time."""
+        if self._moving is None or self._moving.done():
+            self._moving = asyncio.create_task(self._moved(wish))
+            self._moving.add_done_callback(self._end_if_failed)
+
+    def _end_if_failed(self, moving: asyncio.Task[None]) -> None:
+        if not moving.cancelled() and moving.exception() is not None:
+            self.exit()  # close() raises it
+
+    async def _moved(self, wish: GoTo | None) -> None:
+        news = [await self._end_place() if wish is None else await self._open(wish)]
+        while self.leads_back and self._is_over:
+            news.append(await self._end_place())
+        if self.return_code is not None:  # it was left meanwhile
+            return
+        if self._is_over:
+            self.exit()
+        elif self._shown is not self.place:
+            self._show(self.place)
+        for text in filter(None, news):
+            self.notify(text, severity="error", timeout=10, markup=False)
+
+    @property
+    def _is_over(self) -> bool:
+        return isinstance(self.place, SessionPlace) and self.place.is_over
+
+    async def _open(self, wish: GoTo) -> str | None:
+        """Open a place; why that could not be, if so."""
+        try:
+            opening = self._open_place(wish, self._tell)
+            place = await opening.__aenter__()
+        except InferwatchError as error:
+            return str(error)
+        self._visits.append((place, opening))
+        if self.return_code is None:
+            await self._clear()
+        return None
+
+    async def _end_place(self) -> str | None:
+        """Leave the place shown; what it ended with, if that is an error."""
+        _, opening = self._visits.pop()
+        self._ending = asyncio.create_task(_ended(opening))
+        await self._clear()
+        return await asyncio.shield(self._ending)
+
+    def _tell(self, text: str) -> None:
+        if self._tell_now is not None:
+            self._tell_now(text)
+            return
+        self._told.append(text)
+        if isinstance(self.screen, LeavingScreen):
+            self.screen.tell(text)
+
+    async def close(self, tell: Tell) -> None:
+        """When the app has ended: end every place that it opened."""
+        for text in self._told:
+            tell(text)
+        self._tell_now = tell
+        if self._moving is not None:
+            self._moving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._moving
+        if self._ending is not None:
+            await self._ending
+        while self.leads_back:
+            _, opening = self._visits.pop()
+            await _ended(opening)
+
+    # The session shown.
 
     def _tick(self) -> None:
         self._looks += 1
-        self._follow_state()
-        self._look(charts=self._looks % 2 == 0)
+        if isinstance(self._shown, SessionPlace):
+            self._follow_state(self._shown)
+            self._look(self._shown, charts=self._looks % 2 == 0)
 
-    def _follow_state(self) -> None:
+    def _follow_state(self, session: SessionPlace) -> None:
         """Stages while the engine starts; back to where we were when it is up."""
-        starting = self.feed.state is FeedState.STARTING
-        known = self.current_mode != self.DEFAULT_MODE
-        playback = self.feed.playback
+        starting = session.feed.state is FeedState.STARTING
+        known = self.current_mode in self._place_modes
+        playback = session.feed.playback
         if starting and playback is not None and not playback.at_live:
             self.run_worker(playback.go_live(), group="go live", exclusive=True)
         if not known or starting != (self.current_mode == StartingScreen.NAME):
-            self.action_look_at(StartingScreen.NAME if starting else self.view.screen)
+            self.action_look_at(
+                StartingScreen.NAME if starting else session.view.screen
+            )
 
-    def _look(self, *, charts: bool) -> None:
+    def _look(self, session: SessionPlace, *, charts: bool) -> None:
         """Hand the screen in sight a fresh snapshot."""
-        screen = self._session_screen
+        screen, feed = self._session_screen, session.feed
         if screen is not None and screen.is_mounted:
-            snapshot = self.feed.snapshot(
-                self.view.window,
+            snapshot = feed.snapshot(
+                session.view.window,
                 requests=screen.NEEDS_REQUESTS,
                 client=screen.NEEDS_CLIENT,
             )
-            playback = self.feed.playback
+            playback = feed.playback
             is_now = playback is None or playback.at_live
-            present = snapshot if is_now else self.feed.present()
+            present = snapshot if is_now else feed.present()
             screen.post_message(SnapshotReady(snapshot, charts, present))
-            self._tell_news(present)
-            self._show_what_can_be_done()
+            self._tell_news(session, present)
+            self._show_what_can_be_done(session)
 
-    def _tell_news(self, present: Snapshot) -> None:
+    def _tell_news(self, session: SessionPlace, present: Snapshot) -> None:
         """What a recorded session tells is no news; its time line marks it."""
-        if self.feed.state is FeedState.REPLAYING:
-            self._tell_trouble()
+        if session.feed.state is FeedState.REPLAYING:
+            self._tell_trouble(session)
         else:
             for note in self._herald.news(present.notes):
                 self.notify(note.text, severity="warning", timeout=10, markup=False)
 
-    def _tell_trouble(self) -> None:
+    def _tell_trouble(self, session: SessionPlace) -> None:
         """The time line says it in short, for as long as it is so."""
-        record = self.feed.record
+        record = session.feed.record
         message = record.message if record else None
         if message != self._trouble:
             self._trouble = message
             if message is not None:
                 self.notify(message, severity="error", timeout=10, markup=False)
 
-    def _show_what_can_be_done(self) -> None:
+    def _show_what_can_be_done(self, session: SessionPlace) -> None:
         """The footer is made anew only when an answer of check_action changed."""
-        moved, playback = self.view.cursor_ns is not None, self.feed.playback
+        moved, feed = session.view.cursor_ns is not None, session.feed
+        playback = feed.playback
         moves = playback and (playback.at_live, playback.playing, playback.goes_on)
-        can = self.feed.state, self.feed.can_restart, moves, moved
+        can = feed.state, feed.can_restart, moves, moved
         if can != self._could:
             self._could = can
             self.refresh_bindings()
@@ -181,31 +336,35 @@ class InferwatchApp(TerminalApp[Onward | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what cannot be done now."""
         del parameters
-        watching = self.current_mode != StartingScreen.NAME
+        feed = self.place.feed if isinstance(self.place, SessionPlace) else None
+        served, back = feed is not None and feed.served, self.leads_back
         return {
-            "look_at": watching,
-            "restart": self.feed.can_restart,
-            "stop_engine": self.feed.served and self.feed.state is FeedState.LIVE,
-            "quit": not self.feed.served and not self._leads_back,
-            "detach": self.feed.served and not self._leads_back,
-            "go_back": self._leads_back,
+            "look_at": self._shown is not None
+            and feed is not None
+            and self.current_mode != StartingScreen.NAME,
+            "restart": feed is not None and feed.can_restart,
+            "stop_engine": served and feed is not None and feed.state is FeedState.LIVE,
+            "quit": not served and not back,
+            "detach": served and not back,
+            "go_back": back,
         }.get(action, True)
 
     @on(LookAgain)
     def look(self) -> None:
         """Show the present picture, charts and all, without waiting for the timer."""
-        self._look(charts=True)
+        if isinstance(self._shown, SessionPlace):
+            self._look(self._shown, charts=True)
 
     def action_look_at(self, mode: str) -> None:
         """Go to a screen."""
         if mode != StartingScreen.NAME:
-            self.view.screen = mode
+            self.session.view.screen = mode
         self._could = ()
         self.switch_mode(mode)
 
     async def action_restart(self) -> None:
         """Start the lost engine again."""
-        await self.feed.restart()
+        await self.session.feed.restart()
 
     @work
     async def action_stop_engine(self) -> None:
@@ -216,16 +375,16 @@ class InferwatchApp(TerminalApp[Onward | None]):
             "Stop it",
         )
         if await self.push_screen_wait(ask):
-            await self.feed.stop_engine()
-            self.exit()
+            await self.session.feed.stop_engine()
+            self._leave()
 
     def action_detach(self) -> None:
         """Leave; the engine runs on."""
-        self.exit()
+        self._leave()
 
     def action_go_back(self) -> None:
-        """To whoever waits."""
-        self.exit()
+        """To where people came from."""
+        self._leave()
 
     def action_theme(self) -> None:
         """Dark or light."""
@@ -237,3 +396,13 @@ class InferwatchApp(TerminalApp[Onward | None]):
         folder.mkdir(parents=True, exist_ok=True)
         saved = Path(self.save_screenshot(path=str(folder)))
         self.notify(f"{saved.name}\nin {folder}", title="Picture saved", markup=False)
+
+
+async def _ended(opening: OpeningPlace | None) -> str | None:
+    """End a place; what it ended with, if that is an error."""
+    try:
+        if opening is not None:
+            await opening.__aexit__(None, None, None)
+    except InferwatchError as error:
+        return str(error)
+    return None

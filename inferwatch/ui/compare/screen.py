@@ -12,13 +12,15 @@ from textual.widgets import Footer
 from textual.worker import get_current_worker
 
 from inferwatch.compare.comparison import Comparison
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.selection import run_comparison
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import InferwatchError
 from inferwatch.ui.compare.chart import CompareChart, cdf, throughput
 from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.places import ComparePlace
 from inferwatch.ui.shared.help_drawer import Key, toggle_help
+from inferwatch.ui.shared.messages import GoBack
 
 WIDE = 140
 """Columns from which on charts stand beside the table."""
@@ -46,6 +48,7 @@ class _Left(Exception):  # noqa: N818 - not an error: nobody waits any more
 class CompareScreen(Screen[None]):
     """Reads and resamples in a thread; shows one comparison once it is there."""
 
+    NAME = "compare"
     DEFAULT_CSS = """
     CompareScreen {
         layers: default drawer;
@@ -81,10 +84,10 @@ class CompareScreen(Screen[None]):
         Binding("escape", "leave", "back", show=False),
     ]
 
-    def __init__(self, wanted: ComparisonRequest) -> None:
+    def __init__(self, place: ComparePlace) -> None:
         super().__init__()
-        self.wanted = wanted
-        self.failure: InferwatchError | None = None
+        self.place = place
+        self.wanted = place.request
         self._pane = 0
         self._place = 0
         self._found: Comparison | None = None
@@ -92,7 +95,7 @@ class CompareScreen(Screen[None]):
     @property
     def comparing(self) -> bool:
         """There is nothing to see yet."""
-        return self._found is None and self.failure is None
+        return self._found is None and self.place.failure is None
 
     def compose(self) -> ComposeResult:
         """Verdict, then figures, charts and set-up."""
@@ -141,13 +144,13 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareHead).wait(self.wanted.sessions, what)
 
     def _fail(self, error: InferwatchError) -> None:
-        self.failure = error
+        self.place.failure = error
         self.refresh_bindings()
         if self.is_mounted:
             self.query_one(CompareHead).fail(str(error))
 
     def _take(self, found: Comparison) -> None:
-        self._found, self.failure = found, None
+        self._found, self.place.failure = found, None
         if self.is_mounted:
             names = tuple(each.name for each in found.sessions)
             self.query_one(CompareHead).wait(names, "")
@@ -230,4 +233,4 @@ class CompareScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Back to where one came from."""
-        self.app.exit()
+        self.post_message(GoBack())

@@ -8,8 +8,8 @@ from textual.widget import Widget
 
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.storage.file.location import default_database
-from inferwatch.ui.onward import CompareSessions, OpenSession
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
+from inferwatch.ui.shared.messages import OpenComparison, OpenSession
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.tab_line import TabLine
 
@@ -56,9 +56,8 @@ class SessionsScreen(SessionScreen):
         if record is not None and record.session_id == session:
             self.notify(f"{session} is what you are watching", timeout=3)
             return
-        self.app.exit(OpenSession(database=self._database, session=session))
+        self.post_message(OpenSession(database=self._database, session=session))
 
     @on(SessionBrowser.CompareRequested)
     def _compare(self, message: SessionBrowser.CompareRequested) -> None:
-        compare = CompareSessions(database=self._database, sessions=message.ids)
-        self.app.exit(compare)
+        self.post_message(OpenComparison(database=self._database, sessions=message.ids))

@@ -1,6 +1,7 @@
-"""What the app tells its screens. Widgets have their own messages, beside them."""
+"""What the app tells its screens, and they the app. Widgets have their own messages."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from textual.message import Message
 
@@ -24,3 +25,38 @@ class SnapshotReady(Message):
 
 class LookAgain(Message):
     """A screen changed what it shows and wants the present picture at once."""
+
+
+class GoTo(Message):
+    """People want to go elsewhere; where they are goes on meanwhile, unseen."""
+
+
+@dataclass
+class OpenSession(GoTo):
+    """Replay a recorded session."""
+
+    database: Path
+    session: str
+    """Its id in that file, as ``s17``."""
+
+
+@dataclass
+class OpenComparison(GoTo):
+    """Put sessions side by side; the first is what the others are compared with."""
+
+    database: Path
+    sessions: tuple[str, ...]
+
+
+@dataclass
+class OpenSample(GoTo):
+    """Replay the session that comes with inferwatch."""
+
+
+@dataclass
+class OpenDemo(GoTo):
+    """Start the demo."""
+
+
+class GoBack(Message):
+    """People have seen enough here."""

@@ -10,9 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from inferwatch.ui.onward import CompareSessions, OpenSample, OpenSession, RunDemo
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
 from inferwatch.ui.shared.help_drawer import Key, toggle_help
+from inferwatch.ui.shared.messages import (
+    OpenComparison,
+    OpenDemo,
+    OpenSample,
+    OpenSession,
+)
 from inferwatch.ui.start.panel import StartPanel
 
 KEYS: Sequence[Key] = (
@@ -27,7 +32,9 @@ SHORT = 32
 
 
 class StartScreen(Screen[None]):
-    """Ends the app with where people want to go."""
+    """Leads to a demo, the sample, or what was recorded."""
+
+    NAME = "start"
 
     DEFAULT_CSS = """
     StartScreen { layers: default drawer; }
@@ -59,11 +66,11 @@ class StartScreen(Screen[None]):
 
     def action_demo(self) -> None:
         """Start the demo."""
-        self.app.exit(RunDemo())
+        self.post_message(OpenDemo())
 
     def action_sample(self) -> None:
         """Replay the sample."""
-        self.app.exit(OpenSample())
+        self.post_message(OpenSample())
 
     def action_help(self) -> None:
         """Open or close the explanations."""
@@ -72,9 +79,8 @@ class StartScreen(Screen[None]):
     @on(SessionBrowser.ReplayRequested)
     def _open(self, message: SessionBrowser.ReplayRequested) -> None:
         session = message.session.row.id
-        self.app.exit(OpenSession(database=self._database, session=session))
+        self.post_message(OpenSession(database=self._database, session=session))
 
     @on(SessionBrowser.CompareRequested)
     def _compare(self, message: SessionBrowser.CompareRequested) -> None:
-        compare = CompareSessions(database=self._database, sessions=message.ids)
-        self.app.exit(compare)
+        self.post_message(OpenComparison(database=self._database, sessions=message.ids))

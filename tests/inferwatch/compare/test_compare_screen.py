@@ -10,22 +10,30 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.errors import InferwatchError
 from inferwatch.metrics.load.slo import parse_slo
+from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.chart import CompareChart
 from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.compare.table import CompareTable
-from inferwatch.ui.compare_app import CompareApp, compare_app
-from inferwatch.ui.onward import Onward
+from inferwatch.ui.places import ComparePlace
 from inferwatch.ui.shared.help_drawer import HelpDrawer
 
-Piloted = Pilot[Onward | None]
+Piloted = Pilot[None]
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
 
-def app_of(path: Path, *names: str) -> CompareApp:
+def app_of(path: Path, *names: str) -> InferwatchApp:
     slo = parse_slo("ttft_s<40ms e2el_s<0.5")
-    return CompareApp(ComparisonRequest(database=path, sessions=names, slo=slo))
+    request = ComparisonRequest(database=path, sessions=names, slo=slo)
+    return InferwatchApp(ComparePlace(request))
+
+
+def failure_of(app: InferwatchApp) -> InferwatchError | None:
+    place = app.place
+    assert isinstance(place, ComparePlace)
+    return place.failure
 
 
 async def ready(pilot: Pilot[Any]) -> None:
@@ -200,7 +208,7 @@ async def test_help_opens_closes_and_explains(sessions: Path) -> None:
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
 async def test_leaving_leads_nowhere_else(sessions: Path, key: str) -> None:
-    app = compare_app(sessions, ("before", "after"))
+    app = app_of(sessions, "before", "after")
 
     async with app.run_test(size=SMALL) as pilot:
         await ready(pilot)
@@ -208,11 +216,11 @@ async def test_leaving_leads_nowhere_else(sessions: Path, key: str) -> None:
 
     assert app.return_value is None
     assert not app.is_running
-    assert app.failure is None
+    assert failure_of(app) is None
 
 
 async def test_leaving_while_it_is_computed_does_no_harm(sessions: Path) -> None:
-    app = compare_app(sessions, ("before", "after"))
+    app = app_of(sessions, "before", "after")
 
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("q")
@@ -221,17 +229,17 @@ async def test_leaving_while_it_is_computed_does_no_harm(sessions: Path) -> None
 
 
 async def test_what_cannot_be_compared_is_said_on_the_screen(sessions: Path) -> None:
-    app = compare_app(sessions, ("before", "empty"))
+    app = app_of(sessions, "before", "empty")
 
     async with app.run_test(size=SMALL) as pilot:
         await ready(pilot)
 
         assert "empty holds no request" in text_of(app, CompareHead)
-    assert app.failure is not None
+    assert failure_of(app) is not None
 
 
 async def test_t_changes_the_colours(sessions: Path) -> None:
-    app = compare_app(sessions, ("before", "after"))
+    app = app_of(sessions, "before", "after")
 
     async with app.run_test(size=SMALL) as pilot:
         await ready(pilot)
@@ -242,7 +250,11 @@ async def test_t_changes_the_colours(sessions: Path) -> None:
 
 
 def test_every_visible_key_has_a_tooltip() -> None:
-    bindings = [*CompareScreen.BINDINGS, *CompareTable.BINDINGS, *CompareApp.BINDINGS]
+    bindings = [
+        *CompareScreen.BINDINGS,
+        *CompareTable.BINDINGS,
+        *InferwatchApp.BINDINGS,
+    ]
 
     assert [each for each in bindings if each.show and not each.tooltip] == []  # type: ignore[union-attr]
 

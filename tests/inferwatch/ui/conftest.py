@@ -37,7 +37,7 @@ from inferwatch.metrics.snapshot import (
     Window,
 )
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.onward import Onward
+from inferwatch.ui.places import SessionPlace
 
 S = 1_000_000_000
 NOW_NS = 195 * S + 320_000_000
@@ -557,7 +557,7 @@ def watched_feed() -> ScriptedFeed:
 
 @pytest.fixture
 def app(feed: ScriptedFeed) -> InferwatchApp:
-    return InferwatchApp(feed)
+    return InferwatchApp(SessionPlace(feed))
 
 
 Text = Callable[[InferwatchApp, str], list[str]]
@@ -574,14 +574,14 @@ def text_of() -> Text:
     return rows
 
 
-Settle = Callable[[Pilot[Onward | None]], Awaitable[None]]
+Settle = Callable[[Pilot[None]], Awaitable[None]]
 
 
 @pytest.fixture
 def settle() -> Settle:
     """Lets the screen in sight take and draw the present snapshot."""
 
-    async def wait(pilot: Pilot[Onward | None]) -> None:
+    async def wait(pilot: Pilot[None]) -> None:
         await pilot.pause()
         app = pilot.app
         assert isinstance(app, InferwatchApp)

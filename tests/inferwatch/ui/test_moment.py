@@ -61,7 +61,7 @@ async def test_the_slowest_step_of_the_bin_under_the_cursor_is_told(
         await pilot.press("3", "shift+left", "shift+left")
         await settle(pilot)
         line = feed.snapshot(Window.MINUTE).timeline
-        index = line.index_at(app.view.cursor_ns or 0)
+        index = line.index_at(app.session.view.cursor_ns or 0)
         assert index is not None
         step = line.slowest_step[index]
 
@@ -88,11 +88,11 @@ async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("shift+left")
-        chosen_ns = app.view.cursor_ns
+        chosen_ns = app.session.view.cursor_ns
         feed.at_ns += 20 * S
         await settle(pilot)
 
-        assert app.view.cursor_ns == chosen_ns
+        assert app.session.view.cursor_ns == chosen_ns
         assert "▲ 03:12:35 −25.6 s" in readout(text_of, app)
 
         feed.at_ns += 60 * S
@@ -111,7 +111,7 @@ async def test_a_longer_window_brings_the_moment_back_into_sight(
         await pilot.press("w")
         await settle(pilot)
 
-        assert app.view.window is Window.FIVE_MINUTES
+        assert app.session.view.window is Window.FIVE_MINUTES
         assert "batch" in readout(text_of, app)
 
 
@@ -122,11 +122,11 @@ async def test_escape_lets_go_of_the_cursor(
         await settle(pilot)
         for key in ("1", "2"):
             await pilot.press(key, "left")
-            assert app.view.cursor_ns is not None
+            assert app.session.view.cursor_ns is not None
             await pilot.press("escape")
             await settle(pilot)
 
-            assert app.view.cursor_ns is None
+            assert app.session.view.cursor_ns is None
             assert readout(text_of, app).startswith("now")
 
 
@@ -136,7 +136,7 @@ async def test_w_goes_through_all_windows(app: InferwatchApp, settle: Any) -> No
         seen = []
         for _ in range(4):
             await pilot.press("w")
-            seen.append(app.view.window)
+            seen.append(app.session.view.window)
 
         assert seen == [
             Window.FIVE_MINUTES,
@@ -154,4 +154,4 @@ async def test_a_window_can_be_clicked(
         at = text_of(app, "TabLine")[0].index("session")
         await pilot.click("TabLine", offset=(at + 2, 0))
 
-        assert app.view.window is Window.SESSION
+        assert app.session.view.window is Window.SESSION

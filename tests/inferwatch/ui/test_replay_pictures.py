@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.onward import Onward
+from inferwatch.ui.places import SessionPlace
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 MOMENT = 0.62
@@ -39,10 +39,10 @@ def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
         yield player
 
 
-def showing(player: Player, key: str) -> Callable[[Pilot[Onward | None]], Any]:
+def showing(player: Player, key: str) -> Callable[[Pilot[None]], Any]:
     """Goes to the moment and to a screen, and lets it draw."""
 
-    async def act(pilot: Pilot[Onward | None]) -> None:
+    async def act(pilot: Pilot[None]) -> None:
         app = pilot.app
         assert isinstance(app, InferwatchApp)
         await asyncio.to_thread(player._scan.look)
@@ -60,7 +60,7 @@ def showing(player: Player, key: str) -> Callable[[Pilot[Onward | None]], Any]:
 def test_picture_of_the_sample(
     snap_compare: Callable[..., bool], player: Player, view: str, size: tuple[int, int]
 ) -> None:
-    app = InferwatchApp(player)
+    app = InferwatchApp(SessionPlace(player))
 
     assert snap_compare(
         app, terminal_size=size, run_before=showing(player, VIEWS[view])

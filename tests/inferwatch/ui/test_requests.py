@@ -244,7 +244,7 @@ async def test_keys_typed_into_the_filter_do_nothing_else(
         await settle(pilot)
 
         assert app.current_mode == "requests"
-        assert app.view.window is Window.MINUTE
+        assert app.session.view.window is Window.MINUTE
         assert app.screen.query_one(Input).value == "1 wq"
 
 

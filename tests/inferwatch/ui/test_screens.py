@@ -11,6 +11,7 @@ from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
 from inferwatch.ui.kv.screen import more_that_fit
+from inferwatch.ui.places import SessionPlace
 from inferwatch.ui.shared.header_line import HeaderLine
 from inferwatch.ui.shared.help_drawer import HelpDrawer
 from inferwatch.ui.shared.session_screen import SessionScreen
@@ -138,7 +139,7 @@ async def test_help_explains_the_screen_and_its_keys(
 async def test_help_names_the_keys_of_playing_where_they_do_something(
     watched_feed: Any, settle: Any, key: str, plays: bool
 ) -> None:
-    app = InferwatchApp(watched_feed)
+    app = InferwatchApp(SessionPlace(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press(key)
@@ -157,7 +158,7 @@ async def test_help_names_no_engine_to_stop_in_a_replay(
     watched_feed: Any, settle: Any, state: FeedState
 ) -> None:
     watched_feed.state = state
-    app = InferwatchApp(watched_feed)
+    app = InferwatchApp(SessionPlace(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("question_mark")
@@ -175,7 +176,7 @@ async def test_the_time_cursor_moves_under_the_help_too(
         await settle(pilot)
         await pilot.press("question_mark", "left")
 
-        assert app.view.cursor_ns is not None
+        assert app.session.view.cursor_ns is not None
 
 
 async def test_l_opens_and_closes_the_log(
@@ -303,7 +304,7 @@ async def test_without_colour_every_cell_is_grey(
     feed: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = InferwatchApp(feed)
+    app = InferwatchApp(SessionPlace(feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         picture = app.export_screenshot(simplify=True)

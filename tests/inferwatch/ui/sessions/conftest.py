@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from inferwatch.errors import UsageError
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.places import OpeningPlace, OpenPlace, SessionPlace, Tell
+from inferwatch.ui.shared.messages import GoTo
+from inferwatch.ui.shared.view import View
 
 S = 1_000_000_000
 BEGAN_NS = 1_795_000_000 * S
@@ -102,10 +106,28 @@ def write_session(connection: Any, place: int, **told: Any) -> None:
 
 
 @pytest.fixture
-def app(feed: Any, record: Path) -> InferwatchApp:
+def wishes() -> list[GoTo]:
+    """Where people wanted to go."""
+    return []
+
+
+@pytest.fixture
+def heard(wishes: list[GoTo]) -> OpenPlace:
+    """Hears where people want to go, and opens nothing."""
+
+    def hear(wish: GoTo, tell: Tell) -> OpeningPlace:
+        del tell
+        wishes.append(wish)
+        raise UsageError("nothing is opened in a test")
+
+    return hear
+
+
+@pytest.fixture
+def app(feed: Any, record: Path, heard: OpenPlace) -> InferwatchApp:
     """Watches s12 and records it into that file."""
     feed.record = type(feed.record)(session_id="s12", file_bytes=2_200_000)
-    return InferwatchApp(feed, database=record)
+    return InferwatchApp(SessionPlace(feed, View(database=record)), heard)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.storage.file.connections import open_for_writing
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareScreen
-from inferwatch.ui.compare_app import compare_app
-from inferwatch.ui.start_app import StartApp
+from inferwatch.ui.places import ComparePlace, StartPlace
 from tests.inferwatch.hostile import KEPT
 from tests.inferwatch.ui.test_hostile_text import SIZES, squeezed, written
 
@@ -53,11 +53,13 @@ async def test_the_list_of_sessions_does_not_obey(
 
 
 async def test_the_start_screen_does_not_obey(hostile_record: Path) -> None:
-    app = StartApp(hostile_record, news=KEPT)
+    app = InferwatchApp(StartPlace(hostile_record))
 
     async with app.run_test(notifications=True, size=(120, 40)) as pilot:
         await looked(pilot)
         assert PICTURE in written(app)
+        app.notify(KEPT, severity="error")
+        await pilot.pause()
         assert f"{PICTURE}␇␛[31m␡␍<U+202E>[bold]x[@click=app.quit]y" in squeezed(app)
 
 
@@ -65,7 +67,8 @@ async def test_the_start_screen_does_not_obey(hostile_record: Path) -> None:
 async def test_a_comparison_does_not_obey(
     hostile_record: Path, size: tuple[int, int]
 ) -> None:
-    app = compare_app(hostile_record, ("s1", "s3"))
+    request = ComparisonRequest(database=hostile_record, sessions=("s1", "s3"))
+    app = InferwatchApp(ComparePlace(request))
 
     async with app.run_test(notifications=True, size=size) as pilot:
         screen = pilot.app.screen

@@ -9,9 +9,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.onward import CompareSessions, OpenSession
 from inferwatch.ui.sessions.browser import SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
+from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
 from inferwatch.ui.shared.prompt import PromptScreen
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
@@ -123,24 +123,26 @@ async def test_the_arrows_go_from_session_to_session(
         assert text_of(app, "SessionLine")[0].startswith(f" {pointed} ")
 
 
-async def test_enter_ends_the_app_with_the_session_to_replay(
-    app: InferwatchApp, record: Path
+async def test_enter_asks_for_the_session_to_be_replayed(
+    app: InferwatchApp, record: Path, wishes: list[GoTo]
 ) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
         await pilot.press("down", "down", "enter")
         await pilot.pause()
 
-    assert app.return_value == OpenSession(database=record, session="s10")
+    assert wishes == [OpenSession(database=record, session="s10")]
 
 
-async def test_a_double_click_opens_too(app: InferwatchApp, record: Path) -> None:
+async def test_a_double_click_opens_too(
+    app: InferwatchApp, record: Path, wishes: list[GoTo]
+) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
         await pilot.click(SessionTable, offset=(30, 2), times=2)
         await pilot.pause()
 
-    assert app.return_value == OpenSession(database=record, session="s11")
+    assert wishes == [OpenSession(database=record, session="s11")]
 
 
 async def test_the_session_on_the_screen_is_not_opened_again(
@@ -156,18 +158,18 @@ async def test_the_session_on_the_screen_is_not_opened_again(
 
 
 async def test_the_first_marked_is_what_the_others_are_compared_with(
-    app: InferwatchApp, record: Path
+    app: InferwatchApp, record: Path, wishes: list[GoTo]
 ) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
         await pilot.press("end", "m", "up", "up", "m", "c")
         await pilot.pause()
 
-    assert app.return_value == CompareSessions(database=record, sessions=("s1", "s3"))
+    assert wishes == [OpenComparison(database=record, sessions=("s1", "s3"))]
 
 
 async def test_one_marked_is_compared_with_the_one_pointed_at(
-    app: InferwatchApp, record: Path
+    app: InferwatchApp, record: Path, wishes: list[GoTo]
 ) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
@@ -175,7 +177,7 @@ async def test_one_marked_is_compared_with_the_one_pointed_at(
         await pilot.press("c")
         await pilot.pause()
 
-    assert app.return_value == CompareSessions(database=record, sessions=("s11", "s10"))
+    assert wishes == [OpenComparison(database=record, sessions=("s11", "s10"))]
 
 
 async def test_comparing_says_what_it_needs_and_escape_unmarks(

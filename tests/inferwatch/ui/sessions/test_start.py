@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from inferwatch.ui.onward import (
-    CompareSessions,
-    Onward,
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.places import OpenPlace, StartPlace
+from inferwatch.ui.shared.help_drawer import HelpDrawer
+from inferwatch.ui.shared.messages import (
+    GoTo,
+    OpenComparison,
+    OpenDemo,
     OpenSample,
     OpenSession,
-    RunDemo,
 )
-from inferwatch.ui.shared.help_drawer import HelpDrawer
-from inferwatch.ui.start_app import StartApp
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
@@ -29,61 +30,76 @@ async def looked(pilot: Pilot[Any]) -> None:
 
 
 @pytest.fixture
-def start(record: Path) -> StartApp:
-    return StartApp(record)
+def start(record: Path, heard: OpenPlace) -> InferwatchApp:
+    return InferwatchApp(StartPlace(record), heard)
 
 
 @pytest.mark.parametrize(
-    ("keys", "onward"),
-    [
-        (("D",), RunDemo()),
-        (("x",), OpenSample()),
-        (("q",), None),
-        (("ctrl+c",), None),
-    ],
+    ("key", "wish"), [("D", OpenDemo()), ("x", OpenSample())], ids=["demo", "sample"]
 )
 async def test_keys_lead_on(
-    start: StartApp, keys: tuple[str, ...], onward: Onward | None
+    start: InferwatchApp, wishes: list[GoTo], key: str, wish: GoTo
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
-        await pilot.press(*keys)
+        await pilot.press(key)
         await pilot.pause()
 
-    assert start.return_value == onward
+    assert wishes == [wish]
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_keys_lead_out(
+    start: InferwatchApp, wishes: list[GoTo], key: str
+) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.press(key)
+        await pilot.pause()
+
+    assert wishes == []
     assert start.return_code == 0
 
 
-@pytest.mark.parametrize(("row", "onward"), [(2, RunDemo()), (3, OpenSample())])
-async def test_clicks_lead_on_too(start: StartApp, row: int, onward: Onward) -> None:
+@pytest.mark.parametrize(
+    ("row", "wish"), [(2, OpenDemo()), (3, OpenSample())], ids=["demo", "sample"]
+)
+async def test_clicks_lead_on_too(
+    start: InferwatchApp, wishes: list[GoTo], row: int, wish: GoTo
+) -> None:
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
         await pilot.click("StartPanel", offset=(6, row))
         await pilot.pause()
 
-    assert start.return_value == onward
+    assert wishes == [wish]
 
 
-async def test_enter_replays_a_session(start: StartApp, record: Path) -> None:
+async def test_enter_replays_a_session(
+    start: InferwatchApp, record: Path, wishes: list[GoTo]
+) -> None:
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
         await pilot.press("down", "enter")
         await pilot.pause()
 
-    assert start.return_value == OpenSession(database=record, session="s11")
+    assert wishes == [OpenSession(database=record, session="s11")]
 
 
-async def test_two_marked_are_compared(start: StartApp, record: Path) -> None:
+async def test_two_marked_are_compared(
+    start: InferwatchApp, record: Path, wishes: list[GoTo]
+) -> None:
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
         await pilot.press("down", "m", "m", "c")
         await pilot.pause()
 
-    wanted = CompareSessions(database=record, sessions=("s11", "s10"))
-    assert start.return_value == wanted
+    assert wishes == [OpenComparison(database=record, sessions=("s11", "s10"))]
 
 
-async def test_help_opens_and_closes_and_the_light_goes_on(start: StartApp) -> None:
+async def test_help_opens_and_closes_and_the_light_goes_on(
+    start: InferwatchApp,
+) -> None:
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
         await pilot.press("question_mark")
@@ -97,21 +113,23 @@ async def test_help_opens_and_closes_and_the_light_goes_on(start: StartApp) -> N
         assert start.theme == "inferwatch-light"
 
 
-async def test_why_one_could_not_go_there_is_said(record: Path) -> None:
-    start = StartApp(record, "s3 was deleted meanwhile")
+async def test_why_one_could_not_go_there_is_said(start: InferwatchApp) -> None:
     async with start.run_test(size=USUAL) as pilot:
+        await looked(pilot)
+        await pilot.press("enter")
         await pilot.pause()
 
         said = [note.message for note in start._notifications]
+        assert start.is_running
 
-    assert said == ["s3 was deleted meanwhile"]
+    assert said == ["nothing is opened in a test"]
 
 
 async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> None:
     data = bytearray(record.read_bytes())
     data[60 * 4096 : 61 * 4096] = bytes(range(256)) * 16
     record.write_bytes(data)
-    start = StartApp(record)
+    start = InferwatchApp(StartPlace(record))
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
         line = text_of(start, "SessionLine")[1]
@@ -123,7 +141,7 @@ async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> N
 
 @pytest.mark.parametrize("size", [SMALL, USUAL, LARGE], ids=["80", "120", "200"])
 def test_picture_of_the_start(
-    snap_compare: Callable[..., bool], start: StartApp, size: tuple[int, int]
+    snap_compare: Callable[..., bool], start: InferwatchApp, size: tuple[int, int]
 ) -> None:
     assert snap_compare(start, terminal_size=size, run_before=looked)
 
@@ -131,6 +149,6 @@ def test_picture_of_the_start(
 def test_picture_of_a_first_start(
     snap_compare: Callable[..., bool], tmp_path: Path
 ) -> None:
-    start = StartApp(tmp_path / "nothing.db")
+    start = InferwatchApp(StartPlace(tmp_path / "nothing.db"))
 
     assert snap_compare(start, terminal_size=SMALL, run_before=looked)

@@ -1,0 +1,168 @@
+"""Opens what the app shows, and ends it when it is left."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from collectors.clock import SessionClock
+from inferwatch import watchdog
+from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.replaying import Opening, place
+from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.errors import SourceError, UsageError
+from inferwatch.metrics.model import Model
+from inferwatch.replay.player import Player
+from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
+from inferwatch.storage.file.location import default_database
+from inferwatch.ui.places import (
+    ComparePlace,
+    OpeningPlace,
+    SessionPlace,
+    StartPlace,
+    Tell,
+)
+from inferwatch.ui.shared.messages import (
+    GoTo,
+    OpenComparison,
+    OpenDemo,
+    OpenSample,
+    OpenSession,
+)
+from inferwatch.ui.shared.view import View
+
+
+def open_place(wish: GoTo, tell: Tell) -> OpeningPlace:
+    """Where people want to go from a screen.
+
+    Raises:
+        UsageError: there is no such place.
+    """
+    match wish:
+        case OpenSession(database=database, session=session):
+            return replay_place(database, session, Opening())
+        case OpenSample():
+            return _sample_place()
+        case OpenDemo():
+            return _demo_place(tell)
+        case OpenComparison(database=database, sessions=sessions):
+            return compare_place(
+                ComparisonRequest(database=database, sessions=sessions)
+            )
+    raise UsageError(f"nothing is opened by {wish}")
+
+
+@asynccontextmanager
+async def start_place(database: Path) -> AsyncIterator[StartPlace]:
+    """The start screen: there is nothing to end."""
+    yield StartPlace(database)
+
+
+@asynccontextmanager
+async def replay_place(
+    database: Path, session: str, opening: Opening
+) -> AsyncIterator[SessionPlace]:
+    """A recorded session.
+
+    Raises:
+        InferwatchError: it cannot be opened, or gone to, or has no such moment.
+    """
+    player = await asyncio.to_thread(Player.open, database, session)
+    running = asyncio.create_task(player.run())
+    try:
+        await asyncio.sleep(0)  # cancelled before it began it would close nothing
+        t_ns = opening.moment(player)
+        going = asyncio.create_task(place(player, t_ns, opening))
+        failed = asyncio.create_task(_failed(going))
+        screen = "load" if player.only_load else "overview"
+        view = View(window=opening.window, screen=screen, database=database)
+        try:
+            yield SessionPlace(player, view, over=failed)
+        finally:
+            failed.cancel()
+            going.cancel()
+        with suppress(asyncio.CancelledError):
+            await going
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def _failed(task: asyncio.Task[None]) -> None:
+    """Until it fails; one that ends well is waited for in vain."""
+    await asyncio.wait([task])
+    if task.cancelled() or task.exception() is None:
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def _sample_place() -> AsyncIterator[SessionPlace]:
+    from inferwatch.sample import sample_file
+
+    path = await asyncio.to_thread(sample_file)
+    async with replay_place(path, "last", Opening(from_load=True)) as sample:
+        yield sample
+
+
+@asynccontextmanager
+async def watch_place(
+    watch: Watch, database: Path, tell: Tell
+) -> AsyncIterator[SessionPlace]:
+    """A live watch; the database is the one whose sessions are listed beside it.
+
+    Raises:
+        SourceError: the engine was lost.
+    """
+    watching = asyncio.create_task(watch.run())
+    with watchdog.patience(watchdog.ENDS_ENGINE_S):
+        try:
+            yield SessionPlace(watch, View(database=database), over=watching)
+        finally:
+            runs_on = watch.served and watch.live.is_set()
+            if watch.load_desk.running:
+                tell("ending the load ...")
+            if not runs_on:
+                tell("stopping the engine ...")
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+    _say_goodbye(watch, tell, runs_on=runs_on)
+
+
+def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
+    if runs_on:
+        tell("detached; the engine runs on. `inferwatch` finds it again.")
+    if watch.record is not None:
+        tell(f"recorded as {watch.record.session_id}. `inferwatch sessions` lists.")
+    if watch.lost.is_set():
+        raise SourceError(watch.reason)
+
+
+@asynccontextmanager
+async def _demo_place(tell: Tell) -> AsyncIterator[SessionPlace]:
+    """The demo, begun from a screen.
+
+    Raises:
+        InferwatchError: it cannot be recorded, or the engine was lost.
+    """
+    source, clock = demo_source(), SessionClock()
+    recorder = open_recorder("demo", clock, database=None, name=None, record=True)
+    watch = Watch(clock, Pipeline(Model(), recorder), source, demo_load(0))
+    async with watch_place(watch, default_database(), tell) as demo:
+        yield demo
+
+
+@asynccontextmanager
+async def compare_place(request: ComparisonRequest) -> AsyncIterator[ComparePlace]:
+    """Sessions side by side.
+
+    Raises:
+        InferwatchError: there was nothing to see.
+    """
+    compared = ComparePlace(request)
+    yield compared
+    if compared.failure is not None:
+        raise compared.failure

@@ -1,0 +1,69 @@
+"""What the app can show: the start screen, a session, a comparison.
+
+People go from one to the next and come back. Whoever opens a place also ends it: an
+asynchronous context manager gives it, and ends it when that is left.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.errors import InferwatchError, UsageError
+from inferwatch.feed import Feed
+from inferwatch.ui.shared.messages import GoTo
+from inferwatch.ui.shared.view import View
+
+
+@dataclass(eq=False)
+class SessionPlace:
+    """A session, live or recorded, in the screens of a session."""
+
+    feed: Feed
+    view: View = field(default_factory=View)
+    over: asyncio.Task[None] | None = None
+    """Done when there is nothing to look at any more; None: people decide."""
+
+    @property
+    def is_over(self) -> bool:
+        """It ended by itself, looked at or not."""
+        return self.over is not None and self.over.done()
+
+
+@dataclass(eq=False)
+class StartPlace:
+    """Nothing runs: what can be done, and what was recorded."""
+
+    database: Path
+
+
+@dataclass(eq=False)
+class ComparePlace:
+    """Sessions side by side."""
+
+    request: ComparisonRequest
+    failure: InferwatchError | None = None
+    """Why there was nothing to see; None when there was."""
+
+
+Place = SessionPlace | StartPlace | ComparePlace
+Tell = Callable[[str], None]
+"""Says a line to people, wherever they can see it."""
+OpeningPlace = AbstractAsyncContextManager[Place]
+OpenPlace = Callable[[GoTo, Tell], OpeningPlace]
+"""Opens where people want to go; what is told while it ends goes to the other one.
+
+Entering or leaving it raises an ``InferwatchError`` that is fit to show.
+"""
+
+
+def nowhere(wish: GoTo, tell: Tell) -> OpeningPlace:
+    """For an app that leads nowhere else.
+
+    Raises:
+        UsageError: always.
+    """
+    del wish, tell
+    raise UsageError("there is nowhere else to go")

@@ -1,0 +1,323 @@
+"""From one place to the next and back, without a terminal."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.cli.on_screen import AppRunner
+from inferwatch.cli.places import compare_place, open_place, replay_place
+from inferwatch.cli.replaying import Opening
+from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
+from inferwatch.export.results.imported_sessions import store_runs
+from inferwatch.export.results.result_file import read_results
+from inferwatch.metrics.snapshot import Window
+from inferwatch.replay.playback import RecordedPlayback
+from inferwatch.replay.player import Player
+from inferwatch.sample import sample_file
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.places import (
+    ComparePlace,
+    OpeningPlace,
+    OpenPlace,
+    Place,
+    SessionPlace,
+    Tell,
+)
+from inferwatch.ui.shared.leaving_screen import LeavingScreen
+from inferwatch.ui.shared.messages import (
+    GoTo,
+    OpenComparison,
+    OpenSample,
+    OpenSession,
+)
+
+VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
+Piloted = Pilot[None]
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds the sample as s1."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Path(shutil.copy(sample_file(), tmp_path / "s.db"))
+
+
+@asynccontextmanager
+async def shown(
+    opening: OpeningPlace, opens: OpenPlace = open_place
+) -> AsyncIterator[tuple[InferwatchApp, Piloted]]:
+    """The app, without a terminal, for as long as it is looked at."""
+    async with opening as place:
+        app = InferwatchApp(place, opens)
+        async with app.run_test() as pilot:
+            yield app, pilot
+        await app.close(lambda _: None)
+
+
+async def until(pilot: Piloted, holds: Callable[[], bool]) -> None:
+    """Wait for it; what is shown then is a place again."""
+    async with asyncio.timeout(60):
+        while not holds() or pilot.app.current_mode == LeavingScreen.NAME:
+            await pilot.pause(0.01)
+
+
+async def gone_to(app: InferwatchApp, pilot: Piloted, wish: GoTo) -> Place:
+    """Where that leads."""
+    before = app.place
+    app.post_message(wish)
+    await until(pilot, lambda: app.place is not before)
+    return app.place
+
+
+async def back(app: InferwatchApp, pilot: Piloted) -> Place:
+    """Where that leads back to."""
+    before = app.place
+    await pilot.press("q")
+    await until(pilot, lambda: app.place is not before)
+    return app.place
+
+
+async def ended(app: InferwatchApp, pilot: Piloted) -> None:
+    """It ends by itself."""
+    async with asyncio.timeout(60):
+        while app.return_code is None:
+            await pilot.pause(0.01)
+
+
+def notified(app: InferwatchApp) -> list[str]:
+    return [note.message for note in app._notifications]
+
+
+class Opener:
+    """Opens places as told, and keeps a book of what was ended."""
+
+    def __init__(self, *places: Place, tells: str = "", fails: str = "") -> None:
+        self.places, self.ended = list(places), list[Place]()
+        self._tells, self._fails = tells, fails
+
+    @asynccontextmanager
+    async def __call__(self, wish: GoTo, tell: Tell) -> AsyncIterator[Place]:
+        del wish
+        place = self.places.pop(0)
+        yield place
+        if self._tells:
+            tell(self._tells)
+        self.ended.append(place)
+        if self._fails:
+            raise StorageError(self._fails)
+
+
+@asynccontextmanager
+async def players(database: Path, count: int) -> AsyncIterator[list[SessionPlace]]:
+    """Places of so many replays that nobody runs."""
+    opened = [
+        await asyncio.to_thread(Player.open, database, "s1") for _ in range(count)
+    ]
+    yield [SessionPlace(each) for each in opened]
+    for each in opened:
+        each.close()
+
+
+async def test_what_is_opened_leads_back_to_where_it_was_opened(
+    database: Path,
+) -> None:
+    wish = OpenSession(database=database, session="sample")
+
+    async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+        first = app.place
+        assert not app.leads_back
+        second = await gone_to(app, pilot, wish)
+        third = await gone_to(app, pilot, wish)
+        assert app.leads_back
+
+        assert await back(app, pilot) is second
+        assert await back(app, pilot) is first
+        assert not app.leads_back
+        assert app.current_mode == "overview"
+        assert notified(app) == []
+
+    assert len({id(each) for each in (first, second, third)}) == 3
+
+
+async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: RecordedPlayback) -> None:
+        raise StorageError("it cannot be shown")
+
+    monkeypatch.setattr(RecordedPlayback, "go_live", refuse)
+
+    async def look() -> None:
+        async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+            await ended(app, pilot)
+
+    with pytest.raises(StorageError, match="it cannot be shown"):
+        await look()
+
+
+async def test_what_cannot_be_opened_is_said_where_one_is(database: Path) -> None:
+    gone = OpenSession(database=database, session="s77")
+
+    async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+        first = app.place
+        app.post_message(gone)
+        await until(pilot, lambda: bool(notified(app)))
+
+        assert "No session 's77'" in notified(app)[0]
+        assert app.place is first
+
+
+async def test_the_sample_and_a_comparison_lead_back(database: Path) -> None:
+    compared = OpenComparison(database=database, sessions=("s1", "s1"))
+
+    async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+        first = app.place
+        sample = await gone_to(app, pilot, OpenSample())
+        assert isinstance(sample, SessionPlace)
+        assert sample.view.window is Window.MINUTE
+        assert await back(app, pilot) is first
+
+        assert isinstance(await gone_to(app, pilot, compared), ComparePlace)
+        assert app.current_mode == "compare"
+        assert await back(app, pilot) is first
+
+
+async def test_to_leave_is_to_leave_everything(database: Path) -> None:
+    async with players(database, 3) as (first, *others):
+        opener = Opener(*others)
+        async with shown(nullcontext(first), opener) as (app, pilot):
+            await gone_to(app, pilot, OpenSample())
+            await gone_to(app, pilot, OpenSample())
+            app.exit()
+
+    assert opener.ended == others[::-1]
+
+
+async def test_what_ended_unseen_is_not_shown_again(database: Path) -> None:
+    async with players(database, 2) as (first, second):
+        first.over = asyncio.create_task(asyncio.sleep(3600))
+        async with shown(nullcontext(first), Opener(second)) as (app, pilot):
+            await gone_to(app, pilot, OpenSample())
+            first.over.cancel()
+            await pilot.press("q")
+            await ended(app, pilot)
+
+
+async def test_what_a_place_tells_at_its_end_is_told_to_the_terminal_too(
+    database: Path,
+) -> None:
+    told: list[str] = []
+    async with players(database, 3) as (first, *others):
+        app = InferwatchApp(first, Opener(*others, tells="stopping ..."))
+        async with app.run_test() as pilot:
+            await gone_to(app, pilot, OpenSample())
+            await back(app, pilot)
+            await gone_to(app, pilot, OpenSample())
+        assert told == []
+        await app.close(told.append)
+
+    assert told == ["stopping ..."] * 2
+
+
+async def test_what_a_place_ends_with_is_said_where_one_comes_back(
+    database: Path,
+) -> None:
+    async with players(database, 2) as (first, second):
+        opener = Opener(second, fails="the engine was lost")
+        async with shown(nullcontext(first), opener) as (app, pilot):
+            await gone_to(app, pilot, OpenSample())
+            assert await back(app, pilot) is first
+
+            assert notified(app) == ["the engine was lost"]
+
+
+async def test_a_fault_on_the_way_ends_the_app_and_is_raised(database: Path) -> None:
+    def break_down(wish: GoTo, tell: Tell) -> OpeningPlace:
+        raise LookupError
+
+    async with players(database, 1) as (first,):
+        app = InferwatchApp(first, break_down)
+        async with app.run_test() as pilot:
+            app.post_message(OpenSample())
+            await ended(app, pilot)
+
+        with pytest.raises(LookupError):
+            await app.close(lambda _: None)
+
+
+async def test_who_leaves_while_the_first_place_opens_never_sees_it(
+    database: Path,
+) -> None:
+    runner = AppRunner()
+    runner.leave()
+
+    await runner.show(replay_place(database, "s1", Opening()))
+
+    assert runner.app is None
+
+
+async def test_a_session_or_a_moment_that_is_not_there_is_never_shown(
+    database: Path,
+) -> None:
+    runner = AppRunner()
+
+    with pytest.raises(NoSuchSessionError):
+        await runner.show(replay_place(database, "s77", Opening()))
+    with pytest.raises(UsageError):
+        await runner.show(replay_place(database, "s1", Opening(at="noon")))
+    assert runner.app is None
+
+
+async def test_a_comparison_without_anything_to_see_ends_with_why(
+    database: Path,
+) -> None:
+    request = ComparisonRequest(database=database, sessions=("s1", "s1"))
+
+    with pytest.raises(UsageError, match="nothing"):
+        async with compare_place(request) as place:
+            place.failure = UsageError("nothing")
+
+
+async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "imported.db"
+    store_runs(path, [read_results(VLLM_RESULT)])
+
+    async with replay_place(path, "last", Opening()) as place:
+        assert (place.view.screen, place.view.database) == ("load", path)
+
+
+@pytest.mark.parametrize(
+    ("opening", "begins_s", "window", "plays"),
+    [
+        pytest.param(Opening(), None, Window.SESSION, False, id="the whole"),
+        pytest.param(Opening(at="10s"), 10, Window.MINUTE, False, id="a moment"),
+        pytest.param(Opening(speed=0.5), 0, Window.MINUTE, True, id="from the start"),
+        pytest.param(Opening(at="10s", speed=2), 10, Window.MINUTE, True, id="both"),
+    ],
+)
+async def test_a_replay_begins_where_it_was_asked_to(
+    database: Path,
+    opening: Opening,
+    begins_s: float | None,
+    window: Window,
+    plays: bool,
+) -> None:
+    async with replay_place(database, "s1", opening) as place:
+        playback = place.feed.playback
+        assert playback is not None
+        async with asyncio.timeout(20):
+            while not playback.position_ns or playback.playing != plays:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.02)
+        there_ns, end_ns = playback.position_ns, playback.span_ns[1]
+
+    wanted_ns = end_ns if begins_s is None else begins_s * 1e9
+    assert there_ns == pytest.approx(wanted_ns, abs=3e9)
+    assert place.view.window is window
