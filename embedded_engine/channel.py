@@ -32,9 +32,9 @@ from collectors.wire import Sender, encode_reading
 Record = tuple[Any, ...]
 """A ticket, and a call to make later: what makes readings, and its arguments."""
 
-CAPACITY = 50_000
+MOST_RECORDS = 50_000
 """Records that may wait; a step is one, so a minute of them or more."""
-BATCH = 1_000
+RECORDS_AT_ONCE = 1_000
 FLUSH_S = 0.1
 """Rare enough to cost next to nothing, often enough for people to call it live."""
 JOIN_S = 0.005
@@ -120,7 +120,7 @@ class Channel:
         self._owner = owner
         self._sender = Sender(source)
         self._ring = Ring(ring_bytes)
-        records: deque[Record] = deque(maxlen=CAPACITY)
+        records: deque[Record] = deque(maxlen=MOST_RECORDS)
         self.append: Callable[[Record], None] = records.append
         """Take one record; when too many wait the oldest is dropped and counted."""
         self.ticket: Callable[[], int] = count().__next__
@@ -235,7 +235,7 @@ class Channel:
 
     def _flush(self) -> None:
         while self._records:
-            if readings := self._make(min(len(self._records), BATCH)):
+            if readings := self._make(min(len(self._records), RECORDS_AT_ONCE)):
                 self._publish(readings)
 
     def _make(self, count: int) -> list[AnyReading]:

@@ -16,7 +16,7 @@ GRACE_S = 2.5
 """From SIGTERM to SIGKILL: vLLM's own clean end takes 1-2 s, rarely 5."""
 LAST_WORDS_S = 1.0
 """For Python's resource tracker, which outlives the others to remove shared memory."""
-POLL_S = 0.02
+LOOK_S = 0.02
 PARENT, SESSION = 1, 3
 """Places in /proc/PID/stat after the command's closing bracket (proc(5): 4 and 6)."""
 EXIT_CODE = 49
@@ -129,7 +129,7 @@ class EngineProcesses:
         while self.members():
             if clock() > deadline_s:
                 return False
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(LOOK_S)
         return True
 
 

@@ -53,7 +53,7 @@ class Engine:
 
     def __init__(self, file: EngineFile) -> None:
         self.file = file
-        self._family = EngineProcesses(EngineProcess(file.pid, file.birth))
+        self._processes = EngineProcesses(EngineProcess(file.pid, file.birth))
 
     @classmethod
     async def start(cls, config: EngineConfig, on_stage: OnStage) -> Self:
@@ -135,7 +135,7 @@ class Engine:
 
     def processes(self) -> list[tuple[int, str]]:
         """Its living processes with a role: api, core, worker."""
-        roles = self._family.roles().items()
+        roles = self._processes.roles().items()
         return sorted((member.pid, role) for member, role in roles)
 
     def log_tail(self, lines: int) -> list[str]:
@@ -144,13 +144,13 @@ class Engine:
 
     async def wait(self) -> str:
         """Return when one of its processes died: who, how, and what the log says."""
-        death = await first_death(self._family)
-        await self._family.gone_within(LAST_WORDS_S)
+        death = await first_death(self._processes)
+        await self._processes.gone_within(LAST_WORDS_S)
         return account(death, self.log_tail(SEARCHED_LINES))
 
     async def stop(self) -> None:
         """End it in 5 s at most, and leave nothing of it but the log."""
-        await self._family.end()
+        await self._processes.end()
         self._reap()
         self._clear_away()
 

@@ -25,8 +25,9 @@ from inferwatch.loadgen.truth.calibration import (
 from inferwatch.loadgen.truth.script import DEFAULT_MODEL
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model import Model
-from inferwatch.session.load_session import FollowedPlan, LoadSession, new_run_id
+from inferwatch.session.load_session import FollowedPlan, LoadSession
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.running_load import new_run_id
 
 TOKENS = 100
 PROMPT_TOKENS = 32

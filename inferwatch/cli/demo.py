@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import click
 
-from inferwatch.cli.options import watch_options
-from inferwatch.session.options import WatchOptions
+from inferwatch.cli.options import WatchOptions, watch_options
 
 HEADLESS_S = 30.0
 """How long a headless demo runs unless told."""

@@ -2,9 +2,9 @@
 
 import sys
 
+from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.errors import SourceError
-from inferwatch.session.options import WatchOptions
 from inferwatch.visible import visible
 
 NOTHING_RUNS = """no engine that inferwatch serves runs on this node.

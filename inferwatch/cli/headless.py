@@ -6,11 +6,11 @@ import sys
 import time
 from contextlib import suppress
 
+from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.reports.summary import summarise, summary_text
-from inferwatch.session.options import WatchOptions
 from inferwatch.session.watch import Watch
 from inferwatch.visible import visible
 

@@ -41,10 +41,9 @@ from inferwatch.reports.summary import summarise
 from inferwatch.session.load_session import (
     FollowedPlan,
     LoadSession,
-    new_run_id,
-    public_plan,
 )
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.running_load import new_run_id, public_plan
 from inferwatch.visible import visible
 
 TRAFFIC_LOOKS = 6

@@ -21,9 +21,8 @@ from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, sea
 from inferwatch.session.load_session import (
     FollowedPlan,
     LoadSession,
-    new_run_id,
-    public_plan,
 )
+from inferwatch.session.running_load import new_run_id, public_plan
 from inferwatch.storage.file.location import default_database
 
 COLUMNS = 80

@@ -1,6 +1,7 @@
 """What commands share: amounts people type, options of a watch and of the record."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferwatch.cli.say import say, say_json
-from inferwatch.session.options import WatchOptions
 
 MOST_S = 1e8
 """Three years; beyond it is a slip, and nanoseconds no longer fit the record."""
@@ -77,6 +77,21 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
 
 
 # Commands that watch.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """The options that every watching command shares."""
+
+    headless: bool = False
+    duration_s: float | None = None
+    """Counted from the moment the engine is up."""
+    as_json: bool = False
+    name: str | None = None
+    database: Path | None = None
+    """None: the default one."""
+    record: bool = True
+
 
 _OPTIONS = [
     click.option(

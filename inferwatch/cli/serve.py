@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.options import watch_options
-from inferwatch.session.options import WatchOptions
+from inferwatch.cli.options import WatchOptions, watch_options
 
 LOOPBACK = "127.0.0.1"
 

@@ -4,12 +4,13 @@ import asyncio
 
 from collectors.clock import SessionClock
 from inferwatch.cli.headless import watch_headless
+from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.recording import open_recorder
 from inferwatch.metrics.model import Model
 from inferwatch.session.engine_source import EngineSource
-from inferwatch.session.options import WatchOptions
+from inferwatch.session.load_desk import MakeLoad
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import MakeLoad, Watch
+from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 
 

@@ -26,11 +26,7 @@ from inferwatch.session.pipeline import Pipeline, TappedCollector
 from inferwatch.session.running_load import (
     RunningLoad,
     begin_load,
-    new_run_id,
-    public_plan,
 )
-
-__all__ = ["FollowedPlan", "LoadSession", "new_book", "new_run_id", "public_plan"]
 
 PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5

@@ -14,8 +14,6 @@ from inferwatch.session.live_session import LiveSession
 from inferwatch.session.load_desk import MakeLoad, WatchedLoadDesk
 from inferwatch.session.pipeline import Pipeline
 
-__all__ = ["MakeLoad", "Watch"]
-
 
 class Watch:
     """A live session, as :class:`inferwatch.feed.Feed` shows it to the screens."""

@@ -240,7 +240,7 @@ async def test_without_backfill_only_the_new_and_what_still_holds(
 async def test_a_big_ring_comes_in_pieces(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "BATCH", 10)
+    monkeypatch.setattr(channel_module, "RECORDS_AT_ONCE", 10)
     monkeypatch.setattr(channel_module, "PIECE_ENVELOPES", 7)
     past = emit(channel, range(1000))
 
@@ -267,7 +267,7 @@ async def test_a_ring_of_no_bytes_keeps_nothing(herald: ScriptedHerald) -> None:
 async def test_too_many_records_are_dropped_and_counted(
     herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "CAPACITY", 5)
+    monkeypatch.setattr(channel_module, "MOST_RECORDS", 5)
     monkeypatch.setattr(channel_module, "FLUSH_S", 0.2)
     channel = open_channel(herald)
 
@@ -296,7 +296,7 @@ def test_a_slow_subscriber_loses_and_the_next_message_says_so(
     herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "SEND_HIGH_WATER", 2)
-    monkeypatch.setattr(channel_module, "BATCH", 1)
+    monkeypatch.setattr(channel_module, "RECORDS_AT_ONCE", 1)
     channel = open_channel(herald)
     reception, got = Reception(backfill=False), 0
     with zmq.Context() as context, context.socket(zmq.SUB) as slow:

@@ -16,8 +16,9 @@ from embedded_engine.errors import EngineError
 from inferwatch.metrics.model import Model
 from inferwatch.session import engine_supervisor as lives
 from inferwatch.session.engine_source import LiveEngine, OnStage
+from inferwatch.session.load_desk import MakeLoad
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import MakeLoad, Watch
+from inferwatch.session.watch import Watch
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 

@@ -8,9 +8,9 @@ import pytest
 from collectors.clock import SessionClock
 from embedded_engine.errors import EngineError
 from inferwatch.cli.headless import watch_headless
+from inferwatch.cli.options import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
-from inferwatch.session.options import WatchOptions
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 
