@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from inferwatch.compare.configuration import DifferingSetting, differing
-from inferwatch.compare.difference import ALPHA, Difference, Interval, Resampled
+from inferwatch.compare.difference import Difference, Interval, Resampled
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.resampling import DRAWS, Draws
@@ -20,6 +20,7 @@ from inferwatch.compare.verdicts import (
     holm,
     uncertainty,
 )
+from inferwatch.metrics.series.intervals import ALPHA
 
 MOST_TIMES = 100
 """Beyond that an estimate of how much longer it takes is no estimate."""

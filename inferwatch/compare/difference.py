@@ -19,8 +19,8 @@ from statistics import NormalDist
 import numpy as np
 
 from inferwatch.compare.resampling import Floats
+from inferwatch.metrics.series.intervals import ALPHA
 
-ALPHA = 0.05
 NORMAL = NormalDist()
 FEWEST_BEYOND = 10
 """With fewer draws on the other side of zero their share is no probability."""

@@ -43,9 +43,8 @@ from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import History, SavedHistory, timeline
 from inferwatch.metrics.series.quantiles import DeferredCounts
-from inferwatch.metrics.series.recent_rows import Block, SavedRows
+from inferwatch.metrics.series.recent_rows import Block, SavedRows, SealedBlocks
 from inferwatch.metrics.series.samples import (
-    MICROSECOND,
     Counters,
     Samples,
     SavedCounters,
@@ -54,13 +53,6 @@ from inferwatch.metrics.snapshot import Latency, Snapshot, Window
 
 MOST_NOTES = 200
 MOST_GPUS = 100
-COUNTERS = {"steps", "outcomes", "client", "objectives"}
-CELLS = {"prompt_tokens": 1}
-
-
-def cell_of(name: str) -> int | None:
-    """How wide the cells are in which some rows are counted; None: they are not."""
-    return None if name in COUNTERS else CELLS.get(name, MICROSECOND)
 
 
 BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
@@ -92,8 +84,8 @@ class SavedModel(msgspec.Struct, frozen=True):
 
     state: bytes
     parts: list[bytes]
-    blocks: dict[str, tuple[int, tuple[Any, ...]]]
-    """By the name of the rows: how many blocks were sealed so far, and the latest."""
+    blocks: dict[str, SealedBlocks]
+    """By the name of the rows."""
 
 
 class Model:
@@ -223,23 +215,23 @@ class Model:
         start_ns, bin_ns, bins = self._history.columns(now_ns, window, since_ns)
         grid = Grid(start_ns, bin_ns, len(bins))
         latencies = self._latencies.table(now_ns, window, bins)
-        seen = self._seen(now_ns, window, latencies)
+        totals = self._window_totals(now_ns, window, latencies)
         work = scheduler_state(now_ns, self._engines, self._requests)
-        kv = kv_state(self._engines, seen.steps)
-        flowing = flow(seen, work, kv)
+        kv = kv_state(self._engines, totals.steps)
+        flow_now = flow(totals, work, kv)
         return Snapshot(
             now_ns=now_ns,
             window=window,
-            covered_ns=seen.covered_ns,
-            verdict=self._health.verdict(now_ns, work, flowing, since_ns),
+            covered_ns=totals.covered_ns,
+            verdict=self._health.verdict(now_ns, work, flow_now, since_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             gpus=tuple(self._gpus.values()),
             last_token_ns=self._last_token_ns,
-            flow=flowing,
+            flow=flow_now,
             latencies=latencies,
             timeline=timeline(start_ns, bin_ns, bins),
-            steps=step_totals(seen.steps, seen.durations),
+            steps=step_totals(totals.steps, totals.durations),
             kv=kv,
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
@@ -265,7 +257,7 @@ class Model:
             "objectives": self._client.objectives,
         }
 
-    def _seen(
+    def _window_totals(
         self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
     ) -> WindowTotals:
         itl = next(row.quantiles for row in latencies if row.metric == "itl_s")
@@ -290,7 +282,7 @@ class Model:
         if self._began_ns is None or t_ns < self._began_ns:
             self._began_ns = t_ns
 
-    # One method a kind of reading.
+    # One method for each kind of reading.
 
     def _step(self, step: Step) -> None:
         self._began(step.start_ns)

@@ -4,7 +4,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -72,6 +72,19 @@ class SavedRows(msgspec.Struct, array_like=True, frozen=True):
     sealed: int
     """Blocks so far; the latest ones are kept."""
     kept: int
+    cell: int | None
+    """As in SealedBlocks."""
+
+
+class SealedBlocks(NamedTuple):
+    """The blocks of a RecentRows, for whoever keeps them."""
+
+    sealed: int
+    """How many there were so far."""
+    latest: tuple[Block, ...]
+    """Those that a window may still reach."""
+    cell: int | None
+    """How wide the cells are in which values are counted; None: they are not."""
 
 
 class RecentRows:
@@ -82,7 +95,10 @@ class RecentRows:
     ``on_flush`` once, to be counted for the whole session.
     """
 
-    def __init__(self, width: int, on_flush: Callable[[Ints], None]) -> None:
+    def __init__(
+        self, width: int, on_flush: Callable[[Ints], None], cell: int | None = None
+    ) -> None:
+        self._cell = cell
         self._width = width
         self._on_flush = on_flush
         self._blocks: deque[Block] = deque()
@@ -131,12 +147,12 @@ class RecentRows:
         """To be restored together with the blocks; seals the open rows."""
         if self._open:
             self._seal()
-        return SavedRows(sealed=self._sealed, kept=len(self._blocks))
+        return SavedRows(sealed=self._sealed, kept=len(self._blocks), cell=self._cell)
 
     @property
-    def blocks(self) -> tuple[int, tuple[Block, ...]]:
-        """How many were sealed so far, and those that a window may still reach."""
-        return self._sealed, tuple(self._blocks)
+    def blocks(self) -> SealedBlocks:
+        """Those that were sealed so far."""
+        return SealedBlocks(self._sealed, tuple(self._blocks), self._cell)
 
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
         """Take over what was saved."""

@@ -30,7 +30,7 @@ class Samples:
     def __init__(self, unit: int = NS_PER_S, cell: int = MICROSECOND) -> None:
         self._unit = unit
         self._table = CountTable(cell)
-        self._rows = RecentRows(3, self._count)
+        self._rows = RecentRows(3, self._count, cell)
 
     def add(self, t_ns: int, value: int, weight: int = 1) -> None:
         """``weight`` samples of ``value`` at a moment."""

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from inferwatch.metrics.model import Model, SavedModel, cell_of
+from inferwatch.metrics.model import Model, SavedModel
 from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.storage.checkpoints.blocks import BlockStore
@@ -191,13 +191,13 @@ class Checkpoints:
 
     def _keep_blocks(self, saved: SavedModel) -> Reach:
         reach: Reach = {}
-        for name, (sealed, blocks) in saved.blocks.items():
+        for name, (sealed, blocks, cell) in saved.blocks.items():
             store = self._store_of(name)
             fresh = sealed - store.count
             if fresh > len(blocks):
                 raise ValueError("blocks were forgotten before they were kept")
             if fresh > 0:
-                store.add(blocks[-fresh:], cell_of(name))
+                store.add(blocks[-fresh:], cell)
             reach[name] = store.needed(sealed, len(blocks))
         return reach
 
@@ -267,7 +267,7 @@ class Checkpoints:
         return self._store_of(name).between(rows.sealed - rows.kept, rows.sealed)
 
     def _deferred_of(self, name: str, rows: SavedRows) -> DeferredCounts:
-        store, cell = self._store_of(name), cell_of(name)
+        store, cell = self._store_of(name), rows.cell
         return lambda: store.counts(rows.sealed, cell or 1)
 
     def _store_of(self, name: str) -> BlockStore:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.compare.difference import ALPHA
 from inferwatch.compare.report import (
     MORE,
     NOT_RECORDED,
@@ -22,6 +21,7 @@ from inferwatch.compare.report import (
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import UNKNOWN, format_count
 from inferwatch.metrics.catalog import Better
+from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.ui.compare.table import INKS
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.plot import nice_ceiling

@@ -21,7 +21,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.engine import request_index as requests
-from inferwatch.metrics.model import Model, SavedModel, cell_of
+from inferwatch.metrics.model import Model, SavedModel
 from inferwatch.metrics.series.quantiles import (
     CellCounts,
     CountTable,
@@ -42,7 +42,7 @@ class Keeps:
         self._blocks: dict[str, list[Block]] = {}
 
     def keep(self, saved: SavedModel) -> None:
-        for name, (sealed, blocks) in saved.blocks.items():
+        for name, (sealed, blocks, _) in saved.blocks.items():
             held = self._blocks.setdefault(name, [])
             held.extend(blocks[len(blocks) - (sealed - len(held)) :])
 
@@ -52,7 +52,7 @@ class Keeps:
     def deferred_of(self, name: str, rows: SavedRows) -> DeferredCounts:
         def deferred() -> list[CellCounts]:
             blocks = self._blocks[name][: rows.sealed]
-            cell = cell_of(name) or 1
+            cell = rows.cell or 1
             return [counts_of(b.columns[1], b.columns[2], cell) for b in blocks]
 
         return deferred
