@@ -39,7 +39,7 @@ class Point:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Of the share, as wide as requests that resemble their neighbours make it."""
+        """Its 95% interval, wider where requests resemble their neighbours."""
         return share_interval(self.share * self.certain, self.certain)
 
 
@@ -81,7 +81,7 @@ class Search:
 
     @property
     def highest_held(self) -> float | None:
-        """Below the lowest that failed; None when none held."""
+        """The highest rate that holds below the lowest that failed; None without."""
         fails = self.lowest_failed
         held = [p.rate_per_s for p in self.points if self.holds(p)]
         return max((r for r in held if fails is None or r < fails), default=None)

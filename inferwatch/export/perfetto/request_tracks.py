@@ -112,7 +112,7 @@ class RequestTracks:
                 request.enter(NEXT[request.phase[0]], step.end_ns)
 
     def cut(self, source: str | None = None) -> None:
-        """The engine was lost, or the record ends: so do its requests."""
+        """End the requests of an engine that was lost; of all when the record ends."""
         for key in list(self._requests):
             if source in {None, key[0]}:
                 request = self._requests[key]

@@ -27,7 +27,7 @@ class Conversations:
         self._in_flight = in_flight
 
     def next_turn(self, call: Call) -> Exchange | None:
-        """Ready but for its time; None when the conversation has ended or failed."""
+        """The next turn, all but its time; None if there is none or the call failed."""
         if not call.prompt.later:
             return None
         call.judge()
