@@ -17,8 +17,8 @@ from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.places import ComparePlace, SessionPlace
@@ -39,7 +39,7 @@ WATCH_S = 75
 MORE = 5
 """How often the second demo is asked for a tenth more."""
 
-Look = Callable[[InferwatchApp, Pilot[None], Watch], Awaitable[None]]
+Look = Callable[[InferwatchApp, Pilot[None], EngineSession], Awaitable[None]]
 
 
 async def take() -> None:
@@ -57,7 +57,7 @@ async def watch(database: Path, name: str, look: Look) -> None:
     clock = SessionClock()
     recorder = Recorder.open(database, clock=clock, name=name, command="demo")
     pipeline = Pipeline(Model(), recorder)
-    demo = Watch(clock, pipeline, demo_source(), demo_load(seed=0))
+    demo = EngineSession(clock, pipeline, demo_source(), demo_load(seed=0))
     app = InferwatchApp(SessionPlace(demo, View(database=database)))
     watching = asyncio.create_task(demo.run())
     try:
@@ -68,7 +68,9 @@ async def watch(database: Path, name: str, look: Look) -> None:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def look_at_all(app: InferwatchApp, pilot: Pilot[None], demo: Watch) -> None:
+async def look_at_all(
+    app: InferwatchApp, pilot: Pilot[None], demo: EngineSession
+) -> None:
     """Every screen in every size."""
     await asyncio.sleep(5)
     save(app, "starting-120x40")
@@ -82,7 +84,9 @@ async def look_at_all(app: InferwatchApp, pilot: Pilot[None], demo: Watch) -> No
             save(app, f"{name}-{columns}x{rows}")
 
 
-async def ask_for_more(app: InferwatchApp, pilot: Pilot[None], demo: Watch) -> None:
+async def ask_for_more(
+    app: InferwatchApp, pilot: Pilot[None], demo: EngineSession
+) -> None:
     """From the load screen, once the demo has found its rate."""
     await demo.live.wait()
     await asyncio.sleep(10)

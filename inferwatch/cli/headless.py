@@ -11,13 +11,13 @@ from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.reports.summary import summarise, summary_text
-from inferwatch.session.watch import Watch
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.visible import visible
 
 BAR_CELLS = 24
 
 
-async def watch_headless(watch: Watch, options: WatchOptions) -> int:
+async def watch_headless(watch: EngineSession, options: WatchOptions) -> int:
     """Watch for the asked time; the exit status.
 
     Raises:
@@ -43,7 +43,7 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
 
 
 async def _until_enough(
-    watch: Watch, duration_s: float | None, enough: asyncio.Event
+    watch: EngineSession, duration_s: float | None, enough: asyncio.Event
 ) -> None:
     """Wait for the engine, then for the end."""
     progress = HeadlessProgress(watch, duration_s)
@@ -60,7 +60,7 @@ async def _until_enough(
 class HeadlessProgress:
     """One line on a terminal, a line every five seconds elsewhere."""
 
-    def __init__(self, watch: Watch, duration_s: float | None) -> None:
+    def __init__(self, watch: EngineSession, duration_s: float | None) -> None:
         self._watch = watch
         self._duration_s = duration_s
         self._live_line = sys.stderr.isatty()
@@ -122,7 +122,7 @@ def _numbers(snapshot: Snapshot) -> str:
     return f"{rate} tok/s  {running} running  {waiting} waiting"
 
 
-def _print_summary(watch: Watch, *, as_json: bool) -> None:
+def _print_summary(watch: EngineSession, *, as_json: bool) -> None:
     """Of all that was recorded, what ended with the watch included."""
     record = watch.record
     summary = summarise(watch.whole(), record.session_id if record else None)

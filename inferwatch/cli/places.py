@@ -14,8 +14,8 @@ from inferwatch.errors import SourceError, UsageError
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 from inferwatch.ui.places import (
     ComparePlace,
@@ -109,7 +109,7 @@ async def _sample_place() -> AsyncIterator[SessionPlace]:
 
 @asynccontextmanager
 async def watch_place(
-    watch: Watch, database: Path, tell: Tell
+    watch: EngineSession, database: Path, tell: Tell
 ) -> AsyncIterator[SessionPlace]:
     """A live watch; the database is the one whose sessions are listed beside it.
 
@@ -132,7 +132,7 @@ async def watch_place(
     _say_goodbye(watch, tell, runs_on=runs_on)
 
 
-def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
+def _say_goodbye(watch: EngineSession, tell: Tell, *, runs_on: bool) -> None:
     if runs_on:
         tell("detached; the engine runs on. `inferwatch` finds it again.")
     if watch.record is not None:
@@ -150,7 +150,7 @@ async def _demo_place(tell: Tell) -> AsyncIterator[SessionPlace]:
     """
     source, clock = demo_source(), SessionClock()
     recorder = open_recorder("demo", clock, database=None, name=None, record=True)
-    watch = Watch(clock, Pipeline(Model(), recorder), source, demo_load(0))
+    watch = EngineSession(clock, Pipeline(Model(), recorder), source, demo_load(0))
     async with watch_place(watch, default_database(), tell) as demo:
         yield demo
 

@@ -7,10 +7,10 @@ from inferwatch.cli.headless import watch_headless
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.recording import open_recorder
 from inferwatch.metrics.model import Model
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.load_desk import MakeLoad
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 
 
@@ -34,7 +34,7 @@ def run_watch(
         name=options.name,
         record=options.record,
     )
-    watch = Watch(clock, Pipeline(Model(), recorder), source, make_load)
+    watch = EngineSession(clock, Pipeline(Model(), recorder), source, make_load)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen

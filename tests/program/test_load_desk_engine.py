@@ -28,9 +28,9 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.demo import demo_load
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import LiveEngine, StartedEngine
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 
@@ -55,12 +55,12 @@ def even_load(engine: LiveEngine, known: Snapshot) -> LoadPlan:
 
 
 @asynccontextmanager
-async def watched(database: Path) -> AsyncIterator[Watch]:
+async def watched(database: Path) -> AsyncIterator[EngineSession]:
     """As if others might use the engine, too; it is ended with the watch."""
     clock = SessionClock()
     pipeline = Pipeline(Model(), Recorder.open(database, clock=clock))
     source = StartedEngine(configure=demo_config, served=True)
-    watch = Watch(clock, pipeline, source, even_load)
+    watch = EngineSession(clock, pipeline, source, even_load)
     watching = asyncio.create_task(watch.run())
     try:
         await asyncio.wait_for(watch.live.wait(), 90)
@@ -71,7 +71,7 @@ async def watched(database: Path) -> AsyncIterator[Watch]:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-def in_engine(watch: Watch) -> float:
+def in_engine(watch: EngineSession) -> float:
     """Requests that are still in it, by its own count."""
     url = watch.present().endpoints[0].url
     text = httpx.get(f"{url}/metrics", trust_env=False).text
@@ -83,13 +83,13 @@ def in_engine(watch: Watch) -> float:
     )
 
 
-def live_ids(watch: Watch) -> list[str]:
+def live_ids(watch: EngineSession) -> list[str]:
     """Requests of which the watch has not heard an end."""
     rows = watch.snapshot(Window.SESSION).requests
     return [row.request_id for row in rows if row.state.live]
 
 
-def asked_per_s(watch: Watch) -> float | None:
+def asked_per_s(watch: EngineSession) -> float | None:
     """Once the steady part goes on."""
     client = watch.snapshot(Window.SESSION, requests=False, client=True).client
     if client is None or client.last_event is None:
@@ -97,12 +97,12 @@ def asked_per_s(watch: Watch) -> float | None:
     return client.rate_per_s if client.last_event.kind is LoadKind.RATE else None
 
 
-def sent(watch: Watch) -> int:
+def sent(watch: EngineSession) -> int:
     client = watch.snapshot(Window.SESSION, requests=False, client=True).client
     return client.sent if client else 0
 
 
-async def sent_more(watch: Watch, count: int) -> None:
+async def sent_more(watch: EngineSession, count: int) -> None:
     enough = sent(watch) + count
     await until(lambda: sent(watch) >= enough)
 
@@ -131,7 +131,7 @@ class Story:
         return [each.t_ns for each in events if ", was " in each.text]
 
 
-async def ask_as_another(watch: Watch) -> None:
+async def ask_as_another(watch: EngineSession) -> None:
     endpoint = watch.present().endpoints[0]
     body = {"model": endpoint.model, "prompt": [300] * 8, "max_tokens": 4}
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -139,7 +139,7 @@ async def ask_as_another(watch: Watch) -> None:
     assert answer.status_code == 200
 
 
-async def live_through(watch: Watch, story: Story) -> None:
+async def live_through(watch: EngineSession, story: Story) -> None:
     desk = watch.load_desk
     await until(lambda: asked_per_s(watch) is not None)
     for rate_per_s, count in ((4.0, 16), (16.0, 64)):

@@ -13,8 +13,8 @@ from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 
@@ -54,7 +54,7 @@ class RememberingPipeline(Pipeline):
 async def live(database: Path) -> RememberingPipeline:
     clock = SessionClock()
     pipeline = RememberingPipeline(Model(), Recorder.open(database, clock=clock))
-    watch = Watch(clock, pipeline, demo_source(), demo_load(seed=1))
+    watch = EngineSession(clock, pipeline, demo_source(), demo_load(seed=1))
     watching = asyncio.create_task(watch.run())
     try:
         await asyncio.wait_for(watch.live.wait(), 90)

@@ -325,7 +325,7 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "inferwatch.session.watch",
+        "inferwatch.session.engine_session",
         "inferwatch.storage.recorded_readings",
         "inferwatch.session.load_session",
     ],

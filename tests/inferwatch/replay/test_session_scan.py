@@ -131,10 +131,18 @@ def client(intended_s: float, ttft_s: float, failure: str | None = None) -> Any:
     )
 
 
+PLAN = '{"run_id":"load-1","slo":"ttft_s<0.5"}'
+NOTED = Note(t_ns=0, kind=NoteKind.STARTED, text=f"load plan {PLAN}")
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [LoadPlanned(t_ns=0, plan=PLAN), NOTED],
+    ids=["a reading", "a note of an earlier version"],
+)
 def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
-    looked: Put,
+    looked: Put, planned: LoadPlanned | Note
 ) -> None:
-    plan = '{"run_id":"load-1","slo":"ttft_s<0.5"}'
     minutes = [0.1, 0.9, 0.9, 0.1, 0.1, 0.9]
     requests = [
         client(60 * minute + second, ttft_s)
@@ -142,7 +150,7 @@ def test_the_first_of_the_minutes_that_missed_an_objective_is_marked(
         for second in (1, 2, 3)
     ]
 
-    scan = looked([LoadPlanned(t_ns=0, plan=plan), *requests])
+    scan = looked([planned, *requests])
 
     assert marked(scan) == [(60, MarkKind.SLO), (300, MarkKind.SLO)]
     assert scan.marks[0].text == "SLO missed by 3 of 3 requests: ttft_s<0.5"

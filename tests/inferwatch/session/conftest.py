@@ -15,10 +15,10 @@ from collectors.readings import AnyReading, Endpoint
 from embedded_engine.errors import EngineError
 from inferwatch.metrics.model import Model
 from inferwatch.session import engine_supervisor as lives
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import LiveEngine, OnStage
 from inferwatch.session.load_desk import MakeLoad
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 
@@ -101,7 +101,7 @@ def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         clock, path = SessionClock(), tmp_path / "sessions.db"
         pipeline = Pipeline(Model(), Recorder.open(path, clock=clock))
         source = ScriptedSource(url, served)
-        shown = Watch(clock, pipeline, source, make_load)
+        shown = EngineSession(clock, pipeline, source, make_load)
 
         async def readings() -> list[AnyReading]:
             return [

@@ -10,9 +10,9 @@ from collectors import clock
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, ClockAnchor
 from inferwatch.metrics.model import Model
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.load_session import LoadSession
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 from tests.inferwatch.session.conftest import ScriptedSource
 
 S = 1_000_000_000
@@ -44,7 +44,7 @@ async def test_after_a_suspend_wall_times_are_those_of_the_wall_clock(
     host: SimpleNamespace,
 ) -> None:
     pipeline = HeardPipeline()
-    watch = Watch(SessionClock(), pipeline, ScriptedSource(None))
+    watch = EngineSession(SessionClock(), pipeline, ScriptedSource(None))
     host.monotonic, host.wall = 160 * S, BEGAN_NS + 7_260 * S  # two hours asleep
     watch._session.look_at_clocks()
     host.monotonic, host.wall = 190 * S, BEGAN_NS + 7_290 * S

@@ -11,8 +11,8 @@ from inferwatch.cli.headless import watch_headless
 from inferwatch.cli.options import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
+from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
 
 
 class NoEngine:
@@ -30,7 +30,7 @@ class NoEngine:
 
 
 async def start_that_fails(*, as_json: bool) -> None:
-    watch = Watch(SessionClock(), Pipeline(Model()), NoEngine())
+    watch = EngineSession(SessionClock(), Pipeline(Model()), NoEngine())
     with pytest.raises(SourceError, match="no room on the GPU"):
         await watch_headless(watch, WatchOptions(headless=True, as_json=as_json))
 

@@ -1,4 +1,4 @@
-"""One watch from start to stop: an engine's lives, its load, the record of both."""
+"""A session that watches an engine: its lives, its load, the record of both."""
 
 import asyncio
 from datetime import datetime
@@ -15,8 +15,8 @@ from inferwatch.session.load_desk import MakeLoad, WatchedLoadDesk
 from inferwatch.session.pipeline import Pipeline
 
 
-class Watch:
-    """A live session, as :class:`inferwatch.feed.Feed` shows it to the screens."""
+class EngineSession:
+    """Watches an engine and its load, as a :class:`inferwatch.feed.Feed`."""
 
     def __init__(
         self,
