@@ -151,15 +151,15 @@ def in_batches(readings: list[AnyReading]) -> list[list[tuple[int, AnyReading]]]
 
 
 def record(path: Path, batches: list[list[tuple[int, AnyReading]]]) -> float:
-    """Seconds the writer needs for readings that lie in its inbox."""
-    inbox = ReadingQueue()
+    """Seconds the writer needs for readings that lie in its queue."""
+    queue = ReadingQueue()
     about = NewSession(clock=SessionClock(), name=None, command="benchmark")
-    writer = RecordingLoop(path, about, inbox, free_floor_bytes=0)
+    writer = RecordingLoop(path, about, queue, free_floor_bytes=0)
     writer.turn()
     elapsed_s = 0.0
     for batch in batches:
         for numbered in batch:
-            inbox.put(numbered)
+            queue.put(numbered)
         began_s = perf_counter()
         if not writer.turn():
             sys.exit(writer.message)
@@ -225,11 +225,11 @@ def compare(name: str, engine: Engine, directory: Path) -> None:
 
 def cost_of_put() -> None:
     """The only part that runs in the event loop's thread."""
-    inbox = ReadingQueue(capacity=PUTS)
+    queue = ReadingQueue(capacity=PUTS)
     step = Step(index=1, start_ns=0, end_ns=1, duration_ns=1)
     began_s = process_time()
     for ordinal in range(PUTS):
-        inbox.put((ordinal, step))
+        queue.put((ordinal, step))
     print(f"put          {(process_time() - began_s) / PUTS * 1e6:.2f} us a reading")
 
 

@@ -298,9 +298,8 @@ def _digest(content: bytes) -> bytes:
 class CheckpointWriter:
     """Keeps checkpoints while a session is recorded; when it cannot, it says why.
 
-    It opens the file with the first one; after a failure it keeps no more.
-
-    Nothing is lost by that: a replay makes those that are missing.
+    It opens the file with the first one; after a failure it keeps no more. Nothing is
+    lost by that: a replay makes those that are missing.
     """
 
     def __init__(self, database: Path) -> None:
@@ -309,7 +308,7 @@ class CheckpointWriter:
         self.given_up = False
         """No more will be kept."""
         self.trouble: str | None = None
-        """Why, if that was not to be so."""
+        """Why no more are kept, where that is a fault."""
 
     def keep(self, session: int, started_ns: int, kept: Sequence[Kept]) -> None:
         """Write them; the readings up to there have been committed."""

@@ -113,23 +113,23 @@ def test_what_comes_after_the_end_is_counted(record: Record) -> None:
 
 
 def test_a_full_inbox_refuses_and_counts() -> None:
-    inbox = ReadingQueue(capacity=2)
+    queue = ReadingQueue(capacity=2)
 
     for ordinal in range(5):
-        inbox.put((ordinal, Tick(t_ns=ordinal)))
+        queue.put((ordinal, Tick(t_ns=ordinal)))
 
-    assert [ordinal for ordinal, _ in inbox.take(9)] == [0, 1]
-    assert inbox.refused == 3
+    assert [ordinal for ordinal, _ in queue.take(9)] == [0, 1]
+    assert queue.refused == 3
 
 
 def test_checkpoints_that_wait_are_no_readings() -> None:
-    inbox = ReadingQueue()
-    inbox.put((1, Tick(t_ns=1)))
-    inbox.put_if_room((1, Checkpoint(1, 1, Model().saved())))
+    queue = ReadingQueue()
+    queue.put((1, Tick(t_ns=1)))
+    queue.put_if_room((1, Checkpoint(1, 1, Model().saved())))
 
-    inbox.shut()
+    queue.shut()
 
-    assert inbox.refused == 1
+    assert queue.refused == 1
 
 
 def test_the_session_knows_what_was_recorded(

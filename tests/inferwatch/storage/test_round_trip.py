@@ -27,7 +27,7 @@ from inferwatch.storage.tables.batch import Batch
 from inferwatch.storage.tables.codec import ReadingEncoder, recorded
 from inferwatch.storage.tables.reading_tables import OtherReadings, every_table
 from inferwatch.storage.tables.requests import RequestRows
-from inferwatch.storage.tables.schema import migrate
+from inferwatch.storage.tables.schema import migrate, session_tables
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
 
@@ -159,6 +159,17 @@ def test_every_kind_of_reading_but_the_load_plan_has_a_table_of_its_own() -> Non
     own = {table.kind for table in every_table()} - {None}
 
     assert own == {*KINDS} - {LoadPlanned}  # it is kept among the other readings
+
+
+def test_every_table_of_a_session_is_declared() -> None:
+    declared = {"sources"}
+    for table in every_table():
+        declared |= {table.name, *table.with_it}
+        declared |= {table.unpacked.name} if table.unpacked else set()
+
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, Path(":memory:"))
+        assert set(session_tables(connection)) == declared
 
 
 def test_a_session_of_a_small_engine_comes_back(
