@@ -23,7 +23,8 @@ from inferwatch.compare.resampling import BINS, counted
 from inferwatch.compare.session_numbers import LoadFacts, RatioSums, SessionNumbers
 from inferwatch.compare.span import ComparedSpan, WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.storage.sessions.sessions import SessionRow, SessionState
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import SessionRow
 
 Floats = npt.NDArray[np.float64]
 

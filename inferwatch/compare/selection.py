@@ -18,7 +18,8 @@ from inferwatch.errors import UsageError
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.sessions.sessions import LAST, SessionRow, SessionState, find
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import LAST, SessionRow, find
 from inferwatch.storage.tables.load_plans import load_plans
 
 

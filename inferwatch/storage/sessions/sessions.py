@@ -13,17 +13,6 @@ from inferwatch.storage.file.connections import reading, settle
 from inferwatch.storage.file.sqlite import RECOVER
 from inferwatch.storage.sessions.session_state import SessionState
 
-__all__ = [
-    "LAST",
-    "SessionRow",
-    "SessionState",
-    "find",
-    "list_sessions",
-    "mark_interrupted",
-    "pick",
-    "rows_of",
-]
-
 LAST = "last"
 BEGAN_BY_LAST_ANCHOR = """coalesce((
   SELECT wall_ns - t_ns FROM clock_anchors AS anchor

@@ -23,7 +23,8 @@ from inferwatch.cli.load_progress import draw
 from inferwatch.cli.load_search import kept, sentence
 from inferwatch.feed import RecordState
 from inferwatch.session.load_points import PointRun
-from inferwatch.storage.sessions.sessions import SessionState, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 Load = Callable[..., CompletedProcess[str]]

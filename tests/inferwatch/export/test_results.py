@@ -29,7 +29,8 @@ from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
 from inferwatch.storage.recording.session_writer import SessionWriter
-from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import find, list_sessions
 
 SAMPLES = Path(__file__).parent / "samples"
 VLLM, GUIDELLM = SAMPLES / "vllm_bench.json", SAMPLES / "guidellm.json"

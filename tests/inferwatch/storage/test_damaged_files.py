@@ -20,7 +20,8 @@ from inferwatch.storage.repair import recovery
 from inferwatch.storage.repair.recovery import damage_of, recover_into
 from inferwatch.storage.sessions import housekeeping
 from inferwatch.storage.sessions.erasing import erase, vacuum
-from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import find, list_sessions
 from inferwatch.storage.tables.steps import unpack
 
 FILES = Path(__file__).parent / "files"

@@ -12,7 +12,8 @@ import pytest
 
 from collectors.readings import AnyReading
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import find, list_sessions
 
 pytestmark = pytest.mark.process
 

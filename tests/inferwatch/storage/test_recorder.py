@@ -20,7 +20,8 @@ from collectors.readings import (
 from inferwatch.metrics.model import Model
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint
 from inferwatch.storage.recording.recorder import ReadingQueue, Recorder
-from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import find, list_sessions
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]

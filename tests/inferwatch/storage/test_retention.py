@@ -21,7 +21,8 @@ from inferwatch.storage.sessions.retention import (
     prune_beside,
     set_limits,
 )
-from inferwatch.storage.sessions.sessions import SessionRow, SessionState, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
 from inferwatch.storage.sessions.sizes import SizedBy, Sizes
 
 DAY_NS = 86_400 * 10**9

@@ -14,7 +14,8 @@ from collectors.readings import ClockAnchor, Tick
 from inferwatch.replay.player import Player
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.retention import Limits, choose
-from inferwatch.storage.sessions.sessions import SessionState, find, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import find, list_sessions
 from inferwatch.storage.sessions.sizes import sizes_in
 
 S = 1_000_000_000
