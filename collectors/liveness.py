@@ -14,7 +14,7 @@ STATE, BIRTH = 0, 19
 
 
 def birth(pid: int) -> int | None:
-    """When it started, in clock ticks of this boot; None once it is dead.
+    """When a process started, in clock ticks of this boot; None once it is dead.
 
     A zombie is dead: what it held is gone, only its parent has not looked yet.
     """
@@ -33,7 +33,7 @@ CONNECTED = b"03"
 
 
 def nobody_listens(path: Path) -> bool:
-    """A socket's file whose owner is gone: then it may be removed.
+    """A socket's file has lost its owner, and may be removed.
 
     Only a refused connection proves that. A datagram socket answers otherwise, and
     one that is bound but does not listen yet refuses too, so it is looked up.
@@ -50,7 +50,7 @@ def nobody_listens(path: Path) -> bool:
 
 
 def _is_bound(path: Path) -> bool:
-    """Somebody holds it, as the kernel lists it: by the path that was bound."""
+    """The kernel lists the path as bound."""
     try:
         listed = Path("/proc/net/unix").read_bytes()
     except OSError:

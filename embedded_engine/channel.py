@@ -81,7 +81,7 @@ class Ring:
 
     @property
     def oldest(self) -> RingEntry | None:
-        """None when it is empty."""
+        """The oldest envelope; None when the ring is empty."""
         return self._entries[0] if self._entries else None
 
     def envelopes(self) -> deque[bytes]:
@@ -96,7 +96,7 @@ class ChannelOwner(Protocol):
     engine: EngineInfo | None
 
     def totals(self) -> Totals:
-        """What it counted so far."""
+        """What the process counted so far."""
         ...
 
     def beat(self) -> Iterable[AnyReading]:
@@ -139,7 +139,7 @@ class Channel:
         )
 
     def open(self) -> None:
-        """Bind and start.
+        """Bind the socket and start the thread.
 
         Raises:
             zmq.ZMQError: the path cannot be bound.
@@ -169,7 +169,7 @@ class Channel:
         self._standing[key] = (self._sender.seq, reading)
 
     def let_go(self, key: str) -> None:
-        """It does not hold any more."""
+        """Tell newcomers of this reading no longer (our thread only)."""
         self._standing.pop(key, None)
 
     def _run(self) -> None:
@@ -264,7 +264,7 @@ class Channel:
         self._socket.send_multipart([LIVE, envelope])
 
     def _send_pieces(self) -> None:
-        """Each newcomer gets the ring bit by bit: the engine must not feel it."""
+        """Send newcomers the ring bit by bit, so that the engine does not feel it."""
         for topic, rest in list(self._joining.items()):
             piece: list[bytes] = []
             size = 0

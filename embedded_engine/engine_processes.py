@@ -38,7 +38,7 @@ ROLE_NAMES = {"api": "the API server", "core": "EngineCore", "worker": "a worker
 
 @dataclass(frozen=True, slots=True)
 class EngineProcess:
-    """One process for as long as it lives: a pid may come again, with its birth not."""
+    """One process, known by pid and birth: a pid alone may come again."""
 
     pid: int
     birth: int
@@ -49,7 +49,7 @@ class EngineProcess:
         return birth(self.pid) == self.birth
 
     def signal(self, number: signal.Signals) -> None:
-        """Tell it, unless it is gone."""
+        """Send it a signal, unless it is gone."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -67,7 +67,7 @@ class EngineProcesses:
         self._seen = {root}
 
     def members(self) -> set[EngineProcess]:
-        """Those that live now."""
+        """The processes that live now."""
         stats = dict(_stats())
         ours = {m.pid for m in self._seen if m.pid in stats and m.alive}
         if self._session_is_ours(stats):
@@ -123,7 +123,7 @@ class EngineProcesses:
         await self.gone_within(LAST_WORDS_S)
 
     async def gone_within(self, seconds: float) -> bool:
-        """Wait for the last to go, at most so long."""
+        """Wait at most so long until the last is gone; whether it is."""
         clock = asyncio.get_running_loop().time
         deadline_s = clock() + seconds
         while self.members():
@@ -177,7 +177,7 @@ def _stat(pid: int) -> list[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Who died, and how if it could be seen."""
+    """Which process died, and how, if that could be seen."""
 
     role: str
     pid: int
@@ -185,7 +185,7 @@ class Death:
     """As Popen puts it: exit status, or minus the signal's number."""
 
     def __str__(self) -> str:
-        """As people are told."""
+        """The death in words fit to show."""
         return f"{ROLE_NAMES[self.role]} (pid {self.pid}) {self._how()}"
 
     def _how(self) -> str:
@@ -212,7 +212,7 @@ class DeathWatch:
         self.died: asyncio.Future[Death] = self._loop.create_future()
 
     def add(self, member: EngineProcess, role: str) -> None:
-        """Watch one more."""
+        """Watch one more process."""
         if member in self._descriptors:
             return
         try:
@@ -231,7 +231,7 @@ class DeathWatch:
             self.died.set_result(death)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for descriptor in self._descriptors.values():
             self._loop.remove_reader(descriptor)
             os.close(descriptor)

@@ -92,7 +92,7 @@ class Engine:
 
     @property
     def engine_id(self) -> str:
-        """What its probes and files are called by."""
+        """The id that its probes and files use."""
         return self.file.engine_id
 
     @property
@@ -189,7 +189,7 @@ def account(death: Death, log: list[str]) -> str:
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:
-    """The error that a death before the first answer amounts to."""
+    """The error to raise when it died before its first answer."""
     if pipe.lacks:
         return EngineMissingError(pipe.lacks)
     if "Address already in use" in reason:

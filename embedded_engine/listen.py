@@ -105,7 +105,7 @@ _ours: set[Path] = set()
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Alone with a place for a socket; False when somebody else is.
+    """Lock the place of a socket; False when somebody else has it.
 
     Raises:
         PortTakenError: there can be no lock, and so no socket.

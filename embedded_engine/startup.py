@@ -39,7 +39,7 @@ OnStage = Callable[[Note], None]
 
 
 def stage(text: str) -> Note:
-    """A stage reached now."""
+    """A note of a stage that is reached now."""
     return Note(kind=NoteKind.STAGE, text=text, t_ns=monotonic_ns())
 
 
@@ -61,18 +61,18 @@ class StartupProgress:
         return any(hello.role is role for hello in self.stream.hellos.values())
 
     def tell(self) -> None:
-        """Tell what was reached since."""
+        """Tell the stages reached since the last call."""
         while self._ahead and self._ahead[0][1]():
             self._on_stage(stage(self._ahead.pop(0)[0]))
 
     def tell_rest(self) -> None:
-        """Tell what was reached although something before it never was."""
+        """Tell the stages that were reached although one before them never was."""
         for text, reached in self._ahead:
             if reached():
                 self._on_stage(stage(text))
 
     async def listen(self) -> None:
-        """Hear the probes; of lost processes the watch on deaths knows more."""
+        """Follow the probes; lost processes are noticed elsewhere."""
         with suppress(CollectorError):
             async for batch in self.stream.batches():
                 infos = [r for r in batch if isinstance(r, EngineInfo)]
@@ -208,7 +208,7 @@ def connect(file: EngineFile) -> httpx.AsyncClient:
 
 
 async def healthy(client: httpx.AsyncClient) -> bool:
-    """The server answers, and says its engine is well."""
+    """Whether the server answers that its engine is well."""
     try:
         response = await client.get("/health")
     except httpx.TransportError:

@@ -11,7 +11,7 @@ UP, LACKS = b"up\n", b"lacks "
 
 
 class StartupPipe:
-    """Our end, and the child's until the child has it."""
+    """A pipe on which a starting child says that it runs, or what it lacks."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe()
@@ -37,24 +37,24 @@ class StartupPipe:
         return self._said
 
     def hand_over(self) -> None:
-        """The child has its end now."""
+        """Close our copy of the child's end, which the child has now."""
         if not self._handed_over:
             os.close(self.writer)
         self._handed_over = True
 
     def close(self) -> None:
-        """No more is wanted."""
+        """Close our end."""
         self.hand_over()
         os.close(self._reader)
 
 
 def say_up() -> None:
-    """In the child: it runs."""
+    """In the child: say that it runs."""
     _say(UP)
 
 
 def say_lacking(sentence: str) -> None:
-    """In the child: why it cannot go on."""
+    """In the child: say why it cannot go on."""
     _say(LACKS + sentence.encode() + b"\n")
 
 

@@ -70,12 +70,12 @@ _decoder = msgspec.msgpack.Decoder(Hello)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """As it goes over the wire."""
+    """The hello as it goes over the wire."""
     return _encoder.encode(hello)
 
 
 def decode_hello(message: bytes) -> Hello:
-    """As it came.
+    """The hello as it came over the wire.
 
     Raises:
         WireVersionError: the sender speaks another major version.

@@ -17,7 +17,7 @@ HELD_LIMIT = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ProbeMessage:
-    """What one message makes known; it stays encoded until somebody reads it."""
+    """What one message of a probe makes known; encoded until somebody reads it."""
 
     sent_ns: int
     """By the sender's clock; 0 for what held before the oldest envelope."""
@@ -27,11 +27,11 @@ class ProbeMessage:
 
     @property
     def size(self) -> int:
-        """Readings in it."""
+        """How many readings there are in it."""
         return len(self.preface) + len(self.envelope.readings if self.envelope else ())
 
     def readings(self) -> list[AnyReading]:
-        """In raw times."""
+        """Its readings, in raw times."""
         known = known_readings(self.envelope) if self.envelope else []
         return [*self.preface, *known]
 
@@ -130,23 +130,23 @@ class SendingOrder:
         self._held: dict[int, deque[ProbeMessage]] = {}
 
     def expect(self, pids: Iterable[int]) -> None:
-        """These will tell of their past."""
+        """Await the past of these processes."""
         self.awaited.update(pids)
 
     def take(
         self, pid: int, messages: Iterable[ProbeMessage], *, caught_up: bool
     ) -> None:
-        """What a process told, in its own order, and whether its past is through."""
+        """Take what a process told, and whether its past is through."""
         self._held.setdefault(pid, deque()).extend(messages)
         if caught_up:
             self.awaited.discard(pid)
 
     def give_up(self, pids: Iterable[int]) -> None:
-        """Wait for these no longer."""
+        """Wait for these processes no longer."""
         self.awaited.difference_update(pids)
 
     def released(self, most: int) -> list[ProbeMessage]:
-        """The next ones whose turn has come, of about so many readings."""
+        """The next messages whose turn has come, with about so many readings."""
         held = self._held
         turns = [(queue[0].sent_ns, pid) for pid, queue in held.items() if queue]
         heapify(turns)

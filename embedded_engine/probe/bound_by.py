@@ -29,7 +29,7 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 
 
 class QueueHeadRule:
-    """The rule, with the limits of one scheduler as they are at each step."""
+    """Tells why a scheduler did not take the head of its queue, step by step."""
 
     def __init__(self, scheduler: Vllm, missing: Callable[[str], None]) -> None:
         groups, block = AttributeReader("Scheduler", names.BLOCKS, missing).read(

@@ -41,12 +41,12 @@ class PrefillTracker:
         self._lost: dict[str, int] = {}
 
     def preempted(self, request_id: str, computed: int) -> None:
-        """It goes back to the queue and loses what it had computed."""
+        """The request goes back to the queue and loses what it had computed."""
         self.prefilling.discard(request_id)
         self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
 
     def ended(self, request_id: str) -> None:
-        """It is gone."""
+        """The request is gone."""
         self.prefilling.discard(request_id)
         self._lost.pop(request_id, None)
 
@@ -121,7 +121,7 @@ class EngineTap:
         return free
 
     def take(self, hooks: Mapping[str, Hook]) -> None:
-        """Look through these hooks from now on."""
+        """Set these hooks on the scheduler's methods."""
         hooks["schedule"].after = self._scheduled
         hooks["update"].after = self._updated
         hooks["add"].after = self._added

@@ -111,7 +111,7 @@ class FrontTap:
         self._reason = AttributeReader("EngineCoreOutput", names.OUTPUT_REASON, missing)
 
     def hooks(self) -> dict[str, Hook]:
-        """By the table's names."""
+        """The hooks, by the names of the table of methods."""
         return {
             "add": Hook(self._added),
             "process": Hook(self._processed),

@@ -16,7 +16,7 @@ from embedded_engine.probe.hooks import Given, Hook
 
 
 class IdleCache:
-    """The count, for the block pool of one scheduler."""
+    """Counts the free blocks of one scheduler that still hold a reusable prefix."""
 
     def __init__(self, missing: Callable[[str], None]) -> None:
         self._kind = AttributeReader("Scheduler", names.CACHE_KIND, missing)
@@ -30,7 +30,7 @@ class IdleCache:
         """As many, or as many as are free when that is less; None when unknown."""
 
     def hooks(self) -> dict[str, Hook]:
-        """By the table's names."""
+        """The hooks, by the names of the table of methods."""
         return {
             "last": Hook(after=self._freed_last, before=self._settle),
             "first": Hook(before=self._settle),

@@ -29,7 +29,7 @@ MB = 1_000_000
 
 
 class Probe:
-    """Installed everywhere, it speaks only where a scheduler or a front end is born."""
+    """The probe of one process; it speaks where a scheduler or a front end is made."""
 
     def __init__(self, engine_id: str) -> None:
         self.role = Role.API

@@ -117,7 +117,7 @@ class RequestOrdinals:
         return self.new(request_id) if known is None else known
 
     def of_all(self, request_ids: Iterable[str]) -> list[int]:
-        """In their order."""
+        """The ordinals of several requests, in their order."""
         try:
             return list(map(self._known.__getitem__, request_ids))
         except KeyError:
@@ -170,7 +170,7 @@ class StepAssembler:
         request_id: str,
         asked: tuple[int | None, int | None, float | None],
     ) -> list[AnyReading]:
-        """It came into the queue."""
+        """The request came into the queue."""
         self.requests_added += 1
         prompt_tokens, max_tokens, temperature = asked
         event = RequestEvent(
@@ -189,7 +189,7 @@ class StepAssembler:
     def scheduled(
         self, t_ns: int, request_id: str, cached_tokens: int | None
     ) -> list[AnyReading]:
-        """It was scheduled: told the first time only."""
+        """The request was scheduled; told the first time only."""
         if request_id in self._cached:
             return []
         self._cached[request_id] = cached_tokens
@@ -233,7 +233,7 @@ class StepAssembler:
         output_tokens: int | None,
         preemptions: int | None,
     ) -> list[AnyReading]:
-        """It is over; told after a step under way, which may have it as a member."""
+        """The request is over; told after a step under way that may contain it."""
         ended = request_id, reason, output_tokens, preemptions
         if self.under_way:
             self._freed.append((t_ns, ended))

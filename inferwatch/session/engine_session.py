@@ -41,7 +41,7 @@ class EngineSession:
 
     @property
     def state(self) -> FeedState:
-        """Where the numbers come from."""
+        """Where the numbers come from right now."""
         return (
             self._supervisor.state
             if self._session.ended_ns is None
@@ -80,7 +80,7 @@ class EngineSession:
 
     @property
     def record(self) -> RecordState | None:
-        """What the recorder does."""
+        """What the recorder does; None when nothing is recorded."""
         return self._pipeline.record
 
     def now_ns(self) -> int:
@@ -103,7 +103,7 @@ class EngineSession:
         return self._session.known(Window.MINUTE)
 
     def whole(self) -> Snapshot:
-        """The session up to now; once it has ended, as its record tells it, too."""
+        """The whole session up to now, or up to its end."""
         now_ns = (
             self.clock.now_ns()
             if self._session.ended_ns is None
@@ -117,7 +117,7 @@ class EngineSession:
         return tail(path, lines) if path else []
 
     async def restart(self) -> None:
-        """Give the engine another life."""
+        """Start the lost engine again."""
         self._supervisor.restart()
 
     async def stop_engine(self) -> None:

@@ -1,7 +1,7 @@
 """Where an engine comes from: started for us, or found running.
 
-A source gives one *life* after another: the identity that the probe will use, known
-before the engine is up, and then the engine itself.
+A source gives an engine as often as it is asked: first the id that its probes will
+use, known before the engine is up, and then the engine itself.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class LiveEngine(Protocol):
 
     @property
     def engine_id(self) -> str:
-        """What its probes are called by."""
+        """The id that its probes use."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class LiveEngine(Protocol):
         ...
 
     def processes(self) -> list[tuple[int, str]]:
-        """Its living processes with a role."""
+        """Its living processes, each with its role."""
         ...
 
     async def wait(self) -> str:
@@ -53,25 +53,25 @@ class LiveEngine(Protocol):
 
 
 class EngineSource(Protocol):
-    """Gets the engine that is watched, life after life."""
+    """Gives the engine that is watched, and gives it again after it was lost."""
 
     @property
     def served(self) -> bool:
-        """It outlives us."""
+        """The engine outlives us."""
         ...
 
     @property
     def can_restart(self) -> bool:
-        """We can give it another life."""
+        """A lost engine can be started again."""
         ...
 
     @property
     def log_path(self) -> Path | None:
-        """Where the engine of the current life logs."""
+        """Where the engine logs; None when that is not known."""
         ...
 
-    def next_life(self) -> str:
-        """The engine id of the coming life."""
+    def prepare(self) -> str:
+        """Prepare the next start: the engine id it will have."""
         ...
 
     async def open(self, on_stage: OnStage) -> LiveEngine:
@@ -85,7 +85,7 @@ class EngineSource(Protocol):
 
 @dataclass(slots=True)
 class StartedEngine:
-    """An engine that we start; each life has a configuration of its own."""
+    """An engine that we start; each start has a configuration of its own."""
 
     configure: Callable[[], EngineConfig]
     served: bool = False
@@ -97,8 +97,8 @@ class StartedEngine:
         """Known before the engine is up."""
         return self._config.log_path if self._config else None
 
-    def next_life(self) -> str:
-        """Configure the coming life."""
+    def prepare(self) -> str:
+        """Configure the next start."""
         self._config = self.configure()
         return self._config.engine_id
 
@@ -121,8 +121,8 @@ class FoundEngine:
         """As the engine file says."""
         return Path(self.file.log_path)
 
-    def next_life(self) -> str:
-        """It has the one it has."""
+    def prepare(self) -> str:
+        """The id that the engine has already."""
         return self.file.engine_id
 
     async def open(self, on_stage: OnStage) -> LiveEngine:  # noqa: ARG002 - it is up

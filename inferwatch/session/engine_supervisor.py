@@ -25,7 +25,7 @@ class EngineUser(Protocol):
         ...
 
     async def engine_down(self) -> None:
-        """It is lost, or about to be ended: leave it."""
+        """It is lost or about to be ended: stop using it."""
         ...
 
     def hear(self, reading: AnyReading) -> None:
@@ -44,20 +44,20 @@ class EngineSupervisor:
         self._user = user
         self._again = asyncio.Event()
         self.engine: LiveEngine | None = None
-        """Of the current life, once it is up."""
+        """The engine that was started last, once it is up."""
         self.state = FeedState.STARTING
         self.live = asyncio.Event()
         """Set while an engine answers and its load, if any, runs."""
         self.came_up = False
-        """An engine has answered, in this life or an earlier one."""
+        """An engine has answered, after this start or an earlier one."""
         self.lost = asyncio.Event()
         """Set when the engine died or never came; ``reason`` says why."""
         self.reason = ""
 
     async def run(self) -> None:
-        """One life after the other, until cancelled."""
+        """Watch one start after the other, until cancelled."""
         while True:
-            await self._life()
+            await self._watch_once()
             self._again.clear()
             await self._again.wait()
             self.lost.clear()
@@ -65,21 +65,21 @@ class EngineSupervisor:
             self._note(NoteKind.RESTARTED, "engine restarted")
 
     def restart(self) -> None:
-        """Give the engine another life."""
+        """Start the lost engine again."""
         self._again.set()
 
     async def stop_engine(self) -> None:
-        """End it for good, and its load before."""
+        """End the load, then the engine for good."""
         if self.engine is not None:
             await self._user.engine_down()
             self.state = FeedState.ENDED
             self._note(NoteKind.STOPPED, "engine stopped on request")
             await self.engine.stop()
 
-    async def _life(self) -> None:
-        """From start to death; only the death of the engine ends it."""
+    async def _watch_once(self) -> None:
+        """Watch one start of the engine until it dies, whatever else fails."""
         self.engine = None
-        stream = ProbeStream(self._session.clock, self._source.next_life())
+        stream = ProbeStream(self._session.clock, self._source.prepare())
         pump = asyncio.create_task(self._pump(stream))
         try:
             self.engine = await self._source.open(self._session.take)
@@ -115,7 +115,7 @@ class EngineSupervisor:
             await asyncio.sleep(0.05)
 
     async def _wind_down(self, stream: ProbeStream, pump: asyncio.Task[None]) -> None:
-        """Load first, then the engine, then what it still had to say."""
+        """End the load, then the engine, then take what its probe still had to say."""
         await self._user.engine_down()
         if self.engine is not None and not self._source.served:
             await self.engine.stop()

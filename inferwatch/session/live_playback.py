@@ -28,7 +28,7 @@ class HeldMoment:
 
     @classmethod
     def of(cls, pipeline: Pipeline, t_ns: int) -> Self:
-        """This moment; only now can all of it be had without a record."""
+        """Keep the present moment: later it could only be had from a record."""
         return cls(t_ns, {each: pipeline.snapshot(t_ns, each) for each in Window})
 
 
@@ -54,7 +54,7 @@ class OpenRecord:
 
     @property
     def unavailable(self) -> str | None:
-        """Why there is none, fit to show."""
+        """Why the record cannot be opened, fit to show; None when it can."""
         record = self._pipeline.record
         if record is None:
             return "nothing is recorded: this picture can be held, no other one shown"
@@ -64,22 +64,22 @@ class OpenRecord:
 
     @property
     def is_opening(self) -> bool:
-        """It will be there in a moment."""
+        """The record is being opened."""
         return self._opening is not None and not self._opening.done()
 
     def open(self, t_ns: int) -> None:
-        """Open it and go to a moment; nobody need wait for it."""
+        """Begin to open the record at a moment; nobody need wait for it."""
         if self._opening is None and self.unavailable is None:
             self._opening = asyncio.create_task(self._open(t_ns))
 
     async def opened(self) -> Player | None:
-        """Wait for it; None when it cannot be had, or was closed meanwhile."""
+        """Wait until it is open; None when it cannot be, or was closed meanwhile."""
         if self._opening is not None:
             await asyncio.wait([self._opening])
         return self.player
 
     def close(self) -> None:
-        """Let go of the record; for the next time there is a new player."""
+        """Let go of the record; next time a new player opens it."""
         for task in (self._opening, self._running):
             if task is not None:
                 task.cancel()
@@ -130,7 +130,7 @@ class OpenRecord:
 
 
 def _close(opening: asyncio.Future[Player]) -> None:
-    """Nobody wants it any more."""
+    """Close a player that nobody waits for any more."""
     if opening.exception() is None:
         opening.result().close()
 
@@ -166,7 +166,7 @@ class LivePlayback:
     def snapshot(
         self, window: Window, *, requests: bool = True, client: bool = False
     ) -> Snapshot:
-        """Of the moment shown."""
+        """Everything as of the moment shown."""
         player = self._record.player
         if player is not None and self._moved:
             if not player.playback.at_live:
@@ -180,7 +180,7 @@ class LivePlayback:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """From its start until now."""
+        """From the session's start until now."""
         return 0, self._clock.now_ns()
 
     @property
@@ -192,7 +192,7 @@ class LivePlayback:
 
     @property
     def at_live(self) -> bool:
-        """The present is followed."""
+        """The present is followed: what is shown is now."""
         return self._held is None
 
     @property
@@ -217,27 +217,27 @@ class LivePlayback:
 
     @property
     def shape(self) -> Timeline | None:
-        """Of what is recorded; known a moment after pausing."""
+        """The recorded session at a glance; known a moment after pausing."""
         player = self._record.player
         return None if player is None else player.playback.shape
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """Of what is recorded."""
+        """The marks of what is recorded."""
         player = self._record.player
         return () if player is None else player.playback.marks
 
     # Where to go.
 
     def pause(self) -> None:
-        """Hold this moment; opening the record need not be waited for."""
+        """Hold this moment, and begin to open the record."""
         if self._elsewhere is not None:
             self._elsewhere.pause()
         self._plays_when_open = False
         self._hold()
 
     def play(self) -> None:
-        """On from here, so far behind; where that cannot be, with the present."""
+        """Go on from here, behind the present; without a record, with the present."""
         if self.cannot_seek is not None:
             self._let_go()
         elif self._elsewhere is not None:
@@ -249,7 +249,7 @@ class LivePlayback:
             playing.add_done_callback(self._tasks.discard)
 
     def set_speed(self, speed: float) -> None:
-        """As the player keeps it."""
+        """Kept within 0.1 and 100."""
         self.speed = min(max(speed, 0.1), 100.0)
         if self._record.player is not None:
             self._record.player.playback.set_speed(self.speed)
@@ -262,7 +262,7 @@ class LivePlayback:
             await self._go(lambda playback: playback.seek(t_ns))
 
     async def step(self, count: int) -> None:
-        """By engine steps; pauses."""
+        """Go on by engine steps, back when negative; pauses."""
         await self._go(lambda playback: playback.step(count))
 
     async def go_live(self) -> None:
@@ -270,7 +270,7 @@ class LivePlayback:
         self._let_go()
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
-        """Mark a moment, in the record.
+        """Mark a moment in the record.
 
         Raises:
             StorageError: there is none, or it does not let us.
@@ -292,7 +292,7 @@ class LivePlayback:
 
     @property
     def _elsewhere(self) -> Playback | None:
-        """What shows another moment than the one held."""
+        """The playback that shows another moment than the one held."""
         player = self._record.player
         return player.playback if player is not None and self._moved else None
 
@@ -307,7 +307,7 @@ class LivePlayback:
         self._moved = self._plays_when_open = False
 
     async def _opened(self) -> Playback | None:
-        """What can go elsewhere; None when there is no record to go through."""
+        """A playback that can go elsewhere; None when there is no record."""
         self._hold()
         player = await self._record.opened()
         if player is None or self._held is None:
@@ -323,7 +323,7 @@ class LivePlayback:
             self._moved = player is not None and player.playback is playback
 
     async def _play(self) -> None:
-        """As soon as there is something to play, unless that is no longer wanted."""
+        """Play once the record is open, unless that is no longer wanted."""
         playback = await self._opened()
         if playback is not None and self._plays_when_open:
             self._moved = True

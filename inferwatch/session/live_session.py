@@ -18,7 +18,7 @@ TICK_S = 1
 
 
 def no_processes() -> list[tuple[int, str]]:
-    """None to be sampled besides our own."""
+    """Nothing is to be sampled besides our own process."""
     return []
 
 
@@ -61,7 +61,7 @@ class LiveSession:
 
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
-        """From the session's first reading to its last; then the record is closed."""
+        """Begin the session, and end it and its record with the context."""
         began = self.anchors.first
         self.take(began, *describe_gpus(began.t_ns))
         try:
@@ -94,7 +94,7 @@ class LiveSession:
             await asyncio.sleep(TICK_S)
 
     async def _pump(self, collector: Collector) -> None:
-        """The session goes on without a collector that fails."""
+        """Take what a collector reports; the session outlives one that fails."""
         try:
             await self.pipeline.pump(collector)
         except CollectorError as error:

@@ -37,7 +37,7 @@ class ForeignTraffic:
         """The front end tells whose requests come."""
 
     def own(self, run_id: str) -> None:
-        """Requests whose ids begin so are ours."""
+        """Count the requests of that run as ours."""
         self._our_runs.add(run_id)
 
     def hear(self, reading: AnyReading) -> None:
@@ -60,7 +60,7 @@ class ForeignTraffic:
         self._seen_ns = None
 
     def recent(self, now_ns: int) -> bool:
-        """One of theirs runs, or did so a moment ago."""
+        """A foreign request runs, or ran a moment ago."""
         if self._live:
             return True
         return self._seen_ns is not None and now_ns - self._seen_ns < RECENT_NS
@@ -95,12 +95,12 @@ class WatchedLoadDesk:
 
     @property
     def plan(self) -> LoadPlan:
-        """Of the run that goes on, as changed since; else of the last one."""
+        """The plan of the run that goes on, as changed since; else of the last one."""
         return self._plan
 
     @property
     def must_name_host(self) -> str | None:
-        """Of a served engine that works, or just worked, for others."""
+        """This host's name, when a served engine works or just worked for others."""
         if not self._served or not self._works_for_others():
             return None
         return socket.gethostname()
@@ -148,7 +148,7 @@ class WatchedLoadDesk:
         async with self._turn:
             await self._end()
 
-    # What the engine's lives tell.
+    # What the supervisor tells.
 
     async def engine_up(self, engine: LiveEngine) -> None:
         """Load may be started; the one that was planned is."""
@@ -168,7 +168,7 @@ class WatchedLoadDesk:
         self._foreign.forget()
 
     def hear(self, reading: AnyReading) -> None:
-        """Whose requests does the engine work on?"""
+        """Note whose requests the engine works on."""
         self._foreign.hear(reading)
 
     # One run.
@@ -183,7 +183,7 @@ class WatchedLoadDesk:
         self._waiting = asyncio.create_task(self._until_ended(self._load))
 
     async def _until_ended(self, load: RunningLoad) -> None:
-        """Nobody stopped it: it came to its end, or to grief."""
+        """Wait for a run that nobody stops, and tell if it failed."""
         status = await load.wait()
         async with self._turn:
             if self._load is load:
@@ -194,7 +194,7 @@ class WatchedLoadDesk:
             self._session.note(NoteKind.STOPPED, text)
 
     async def _end(self) -> None:
-        """What it still has to report is taken before this returns."""
+        """End the run; what it still has to report is taken before this returns."""
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -205,7 +205,7 @@ class WatchedLoadDesk:
                 self._load = None
 
     def _works_for_others(self) -> bool:
-        """As the front end tells; else what runs while ours does not is foreign."""
+        """As the front end tells; else whatever runs while no load of ours does."""
         if self._foreign.informed or self.running:
             return self._foreign.recent(self._session.now_ns())
         flow = self._session.known().flow
@@ -213,7 +213,7 @@ class WatchedLoadDesk:
 
 
 def aimed(plan: LoadPlan, engine: LiveEngine) -> LoadPlan:
-    """The plan of a new run on that engine."""
+    """The plan, as that of a new run on that engine."""
     endpoint = engine.endpoint
     return msgspec.structs.replace(
         plan,

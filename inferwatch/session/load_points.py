@@ -23,7 +23,7 @@ OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointRun:
-    """One run of a search."""
+    """One run of a search: its plan and what it came to."""
 
     plan: LoadPlan
     result: LoadResult
@@ -31,7 +31,7 @@ class PointRun:
 
     @property
     def refused(self) -> bool:
-        """Nobody took a single connection: it tells nothing of the rate."""
+        """Every connection was refused: the run says nothing of the rate."""
         return self.result.unanswered and set(self.result.failures) == {"refused"}
 
     def point(self) -> Point:
@@ -46,7 +46,7 @@ class PointRun:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """One line of a curve."""
+        """The run as a line of a curve."""
         result, goodput = self.result, self.result.goodput
         return {
             "run_id": result.run_id,
@@ -81,14 +81,14 @@ class PointRun:
 
 
 def at_rate(plan: LoadPlan, run_id: str, rate_per_s: float, repeat: int) -> LoadPlan:
-    """The same load at another rate; a repeat draws anew."""
+    """The same load at another rate; each repeat has a seed of its own."""
     return msgspec.structs.replace(
         plan, run_id=run_id, rate_per_s=rate_per_s, seed=plan.seed + repeat
     )
 
 
 def searched(search: Search, share: float) -> dict[str, Any]:
-    """What a search came to."""
+    """What a search came to, as JSON."""
     return {
         "share_asked": share,
         "highest_held_per_s": search.highest_held,
@@ -152,7 +152,7 @@ def _plan(text: str) -> LoadPlan:
 
 
 def _ended(run: FollowedPlan) -> bool:
-    """Everything was sent; who is interrupted does not come so far."""
+    """Everything was sent; a run that was interrupted does not come so far."""
     return any(event.kind is LoadKind.DRAINING for event in run.book.events)
 
 
@@ -168,6 +168,6 @@ def _refuse_others(plan: LoadPlan, like: LoadPlan) -> None:
 
 
 def _compared(plan: LoadPlan) -> Mapping[str, Any]:
-    """As it is recorded."""
+    """The plan as it is recorded, without what may differ."""
     plain: dict[str, Any] = msgspec.json.decode(public_plan(plan))
     return {name: value for name, value in plain.items() if name not in OWN}

@@ -36,7 +36,7 @@ FOLLOWED = {None, 0, SourceError.exit_status}
 
 
 class FollowedPlan(msgspec.Struct, kw_only=True):
-    """One plan that was followed, and what came of it."""
+    """A load plan that was followed, and what came of it."""
 
     plan: LoadPlan
     book: LoadBook
@@ -158,13 +158,13 @@ class LoadSession:
 
 
 def new_book(plan: LoadPlan) -> LoadBook:
-    """For the readings of a plan's run."""
+    """A book for the readings of a plan's run."""
     closed = plan.arrivals is Arrivals.CLOSED
     return LoadBook(plan.run_id, None if closed else plan.max_in_flight)
 
 
 async def _first(work: Coroutine[None, None, int], stop: asyncio.Event) -> int | None:
-    """What the work gives; None when stopped before."""
+    """The result of the work; None when it was stopped before."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:

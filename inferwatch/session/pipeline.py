@@ -22,14 +22,14 @@ Listener = Callable[[AnyReading], None]
 
 
 class TappedCollector:
-    """A collector whose readings someone else hears too."""
+    """A collector whose readings a listener is told as well."""
 
     def __init__(self, collector: Collector, listener: Listener) -> None:
         self._collector = collector
         self._listener = listener
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """As the collector gives them."""
+        """The collector's batches, each told to the listener first."""
         async for batch in self._collector.batches():
             for reading in batch:
                 self._listener(reading)
@@ -63,7 +63,7 @@ class Pipeline:
                 self._keep(self._recorder, t_ns)
 
     def _keep(self, recorder: Recorder, t_ns: int) -> None:
-        """Keep the Model as it is now; a replay can do without, but slowly."""
+        """Keep a checkpoint of the Model; a replay without one is slow."""
         trouble = recorder.keeps_no_more
         if recorder.keeps:
             try:

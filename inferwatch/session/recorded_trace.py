@@ -26,7 +26,7 @@ WHERE session = ? AND phase <> 'warmup' AND prompt_tokens > 0 AND output_tokens 
 
 
 def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
-    """What to call it, and its requests in order of time.
+    """The session's title, and its requests in order of time.
 
     Raises:
         StorageError: there is no such session.

@@ -19,7 +19,7 @@ from inferwatch.session.pipeline import Listener, Pipeline, TappedCollector
 
 
 def new_run_id() -> str:
-    """Names a run; its requests' ids begin so."""
+    """A name for a run, with which the ids of its requests begin."""
     return f"load-{secrets.token_hex(3)}"
 
 
@@ -61,7 +61,7 @@ class RunningLoad:
         return self._process.pid
 
     async def start(self, pipeline: Pipeline) -> None:
-        """Begin to send."""
+        """Start the generator; it begins to send."""
         self._pump = asyncio.create_task(pipeline.pump(self._collector))
         await self._process.start(self._plan, self._stream.address)
 
@@ -70,7 +70,7 @@ class RunningLoad:
         await self._process.change(change)
 
     async def wait(self) -> int:
-        """Until the plan was followed to its end; the generator's exit status."""
+        """Wait for the end of the plan: the generator's exit status."""
         return await self._process.wait()
 
     def failure_text(self, status: int | None) -> str:

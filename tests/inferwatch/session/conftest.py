@@ -61,13 +61,13 @@ class ScriptedSource:
     log_path: Path | None = None
     engines: list[ScriptedEngine] = field(default_factory=list)
 
-    def next_life(self) -> str:
+    def prepare(self) -> str:
         return f"engine-{len(self.engines) + 1}"
 
     async def open(self, on_stage: OnStage) -> LiveEngine:  # noqa: ARG002 - scripted
         if self.url is None:
             raise EngineError("no room on the GPU")
-        self.engines.append(ScriptedEngine(self.url, self.next_life()))
+        self.engines.append(ScriptedEngine(self.url, self.prepare()))
         return self.engines[-1]
 
 

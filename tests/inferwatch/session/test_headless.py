@@ -22,7 +22,7 @@ class NoEngine:
     can_restart = False
     log_path = None
 
-    def next_life(self) -> str:
+    def prepare(self) -> str:
         return "engine-1"
 
     async def open(self, on_stage: object) -> Any:  # noqa: ARG002 - it never gets so far
