@@ -14,8 +14,13 @@ from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.tables.codec import ReadingDecoder
 
 UNREADABLE = (
-    *(StorageError, sqlite3.Error, msgspec.MsgspecError),
-    *(ArithmeticError, LookupError, TypeError, ValueError),
+    StorageError,
+    sqlite3.Error,
+    msgspec.MsgspecError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
 )
 """What reading a damaged file may end in."""
 PATIENCE = 256

@@ -34,8 +34,16 @@ SELECT end_ns / :bin, count(*), sum(output_tokens), sum(prefill_tokens),
 FROM steps WHERE session = :session AND end_ns >= 0 GROUP BY 1
 """
 STEP_COLUMNS = (
-    *("steps", "output_tokens", "prefill_tokens", "step_mean_s", "step_max_s"),
-    *("batch_prefill", "batch_decode", "batch_max", "waiting_max", "preemptions"),
+    "steps",
+    "output_tokens",
+    "prefill_tokens",
+    "step_mean_s",
+    "step_max_s",
+    "batch_prefill",
+    "batch_decode",
+    "batch_max",
+    "waiting_max",
+    "preemptions",
 )
 TTFTS = """
 SELECT first_token_ns / :bin, avg(ttft_s), max(ttft_s)

@@ -88,8 +88,13 @@ class BlockStore:
         """Add blocks; their values are counted where there are cells."""
         for block in blocks:
             row = (
-                *(self._first + self.count, block.rows, block.first_ns, block.last_ns),
-                *(block.sums.tobytes(), block.maxima.tobytes(), pack(block.columns)),
+                self._first + self.count,
+                block.rows,
+                block.first_ns,
+                block.last_ns,
+                block.sums.tobytes(),
+                block.maxima.tobytes(),
+                pack(block.columns),
             )
             self._connection.execute(INSERT_BLOCK, row)
             self.count += 1

@@ -47,8 +47,6 @@ Link = tuple[int, int, bytes, bytes]
 """Ordinal, number, reach and parts of a checkpoint."""
 Reach = dict[str, tuple[int, int]]
 """By the name of the rows: from which to which place there are blocks it needs."""
-Kept = tuple["Checkpoint", tuple[int, ...]]
-"""A checkpoint and the requests that were open then."""
 REFUSALS = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError)
 """What a file that is not as we wrote it may end in."""
 UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError)
@@ -63,6 +61,10 @@ class Checkpoint:
     t_ns: int
     """When that reading was there, see :mod:`inferwatch.metrics.receipt_clock`."""
     saved: SavedModel
+
+
+KeptCheckpoint = tuple[Checkpoint, tuple[int, ...]]
+"""A checkpoint and the requests that were open then."""
 
 
 class Checkpoints:
@@ -132,7 +134,9 @@ class Checkpoints:
             for digest, content in zip(digests, checkpoint.saved.parts, strict=True)
         ]
         row = (
-            *(checkpoint.ordinal, self._number, checkpoint.t_ns),
+            checkpoint.ordinal,
+            self._number,
+            checkpoint.t_ns,
             msgspec.msgpack.encode(reach),
             msgspec.msgpack.encode(list(open_requests)),
             compress(checkpoint.saved.state),
@@ -310,7 +314,9 @@ class CheckpointWriter:
         self.trouble: str | None = None
         """Why no more are kept, where that is a fault."""
 
-    def keep(self, session: int, started_ns: int, kept: Sequence[Kept]) -> None:
+    def keep(
+        self, session: int, started_ns: int, kept: Sequence[KeptCheckpoint]
+    ) -> None:
         """Write them; the readings up to there have been committed."""
         if self.given_up:
             return

@@ -26,8 +26,15 @@ from inferwatch.storage.tables.table import insert_sql
 BEGIN = insert_sql(
     "sessions",
     (
-        *("name", "command", "state", "started_ns", "start_monotonic_ns"),
-        *("inferwatch_version", "boot_id", "pid", "birth"),
+        "name",
+        "command",
+        "state",
+        "started_ns",
+        "start_monotonic_ns",
+        "inferwatch_version",
+        "boot_id",
+        "pid",
+        "birth",
     ),
 )
 PROGRESS = (
@@ -130,7 +137,13 @@ def _first_row(about: NewSession) -> tuple[object, ...]:
     now, pid = anchor(), os.getpid()
     started_ns = now.wall_ns - (now.t_ns - about.clock.start_ns)
     return (
-        *(about.name, about.command, SessionState.RECORDING),
-        *(started_ns, about.clock.start_ns, __version__),
-        *(boot_id(), pid, birth(pid)),
+        about.name,
+        about.command,
+        SessionState.RECORDING,
+        started_ns,
+        about.clock.start_ns,
+        __version__,
+        boot_id(),
+        pid,
+        birth(pid),
     )
