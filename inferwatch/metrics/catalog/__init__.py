@@ -15,8 +15,8 @@ from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.latencies import LATENCIES
 from inferwatch.metrics.catalog.metric import (
     Better,
+    FlowColumn,
     FlowFact,
-    FlowStage,
     LatencyLine,
     Metric,
     Unit,
@@ -29,8 +29,8 @@ from inferwatch.metrics.catalog.timeline import TIMELINE
 __all__ = [
     "CATALOG",
     "Better",
+    "FlowColumn",
     "FlowFact",
-    "FlowStage",
     "LatencyLine",
     "Metric",
     "Unit",

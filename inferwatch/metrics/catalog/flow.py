@@ -3,8 +3,8 @@
 from collectors.readings import Vantage
 from inferwatch.metrics.catalog.metric import (
     Better,
+    FlowColumn,
     FlowFact,
-    FlowStage,
     Metric,
     Unit,
     metrics,
@@ -20,7 +20,7 @@ FLOW = metrics(
         unit=Unit.PER_SECOND,
         definition="Requests per second that came in, seen by front end or engine.",
         formula="arrived or added / covered part of the window",
-        flow=FlowFact(stage=FlowStage.TRAFFIC),
+        flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
     Metric(
         key="finished_per_s",
@@ -30,7 +30,7 @@ FLOW = metrics(
         better=Better.HIGHER,
         definition="Requests per second that ended properly.",
         formula="finished with stop, length or repetition / covered part of the window",
-        flow=FlowFact(stage=FlowStage.TRAFFIC),
+        flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
     Metric(
         key="prompt_tokens_p50",
@@ -39,7 +39,7 @@ FLOW = metrics(
         unit=Unit.TOKENS,
         definition="Median prompt length of the requests that came in.",
         formula="prompt tokens of arrivals",
-        flow=FlowFact(stage=FlowStage.TRAFFIC),
+        flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
     Metric(
         key="finished",
@@ -49,7 +49,7 @@ FLOW = metrics(
         better=Better.HIGHER,
         definition="Requests of the window that ended properly.",
         formula="finished with stop, length or repetition",
-        flow=FlowFact(stage=FlowStage.TRAFFIC),
+        flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
     Metric(
         key="waiting",
@@ -59,7 +59,7 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Requests in the engine's queue now, preempted ones included.",
         formula="added, not yet scheduled; or as the latest step says, if that is more",
-        flow=FlowFact(stage=FlowStage.QUEUE, text="{}", alarm="warn"),
+        flow=FlowFact(column=FlowColumn.QUEUE, text="{}", alarm="warn"),
     ),
     Metric(
         key="oldest_wait_s",
@@ -69,7 +69,7 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="How long the request waiting longest has waited so far.",
         formula="now - added (or preempted)",
-        flow=FlowFact(stage=FlowStage.QUEUE),
+        flow=FlowFact(column=FlowColumn.QUEUE),
     ),
     Metric(
         key="kv_usage",
@@ -78,7 +78,7 @@ FLOW = metrics(
         unit=Unit.SHARE,
         definition="Share of the KV blocks that live requests hold.",
         formula="used / total blocks at the latest reading",
-        flow=FlowFact(stage=FlowStage.QUEUE),
+        flow=FlowFact(column=FlowColumn.QUEUE),
     ),
     Metric(
         key="preemptions",
@@ -90,7 +90,7 @@ FLOW = metrics(
             "Times a running request was put back into the queue to free its KV blocks."
         ),
         formula="preempted in steps",
-        flow=FlowFact(stage=FlowStage.QUEUE, alarm="warn"),
+        flow=FlowFact(column=FlowColumn.QUEUE, alarm="warn"),
     ),
     Metric(
         key="prefill_tokens_per_s",
@@ -103,7 +103,7 @@ FLOW = metrics(
             "included."
         ),
         formula="prefill tokens / covered part of the window",
-        flow=FlowFact(stage=FlowStage.PREFILL),
+        flow=FlowFact(column=FlowColumn.PREFILL),
     ),
     Metric(
         key="budget_usage",
@@ -112,7 +112,7 @@ FLOW = metrics(
         unit=Unit.SHARE,
         definition="Share of the token budget that steps used.",
         formula="scheduled tokens / max_num_batched_tokens, over steps",
-        flow=FlowFact(stage=FlowStage.PREFILL),
+        flow=FlowFact(column=FlowColumn.PREFILL),
     ),
     Metric(
         key="prefix_hit_rate",
@@ -124,7 +124,7 @@ FLOW = metrics(
             "Share of the looked-up prompt tokens that were found in the prefix cache."
         ),
         formula="prefix hits / prefix queries, over steps",
-        flow=FlowFact(stage=FlowStage.PREFILL),
+        flow=FlowFact(column=FlowColumn.PREFILL),
     ),
     Metric(
         key="running",
@@ -133,7 +133,7 @@ FLOW = metrics(
         unit=Unit.REQUESTS,
         definition="Requests scheduled and not ended now.",
         formula="as the latest step says, less those ended since",
-        flow=FlowFact(stage=FlowStage.DECODE, text="{}", limit="max_num_seqs"),
+        flow=FlowFact(column=FlowColumn.DECODE, text="{}", limit="max_num_seqs"),
     ),
     Metric(
         key="batch_mean",
@@ -143,7 +143,7 @@ FLOW = metrics(
         better=Better.HIGHER,
         definition="Requests per step, mean over the steps of the window.",
         formula="(prefill + decode requests) / steps",
-        flow=FlowFact(stage=FlowStage.DECODE, text="{:.1f}"),
+        flow=FlowFact(column=FlowColumn.DECODE, text="{:.1f}"),
     ),
     Metric(
         key="step_s",
@@ -153,7 +153,7 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Duration of a step of scheduler and model; idle is left out.",
         formula="end - max(start, previous end)",
-        flow=FlowFact(stage=FlowStage.DECODE, percentiles=("p50", "p99")),
+        flow=FlowFact(column=FlowColumn.DECODE, percentiles=("p50", "p99")),
     ),
     Metric(
         key="output_tokens_per_s",
@@ -163,7 +163,7 @@ FLOW = metrics(
         better=Better.HIGHER,
         definition="Tokens that came out of steps per second.",
         formula="produced tokens / covered part of the window",
-        flow=FlowFact(stage=FlowStage.OUT),
+        flow=FlowFact(column=FlowColumn.OUT),
     ),
     Metric(
         key="tokens_per_s_per_user",
@@ -173,7 +173,7 @@ FLOW = metrics(
         better=Better.HIGHER,
         definition="What one stream reads: the inverse of the mean ITL.",
         formula="1 / mean ITL",
-        flow=FlowFact(stage=FlowStage.OUT),
+        flow=FlowFact(column=FlowColumn.OUT),
     ),
     Metric(
         key="failed",
@@ -188,7 +188,7 @@ FLOW = metrics(
         formula=(
             "finished with error; live when the engine was lost; records with failure"
         ),
-        flow=FlowFact(stage=FlowStage.OUT, alarm="bad"),
+        flow=FlowFact(column=FlowColumn.OUT, alarm="bad"),
     ),
     Metric(
         key="aborted",
@@ -198,6 +198,6 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Requests of the window given up by whoever asked.",
         formula="finished with abort",
-        flow=FlowFact(stage=FlowStage.OUT),
+        flow=FlowFact(column=FlowColumn.OUT),
     ),
 )

@@ -31,7 +31,7 @@ class Unit(StrEnum):
     NONE = ""
 
 
-class FlowStage(StrEnum):
+class FlowColumn(StrEnum):
     """A column of Overview's flow, by its title; from left to right."""
 
     TRAFFIC = "traffic"
@@ -43,9 +43,9 @@ class FlowStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFact:
-    """How Overview's flow shows a number; the first of a stage is drawn strong."""
+    """How Overview's flow shows a number; the first of a column is drawn strong."""
 
-    stage: FlowStage
+    column: FlowColumn
     text: str | None = None
     """A format, where that of its unit does not fit."""
     percentiles: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Metric:
     span: str | None = None
     """What it covers, where that is not the window."""
     flow: FlowFact | None = None
-    """Its place on Overview; those of a stage stand in the order of the catalog."""
+    """Its place on Overview; those of a column stand in the order of the catalog."""
     line: LatencyLine | None = None
     """Its place in the latency table, which is in the order of the catalog."""
 

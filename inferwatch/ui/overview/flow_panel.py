@@ -10,7 +10,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG, FlowFact, FlowStage, Metric, Unit
+from inferwatch.metrics.catalog import CATALOG, FlowColumn, FlowFact, Metric, Unit
 from inferwatch.metrics.snapshot import Flow
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
@@ -23,25 +23,25 @@ FORMATS: dict[Unit, Callable[[float | None], str]] = {
 }
 """Of all other units: as a count."""
 INKS = {
-    FlowStage.TRAFFIC: "strong",
-    FlowStage.QUEUE: "waiting",
-    FlowStage.PREFILL: "prefill",
-    FlowStage.DECODE: "decode",
-    FlowStage.OUT: "output",
+    FlowColumn.TRAFFIC: "strong",
+    FlowColumn.QUEUE: "waiting",
+    FlowColumn.PREFILL: "prefill",
+    FlowColumn.DECODE: "decode",
+    FlowColumn.OUT: "output",
 }
 WIDEST = 20
 """Labels and values stay together, however wide the screen."""
 
 
-class _Stage:
-    """The numbers that the catalog puts into a stage, a line each."""
+class _Column:
+    """The numbers that the catalog puts into a column, a line each."""
 
-    def __init__(self, stage: FlowStage) -> None:
-        self.title, self.ink = stage.value, INKS[stage]
+    def __init__(self, column: FlowColumn) -> None:
+        self.title, self.ink = column.value, INKS[column]
         self._numbers = [
             (metric, fact, percentile)
             for metric in CATALOG.values()
-            if (fact := metric.flow) and fact.stage is stage
+            if (fact := metric.flow) and fact.column is column
             for percentile in fact.percentiles or ("",)
         ]
 
@@ -68,7 +68,7 @@ class _Stage:
         return (TextRun(label, "muted"), cells(text, room, ink, right=True), gap)
 
 
-STAGES = tuple(map(_Stage, FlowStage))
+COLUMNS = tuple(map(_Column, FlowColumn))
 
 
 class FlowPanel(Panel):
@@ -78,7 +78,7 @@ class FlowPanel(Panel):
     """
 
     DEFAULT_CSS = f"""
-    FlowPanel {{ height: {1 + max(map(len, STAGES))}; }}
+    FlowPanel {{ height: {1 + max(map(len, COLUMNS))}; }}
     """
 
     _flow = Flow()
@@ -91,8 +91,8 @@ class FlowPanel(Panel):
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Heads and arrows, then the facts."""
-        sizes = _shares(width - 1, len(STAGES))
-        columns = list(zip(STAGES, sizes, strict=True))
+        sizes = _shares(width - 1, len(COLUMNS))
+        columns = list(zip(COLUMNS, sizes, strict=True))
         heads = [_arrow(each, size) for each, size in columns]
         rows = [
             [each.line(row, size, self._flow, self._engine) for each, size in columns]
@@ -115,10 +115,10 @@ def _limit(fact: FlowFact, engine: EngineInfo | None) -> str:
     return f"/{limit}" if limit else ""
 
 
-def _arrow(stage: _Stage, size: int) -> Line:
-    head = TextRun(f"{stage.title} ", stage.ink)
-    room = size - len(stage.title) - 1
-    if stage is STAGES[-1]:
+def _arrow(column: _Column, size: int) -> Line:
+    head = TextRun(f"{column.title} ", column.ink)
+    room = size - len(column.title) - 1
+    if column is COLUMNS[-1]:
         return (head, TextRun("─" * (room - 1) + " ", "rule"))
     return (head, TextRun("─" * (room - 2) + "▶ ", "rule"))
 
