@@ -1,4 +1,4 @@
-"""``inferwatch load --help``: every option under a heading, in 80 columns."""
+"""``inferwatch load --help``: every option under a heading, as the plan has it."""
 
 import re
 
@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from inferwatch.cli.load import load
 from inferwatch.cli.load_flags import SECTIONS
+from inferwatch.loadgen.plan.plan import FIELDS
+from inferwatch.ui.load.plan_form import FORM
 
 HEADINGS = [*SECTIONS, "Help"]
 
@@ -30,3 +32,18 @@ def test_each_option_stands_under_one_heading(shown: dict[str, str]) -> None:
 
 def test_only_help_itself_is_left_for_the_end(shown: dict[str, str]) -> None:
     assert re.findall("--[a-z]+", shown["Help"]) == ["--help"]
+
+
+def test_each_flag_that_the_plan_declares_is_one_of_the_command() -> None:
+    names = {each.name for each in load.get_params(click.Context(load))}
+
+    for field in FIELDS:
+        for flag in field.option.flags:
+            assert (flag.key or field.name) in names
+
+
+def test_each_row_that_the_plan_declares_is_one_of_the_form() -> None:
+    declared = {field.option.row.key for field in FIELDS if field.option.row}
+
+    assert [row.key for row in FORM if row.key in declared] == [row.key for row in FORM]
+    assert len(FORM) == len(declared)

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from inferwatch.storage.tables.load_plans import load_plans
+
 Load = Callable[..., CompletedProcess[str]]
 Found = Callable[..., dict[str, Any]]
 MOONCAKE = """\
@@ -78,9 +80,9 @@ def test_the_record_names_the_trace_and_holds_no_copy_of_it(
     assert summary["plan"]["trace_of"] == "mooncake.jsonl"
     assert "trace" not in summary["plan"]
     with closing(sqlite3.connect(tmp_path / "sessions.db")) as record:
-        notes = record.execute("SELECT text FROM notes").fetchall()
-    assert any('"trace_of":"mooncake.jsonl"' in text for (text,) in notes)
-    assert not any("blocks" in text for (text,) in notes)
+        (planned,) = load_plans(record, 1)
+    assert '"trace_of":"mooncake.jsonl"' in planned.plan
+    assert "blocks" not in planned.plan
 
 
 def test_a_recorded_session_is_sent_again(
