@@ -164,7 +164,7 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareTable).show(self._found.pairs[self._place])
             self.refresh_bindings()
 
-    @on(CompareTable.Pointed)
+    @on(CompareTable.RowHighlighted)
     def _choose(self) -> None:
         result = self.query_one(CompareTable).pointed
         if self._found is not None and result is not None:

@@ -129,8 +129,8 @@ class RequestsScreen(WatchScreen):
     def _leave_filter(self) -> None:
         self.query_one(RequestTable).focus()
 
-    @on(FilterBar.WordsChanged)
-    def _match(self, message: FilterBar.WordsChanged) -> None:
+    @on(FilterBar.FilterChanged)
+    def _match(self, message: FilterBar.FilterChanged) -> None:
         self.query_one(RequestTable).match(message.words)
         self._show_filter()
 
@@ -142,13 +142,13 @@ class RequestsScreen(WatchScreen):
         self.query_one(RequestTable).within(scope)
         self._show_filter()
 
-    @on(RequestTable.Pointed)
-    def _follow(self, message: RequestTable.Pointed) -> None:
+    @on(RequestTable.RowHighlighted)
+    def _follow(self, message: RequestTable.RowHighlighted) -> None:
         if self._opened is not None:
             self._open(message.key)
 
-    @on(RequestTable.Opened)
-    def _opened_by(self, message: RequestTable.Opened) -> None:
+    @on(RequestTable.RowSelected)
+    def _opened_by(self, message: RequestTable.RowSelected) -> None:
         self._open(message.key)
 
     def _open(self, key: str | None) -> None:

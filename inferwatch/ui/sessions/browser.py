@@ -158,7 +158,7 @@ class SessionBrowser(Vertical):
         self._table.show_rows(self.sessions.listed())
         self._tell_listed()
 
-    @on(SessionTable.Pointed)
+    @on(SessionTable.RowHighlighted)
     @on(SessionTable.MarksChanged)
     def _tell_pointed(self) -> None:
         marked = [f"s{number}" for number in self._table.marked]
@@ -206,8 +206,8 @@ class SessionBrowser(Vertical):
         """Ask for words."""
         self.query_one(FilterBar).ask()
 
-    @on(FilterBar.WordsChanged)
-    def _match(self, message: FilterBar.WordsChanged) -> None:
+    @on(FilterBar.FilterChanged)
+    def _match(self, message: FilterBar.FilterChanged) -> None:
         self._table.match(message.words)
         self._tell_listed()
 
@@ -236,8 +236,8 @@ class SessionBrowser(Vertical):
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
 
-    @on(SessionTable.Opened)
-    def _open(self, message: SessionTable.Opened) -> None:
+    @on(SessionTable.RowSelected)
+    def _open(self, message: SessionTable.RowSelected) -> None:
         session = self._table.find(message.key)
         if session is None:
             return

@@ -34,7 +34,7 @@ class FilterBar(Vertical):
         scope: str
 
     @dataclass
-    class WordsChanged(Message):
+    class FilterChanged(Message):
         """Other words are to be matched."""
 
         words: str
@@ -81,7 +81,7 @@ class FilterBar(Vertical):
 
     @on(Input.Changed)
     def _match(self, message: Input.Changed) -> None:
-        self.post_message(self.WordsChanged(message.value))
+        self.post_message(self.FilterChanged(message.value))
 
 
 class FilterLine(Panel):

@@ -112,13 +112,13 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     """On the first row the cursor stays there, whatever row comes first."""
 
     @dataclass
-    class Pointed(Message):
+    class RowHighlighted(Message):
         """The cursor was moved to a row."""
 
         key: str
 
     @dataclass
-    class Opened(Message):
+    class RowSelected(Message):
         """Enter was pressed on a row, or it was clicked twice."""
 
         key: str
@@ -285,7 +285,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         key = self.key_of(self.rows[index])
         self._key = None if self.STAYS_FIRST and not index else key
         self._draw_again()
-        self.post_message(self.Pointed(key))
+        self.post_message(self.RowHighlighted(key))
 
     def action_step(self, by: int) -> None:
         """Move the cursor by rows."""
@@ -300,7 +300,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     def action_open(self) -> None:
         """Ask for the row under the cursor."""
         if self.rows:
-            self.post_message(self.Opened(self.key_of(self.rows[self.cursor])))
+            self.post_message(self.RowSelected(self.key_of(self.rows[self.cursor])))
 
     def action_sort(self, key: str) -> None:
         """A title was clicked."""

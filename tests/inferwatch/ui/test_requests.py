@@ -154,7 +154,7 @@ async def test_enter_opens_the_request_and_the_detail_follows_the_cursor(
         assert f"request {table.rows[2].external_id}" in detail
         assert "queue 64.0 ms" in detail
         assert "prefill 43.0 ms" in detail
-        opened = [each for each in said if isinstance(each, RequestTable.Opened)]
+        opened = [each for each in said if isinstance(each, RequestTable.RowSelected)]
         assert {each.key for each in opened} == {table.rows[2].key}
 
         await pilot.press("down")
