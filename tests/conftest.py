@@ -1,10 +1,16 @@
 """What a test needs of the machine: nothing, processes of its own, or all of it."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+
+from embedded_engine.config import demo_config
+from embedded_engine.launch import Engine
 
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
 
@@ -54,3 +60,40 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         guard.light = False
+
+
+@pytest.fixture(scope="session")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared engine has its sockets and its log."""
+    return tmp_path_factory.mktemp("engine")
+
+
+@pytest.fixture(scope="session")
+def shared_engine(shared_home: Path) -> Iterator[Engine]:
+    """The demo's engine on real vLLM, for whoever only asks it and reads of it.
+
+    They are of one group, ``pytest.mark.xdist_group("shared engine")``: one worker
+    starts it, and nobody else's requests come in between.
+    """
+    with living_in(shared_home):
+        engine = asyncio.run(Engine.start(demo_config(), lambda _: None))
+    yield engine
+    with living_in(shared_home):
+        asyncio.run(engine.stop())
+
+
+@pytest.fixture
+def engine(shared_engine: Engine, shared_home: Path) -> Iterator[Engine]:
+    """The shared engine, its probe to be found where it is looked for."""
+    with living_in(shared_home):
+        yield shared_engine
+
+
+@contextmanager
+def living_in(home: Path) -> Iterator[None]:
+    """What we start has its sockets, records and logs there."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("INFERWATCH_RUNTIME_DIR", str(home / "run"))
+        environment.setenv("INFERWATCH_DB", str(home / "sessions.db"))
+        environment.setenv("XDG_STATE_HOME", str(home / "state"))
+        yield

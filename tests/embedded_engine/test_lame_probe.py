@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(240),
+    pytest.mark.xdist_group("lame probe"),
 ]
 
 PROGRAM = str(Path(__file__).with_name("lame_engine.py"))

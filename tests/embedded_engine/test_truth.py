@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.clock import NS_PER_S, SessionClock
@@ -35,27 +34,13 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(240),
+    pytest.mark.xdist_group("shared engine"),
 ]
 
 DEADLINE_S = 120.0
 POLL_S = 0.05
 PREFIX = list(range(300, 396))
 """Three KV blocks that some prompts share."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("truth")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("INFERWATCH_RUNTIME_DIR", str(path / "run"))
-        patch.setenv("XDG_STATE_HOME", str(path / "state"))
-        yield path
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(home: Path) -> AsyncIterator[Engine]:
-    async with running(demo_config()) as engine:
-        yield engine
 
 
 @asynccontextmanager
@@ -439,7 +424,7 @@ async def test_who_comes_late_leaves_and_returns_misses_nothing(engine: Engine) 
     assert returned.tokens == returned.totals_at_rest.output_tokens
 
 
-async def test_two_front_ends(home: Path) -> None:
+async def test_two_front_ends(engine_home: Path) -> None:
     config = demo_config()
     flags = (*config.flags, "--api-server-count=2")
     async with (

@@ -14,7 +14,7 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.sessions.sessions import find
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("headless demo")]
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
 

@@ -5,33 +5,19 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
-from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from inferwatch.loadgen.target_server import sums
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
 
 DEADLINE_S = 60
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    home = tmp_path_factory.mktemp("load-engine")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("INFERWATCH_RUNTIME_DIR", str(home / "run"))
-        environment.setenv("INFERWATCH_DB", str(home / "sessions.db"))
-        environment.setenv("XDG_STATE_HOME", str(home / "state"))
-        engine = await Engine.start(demo_config(), lambda _stage: None)
-        yield engine
-        await engine.stop()
 
 
 @pytest.fixture

@@ -17,7 +17,11 @@ from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from inferwatch.loadgen.target_server import sums
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("workloads"),
+]
 
 DEADLINE_S = 90
 Load = Callable[..., Awaitable[dict[str, Any]]]

@@ -1,34 +1,21 @@
 """The generator against real vLLM: both sides count the same."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
-from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from inferwatch.loadgen.plan.demo_load import demo_plan
 from inferwatch.loadgen.plan.plan import LoadPlan
 
-pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
 
 DEMO_KV_TOKENS = 256 * 32
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    home = tmp_path_factory.mktemp("load-engine")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("INFERWATCH_RUNTIME_DIR", str(home / "run"))
-        environment.setenv("XDG_STATE_HOME", str(home / "state"))
-        engine = await Engine.start(demo_config(), lambda _stage: None)
-        yield engine
-        await engine.stop()
 
 
 @pytest.fixture
