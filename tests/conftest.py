@@ -16,7 +16,7 @@ os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
 
 DRAWN_BY = (3, 11)
 """The interpreter that draws the pictures: others wrap and number them otherwise."""
-STARTERS = frozenset({"home", "server", "truth_uds", "truth_url"})
+STARTERS = frozenset({"home", "truth_uds", "truth_url", "under_load"})
 """Fixtures that start processes: what uses one is marked ``process``."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 """What the interpreter tells its audit hooks of a process that is started."""

@@ -274,6 +274,7 @@ class BetweenTwo(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+@pytest.mark.process
 def test_a_server_that_is_idle_between_requests_is_busy_all_the_same(
     environment: dict[str, str],
 ) -> None:

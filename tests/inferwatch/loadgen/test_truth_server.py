@@ -53,6 +53,7 @@ def test_tokens_leave_when_they_are_due(
     assert sorted(lateness)[10] < 1 * MS  # a neighbour may delay the others
 
 
+@pytest.mark.timing
 def test_a_frozen_server_sends_nothing(
     ask: Callable[..., httpx.Response], truth_log: Callable[[str], Any]
 ) -> None:

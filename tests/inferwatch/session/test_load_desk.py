@@ -214,6 +214,7 @@ async def test_a_start_ends_the_run_before_it(
 
 
 @pytest.mark.process
+@pytest.mark.process
 async def test_a_generator_that_fails_is_told(watching: Watching, until: Until) -> None:
     async with watching("http://127.0.0.1:9") as run:
         await until(run.watch.live.is_set)
