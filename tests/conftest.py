@@ -1,6 +1,7 @@
 """What a test needs of the machine: nothing, processes of its own, or all of it."""
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,19 @@ STARTERS = frozenset({"home", "truth_uds", "truth_url", "under_load"})
 """Fixtures that start processes: what uses one is marked ``process``."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 """What the interpreter tells its audit hooks of a process that is started."""
+
+
+gc.disable()  # what is collected stays
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what the tests make, and not after every few of them.
+
+    To go through thousands of tests and modules time and again is a third of a run.
+    """
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
