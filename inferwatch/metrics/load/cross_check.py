@@ -97,7 +97,7 @@ def minus(whole: float | None, part: float | None) -> float | None:
 
 
 @dataclass(slots=True)
-class _Life:
+class _ServerMoments:
     """A request's moments in the server."""
 
     external_id: str | None = None
@@ -117,25 +117,25 @@ class ServerBook:
     """Folds what a probe in the server tells of each request."""
 
     def __init__(self) -> None:
-        self._lives: dict[str, _Life] = {}
+        self._requests: dict[str, _ServerMoments] = {}
 
     def fold(self, reading: AnyReading) -> None:
         """Take in a reading, if it is of a request."""
         if not isinstance(reading, RequestEvent):
             return
-        life = self._lives.setdefault(reading.request_id, _Life())
+        request = self._requests.setdefault(reading.request_id, _ServerMoments())
         if reading.external_id is not None:
-            life.external_id = client_id(reading.external_id)
+            request.external_id = client_id(reading.external_id)
         name = MOMENTS.get((reading.kind, reading.vantage))
         if name is not None:
-            life.moments.setdefault(name, reading.t_ns)
+            request.moments.setdefault(name, reading.t_ns)
 
     def moments(self) -> dict[str, dict[str, int]]:
         """The moments of each request, by the id that the client gave it."""
         return {
-            life.external_id: life.moments
-            for life in self._lives.values()
-            if life.external_id is not None
+            request.external_id: request.moments
+            for request in self._requests.values()
+            if request.external_id is not None
         }
 
 

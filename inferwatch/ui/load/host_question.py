@@ -12,20 +12,20 @@ from textual.widgets import Button, Input, Label
 from inferwatch.visible import visible
 
 
-class HostScreen(ModalScreen[bool]):
+class HostQuestion(ModalScreen[bool]):
     """Asks for the host's name before loading a server that others use."""
 
     DEFAULT_CSS = """
-    HostScreen { align: center middle; background: $background 60%; }
-    HostScreen Vertical {
+    HostQuestion { align: center middle; background: $background 60%; }
+    HostQuestion Vertical {
         width: 66; height: auto; padding: 1 2; background: $surface;
         border: round $warning;
     }
-    HostScreen Input { margin-top: 1; height: 1; background: $panel; }
-    HostScreen Input.-textual-compact { padding: 0 1 !important; }
-    HostScreen #wrong { padding: 0 1; color: $error; }
-    HostScreen Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
-    HostScreen Button { margin-left: 2; }
+    HostQuestion Input { margin-top: 1; height: 1; background: $panel; }
+    HostQuestion Input.-textual-compact { padding: 0 1 !important; }
+    HostQuestion #wrong { padding: 0 1; color: $error; }
+    HostQuestion Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
+    HostQuestion Button { margin-left: 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "no load")]
 

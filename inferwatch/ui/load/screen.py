@@ -16,7 +16,7 @@ from inferwatch.metrics.snapshot import LoadRun, Snapshot
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
-from inferwatch.ui.load.host_question import HostScreen
+from inferwatch.ui.load.host_question import HostQuestion
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
@@ -270,7 +270,7 @@ class LoadScreen(WatchScreen):
         host = desk.must_name_host
         if host is None:
             return True
-        named: bool = await self.app.push_screen_wait(HostScreen(host))
+        named: bool = await self.app.push_screen_wait(HostQuestion(host))
         return named
 
     async def _do(self, desk: LoadDesk, doing: str) -> None:

@@ -770,7 +770,7 @@ async def test_load_on_a_shared_server_asks_for_its_hosts_name(bench: Bench) -> 
     async with bench.app.run_test(size=SIZE) as pilot:
         await bench.go(pilot, "s")
         asking = bench.app.screen
-        assert type(asking).__name__ == "HostScreen"
+        assert type(asking).__name__ == "HostQuestion"
 
         await pilot.press(*"gpu-", "enter")
         assert bench.app.screen is asking
