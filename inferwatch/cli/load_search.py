@@ -13,8 +13,8 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_duration, format_rate
-from inferwatch.loadgen.find_rate import Search
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
+from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, searched
@@ -47,9 +47,9 @@ class SearchRuns:
         self._stop = stop
         self._curve = PointPrinter()
 
-    async def find(self, options: LoadOptions) -> Search:
+    async def find(self, options: LoadOptions) -> RateSearch:
         """Search until it has ended, or is stopped."""
-        search = Search(self._plan.rate_per_s or 1.0, options.share)
+        search = RateSearch(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
             path = options.database or default_database()
             for earlier in await recorded_runs(path, options.resume, self._plan):

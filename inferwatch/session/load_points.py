@@ -9,8 +9,8 @@ import msgspec
 
 from collectors.readings import AnyReading, LoadKind, LoadPlanned
 from inferwatch.errors import UsageError
-from inferwatch.loadgen.find_rate import Point, Search
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
+from inferwatch.loadgen.rate_search import RatePoint, RateSearch
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load_session import FollowedPlan, new_book
 from inferwatch.session.running_load import public_plan
@@ -34,10 +34,10 @@ class PointRun:
         """Every connection was refused: the run says nothing of the rate."""
         return self.result.unanswered and set(self.result.failures) == {"refused"}
 
-    def point(self) -> Point:
+    def point(self) -> RatePoint:
         """As the search counts it: every class must hold its own objectives."""
         goodput, rate = self.result.worst, self.plan.rate_per_s
-        return Point(
+        return RatePoint(
             rate_per_s=rate or 0.0,
             n=goodput.n if goodput else 0,
             good=goodput.good if goodput else 0,
@@ -87,7 +87,7 @@ def at_rate(plan: LoadPlan, run_id: str, rate_per_s: float, repeat: int) -> Load
     )
 
 
-def searched(search: Search, share: float) -> dict[str, Any]:
+def searched(search: RateSearch, share: float) -> dict[str, Any]:
     """What a search came to, as JSON."""
     return {
         "share_asked": share,

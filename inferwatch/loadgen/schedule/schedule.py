@@ -34,7 +34,7 @@ class Due(NamedTuple):
     """Its number in the pattern, where a change of the rate moves it."""
 
 
-class Stream:
+class DueStream:
     """Requests of one kind, in order of time; what was taken can be given back."""
 
     def __init__(self, dues: Iterable[Due] = ()) -> None:
@@ -65,7 +65,7 @@ class Stream:
         return next(self._dues, None)
 
 
-class PacedStream(Stream):
+class PacedDueStream(DueStream):
     """Arrivals of a pattern, at a rate that may be changed on the way."""
 
     def __init__(
@@ -133,10 +133,10 @@ class Schedule:
         self._streams = {
             Phase.WARMUP: _warm_up(plan, prompts, rates),
             Phase.STEADY: self._steady,
-            Phase.BURST: Stream(_bursts(plan, prompts, warmup_ns)),
+            Phase.BURST: DueStream(_bursts(plan, prompts, warmup_ns)),
         }
         if plan.arrivals is Arrivals.TRACE:
-            self._streams = {Phase.STEADY: Stream(_trace(plan, prompts, warmup_ns))}
+            self._streams = {Phase.STEADY: DueStream(_trace(plan, prompts, warmup_ns))}
 
     def __iter__(self) -> Self:
         """An iterator of itself."""
@@ -182,27 +182,27 @@ def warmup_of(plan: LoadPlan) -> int:
     return 0 if plan.measures_rate else int(plan.warmup_s * NS_PER_S)
 
 
-def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> Stream:
+def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> DueStream:
     """The warm-up: at the rate at which the rest begins, and drawn apart from it."""
     warmup_ns, rate_per_s = warmup_of(plan), rates.rate_at(0)
     if not warmup_ns or not rate_per_s:
-        return Stream()
-    stream = PacedStream(
+        return DueStream()
+    stream = PacedDueStream(
         _numbers(plan, plan.seed + (1 << 32)),
         ArrivalPace(flat(rate_per_s)),
         partial(prompts.make, Phase.WARMUP),
         phase=Phase.WARMUP,
     )
-    return Stream(takewhile(lambda due: due.offset_ns < warmup_ns, stream))
+    return DueStream(takewhile(lambda due: due.offset_ns < warmup_ns, stream))
 
 
-def _steady(plan: LoadPlan, prompts: Prompts, pace: ArrivalPace) -> PacedStream:
+def _steady(plan: LoadPlan, prompts: Prompts, pace: ArrivalPace) -> PacedDueStream:
     numbers = _numbers(plan, plan.seed)
     if plan.requests:
         numbers = iter([_counted(plan, plan.requests)])
     make = partial(prompts.make, Phase.STEADY)
     after_ns = warmup_of(plan)
-    return PacedStream(numbers, pace, make, phase=Phase.STEADY, after_ns=after_ns)
+    return PacedDueStream(numbers, pace, make, phase=Phase.STEADY, after_ns=after_ns)
 
 
 def _numbers(plan: LoadPlan, seed: int) -> Iterator[Floats]:

@@ -2,18 +2,18 @@
 
 import pytest
 
-from inferwatch.loadgen.find_rate import MOST_RUNS, Point, Search
 from inferwatch.loadgen.plan.option import MOST_PER_S
+from inferwatch.loadgen.rate_search import MOST_RUNS, RatePoint, RateSearch
 from inferwatch.metrics.series.intervals import share_interval
 
 
-def point(rate: float, good: int = 100, n: int = 100) -> Point:
-    return Point(rate_per_s=rate, n=n, good=good, certain=n / 4)
+def point(rate: float, good: int = 100, n: int = 100) -> RatePoint:
+    return RatePoint(rate_per_s=rate, n=n, good=good, certain=n / 4)
 
 
-def search(knee: float, first: float = 1.0) -> tuple[Search, list[float]]:
+def search(knee: float, first: float = 1.0) -> tuple[RateSearch, list[float]]:
     """All requests are good up to the knee, half of them above."""
-    found, tried = Search(first, 0.95), []
+    found, tried = RateSearch(first, 0.95), []
     while (rate := found.next_rate()) is not None:
         tried.append(rate)
         found.add(point(rate, 100 if rate <= knee else 50))
@@ -37,7 +37,7 @@ def test_it_doubles_then_halves_the_gap() -> None:
 
 
 def test_few_requests_decide_nothing_and_are_run_again() -> None:
-    found = Search(4.0, 0.95)
+    found = RateSearch(4.0, 0.95)
     found.add(point(4.0, 10, 10))
     assert found.holds(found.points[0]) is None
     assert found.next_rate() == 4.0
@@ -48,7 +48,7 @@ def test_few_requests_decide_nothing_and_are_run_again() -> None:
 
 
 def test_in_the_end_the_share_itself_decides() -> None:
-    found = Search(4.0, 0.95)
+    found = RateSearch(4.0, 0.95)
     for _ in range(MOST_RUNS):
         found.add(point(4.0, 19, 20))
 
@@ -75,7 +75,7 @@ def test_no_rate_is_tried_that_no_plan_can_have() -> None:
 
 
 def test_the_interval_told_is_as_wide_as_what_all_runs_are_worth() -> None:
-    found = Search(4.0, 0.95)
+    found = RateSearch(4.0, 0.95)
     for good in (90, 94):
         found.add(point(4.0, good, 100))
 

@@ -21,7 +21,7 @@ FARTHEST = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class RatePoint:
     """What the runs at one rate came to."""
 
     rate_per_s: float
@@ -43,24 +43,24 @@ class Point:
         return share_interval(self.share * self.certain, self.certain)
 
 
-class Search:
+class RateSearch:
     """Chooses the next rate to try, given how good the rates tried before were."""
 
     def __init__(self, first_per_s: float, share: float) -> None:
         self._first_per_s = first_per_s
         self._share = share
-        self._points: dict[float, Point] = {}
+        self._points: dict[float, RatePoint] = {}
 
     @property
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[RatePoint]:
         """All rates tried, in order of rate."""
         return sorted(self._points.values(), key=lambda point: point.rate_per_s)
 
-    def add(self, point: Point) -> None:
+    def add(self, point: RatePoint) -> None:
         """Add a run; it is pooled with others of its rate."""
         known = self._points.get(point.rate_per_s)
         if known is not None:
-            point = Point(
+            point = RatePoint(
                 rate_per_s=point.rate_per_s,
                 n=known.n + point.n,
                 good=known.good + point.good,
@@ -70,7 +70,7 @@ class Search:
             )
         self._points[point.rate_per_s] = point
 
-    def holds(self, point: Point) -> bool | None:
+    def holds(self, point: RatePoint) -> bool | None:
         """Whether a rate holds; None while that is open."""
         lower, upper = share_interval(point.good, point.n)
         if lower >= self._share:
