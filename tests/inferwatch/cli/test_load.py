@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from inferwatch.cli.main import main
 from inferwatch.storage.sessions.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
@@ -214,14 +215,23 @@ def test_objectives_decide_the_exit_status(
         (("--rate", "1", "--resume", "s1"), "--find-rate"),
     ],
 )
-def test_what_cannot_be_is_a_usage_error(
-    load: Callable[..., Done], flags: tuple[str, ...], said: str
+def test_what_cannot_be_is_a_usage_error_before_anything_is_asked(
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    said: str,
 ) -> None:
-    done = load(*flags)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
 
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(SystemExit) as ended:
+        main(["load", "http://127.0.0.1:9", *flags])
+
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
 
 
 def test_a_server_that_never_answers_is_exit_3(load: Callable[..., Done]) -> None:

@@ -17,7 +17,7 @@ DENSE = ("--rate", "200", "--output-tokens", "20", "--model", "ttft=0.02,itl=0.0
 """A send every 5 ms, so that every stop delays some."""
 STOPPED_S = 0.08
 """Four times the TTFT: whatever is due or comes meanwhile waits."""
-RUNS = 8
+RUNS = 4
 TTFT_S = 0.3
 
 
