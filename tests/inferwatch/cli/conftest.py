@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from inferwatch.cli.main import main
+
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 
 
@@ -60,5 +62,24 @@ def found(load: Callable[..., Done]) -> Callable[..., dict[str, Any]]:
         assert done.returncode == 0, done.stderr
         summary: dict[str, Any] = json.loads(done.stdout)
         return summary
+
+    return run
+
+
+@pytest.fixture
+def refused(
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
+    """What is said of flags that no load can be made of; nothing is started for it."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*flags: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["load", "http://127.0.0.1:9", *flags])
+        assert ended.value.code == 2
+        return capsys.readouterr().err
 
     return run
