@@ -32,11 +32,11 @@ from inferwatch.ui.places import (
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
 from inferwatch.ui.shared.ask import AskScreen
+from inferwatch.ui.shared.header import Tab
 from inferwatch.ui.shared.herald import Herald
 from inferwatch.ui.shared.leaving_screen import LeavingScreen
 from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, SnapshotReady
 from inferwatch.ui.shared.session_screen import SessionScreen
-from inferwatch.ui.shared.tab_line import Tab
 from inferwatch.ui.shared.terminal_app import TerminalApp
 from inferwatch.ui.shared.theme import DARK, LIGHT
 from inferwatch.ui.start.screen import StartScreen

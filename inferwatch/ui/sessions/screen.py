@@ -9,9 +9,9 @@ from textual.widget import Widget
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.storage.file.location import default_database
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
+from inferwatch.ui.shared.header import TabLine
 from inferwatch.ui.shared.messages import OpenComparison, OpenSession
 from inferwatch.ui.shared.session_screen import SessionScreen
-from inferwatch.ui.shared.tab_line import TabLine
 
 SHORT = 32
 """Rows; with fewer, margins go."""

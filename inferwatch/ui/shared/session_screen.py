@@ -12,11 +12,10 @@ from textual.widgets import Footer
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.header_line import HeaderLine, telling_of
+from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of, shown_time_of
 from inferwatch.ui.shared.help_drawer import Key, toggle_help
 from inferwatch.ui.shared.log_drawer import LogDrawer
 from inferwatch.ui.shared.messages import SnapshotReady
-from inferwatch.ui.shared.tab_line import Tab, keys_of
 from inferwatch.ui.shared.view import View
 
 LOG_LINES = 200
@@ -94,8 +93,8 @@ class SessionScreen(Screen[None]):
     def _take(self, message: SnapshotReady) -> None:
         self.present = message.present
         clock = self.feed.wall_text(self.present.now_ns)
-        telling = telling_of(self.feed)
-        self.query_one(HeaderLine).show(self.present, clock, self.feed.record, telling)
+        shown = shown_time_of(self.feed)
+        self.query_one(HeaderLine).show(self.present, clock, self.feed.record, shown)
         self.show(message.snapshot, charts=message.charts)
         for drawer in self.query(LogDrawer):
             drawer.show(self.feed.log_tail(LOG_LINES))

@@ -13,6 +13,7 @@ from collectors.readings import NoteKind
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.header import Tab, TabLine
 from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
@@ -24,7 +25,6 @@ from inferwatch.ui.shared.status_lines import (
     ReadoutLine,
     VerdictLine,
 )
-from inferwatch.ui.shared.tab_line import Tab, TabLine
 from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
 from inferwatch.ui.shared.view import View

@@ -1,8 +1,9 @@
-"""Who is watched, whether it lives, and what watching costs."""
+"""The two lines at the top: who is watched, and which screen and window are shown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
 from inferwatch.feed import Feed, FeedState, RecordState
@@ -12,7 +13,7 @@ from inferwatch.formatting import (
     format_duration,
     format_share,
 )
-from inferwatch.metrics.snapshot import Health, Snapshot
+from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -25,7 +26,7 @@ from inferwatch.ui.shared.renderables.text import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class ShownTime:
     """Whose time it is that the screen shows."""
 
     replay: bool = False
@@ -34,33 +35,33 @@ class Telling:
     """How long ago what is shown was, in a session that goes on."""
 
 
-def telling_of(feed: Feed) -> Telling:
+def shown_time_of(feed: Feed) -> ShownTime:
     """For the header: a replay, or how far a live view is behind."""
     playback = feed.playback
     behind_s = None
     if playback is not None and playback.goes_on and not playback.at_live:
         behind_s = (playback.span_ns[1] - playback.position_ns) / NS_PER_S
-    return Telling(replay=feed.state is FeedState.REPLAYING, behind_s=behind_s)
+    return ShownTime(replay=feed.state is FeedState.REPLAYING, behind_s=behind_s)
 
 
 class HeaderLine(Panel):
-    """One row; at narrow widths the details on the left go first."""
+    """Who is watched, whether it lives, what watching costs: as much as has room."""
 
     _snapshot: Snapshot | None = None
     _clock = ""
     _record: RecordState | None = None
-    _telling = Telling()
+    _time = ShownTime()
 
     def show(
         self,
         snapshot: Snapshot,
         clock: str,
         record: RecordState | None,
-        telling: Telling,
+        shown: ShownTime,
     ) -> None:
         """Take what is known now."""
         self._snapshot, self._clock, self._record = snapshot, clock, record
-        self._telling = telling
+        self._time = shown
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -77,8 +78,8 @@ class HeaderLine(Panel):
 
     def _right(self, snapshot: Snapshot) -> list[Line]:
         beat, clock = _heartbeat(snapshot), (TextRun(self._clock, "strong"),)
-        record = _recording(self._record, replay=self._telling.replay)
-        behind = _behind(self._telling.behind_s)
+        record = _recording(self._record, replay=self._time.replay)
+        behind = _behind(self._time.behind_s)
         lost = snapshot.cost.dropped_readings
         drops = (
             TextRun(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),
@@ -162,3 +163,70 @@ def _recording(record: RecordState | None, *, replay: bool) -> Line:
         return (TextRun("rec ! ", "bad"), TextRun(record.message, "bad"))
     size = format_bytes(record.file_bytes)
     return (TextRun("rec ", "muted"), TextRun(f"{record.session_id} {size}"))
+
+
+class Tab(NamedTuple):
+    """A screen in the tab line: the key, and the name of its mode in the app."""
+
+    key: str
+    name: str
+    title: str
+
+
+def keys_of(tabs: Sequence[Tab]) -> str:
+    """All keys that lead to a screen, as help writes them: ``1–4 7 8``."""
+    return " ".join(_runs([tab.key for tab in tabs]))
+
+
+def _runs(keys: Sequence[str]) -> Iterator[str]:
+    """Three keys and more in a row are written as a span."""
+    start = 0
+    for end in range(1, len(keys) + 1):
+        if end == len(keys) or ord(keys[end]) != ord(keys[end - 1]) + 1:
+            run = keys[start:end]
+            yield from run if len(run) < 3 else (f"{run[0]}–{run[-1]}",)
+            start = end
+
+
+class TabLine(Panel):
+    """The screens on the left, the windows on the right: all, or the one shown."""
+
+    def __init__(self, tabs: Sequence[Tab], here: str, *, windows: bool = True) -> None:
+        super().__init__()
+        self._windows = windows
+        """False where everything is of whole sessions."""
+        self._tabs = tabs
+        self._here = here
+        self._window = Window.MINUTE
+
+    def show(self, window: Window) -> None:
+        """Mark the window shown."""
+        self._window = window
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        tabs = [run for tab in self._tabs for run in self._tab(*tab)]
+        if not self._windows:
+            return (spread(tabs, (), width),)
+        key = TextRun(" w ", "accent", "screen.window")
+        chips = [run for window in Window for run in self._chip(window)]
+        every = (key, TextRun("window ", "muted", "screen.window"), *chips)
+        only = (key, TextRun(f" {self._window.label} ", "chip", "screen.window"))
+        fits = width_of(tabs) + width_of(every) <= width
+        return (spread(tabs, every if fits else only, width),)
+
+    def _tab(self, key: str, name: str, title: str) -> Line:
+        action = f"app.look_at('{name}')"
+        if name == self._here:
+            return (TextRun(f" {key} {title} ", "chip", action),)
+        return (
+            TextRun(f" {key} ", "accent", action),
+            TextRun(f"{title} ", "muted", action),
+        )
+
+    def _chip(self, window: Window) -> Line:
+        action = f"screen.choose_window('{window.name}')"
+        ink = "chip" if window is self._window else "muted"
+        return (TextRun(f" {window.label} ", ink, action),)
