@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from inferwatch.compare.configuration import DifferingSetting, differing
-from inferwatch.compare.difference import Difference, Interval, Resampled
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.resampling import DRAWS, Draws
 from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers
+from inferwatch.compare.significance import Difference, Interval, Resampled
 from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import (
     MATTERS,

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from inferwatch.compare.difference import Difference
 from inferwatch.compare.metrics import KEYS, JudgedMetric
+from inferwatch.compare.significance import Difference
 from inferwatch.errors import UsageError
 from inferwatch.metrics.catalog import Unit
 

@@ -11,9 +11,9 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.compare.difference import Interval
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.significance import Interval
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,

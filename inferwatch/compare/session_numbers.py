@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from inferwatch.compare.configuration import Configuration
-from inferwatch.compare.difference import Resampled
 from inferwatch.compare.metrics import MEAN, JudgedMetric
 from inferwatch.compare.resampling import (
     CountedValues,
@@ -18,6 +17,7 @@ from inferwatch.compare.resampling import (
     merged,
     too_short,
 )
+from inferwatch.compare.significance import Resampled
 from inferwatch.compare.span import ComparedSpan
 from inferwatch.storage.sessions.sessions import SessionRow
 

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from inferwatch.compare.difference import Difference
 from inferwatch.compare.metrics import JudgedMetric
+from inferwatch.compare.significance import Difference
 from inferwatch.metrics.catalog import Better
 
 SHARED = 2.0

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from inferwatch.compare.difference import Difference, Resampled, beyond_t, t_beyond
 from inferwatch.compare.resampling import (
     BINS,
     PIECES,
@@ -14,6 +13,7 @@ from inferwatch.compare.resampling import (
     memories,
     merged,
 )
+from inferwatch.compare.significance import Difference, Resampled, beyond_t, t_beyond
 from inferwatch.compare.span import mser5
 from inferwatch.compare.verdicts import holm
 

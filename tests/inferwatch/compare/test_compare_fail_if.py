@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from inferwatch.compare.difference import Difference, Resampled
 from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
 from inferwatch.compare.resampling import Draws
+from inferwatch.compare.significance import Difference, Resampled
 from inferwatch.errors import UsageError
 
 RANDOM = np.random.default_rng(0)
