@@ -42,10 +42,10 @@ def demo(options: WatchOptions, seed: int, sample: bool) -> int:
 
 def _show_sample(options: WatchOptions) -> int:
     from inferwatch.cli.replay_command import replay_headless, replay_on_screen
-    from inferwatch.cli.replaying import Opening
+    from inferwatch.cli.replay_start import ReplayStart
     from inferwatch.sample import sample_file
 
     path = sample_file()
     if options.headless:
         return replay_headless(path, "last", None, as_json=options.as_json)
-    return replay_on_screen(path, "last", Opening(from_load=True))
+    return replay_on_screen(path, "last", ReplayStart(from_load=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 from collectors.clock import SessionClock
 from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
-from inferwatch.cli.replaying import Opening, place
+from inferwatch.cli.replay_start import ReplayStart, begin_replay
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.metrics.model import Model
@@ -42,7 +42,7 @@ def open_place(wish: GoTo, tell: Tell) -> OpeningPlace:
     """
     match wish:
         case OpenSession(database=database, session=session):
-            return replay_place(database, session, Opening())
+            return replay_place(database, session, ReplayStart())
         case OpenSample():
             return _sample_place()
         case OpenDemo():
@@ -62,7 +62,7 @@ async def start_place(database: Path) -> AsyncIterator[StartPlace]:
 
 @asynccontextmanager
 async def replay_place(
-    database: Path, session: str, opening: Opening
+    database: Path, session: str, start: ReplayStart
 ) -> AsyncIterator[SessionPlace]:
     """A recorded session.
 
@@ -73,11 +73,11 @@ async def replay_place(
     running = asyncio.create_task(player.run())
     try:
         await asyncio.sleep(0)  # cancelled before it began it would close nothing
-        t_ns = opening.moment(player)
-        going = asyncio.create_task(place(player, t_ns, opening))
+        t_ns = start.moment(player)
+        going = asyncio.create_task(begin_replay(player, t_ns, start))
         failed = asyncio.create_task(_failed(going))
         screen = "load" if player.only_load else "overview"
-        view = View(window=opening.window, screen=screen, database=database)
+        view = View(window=start.window, screen=screen, database=database)
         try:
             yield SessionPlace(player, view, over=failed)
         finally:
@@ -103,7 +103,7 @@ async def _sample_place() -> AsyncIterator[SessionPlace]:
     from inferwatch.sample import sample_file
 
     path = await asyncio.to_thread(sample_file)
-    async with replay_place(path, "last", Opening(from_load=True)) as sample:
+    async with replay_place(path, "last", ReplayStart(from_load=True)) as sample:
         yield sample
 
 

@@ -63,7 +63,7 @@ def replay(
     line. ? explains everything else.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.replay_command import replay_headless, replay_on_screen, where
-    from inferwatch.cli.replaying import Opening
+    from inferwatch.cli.replay_start import ReplayStart
 
     if speed is not None and (headless or as_json):
         raise click.UsageError(
@@ -72,4 +72,4 @@ def replay(
     path, wanted = where(session, database)
     if headless or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return replay_headless(path, wanted, at, as_json=as_json)
-    return replay_on_screen(path, wanted, Opening(at=at, speed=speed))
+    return replay_on_screen(path, wanted, ReplayStart(at=at, speed=speed))

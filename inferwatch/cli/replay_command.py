@@ -3,7 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from inferwatch.cli.replaying import Opening
+from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
@@ -22,7 +22,7 @@ def where(session: str, database: Path | None) -> tuple[Path, str]:
     return database or default_database(), session
 
 
-def replay_on_screen(path: Path, session: str, opening: Opening) -> int:
+def replay_on_screen(path: Path, session: str, start: ReplayStart) -> int:
     """Until people leave.
 
     Raises:
@@ -31,7 +31,7 @@ def replay_on_screen(path: Path, session: str, opening: Opening) -> int:
     from inferwatch.cli.on_screen import show_on_screen
     from inferwatch.cli.places import replay_place
 
-    return show_on_screen(replay_place(path, session, opening))
+    return show_on_screen(replay_place(path, session, start))
 
 
 def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) -> int:
@@ -62,7 +62,7 @@ def summary_of(path: Path, session: str, at: str | None = None) -> Summary:
 def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:
     """As of a moment, else of the whole session."""
     with closing(Player.open(path, row.id)) as player:
-        moment_ns = Opening(at=at).moment(player)
+        moment_ns = ReplayStart(at=at).moment(player)
     now_ns = row.duration_ns if moment_ns is None else moment_ns
     frame, progress, looks = ReplayState(), RowsProgress(), 0
 

@@ -31,13 +31,13 @@ from inferwatch.ui.places import (
 )
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
-from inferwatch.ui.shared.ask import AskScreen
+from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.header import Tab
-from inferwatch.ui.shared.herald import Herald
 from inferwatch.ui.shared.leaving_screen import LeavingScreen
 from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, SnapshotReady
+from inferwatch.ui.shared.note_announcer import NoteAnnouncer
 from inferwatch.ui.shared.session_screen import SessionScreen
-from inferwatch.ui.shared.terminal_app import TerminalApp
+from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.ui.shared.theme import DARK, LIGHT
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.start.starting import StartingScreen
@@ -111,7 +111,7 @@ class InferwatchApp(TerminalApp[None]):
         """What places told at their end, for the terminal."""
         self._tell_now: Tell | None = None
         """Where there is no screen any more."""
-        self._herald = Herald()
+        self._announcer = NoteAnnouncer()
         self._trouble: str | None = None
         """Of the record that is replayed, as told."""
         self._looks = 0
@@ -165,7 +165,7 @@ class InferwatchApp(TerminalApp[None]):
         self._place_modes = list(screens)
         for name, screen in screens.items():
             self.add_mode(name, screen)
-        self._herald, self._trouble, self._could = Herald(), None, ()
+        self._announcer, self._trouble, self._could = NoteAnnouncer(), None, ()
         if isinstance(place, SessionPlace):
             self._follow_state(place)
         else:
@@ -305,7 +305,7 @@ class InferwatchApp(TerminalApp[None]):
         if session.feed.state is FeedState.REPLAYING:
             self._tell_trouble(session)
         else:
-            for note in self._herald.news(present.notes):
+            for note in self._announcer.news(present.notes):
                 self.notify(note.text, severity="warning", timeout=10, markup=False)
 
     def _tell_trouble(self, session: SessionPlace) -> None:
@@ -369,7 +369,7 @@ class InferwatchApp(TerminalApp[None]):
     @work
     async def action_stop_engine(self) -> None:
         """End a served engine, if that is really meant."""
-        ask = AskScreen(
+        ask = ConfirmScreen(
             "Stop the engine?",
             "Its clients are cut off; what runs in it is lost.",
             "Stop it",

@@ -41,7 +41,7 @@ class StartPlace:
 
 @dataclass(eq=False)
 class ComparePlace:
-    """Sessions side by side."""
+    """Recorded sessions side by side, compared with the first."""
 
     request: ComparisonRequest
     failure: InferwatchError | None = None

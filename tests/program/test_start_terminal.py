@@ -50,3 +50,23 @@ def test_what_is_deleted_there_comes_back(
 
     assert shown.ended(20) == 0
     assert b"Traceback" not in shown.raw
+
+
+@pytest.mark.engine
+def test_a_demo_begun_there_ends_with_its_engine_and_leads_back(
+    terminal: Callable[..., Any], home: Any
+) -> None:
+    shown = terminal(columns=100, rows=30)
+    shown.shows("nothing recorded yet")
+
+    shown.press("D")
+    shown.shows("tok/s")
+    shown.press("q")
+    shown.shows("kept 1")
+    assert home.engines() == []
+    shown.press("q")
+
+    assert shown.ended(20) == 0
+    restored = shown.raw.rpartition(b"\x1b[?1049l")[2]
+    assert b"stopping the engine ..." in restored
+    assert restored.rstrip().endswith(b"`inferwatch sessions` lists.")

@@ -33,7 +33,7 @@ class GoTo(Message):
 
 @dataclass
 class OpenSession(GoTo):
-    """Replay a recorded session."""
+    """People want a recorded session replayed."""
 
     database: Path
     session: str
@@ -42,7 +42,7 @@ class OpenSession(GoTo):
 
 @dataclass
 class OpenComparison(GoTo):
-    """Put sessions side by side; the first is what the others are compared with."""
+    """People want sessions compared, each of the others with the first."""
 
     database: Path
     sessions: tuple[str, ...]
@@ -50,12 +50,12 @@ class OpenComparison(GoTo):
 
 @dataclass
 class OpenSample(GoTo):
-    """Replay the session that comes with inferwatch."""
+    """People want the session replayed that comes with inferwatch."""
 
 
 @dataclass
 class OpenDemo(GoTo):
-    """Start the demo."""
+    """People want the demo started."""
 
 
 class GoBack(Message):

@@ -12,16 +12,22 @@ import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from threading import Condition, Event, Thread
 
-from textual.app import App
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.app import App, ReturnType
+from textual.color import Color
+from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
+from textual.notifications import SeverityLevel
 
 from inferwatch import watchdog
-from inferwatch.visible import visible_lines
+from inferwatch.visible import visible, visible_lines
 
 PIECE_BYTES = 4096
 BACKLOG_BYTES = 256 * 1024
@@ -263,3 +269,67 @@ class TerminalDriver(LinuxDriver):
 
 def _nobody() -> None:
     """Nothing is shown that could be painted again."""
+
+
+class TerminalApp(App[ReturnType]):
+    """An app that stands safely on its terminal.
+
+    Whatever it shows, the terminal obeys none of it: our own widgets make text visible,
+    and this holds for Textual's as well. Whether the terminal stalls or goes, the app
+    can be left.
+    """
+
+    def get_driver_class(self) -> type[Driver]:
+        """Ours in place of Textual's own; whoever names another one gets that."""
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What every line of every widget passes on its way to the terminal."""
+        return [*super().get_line_filters(), NOTHING_OBEYED]
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Show a message; its words are no markup unless that is said."""
+        super().notify(
+            visible_lines(message),
+            title=visible(title),
+            severity=severity,
+            timeout=timeout,
+            markup=markup,
+        )
+
+
+class NothingObeyed(LineFilter):
+    """Replaces what should have been made visible and was not.
+
+    The line is laid out already: what takes a cell leaves a mark, the rest goes.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The line, safe."""
+        del background
+        if all(text.isprintable() for text, _, _ in segments):
+            return segments
+        return [Segment(_safe(text), style) for text, style, _ in segments]
+
+
+def _safe(text: str) -> str:
+    if visible(text) == text:
+        return text
+    marks = (
+        each if visible(each) == each else "\N{REPLACEMENT CHARACTER}" * cell_len(each)
+        for each in text
+    )
+    return "".join(marks)
+
+
+NOTHING_OBEYED = NothingObeyed()
+"""One for all: lines remember what each filter made of them."""

@@ -90,7 +90,7 @@ class TimeLine(Panel):
     """
 
     @dataclass
-    class Pointed(Message):
+    class SeekRequested(Message):
         """A moment was clicked, or dragged to."""
 
         t_ns: int
@@ -135,7 +135,7 @@ class TimeLine(Panel):
         if shown is not None:
             columns = max(self.size.width - 2 * MARGIN, 1)
             track = TimeTrack(shown.start_ns, shown.end_ns, columns)
-            self.post_message(self.Pointed(track.moment(x - MARGIN)))
+            self.post_message(self.SeekRequested(track.moment(x - MARGIN)))
 
 
 def _status(shown: Position, width: int) -> Line:

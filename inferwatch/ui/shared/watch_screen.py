@@ -201,8 +201,8 @@ class WatchScreen(SessionScreen):
 
     # Playback.
 
-    @on(TimeLine.Pointed)
-    def _seek(self, message: TimeLine.Pointed) -> None:
+    @on(TimeLine.SeekRequested)
+    def _seek(self, message: TimeLine.SeekRequested) -> None:
         self.playback.seek(message.t_ns)
 
     def action_pause(self) -> None:

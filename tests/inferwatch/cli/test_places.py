@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from inferwatch.cli.on_screen import AppRunner
 from inferwatch.cli.places import compare_place, open_place, replay_place
-from inferwatch.cli.replaying import Opening
+from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.export.results.imported_sessions import store_runs
@@ -129,7 +129,7 @@ async def test_what_is_opened_leads_back_to_where_it_was_opened(
 ) -> None:
     wish = OpenSession(database=database, session="sample")
 
-    async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+    async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
         first = app.place
         assert not app.leads_back
         second = await gone_to(app, pilot, wish)
@@ -154,7 +154,7 @@ async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
     monkeypatch.setattr(RecordedPlayback, "go_live", refuse)
 
     async def look() -> None:
-        async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+        async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
             await ended(app, pilot)
 
     with pytest.raises(StorageError, match="it cannot be shown"):
@@ -164,7 +164,7 @@ async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
 async def test_what_cannot_be_opened_is_said_where_one_is(database: Path) -> None:
     gone = OpenSession(database=database, session="s77")
 
-    async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+    async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
         first = app.place
         app.post_message(gone)
         await until(pilot, lambda: bool(notified(app)))
@@ -176,7 +176,7 @@ async def test_what_cannot_be_opened_is_said_where_one_is(database: Path) -> Non
 async def test_the_sample_and_a_comparison_lead_back(database: Path) -> None:
     compared = OpenComparison(database=database, sessions=("s1", "s1"))
 
-    async with shown(replay_place(database, "s1", Opening())) as (app, pilot):
+    async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
         first = app.place
         sample = await gone_to(app, pilot, OpenSample())
         assert isinstance(sample, SessionPlace)
@@ -257,7 +257,7 @@ async def test_who_leaves_while_the_first_place_opens_never_sees_it(
     runner = AppRunner()
     runner.leave()
 
-    await runner.show(replay_place(database, "s1", Opening()))
+    await runner.show(replay_place(database, "s1", ReplayStart()))
 
     assert runner.app is None
 
@@ -268,9 +268,9 @@ async def test_a_session_or_a_moment_that_is_not_there_is_never_shown(
     runner = AppRunner()
 
     with pytest.raises(NoSuchSessionError):
-        await runner.show(replay_place(database, "s77", Opening()))
+        await runner.show(replay_place(database, "s77", ReplayStart()))
     with pytest.raises(UsageError):
-        await runner.show(replay_place(database, "s1", Opening(at="noon")))
+        await runner.show(replay_place(database, "s1", ReplayStart(at="noon")))
     assert runner.app is None
 
 
@@ -290,27 +290,31 @@ async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
     path = tmp_path / "imported.db"
     store_runs(path, [read_results(VLLM_RESULT)])
 
-    async with replay_place(path, "last", Opening()) as place:
+    async with replay_place(path, "last", ReplayStart()) as place:
         assert (place.view.screen, place.view.database) == ("load", path)
 
 
 @pytest.mark.parametrize(
-    ("opening", "begins_s", "window", "plays"),
+    ("start", "begins_s", "window", "plays"),
     [
-        pytest.param(Opening(), None, Window.SESSION, False, id="the whole"),
-        pytest.param(Opening(at="10s"), 10, Window.MINUTE, False, id="a moment"),
-        pytest.param(Opening(speed=0.5), 0, Window.MINUTE, True, id="from the start"),
-        pytest.param(Opening(at="10s", speed=2), 10, Window.MINUTE, True, id="both"),
+        pytest.param(ReplayStart(), None, Window.SESSION, False, id="the whole"),
+        pytest.param(ReplayStart(at="10s"), 10, Window.MINUTE, False, id="a moment"),
+        pytest.param(
+            ReplayStart(speed=0.5), 0, Window.MINUTE, True, id="from the start"
+        ),
+        pytest.param(
+            ReplayStart(at="10s", speed=2), 10, Window.MINUTE, True, id="both"
+        ),
     ],
 )
 async def test_a_replay_begins_where_it_was_asked_to(
     database: Path,
-    opening: Opening,
+    start: ReplayStart,
     begins_s: float | None,
     window: Window,
     plays: bool,
 ) -> None:
-    async with replay_place(database, "s1", opening) as place:
+    async with replay_place(database, "s1", start) as place:
         playback = place.feed.playback
         assert playback is not None
         async with asyncio.timeout(20):

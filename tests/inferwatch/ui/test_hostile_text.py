@@ -28,7 +28,7 @@ from inferwatch.metrics.snapshot import (
 )
 from inferwatch.ui.app import TABS, InferwatchApp
 from inferwatch.ui.places import SessionPlace
-from inferwatch.ui.shared.terminal_app import TerminalApp
+from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import HOSTILE, hostile
 

@@ -15,8 +15,8 @@ from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Window
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import OpenSample
-from inferwatch.ui.shared.prompt import PromptScreen
 from inferwatch.ui.shared.time_line import MARGIN
 
 SIZE = (120, 40)

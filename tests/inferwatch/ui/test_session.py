@@ -11,7 +11,7 @@ from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.places import SessionPlace
-from inferwatch.ui.shared.ask import AskScreen
+from inferwatch.ui.shared.dialogs import ConfirmScreen
 
 SIZE = (120, 40)
 
@@ -97,13 +97,13 @@ async def test_stopping_a_served_engine_is_asked_for(
         await settle(pilot)
         await pilot.press("Q")
         await pilot.pause()
-        assert isinstance(app.screen, AskScreen)
+        assert isinstance(app.screen, ConfirmScreen)
 
         await pilot.press(answer)
         await pilot.pause()
 
         assert feed.asked.count("stop") == stops
-        assert not isinstance(app.screen, AskScreen)
+        assert not isinstance(app.screen, ConfirmScreen)
 
 
 async def test_an_engine_of_our_own_is_not_stopped_by_a_key(
@@ -115,7 +115,7 @@ async def test_an_engine_of_our_own_is_not_stopped_by_a_key(
         await pilot.pause()
 
         assert "Q" not in app.active_bindings
-        assert not isinstance(app.screen, AskScreen)
+        assert not isinstance(app.screen, ConfirmScreen)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from textual.widgets import Input
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.sessions.browser import SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
+from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
-from inferwatch.ui.shared.prompt import PromptScreen
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 

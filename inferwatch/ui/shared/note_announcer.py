@@ -8,7 +8,7 @@ TOLD = {NoteKind.PROBE, NoteKind.DROPPED, NoteKind.RECORDER, NoteKind.STOPPED}
 """The others have a place of their own: stages, the lost banner."""
 
 
-class Herald:
+class NoteAnnouncer:
     """Remembers how far it has told."""
 
     def __init__(self) -> None:

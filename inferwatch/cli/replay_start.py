@@ -10,7 +10,7 @@ from inferwatch.ui.shared.moment_text import Scale, moment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class ReplayStart:
     """As people asked for it; unasked, the end, with the whole in sight."""
 
     at: str | None = None
@@ -46,18 +46,18 @@ class Opening:
         )
 
 
-async def place(player: Player, t_ns: int | None, opening: Opening) -> None:
+async def begin_replay(player: Player, t_ns: int | None, start: ReplayStart) -> None:
     """Go where it begins, and play if that was asked for."""
     playback = player.playback
-    if opening.from_load:
+    if start.from_load:
         t_ns = await _load_began(player)
     if t_ns is None:
         await playback.go_live()
     else:
         await playback.seek(t_ns)
-    if opening.speed is not None:
-        playback.set_speed(opening.speed)
-    if opening.speed is not None or opening.from_load:
+    if start.speed is not None:
+        playback.set_speed(start.speed)
+    if start.speed is not None or start.from_load:
         playback.play()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from collectors.readings import Note, NoteKind
-from inferwatch.ui.shared.herald import Herald
+from inferwatch.ui.shared.note_announcer import NoteAnnouncer
 
 
 def note(t_ns: int, kind: NoteKind) -> Note:
@@ -11,14 +11,14 @@ def note(t_ns: int, kind: NoteKind) -> Note:
 
 
 def test_a_note_is_told_once() -> None:
-    herald = Herald()
+    announcer = NoteAnnouncer()
     first, second = note(1, NoteKind.DROPPED), note(2, NoteKind.PROBE)
 
-    assert herald.news([first]) == [first]
-    assert herald.news([first, second]) == [second]
-    assert herald.news([first, second]) == []
+    assert announcer.news([first]) == [first]
+    assert announcer.news([first, second]) == [second]
+    assert announcer.news([first, second]) == []
 
 
 @pytest.mark.parametrize("kind", [NoteKind.STAGE, NoteKind.LOST, NoteKind.STARTED])
 def test_what_has_a_place_of_its_own_is_not_told(kind: NoteKind) -> None:
-    assert Herald().news([note(1, kind)]) == []
+    assert NoteAnnouncer().news([note(1, kind)]) == []
