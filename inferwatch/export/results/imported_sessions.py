@@ -69,9 +69,9 @@ class PastClock(SessionClock):
 
     def follow(self, readings: Iterable[AnyReading]) -> Iterator[AnyReading]:
         """Pass readings on; the session ends no sooner than the last is received."""
-        receipts = ReceiptClock()
+        received = ReceiptClock()
         for each in readings:
-            self._lasted_ns = max(self._lasted_ns, receipts.take(each))
+            self._lasted_ns = max(self._lasted_ns, received.take(each))
             yield each
 
 

@@ -70,10 +70,10 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(read)
 
 
-async def heard(inbox: CommandReader, write: int, *parts: bytes) -> list[bytes]:
+async def heard(commands: CommandReader, write: int, *parts: bytes) -> list[bytes]:
     """What comes of parts that arrive one by one, and of the end after them."""
     lines: list[bytes] = []
-    inbox.listen(lines.append)
+    commands.listen(lines.append)
     for part in parts:
         os.write(write, part)
         await asyncio.sleep(0.01)
@@ -85,10 +85,10 @@ async def heard(inbox: CommandReader, write: int, *parts: bytes) -> list[bytes]:
 async def test_lines_are_heard_whole_however_they_come(pipe: tuple[int, int]) -> None:
     read, write = pipe
     os.write(write, b"the plan\nfirst\nnex")
-    inbox = CommandReader(read)
+    commands = CommandReader(read)
 
-    assert inbox.line() == b"the plan"
-    assert await heard(inbox, write, b"t\n\nth", b"ird\n", b"lost") == [
+    assert commands.line() == b"the plan"
+    assert await heard(commands, write, b"t\n\nth", b"ird\n", b"lost") == [
         b"first",
         b"next",
         b"third",
@@ -109,7 +109,7 @@ async def test_an_input_that_cannot_be_waited_for_says_nothing(tmp_path: Path) -
     path = tmp_path / "plan.json"
     path.write_bytes(b"the plan\nmore\n")
     with path.open("rb") as file:
-        inbox = CommandReader(file.fileno())
+        commands = CommandReader(file.fileno())
 
-        assert inbox.line() == b"the plan"
-        inbox.listen(lambda _: None)
+        assert commands.line() == b"the plan"
+        commands.listen(lambda _: None)

@@ -45,7 +45,7 @@ def plan_for(url: str, run_id: str, **changes: Any) -> LoadPlan:
     return msgspec.structs.replace(plan, **changes)
 
 
-def talks(readings: list[AnyReading]) -> list[RequestRecord]:
+def turns_of(readings: list[AnyReading]) -> list[RequestRecord]:
     found = [each for each in readings if isinstance(each, RequestRecord)]
     return sorted(found, key=lambda record: record.intended_ns)
 
@@ -122,7 +122,7 @@ async def test_each_turn_repeats_all_before_it_and_is_due_after_thinking(
     rate = 20.0 if arrivals is Arrivals.CONSTANT else None
     name = f"talk{arrivals}"
 
-    sent = talks(
+    sent = turns_of(
         await run_plan(plan_for(truth_url, name, arrivals=arrivals, rate_per_s=rate))
     )
 
@@ -134,8 +134,8 @@ async def test_each_turn_repeats_all_before_it_and_is_due_after_thinking(
         begin = tuple(log[record.external_id].prompt[:10])
         by_start.setdefault(begin, []).append(record)
     assert len(by_start) == 4
-    for talk in by_start.values():
-        for before, after in pairwise(talk):
+    for turns in by_start.values():
+        for before, after in pairwise(turns):
             said = log[before.external_id].prompt
             assert log[after.external_id].prompt[: len(said)] == said
             assert len(log[after.external_id].prompt) == len(said) + 4 + 5
@@ -147,7 +147,7 @@ async def test_turns_of_a_chat_are_messages(
 ) -> None:
     plan = plan_for(truth_url, "talkchat", endpoint=Api.CHAT, requests=1)
 
-    sent = talks(await run_plan(plan))
+    sent = turns_of(await run_plan(plan))
 
     last = truth_log("talkchat")[sent[-1].external_id].prompt
     assert [each["role"] for each in last] == ["user", "assistant"] * 2 + ["user"]
@@ -159,7 +159,7 @@ async def test_text_prompts_grow_too(
 ) -> None:
     plan = plan_for(truth_url, "talktext", prompt_form=PromptForm.TEXT, requests=1)
 
-    sent = talks(await run_plan(plan))
+    sent = turns_of(await run_plan(plan))
 
     said = [truth_log("talktext")[each.external_id].prompt for each in sent]
     assert said[1].startswith(said[0])
@@ -179,7 +179,7 @@ async def test_no_turn_is_due_after_the_end(truth_url: str, run_plan: RunPlan) -
 
     readings = await run_plan(plan)
 
-    sent = talks(readings)
+    sent = turns_of(readings)
     (draining,) = (
         each
         for each in readings
@@ -205,7 +205,7 @@ async def test_a_later_turn_belongs_to_the_phase_it_is_due_in(
         turns=fixed(30),
     )
 
-    sent = talks(await run_plan(plan))
+    sent = turns_of(await run_plan(plan))
 
     turned = [each.phase for each in sent].index(Phase.STEADY)
     assert {each.phase for each in sent[turned:]} == {Phase.STEADY}
@@ -219,6 +219,6 @@ async def test_a_failed_turn_ends_its_conversation(
 ) -> None:
     plan = plan_for(truth_url, "talkfail", model="variant=http_500", requests=2)
 
-    sent = talks(await run_plan(plan))
+    sent = turns_of(await run_plan(plan))
 
     assert [each.turn for each in sent] == [1, 1]

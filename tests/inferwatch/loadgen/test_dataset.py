@@ -115,22 +115,22 @@ def plan_for(**changes: Any) -> LoadPlan:
     return msgspec.structs.replace(plan, **changes)
 
 
-TALKS = [DatasetRow((f"Question {n}?",), (f"{n} " * 20,)) for n in range(10)]
+ROWS = [DatasetRow((f"Question {n}?",), (f"{n} " * 20,)) for n in range(10)]
 
 
 def test_each_row_is_asked_once_before_any_is_asked_again() -> None:
-    prompts = DatasetPrompts(plan_for(), TALKS, TextLengths())
+    prompts = DatasetPrompts(plan_for(), ROWS, TextLengths())
 
     first = [prompts.make(Phase.STEADY, n).text for n in range(10)]
     again = [prompts.make(Phase.STEADY, n).text for n in range(10, 20)]
 
-    assert sorted(map(str, first)) == sorted(talk.questions[0] for talk in TALKS)
+    assert sorted(map(str, first)) == sorted(row.questions[0] for row in ROWS)
     assert sorted(map(str, again)) == sorted(map(str, first))
     assert again != first
 
 
 def test_a_warm_up_does_not_warm_what_comes_next() -> None:
-    prompts = DatasetPrompts(plan_for(), TALKS, TextLengths())
+    prompts = DatasetPrompts(plan_for(), ROWS, TextLengths())
 
     warm = {prompts.make(Phase.WARMUP, n).text for n in range(5)}
 
@@ -143,8 +143,8 @@ def test_an_answer_may_be_as_long_as_it_was() -> None:
     unknown = DatasetRow(("Why?",))
 
     most = [
-        DatasetPrompts(plan_for(), [talk], TextLengths()).make(Phase.STEADY, 0)
-        for talk in (told, known, unknown)
+        DatasetPrompts(plan_for(), [row], TextLengths()).make(Phase.STEADY, 0)
+        for row in (told, known, unknown)
     ]
 
     assert [each.max_tokens for each in most[:2]] == [9, 4]
