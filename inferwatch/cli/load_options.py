@@ -19,7 +19,7 @@ from inferwatch.loadgen.plan.plan import (
 )
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.target_server import endpoint_in
-from inferwatch.metrics.load.goodput import DEFAULT_SHARE
+from inferwatch.metrics.load.slo import DEFAULT_SHARE
 from inferwatch.session.recorded_trace import trace_like
 from inferwatch.storage.file.location import default_database
 

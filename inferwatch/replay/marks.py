@@ -9,9 +9,8 @@ from collectors.clock import NS_PER_S, anchor
 from collectors.readings import LoadKind, NoteKind
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.metrics.load.book import ABORTED
-from inferwatch.metrics.load.goodput import DEFAULT_SHARE
 from inferwatch.metrics.load.plan import plan_facts
-from inferwatch.metrics.load.slo import Slo
+from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing
 from inferwatch.storage.sessions.sessions import SessionRow

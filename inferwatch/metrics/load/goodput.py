@@ -17,8 +17,6 @@ from inferwatch.metrics.load.request_latencies import (
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.series.intervals import certain_of, share_interval
 
-DEFAULT_SHARE = 0.95
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from inferwatch.errors import UsageError
 
+DEFAULT_SHARE = 0.95
+"""Of requests that must be good."""
 METRICS = {
     "ttft_s": "time to first token",
     "tpot_s": "mean time per token after the first",
