@@ -21,7 +21,7 @@ from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import ComparePlace, SessionPlace
+from inferwatch.ui.pages import ComparePage, SessionPage
 from inferwatch.ui.shared.view import View
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ async def watch(database: Path, name: str, look: Look) -> None:
     recorder = Recorder.open(database, clock=clock, name=name, command="demo")
     pipeline = Pipeline(Model(), recorder)
     demo = EngineSession(clock, pipeline, demo_source(), demo_load(seed=0))
-    app = InferwatchApp(SessionPlace(demo, View(database=database)))
+    app = InferwatchApp(SessionPage(demo, View(database=database)))
     watching = asyncio.create_task(demo.run())
     try:
         async with app.run_test(size=(120, 40)) as pilot:
@@ -99,7 +99,7 @@ async def replay(database: Path) -> None:
     """The first demo, at two thirds of it."""
     player = Player.open(database, "before")
     running = asyncio.create_task(player.run())
-    app = InferwatchApp(SessionPlace(player, View(database=database)))
+    app = InferwatchApp(SessionPage(player, View(database=database)))
     try:
         async with app.run_test(size=(120, 40)) as pilot:
             await pilot.pause(5)
@@ -117,7 +117,7 @@ async def replay(database: Path) -> None:
 async def compare(database: Path) -> None:
     """Both demos: the metrics, then the charts."""
     request = ComparisonRequest(database=database, sessions=("before", "after"))
-    app = InferwatchApp(ComparePlace(request))
+    app = InferwatchApp(ComparePage(request))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause(30)
         for columns, rows in SIZES:

@@ -86,10 +86,10 @@ def show_comparison(wanted: ComparisonRequest) -> int:
         UsageError, StorageError: there was nothing to see.
     """
     from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.places import compare_place
+    from inferwatch.cli.pages import compare_page
 
     find_all(wanted)
-    return show_on_screen(compare_place(wanted))
+    return show_on_screen(compare_page(wanted))
 
 
 def _tell(what: str) -> None:

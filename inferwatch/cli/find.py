@@ -39,7 +39,7 @@ def _nothing_runs(*, headless: bool) -> int:
     if headless:
         raise SourceError(NOTHING_RUNS)
     from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.places import start_place
+    from inferwatch.cli.pages import start_page
     from inferwatch.storage.file.location import default_database
 
-    return show_on_screen(start_place(default_database()))
+    return show_on_screen(start_page(default_database()))

@@ -8,14 +8,14 @@ from functools import partial
 from multiprocessing import resource_tracker
 
 from inferwatch import watchdog
-from inferwatch.cli.places import open_place
+from inferwatch.cli.pages import open_page
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import OpeningPlace
+from inferwatch.ui.pages import OpeningPage
 from inferwatch.ui.shared.terminal import terminal
 
 
 class AppRunner:
-    """Shows a place, and all that is gone to from there."""
+    """Shows a page, and all that is gone to from there."""
 
     def __init__(self) -> None:
         self.app: InferwatchApp | None = None
@@ -27,24 +27,24 @@ class AppRunner:
         if self.app is not None:
             self.app.exit()
 
-    async def show(self, opening: OpeningPlace) -> None:
+    async def show(self, opening: OpeningPage) -> None:
         """Until it is left for good, or has ended by itself.
 
         Raises:
             InferwatchError: it cannot be opened, or ended with one.
         """
-        async with opening as place:
+        async with opening as page:
             if self._leaving:
                 return
-            self.app = InferwatchApp(place, open_place)
+            self.app = InferwatchApp(page, open_page)
             try:
                 await self.app.run_async()
             finally:
                 await self.app.close(terminal().say)
 
 
-def show_on_screen(opening: OpeningPlace, duration_s: float | None = None) -> int:
-    """Show a place on the terminal; the exit status.
+def show_on_screen(opening: OpeningPage, duration_s: float | None = None) -> int:
+    """Show a page on the terminal; the exit status.
 
     Raises:
         InferwatchError: it cannot be opened, or ended with one.

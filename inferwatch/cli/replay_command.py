@@ -29,9 +29,9 @@ def replay_on_screen(path: Path, session: str, start: ReplayStart) -> int:
         InferwatchError: there is no such session, or no such moment.
     """
     from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.places import replay_place
+    from inferwatch.cli.pages import replay_page
 
-    return show_on_screen(replay_place(path, session, start))
+    return show_on_screen(replay_page(path, session, start))
 
 
 def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) -> int:

@@ -38,9 +38,9 @@ def run_watch(
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.places import watch_place
+    from inferwatch.cli.pages import watch_page
     from inferwatch.ui.shared.terminal import terminal
 
     database = options.database or default_database()
-    watching = watch_place(watch, database, terminal().say)
+    watching = watch_page(watch, database, terminal().say)
     return show_on_screen(watching, options.duration_s)

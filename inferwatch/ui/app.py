@@ -1,4 +1,4 @@
-"""The program on the screen: one place after the other, each leading back."""
+"""The program on the screen: one page after the other, each leading back."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.overview.screen import OverviewScreen
-from inferwatch.ui.places import (
-    ComparePlace,
-    OpeningPlace,
-    OpenPlace,
-    Place,
-    SessionPlace,
-    StartPlace,
+from inferwatch.ui.pages import (
+    ComparePage,
+    OpeningPage,
+    OpenPage,
+    Page,
+    SessionPage,
+    StartPage,
     Tell,
     nowhere,
 )
@@ -81,10 +81,10 @@ APP_BINDINGS: list[BindingType] = [
 
 
 class InferwatchApp(TerminalApp[None]):
-    """Shows a place until people leave it; where they go from there, it follows.
+    """Shows a page until people leave it; where they go from there, it follows.
 
     What is left goes on meanwhile, unseen, and is there when they come back. Whoever
-    runs the app opens the first place and ends it; the others it opens itself, and
+    runs the app opens the first page and ends it; the others it opens itself, and
     :meth:`close` ends what is left of them.
     """
 
@@ -95,25 +95,25 @@ class InferwatchApp(TerminalApp[None]):
     }
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, place: Place, open_place: OpenPlace = nowhere) -> None:
+    def __init__(self, page: Page, open_page: OpenPage = nowhere) -> None:
         super().__init__()
-        self._open_place = open_place
-        self._visits: list[tuple[Place, OpeningPlace | None]] = [(place, None)]
+        self._open_page = open_page
+        self._visits: list[tuple[Page, OpeningPage | None]] = [(page, None)]
         """Where we are, last, and what waits behind it; how each one is ended."""
-        self._shown: Place | None = None
-        """The place whose modes there are."""
-        self._place_modes: list[str] = []
+        self._shown: Page | None = None
+        """The page whose screens are the modes now; None on the way."""
+        self._page_modes: list[str] = []
         self._moving: asyncio.Task[None] | None = None
-        """On the way to another place."""
+        """Goes to another page."""
         self._ending: asyncio.Task[str | None] | None = None
-        """Of a place that was left."""
+        """Ends the page that was left last."""
         self._told: list[str] = []
-        """What places told at their end, for the terminal."""
+        """What pages told at their end, for the terminal."""
         self._tell_now: Tell | None = None
-        """Where there is no screen any more."""
+        """What pages tell goes here once there is no screen."""
         self._announcer = NoteAnnouncer()
         self._trouble: str | None = None
-        """Of the record that is replayed, as told."""
+        """What was last said of the record that is replayed."""
         self._looks = 0
         self._could: tuple[object, ...] = ()
 
@@ -127,55 +127,55 @@ class InferwatchApp(TerminalApp[None]):
         self.register_theme(LIGHT)
         self.theme = DARK.name
         self.set_interval(LOOK_EVERY_S, self._tick)
-        self._show(self.place)
+        self._show(self.page)
 
     # Places.
 
     @property
-    def place(self) -> Place:
+    def page(self) -> Page:
         """Where we are, or are about to be."""
         return self._visits[-1][0]
 
     @property
-    def session(self) -> SessionPlace:
+    def session(self) -> SessionPage:
         """The session that is shown."""
-        if not isinstance(self.place, SessionPlace):  # check_action lets no key through
+        if not isinstance(self.page, SessionPage):  # check_action lets no key through
             raise TypeError("no session is shown")
-        return self.place
+        return self.page
 
     @property
     def leads_back(self) -> bool:
         """Something waits behind what is shown."""
         return len(self._visits) > 1
 
-    def _show(self, place: Place) -> None:
-        """Let its screens be the modes there are."""
-        self._shown = place
+    def _show(self, page: Page) -> None:
+        """Make its screens the modes of the app."""
+        self._shown = page
         screens: dict[str, Callable[[], Screen[None]]]
-        match place:
-            case StartPlace(database=database):
+        match page:
+            case StartPage(database=database):
                 screens = {StartScreen.NAME: partial(StartScreen, database)}
-            case ComparePlace():
-                screens = {CompareScreen.NAME: partial(CompareScreen, place)}
-            case SessionPlace(feed=feed, view=view, over=over):
+            case ComparePage():
+                screens = {CompareScreen.NAME: partial(CompareScreen, page)}
+            case SessionPage(feed=feed, view=view, over=over):
                 made: Sequence[type[SessionScreen]] = (StartingScreen, *SCREENS)
                 screens = {each.NAME: partial(each, feed, view, TABS) for each in made}
                 if over is not None:
-                    over.add_done_callback(lambda _: self._leave_if_over(place))
-        self._place_modes = list(screens)
+                    over.add_done_callback(lambda _: self._leave_if_over(page))
+        self._page_modes = list(screens)
         for name, screen in screens.items():
             self.add_mode(name, screen)
         self._announcer, self._trouble, self._could = NoteAnnouncer(), None, ()
-        if isinstance(place, SessionPlace):
-            self._follow_state(place)
+        if isinstance(page, SessionPage):
+            self._follow_state(page)
         else:
-            self.switch_mode(self._place_modes[0])
+            self.switch_mode(self._page_modes[0])
 
     async def _clear(self) -> None:
-        """No screen of a place any more."""
+        """Remove the screens of the page shown."""
         self._shown = None
         await self.switch_mode(LeavingScreen.NAME)
-        modes, self._place_modes = self._place_modes, []
+        modes, self._page_modes = self._page_modes, []
         for mode in modes:
             await self.remove_mode(mode)
 
@@ -191,12 +191,12 @@ class InferwatchApp(TerminalApp[None]):
         else:
             self.exit()
 
-    def _leave_if_over(self, place: Place) -> None:
-        if self.place is place:
+    def _leave_if_over(self, page: Page) -> None:
+        if self.page is page:
             self._leave()
 
     def _move(self, wish: GoTo | None) -> None:
-        """To another place, or back; once at a time."""
+        """To another page, or back; once at a time."""
         if self._moving is None or self._moving.done():
             self._moving = asyncio.create_task(self._moved(wish))
             self._moving.add_done_callback(self._end_if_failed)
@@ -206,36 +206,36 @@ class InferwatchApp(TerminalApp[None]):
             self.exit()  # close() raises it
 
     async def _moved(self, wish: GoTo | None) -> None:
-        news = [await self._end_place() if wish is None else await self._open(wish)]
+        news = [await self._end_page() if wish is None else await self._open(wish)]
         while self.leads_back and self._is_over:
-            news.append(await self._end_place())
+            news.append(await self._end_page())
         if self.return_code is not None:  # it was left meanwhile
             return
         if self._is_over:
             self.exit()
-        elif self._shown is not self.place:
-            self._show(self.place)
+        elif self._shown is not self.page:
+            self._show(self.page)
         for text in filter(None, news):
             self.notify(text, severity="error", timeout=10, markup=False)
 
     @property
     def _is_over(self) -> bool:
-        return isinstance(self.place, SessionPlace) and self.place.is_over
+        return isinstance(self.page, SessionPage) and self.page.is_over
 
     async def _open(self, wish: GoTo) -> str | None:
-        """Open a place; why that could not be, if so."""
+        """Open a page; why that could not be, if so."""
         try:
-            opening = self._open_place(wish, self._tell)
-            place = await opening.__aenter__()
+            opening = self._open_page(wish, self._tell)
+            page = await opening.__aenter__()
         except InferwatchError as error:
             return str(error)
-        self._visits.append((place, opening))
+        self._visits.append((page, opening))
         if self.return_code is None:
             await self._clear()
         return None
 
-    async def _end_place(self) -> str | None:
-        """Leave the place shown; what it ended with, if that is an error."""
+    async def _end_page(self) -> str | None:
+        """Leave the page shown; what it ended with, if that is an error."""
         _, opening = self._visits.pop()
         self._ending = asyncio.create_task(_ended(opening))
         await self._clear()
@@ -250,7 +250,7 @@ class InferwatchApp(TerminalApp[None]):
             self.screen.tell(text)
 
     async def close(self, tell: Tell) -> None:
-        """When the app has ended: end every place that it opened."""
+        """When the app has ended: end every page that it opened."""
         for text in self._told:
             tell(text)
         self._tell_now = tell
@@ -268,14 +268,14 @@ class InferwatchApp(TerminalApp[None]):
 
     def _tick(self) -> None:
         self._looks += 1
-        if isinstance(self._shown, SessionPlace):
+        if isinstance(self._shown, SessionPage):
             self._follow_state(self._shown)
             self._look(self._shown, charts=self._looks % 2 == 0)
 
-    def _follow_state(self, session: SessionPlace) -> None:
+    def _follow_state(self, session: SessionPage) -> None:
         """Stages while the engine starts; back to where we were when it is up."""
         starting = session.feed.state is FeedState.STARTING
-        known = self.current_mode in self._place_modes
+        known = self.current_mode in self._page_modes
         playback = session.feed.playback
         if starting and playback is not None and not playback.at_live:
             self.run_worker(playback.go_live(), group="go live", exclusive=True)
@@ -284,7 +284,7 @@ class InferwatchApp(TerminalApp[None]):
                 StartingScreen.NAME if starting else session.view.screen
             )
 
-    def _look(self, session: SessionPlace, *, charts: bool) -> None:
+    def _look(self, session: SessionPage, *, charts: bool) -> None:
         """Hand the screen in sight a fresh snapshot."""
         screen, feed = self._session_screen, session.feed
         if screen is not None and screen.is_mounted:
@@ -300,7 +300,7 @@ class InferwatchApp(TerminalApp[None]):
             self._tell_news(session, present)
             self._show_what_can_be_done(session)
 
-    def _tell_news(self, session: SessionPlace, present: Snapshot) -> None:
+    def _tell_news(self, session: SessionPage, present: Snapshot) -> None:
         """What a recorded session tells is no news; its time line marks it."""
         if session.feed.state is FeedState.REPLAYING:
             self._tell_trouble(session)
@@ -308,7 +308,7 @@ class InferwatchApp(TerminalApp[None]):
             for note in self._announcer.news(present.notes):
                 self.notify(note.text, severity="warning", timeout=10, markup=False)
 
-    def _tell_trouble(self, session: SessionPlace) -> None:
+    def _tell_trouble(self, session: SessionPage) -> None:
         """The time line says it in short, for as long as it is so."""
         record = session.feed.record
         message = record.message if record else None
@@ -317,7 +317,7 @@ class InferwatchApp(TerminalApp[None]):
             if message is not None:
                 self.notify(message, severity="error", timeout=10, markup=False)
 
-    def _show_what_can_be_done(self, session: SessionPlace) -> None:
+    def _show_what_can_be_done(self, session: SessionPage) -> None:
         """The footer is made anew only when an answer of check_action changed."""
         moved, feed = session.view.cursor_ns is not None, session.feed
         playback = feed.playback
@@ -336,7 +336,7 @@ class InferwatchApp(TerminalApp[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what cannot be done now."""
         del parameters
-        feed = self.place.feed if isinstance(self.place, SessionPlace) else None
+        feed = self.page.feed if isinstance(self.page, SessionPage) else None
         served, back = feed is not None and feed.served, self.leads_back
         return {
             "look_at": self._shown is not None
@@ -352,7 +352,7 @@ class InferwatchApp(TerminalApp[None]):
     @on(LookAgain)
     def look(self) -> None:
         """Show the present picture, charts and all, without waiting for the timer."""
-        if isinstance(self._shown, SessionPlace):
+        if isinstance(self._shown, SessionPage):
             self._look(self._shown, charts=True)
 
     def action_look_at(self, mode: str) -> None:
@@ -398,8 +398,8 @@ class InferwatchApp(TerminalApp[None]):
         self.notify(f"{saved.name}\nin {folder}", title="Picture saved", markup=False)
 
 
-async def _ended(opening: OpeningPlace | None) -> str | None:
-    """End a place; what it ended with, if that is an error."""
+async def _ended(opening: OpeningPage | None) -> str | None:
+    """End a page; what it ended with, if that is an error."""
     try:
         if opening is not None:
             await opening.__aexit__(None, None, None)

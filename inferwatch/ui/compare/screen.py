@@ -18,7 +18,7 @@ from inferwatch.errors import InferwatchError
 from inferwatch.ui.compare.chart import CompareChart, cdf, throughput
 from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.table import CompareTable
-from inferwatch.ui.places import ComparePlace
+from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.shared.help_drawer import Key, toggle_help
 from inferwatch.ui.shared.messages import GoBack
 
@@ -84,10 +84,10 @@ class CompareScreen(Screen[None]):
         Binding("escape", "leave", "back", show=False),
     ]
 
-    def __init__(self, place: ComparePlace) -> None:
+    def __init__(self, page: ComparePage) -> None:
         super().__init__()
-        self.place = place
-        self.wanted = place.request
+        self.page = page
+        self.wanted = page.request
         self._pane = 0
         self._place = 0
         self._found: Comparison | None = None
@@ -95,7 +95,7 @@ class CompareScreen(Screen[None]):
     @property
     def comparing(self) -> bool:
         """There is nothing to see yet."""
-        return self._found is None and self.place.failure is None
+        return self._found is None and self.page.failure is None
 
     def compose(self) -> ComposeResult:
         """Verdict, then figures, charts and set-up."""
@@ -144,13 +144,13 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareHead).wait(self.wanted.sessions, what)
 
     def _fail(self, error: InferwatchError) -> None:
-        self.place.failure = error
+        self.page.failure = error
         self.refresh_bindings()
         if self.is_mounted:
             self.query_one(CompareHead).fail(str(error))
 
     def _take(self, found: Comparison) -> None:
-        self._found, self.place.failure = found, None
+        self._found, self.page.failure = found, None
         if self.is_mounted:
             names = tuple(each.name for each in found.sessions)
             self.query_one(CompareHead).wait(names, "")

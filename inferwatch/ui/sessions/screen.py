@@ -11,10 +11,7 @@ from inferwatch.storage.file.location import default_database
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
 from inferwatch.ui.shared.header import TabLine
 from inferwatch.ui.shared.messages import OpenComparison, OpenSession
-from inferwatch.ui.shared.session_screen import SessionScreen
-
-SHORT = 32
-"""Rows; with fewer, margins go."""
+from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
 
 
 class SessionsScreen(SessionScreen):

@@ -1,4 +1,4 @@
-"""Between two places: what was left is being ended."""
+"""Between two pages: what was left is being ended."""
 
 from textual.app import ComposeResult
 from textual.screen import Screen

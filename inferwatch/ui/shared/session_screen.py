@@ -18,6 +18,8 @@ from inferwatch.ui.shared.log_drawer import LogDrawer
 from inferwatch.ui.shared.messages import SnapshotReady
 from inferwatch.ui.shared.view import View
 
+SHORT = 32
+"""Rows; with fewer, charts come one at a time and margins go."""
 LOG_LINES = 200
 DRAWER_BINDINGS: list[BindingType] = [
     Binding("l", "log", "log", tooltip="The engine's log"),

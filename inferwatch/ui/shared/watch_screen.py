@@ -18,7 +18,7 @@ from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
 from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
 from inferwatch.ui.shared.status_lines import (
     HostLine,
     LostBanner,
@@ -29,8 +29,6 @@ from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
 from inferwatch.ui.shared.view import View
 
-SHORT = 32
-"""Rows; with fewer, charts come one at a time and margins go."""
 TALL = 50
 """Rows; from here on there is room for more of the time line."""
 

@@ -28,6 +28,7 @@ from inferwatch.ui.shared.renderables.text import (
     ruled,
     spread,
 )
+from inferwatch.ui.shared.session_screen import SHORT
 
 KEYS: Sequence[Key] = (
     ("D", "start the demo: a small real vLLM engine under load"),
@@ -36,8 +37,6 @@ KEYS: Sequence[Key] = (
     ("t", "dark or light"),
     ("q", "quit"),
 )
-SHORT = 32
-"""Rows; with fewer, margins go."""
 
 
 class StartScreen(Screen[None]):

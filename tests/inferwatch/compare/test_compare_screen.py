@@ -17,7 +17,7 @@ from inferwatch.ui.compare.chart import CompareChart
 from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.compare.table import CompareTable
-from inferwatch.ui.places import ComparePlace
+from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.shared.help_drawer import HelpDrawer
 
 Piloted = Pilot[None]
@@ -27,13 +27,13 @@ SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 def app_of(path: Path, *names: str) -> InferwatchApp:
     slo = parse_slo("ttft_s<40ms e2el_s<0.5")
     request = ComparisonRequest(database=path, sessions=names, slo=slo)
-    return InferwatchApp(ComparePlace(request))
+    return InferwatchApp(ComparePage(request))
 
 
 def failure_of(app: InferwatchApp) -> InferwatchError | None:
-    place = app.place
-    assert isinstance(place, ComparePlace)
-    return place.failure
+    page = app.page
+    assert isinstance(page, ComparePage)
+    return page.failure
 
 
 async def ready(pilot: Pilot[Any]) -> None:

@@ -18,7 +18,7 @@ from inferwatch.session.live_playback import LivePlayback
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 
 S = 1_000_000_000
 Until = Callable[..., Awaitable[None]]
@@ -291,7 +291,7 @@ async def test_a_live_screen_is_paused_scrubbed_and_returned_to_live(
         await until(lambda: clock.now_ns() > 3 * S)
         made = make_step(clock.now_ns() / 1_000_000, {1: 1})
         watch._pipeline.take([made])
-        app = InferwatchApp(SessionPlace(watch))
+        app = InferwatchApp(SessionPage(watch))
         async with app.run_test(size=(120, 40)) as pilot:
             await until(lambda: app.current_mode == "overview")
 

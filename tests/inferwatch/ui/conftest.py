@@ -37,7 +37,7 @@ from inferwatch.metrics.snapshot import (
     Window,
 )
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 
 S = 1_000_000_000
 NOW_NS = 195 * S + 320_000_000
@@ -557,7 +557,7 @@ def watched_feed() -> ScriptedFeed:
 
 @pytest.fixture
 def app(feed: ScriptedFeed) -> InferwatchApp:
-    return InferwatchApp(SessionPlace(feed))
+    return InferwatchApp(SessionPage(feed))
 
 
 Text = Callable[[InferwatchApp, str], list[str]]

@@ -27,7 +27,7 @@ from inferwatch.metrics.snapshot import (
     Snapshot,
 )
 from inferwatch.ui.app import TABS, InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import HOSTILE, hostile
@@ -110,7 +110,7 @@ Settle = Callable[[Pilot[Any]], Any]
 async def test_no_screen_of_a_watch_obeys(
     hostile_feed: Any, settle: Settle, key: str, size: tuple[int, int]
 ) -> None:
-    app = InferwatchApp(SessionPlace(hostile_feed))
+    app = InferwatchApp(SessionPage(hostile_feed))
 
     async with app.run_test(notifications=True, size=size) as pilot:
         app.notify(HOSTILE, severity="error", timeout=10)
@@ -128,7 +128,7 @@ async def test_no_screen_of_a_watch_obeys(
 async def test_an_opened_request_does_not_obey(
     hostile_feed: Any, settle: Settle
 ) -> None:
-    app = InferwatchApp(SessionPlace(hostile_feed))
+    app = InferwatchApp(SessionPage(hostile_feed))
 
     async with app.run_test(notifications=True, size=(200, 60)) as pilot:
         await pilot.press("2", "down", "enter")
@@ -143,7 +143,7 @@ async def test_the_start_and_the_loss_of_an_engine_do_not_obey(
         plain = feed.change
         feed.change = lambda made, plain=plain: hostile(plain(made))
         feed.log_tail = lambda lines: [hostile("INFO a line")] * lines
-        app = InferwatchApp(SessionPlace(feed))
+        app = InferwatchApp(SessionPage(feed))
 
         async with app.run_test(notifications=True, size=(120, 40)) as pilot:
             await settle(pilot)
@@ -158,7 +158,7 @@ async def test_marks_of_a_replay_do_not_obey(
         Mark(t_ns=each.t_ns, kind=each.kind, text=hostile(each.text))
         for each in playback.marks
     )
-    app, seen = InferwatchApp(SessionPlace(replayed_feed)), 0
+    app, seen = InferwatchApp(SessionPage(replayed_feed)), 0
 
     async with app.run_test(notifications=True, size=(120, 40)) as pilot:
         for _ in playback.marks:
@@ -173,7 +173,7 @@ async def test_a_load_that_cannot_be_started_says_so_without_obeying(
     hostile_feed: Any, settle: Settle
 ) -> None:
     hostile_feed.load_desk.plan = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
-    app = InferwatchApp(SessionPlace(hostile_feed))
+    app = InferwatchApp(SessionPage(hostile_feed))
 
     async with app.run_test(notifications=True, size=(120, 40)) as pilot:
         await pilot.press("7")

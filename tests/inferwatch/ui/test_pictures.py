@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 
 Compare = Callable[..., bool]
 
@@ -68,7 +68,7 @@ def test_picture_of_a_state(
     state: str,
     size: tuple[int, int],
 ) -> None:
-    app = InferwatchApp(SessionPlace(request.getfixturevalue(state)))
+    app = InferwatchApp(SessionPage(request.getfixturevalue(state)))
 
     assert snap_compare(app, terminal_size=size, run_before=showing())
 
@@ -77,7 +77,7 @@ def test_picture_of_the_question(snap_compare: Compare, feed: Any) -> None:
     feed.served = True
 
     assert snap_compare(
-        InferwatchApp(SessionPlace(feed)), terminal_size=SMALL, run_before=showing("Q")
+        InferwatchApp(SessionPage(feed)), terminal_size=SMALL, run_before=showing("Q")
     )
 
 
@@ -97,7 +97,7 @@ def test_picture_of_another_moment(
     size: tuple[int, int],
 ) -> None:
     feed, keys = PLAYED[name]
-    app = InferwatchApp(SessionPlace(request.getfixturevalue(feed)))
+    app = InferwatchApp(SessionPage(request.getfixturevalue(feed)))
 
     assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
 
@@ -105,7 +105,7 @@ def test_picture_of_another_moment(
 def test_picture_of_a_time_that_is_none(
     snap_compare: Compare, replayed_feed: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     asked = showing("g", *"noon", "enter")
 
     assert snap_compare(app, terminal_size=SMALL, run_before=asked)

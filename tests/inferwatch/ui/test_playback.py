@@ -14,7 +14,7 @@ from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Window
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import OpenSample
 from inferwatch.ui.shared.time_line import MARGIN
@@ -52,7 +52,7 @@ async def typed(pilot: Any, settle: Any, key: str, text: str) -> None:
 async def test_a_live_session_has_no_time_line_until_it_is_paused(
     watched_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert not app.screen.query_one("TimeLine").display
@@ -77,7 +77,7 @@ async def test_without_playback_there_are_no_keys_for_it(
 async def test_every_screen_of_a_replay_tells_where_it_is(
     replayed_feed: Any, text_of: Any, settle: Any, key: str
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press(key)
@@ -97,7 +97,7 @@ async def test_the_shape_is_there_when_it_is_known(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
     shape, replayed_feed.playback.shape = replayed_feed.playback.shape, None
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert "looking through the session" in text_of(app, "TimeLine")[1]
@@ -111,7 +111,7 @@ async def test_the_shape_is_there_when_it_is_known(
 async def test_the_row_of_the_time_line_does_not_move_while_time_does(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         starts = set()
         for here_ns, speed in ((5 * S, 100.0), (65 * S, 0.1), (190 * S, 1.0)):
@@ -128,7 +128,7 @@ async def test_the_row_of_the_time_line_does_not_move_while_time_does(
 
 
 async def test_space_plays_and_pauses(replayed_feed: Any, settle: Any) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert footer(app)["space"] == "play"
@@ -148,7 +148,7 @@ async def test_space_at_the_end_plays_from_the_start(
 ) -> None:
     playback = replayed_feed.playback
     playback.position_ns = playback.latest_ns
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space")
@@ -174,7 +174,7 @@ async def test_space_at_the_end_plays_from_the_start(
 async def test_a_key_goes_where_it_says(
     replayed_feed: Any, settle: Any, keys: list[str], told: list[str]
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         for key in keys:
@@ -187,7 +187,7 @@ async def test_a_key_goes_where_it_says(
 async def test_the_mark_gone_to_is_named(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("n")
@@ -199,7 +199,7 @@ async def test_the_mark_gone_to_is_named(
 async def test_where_there_is_no_further_mark_that_is_said(
     replayed_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("n")
@@ -220,7 +220,7 @@ async def test_where_there_is_no_further_mark_that_is_said(
 async def test_speed_goes_by_round_numbers(
     replayed_feed: Any, text_of: Any, settle: Any, keys: list[str], speed: float
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press(*keys)
@@ -235,7 +235,7 @@ async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
 ) -> None:
     playback = replayed_feed.playback
     playback.gate = asyncio.Event()
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("home")
@@ -265,7 +265,7 @@ async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
 async def test_g_goes_to_a_time(
     replayed_feed: Any, settle: Any, text: str, told: str
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await typed(pilot, settle, "g", text)
@@ -277,7 +277,7 @@ async def test_g_goes_to_a_time(
 async def test_a_bad_time_says_what_is_understood_and_may_be_corrected(
     replayed_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await typed(pilot, settle, "g", "half past three")
@@ -297,7 +297,7 @@ async def test_a_bad_time_says_what_is_understood_and_may_be_corrected(
 async def test_enter_alone_goes_to_the_time_cursor(
     replayed_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("left")
@@ -314,7 +314,7 @@ async def test_b_keeps_a_text_at_the_moment_it_was_pressed(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
     playback = replayed_feed.playback
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("b")
@@ -333,7 +333,7 @@ async def test_a_bookmark_without_a_text_is_none(
     replayed_feed: Any, settle: Any
 ) -> None:
     before = replayed_feed.playback.marks
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await typed(pilot, settle, "b", "  ")
@@ -351,7 +351,7 @@ async def test_a_file_that_takes_no_bookmark_says_why(
         raise StorageError("s.db is read-only: copy it elsewhere")
 
     replayed_feed.playback.bookmark = bookmark
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await typed(pilot, settle, "b", "here")
@@ -367,7 +367,7 @@ async def test_a_file_that_takes_no_bookmark_says_why(
 async def test_a_click_and_a_drag_on_the_time_line_go_there(
     replayed_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         columns = SIZE[0] - 2 * MARGIN
@@ -390,7 +390,7 @@ async def test_the_words_of_the_time_line_can_be_clicked(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
     playback = replayed_feed.playback
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         row = text_of(app, "TimeLine")[0]
@@ -411,7 +411,7 @@ async def test_the_words_of_the_time_line_can_be_clicked(
 async def test_a_paused_live_view_stands_still_and_says_how_far_behind_it_is(
     watched_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space")
@@ -439,7 +439,7 @@ async def test_a_paused_live_view_stands_still_and_says_how_far_behind_it_is(
 async def test_end_returns_to_live_and_lets_go_of_the_time_cursor(
     watched_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space", "left")
@@ -454,7 +454,7 @@ async def test_end_returns_to_live_and_lets_go_of_the_time_cursor(
 async def test_a_loss_is_told_at_once_however_far_behind_the_view_is(
     watched_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space")
@@ -481,7 +481,7 @@ async def test_what_a_recorded_session_tells_is_no_news(
     replayed_feed: Any, settle: Any
 ) -> None:
     replayed_feed.change = lambda made: replace(made, notes=_lost(made.now_ns))
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
 
@@ -492,7 +492,7 @@ async def test_without_a_record_the_view_can_be_held_and_no_more(
     watched_feed: Any, text_of: Any, settle: Any
 ) -> None:
     watched_feed.playback.cannot_seek = "nothing is recorded"
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space")
@@ -509,7 +509,7 @@ async def test_without_a_record_the_view_can_be_held_and_no_more(
 async def test_a_held_view_can_change_its_window(
     watched_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space", "w")
@@ -521,7 +521,7 @@ async def test_a_held_view_can_change_its_window(
 async def test_a_new_start_of_the_engine_is_shown_as_it_happens(
     watched_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("space")
@@ -539,18 +539,18 @@ async def test_a_new_start_of_the_engine_is_shown_as_it_happens(
 async def test_who_came_from_elsewhere_goes_back(
     feed: Any, replayed_feed: Any, settle: Any, key: str
 ) -> None:
-    watched, replayed = SessionPlace(feed), SessionPlace(replayed_feed)
+    watched, replayed = SessionPage(feed), SessionPage(replayed_feed)
     app = InferwatchApp(watched, lambda *_: nullcontext(replayed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         app.post_message(OpenSample())
-        while app.current_mode == "leaving" or app.place is not replayed:
+        while app.current_mode == "leaving" or app.page is not replayed:
             await pilot.pause()
         await settle(pilot)
         assert footer(app)["q"] == "back"
 
         await pilot.press(key)
-        while app.current_mode == "leaving" or app.place is not watched:
+        while app.current_mode == "leaving" or app.page is not watched:
             await pilot.pause()
         await settle(pilot)
         assert footer(app)["q"] == "quit"
@@ -559,7 +559,7 @@ async def test_who_came_from_elsewhere_goes_back(
 async def test_every_key_has_a_tooltip_or_a_neighbour_that_has(
     replayed_feed: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
 
@@ -571,7 +571,7 @@ async def test_every_key_has_a_tooltip_or_a_neighbour_that_has(
 async def test_the_time_line_is_no_wider_than_the_terminal(
     replayed_feed: Any, settle: Any, size: tuple[int, int]
 ) -> None:
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         for key in ("1", "2", "g", "escape"):
@@ -587,7 +587,7 @@ async def test_what_cannot_be_read_of_a_replay_is_told_and_stays_told(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
     replayed_feed.playback.shape = None
-    app = InferwatchApp(SessionPlace(replayed_feed))
+    app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert "looking through" in text_of(app, "TimeLine")[1]

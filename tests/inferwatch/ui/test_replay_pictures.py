@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 MOMENT = 0.62
@@ -60,7 +60,7 @@ def showing(player: Player, key: str) -> Callable[[Pilot[None]], Any]:
 def test_picture_of_the_sample(
     snap_compare: Callable[..., bool], player: Player, view: str, size: tuple[int, int]
 ) -> None:
-    app = InferwatchApp(SessionPlace(player))
+    app = InferwatchApp(SessionPage(player))
 
     assert snap_compare(
         app, terminal_size=size, run_before=showing(player, VIEWS[view])

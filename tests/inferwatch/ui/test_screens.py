@@ -11,7 +11,7 @@ from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
 from inferwatch.ui.kv.screen import more_that_fit
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of
 from inferwatch.ui.shared.help_drawer import HelpDrawer
 from inferwatch.ui.shared.session_screen import SessionScreen
@@ -138,7 +138,7 @@ async def test_help_explains_the_screen_and_its_keys(
 async def test_help_names_the_keys_of_playing_where_they_do_something(
     watched_feed: Any, settle: Any, key: str, plays: bool
 ) -> None:
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press(key)
@@ -157,7 +157,7 @@ async def test_help_names_no_engine_to_stop_in_a_replay(
     watched_feed: Any, settle: Any, state: FeedState
 ) -> None:
     watched_feed.state = state
-    app = InferwatchApp(SessionPlace(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("question_mark")
@@ -303,7 +303,7 @@ async def test_without_colour_every_cell_is_grey(
     feed: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = InferwatchApp(SessionPlace(feed))
+    app = InferwatchApp(SessionPage(feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         picture = app.export_screenshot(simplify=True)

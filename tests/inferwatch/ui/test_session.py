@@ -10,7 +10,7 @@ from textual.widgets._footer import FooterKey
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import SessionPlace
+from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.dialogs import ConfirmScreen
 
 SIZE = (120, 40)
@@ -19,7 +19,7 @@ SIZE = (120, 40)
 async def test_a_start_is_shown_as_stages_and_then_gives_way_to_the_overview(
     starting_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(starting_feed))
+    app = InferwatchApp(SessionPage(starting_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         rows = [" ".join(row.split()) for row in text_of(app, "StageList")]
@@ -39,7 +39,7 @@ async def test_a_start_is_shown_as_stages_and_then_gives_way_to_the_overview(
 async def test_the_running_stage_ticks(
     starting_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(starting_feed))
+    app = InferwatchApp(SessionPage(starting_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         before = text_of(app, "StageList")
@@ -55,7 +55,7 @@ async def test_the_running_stage_ticks(
 async def test_a_lost_engine_says_why_with_the_last_log_lines(
     lost_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPlace(lost_feed))
+    app = InferwatchApp(SessionPage(lost_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         banner = "\n".join(text_of(app, "LostBanner"))
@@ -70,7 +70,7 @@ async def test_restart_is_offered_only_when_it_can_be_done(
     feed: Any, lost_feed: Any, settle: Any
 ) -> None:
     for each, asked in ((feed, 0), (lost_feed, 1)):
-        app = InferwatchApp(SessionPlace(each))
+        app = InferwatchApp(SessionPage(each))
         async with app.run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("r")
@@ -92,7 +92,7 @@ async def test_stopping_a_served_engine_is_asked_for(
     feed: Any, settle: Any, answer: str, stops: int
 ) -> None:
     feed.served = True
-    app = InferwatchApp(SessionPlace(feed))
+    app = InferwatchApp(SessionPage(feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("Q")
@@ -127,7 +127,7 @@ async def test_leaving_is_called_what_it_does(
     feed: Any, settle: Any, served: bool, word: str, key: str
 ) -> None:
     feed.served = served
-    app = InferwatchApp(SessionPlace(feed))
+    app = InferwatchApp(SessionPage(feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         shown = [each.description for each in app.screen.query(FooterKey)]

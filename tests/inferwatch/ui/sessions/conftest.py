@@ -13,7 +13,7 @@ from inferwatch.storage.file.connections import close_after_writing, open_for_wr
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import OpeningPlace, OpenPlace, SessionPlace, Tell
+from inferwatch.ui.pages import OpeningPage, OpenPage, SessionPage, Tell
 from inferwatch.ui.shared.messages import GoTo
 from inferwatch.ui.shared.view import View
 
@@ -112,10 +112,10 @@ def wishes() -> list[GoTo]:
 
 
 @pytest.fixture
-def heard(wishes: list[GoTo]) -> OpenPlace:
+def heard(wishes: list[GoTo]) -> OpenPage:
     """Hears where people want to go, and opens nothing."""
 
-    def hear(wish: GoTo, tell: Tell) -> OpeningPlace:
+    def hear(wish: GoTo, tell: Tell) -> OpeningPage:
         del tell
         wishes.append(wish)
         raise UsageError("nothing is opened in a test")
@@ -124,10 +124,10 @@ def heard(wishes: list[GoTo]) -> OpenPlace:
 
 
 @pytest.fixture
-def app(feed: Any, record: Path, heard: OpenPlace) -> InferwatchApp:
+def app(feed: Any, record: Path, heard: OpenPage) -> InferwatchApp:
     """Watches s12 and records it into that file."""
     feed.record = type(feed.record)(session_id="s12", file_bytes=2_200_000)
-    return InferwatchApp(SessionPlace(feed, View(database=record)), heard)
+    return InferwatchApp(SessionPage(feed, View(database=record)), heard)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.storage.file.connections import open_for_writing
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareScreen
-from inferwatch.ui.places import ComparePlace, StartPlace
+from inferwatch.ui.pages import ComparePage, StartPage
 from tests.inferwatch.hostile import KEPT
 from tests.inferwatch.ui.test_hostile_text import SIZES, squeezed, written
 
@@ -53,7 +53,7 @@ async def test_the_list_of_sessions_does_not_obey(
 
 
 async def test_the_start_screen_does_not_obey(hostile_record: Path) -> None:
-    app = InferwatchApp(StartPlace(hostile_record))
+    app = InferwatchApp(StartPage(hostile_record))
 
     async with app.run_test(notifications=True, size=(120, 40)) as pilot:
         await looked(pilot)
@@ -68,7 +68,7 @@ async def test_a_comparison_does_not_obey(
     hostile_record: Path, size: tuple[int, int]
 ) -> None:
     request = ComparisonRequest(database=hostile_record, sessions=("s1", "s3"))
-    app = InferwatchApp(ComparePlace(request))
+    app = InferwatchApp(ComparePage(request))
 
     async with app.run_test(notifications=True, size=size) as pilot:
         screen = pilot.app.screen

@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import OpenPlace, StartPlace
+from inferwatch.ui.pages import OpenPage, StartPage
 from inferwatch.ui.shared.help_drawer import HelpDrawer
 from inferwatch.ui.shared.messages import (
     GoTo,
@@ -30,8 +30,8 @@ async def looked(pilot: Pilot[Any]) -> None:
 
 
 @pytest.fixture
-def start(record: Path, heard: OpenPlace) -> InferwatchApp:
-    return InferwatchApp(StartPlace(record), heard)
+def start(record: Path, heard: OpenPage) -> InferwatchApp:
+    return InferwatchApp(StartPage(record), heard)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> N
     data = bytearray(record.read_bytes())
     data[60 * 4096 : 61 * 4096] = bytes(range(256)) * 16
     record.write_bytes(data)
-    start = InferwatchApp(StartPlace(record))
+    start = InferwatchApp(StartPage(record))
     async with start.run_test(size=USUAL) as pilot:
         await looked(pilot)
         line = text_of(start, "SessionLine")[1]
@@ -149,6 +149,6 @@ def test_picture_of_the_start(
 def test_picture_of_a_first_start(
     snap_compare: Callable[..., bool], tmp_path: Path
 ) -> None:
-    start = InferwatchApp(StartPlace(tmp_path / "nothing.db"))
+    start = InferwatchApp(StartPage(tmp_path / "nothing.db"))
 
     assert snap_compare(start, terminal_size=SMALL, run_before=looked)

@@ -17,11 +17,11 @@ from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.file.location import default_database
-from inferwatch.ui.places import (
-    ComparePlace,
-    OpeningPlace,
-    SessionPlace,
-    StartPlace,
+from inferwatch.ui.pages import (
+    ComparePage,
+    OpeningPage,
+    SessionPage,
+    StartPage,
     Tell,
 )
 from inferwatch.ui.shared.messages import (
@@ -34,36 +34,34 @@ from inferwatch.ui.shared.messages import (
 from inferwatch.ui.shared.view import View
 
 
-def open_place(wish: GoTo, tell: Tell) -> OpeningPlace:
+def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
     """Where people want to go from a screen.
 
     Raises:
-        UsageError: there is no such place.
+        UsageError: there is no such page.
     """
     match wish:
         case OpenSession(database=database, session=session):
-            return replay_place(database, session, ReplayStart())
+            return replay_page(database, session, ReplayStart())
         case OpenSample():
-            return _sample_place()
+            return _sample_page()
         case OpenDemo():
-            return _demo_place(tell)
+            return _demo_page(tell)
         case OpenComparison(database=database, sessions=sessions):
-            return compare_place(
-                ComparisonRequest(database=database, sessions=sessions)
-            )
+            return compare_page(ComparisonRequest(database=database, sessions=sessions))
     raise UsageError(f"nothing is opened by {wish}")
 
 
 @asynccontextmanager
-async def start_place(database: Path) -> AsyncIterator[StartPlace]:
+async def start_page(database: Path) -> AsyncIterator[StartPage]:
     """The start screen: there is nothing to end."""
-    yield StartPlace(database)
+    yield StartPage(database)
 
 
 @asynccontextmanager
-async def replay_place(
+async def replay_page(
     database: Path, session: str, start: ReplayStart
-) -> AsyncIterator[SessionPlace]:
+) -> AsyncIterator[SessionPage]:
     """A recorded session.
 
     Raises:
@@ -79,7 +77,7 @@ async def replay_place(
         screen = "load" if player.only_load else "overview"
         view = View(window=start.window, screen=screen, database=database)
         try:
-            yield SessionPlace(player, view, over=failed)
+            yield SessionPage(player, view, over=failed)
         finally:
             failed.cancel()
             going.cancel()
@@ -99,18 +97,18 @@ async def _failed(task: asyncio.Task[None]) -> None:
 
 
 @asynccontextmanager
-async def _sample_place() -> AsyncIterator[SessionPlace]:
+async def _sample_page() -> AsyncIterator[SessionPage]:
     from inferwatch.sample import sample_file
 
     path = await asyncio.to_thread(sample_file)
-    async with replay_place(path, "last", ReplayStart(from_load=True)) as sample:
+    async with replay_page(path, "last", ReplayStart(from_load=True)) as sample:
         yield sample
 
 
 @asynccontextmanager
-async def watch_place(
+async def watch_page(
     watch: EngineSession, database: Path, tell: Tell
-) -> AsyncIterator[SessionPlace]:
+) -> AsyncIterator[SessionPage]:
     """A live watch; the database is the one whose sessions are listed beside it.
 
     Raises:
@@ -119,7 +117,7 @@ async def watch_place(
     watching = asyncio.create_task(watch.run())
     with watchdog.patience(watchdog.ENDS_ENGINE_S):
         try:
-            yield SessionPlace(watch, View(database=database), over=watching)
+            yield SessionPage(watch, View(database=database), over=watching)
         finally:
             runs_on = watch.served and watch.live.is_set()
             if watch.load_desk.running:
@@ -142,7 +140,7 @@ def _say_goodbye(watch: EngineSession, tell: Tell, *, runs_on: bool) -> None:
 
 
 @asynccontextmanager
-async def _demo_place(tell: Tell) -> AsyncIterator[SessionPlace]:
+async def _demo_page(tell: Tell) -> AsyncIterator[SessionPage]:
     """The demo, begun from a screen.
 
     Raises:
@@ -151,18 +149,18 @@ async def _demo_place(tell: Tell) -> AsyncIterator[SessionPlace]:
     source, clock = demo_source(), SessionClock()
     recorder = open_recorder("demo", clock, database=None, name=None, record=True)
     watch = EngineSession(clock, Pipeline(Model(), recorder), source, demo_load(0))
-    async with watch_place(watch, default_database(), tell) as demo:
+    async with watch_page(watch, default_database(), tell) as demo:
         yield demo
 
 
 @asynccontextmanager
-async def compare_place(request: ComparisonRequest) -> AsyncIterator[ComparePlace]:
+async def compare_page(request: ComparisonRequest) -> AsyncIterator[ComparePage]:
     """Sessions side by side.
 
     Raises:
         InferwatchError: there was nothing to see.
     """
-    compared = ComparePlace(request)
+    compared = ComparePage(request)
     yield compared
     if compared.failure is not None:
         raise compared.failure

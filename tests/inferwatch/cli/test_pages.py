@@ -1,4 +1,4 @@
-"""From one place to the next and back, without a terminal."""
+"""From one page to the next and back, without a terminal."""
 
 import asyncio
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.cli.on_screen import AppRunner
-from inferwatch.cli.places import compare_place, open_place, replay_place
+from inferwatch.cli.pages import compare_page, open_page, replay_page
 from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
@@ -21,12 +21,12 @@ from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.places import (
-    ComparePlace,
-    OpeningPlace,
-    OpenPlace,
-    Place,
-    SessionPlace,
+from inferwatch.ui.pages import (
+    ComparePage,
+    OpeningPage,
+    OpenPage,
+    Page,
+    SessionPage,
     Tell,
 )
 from inferwatch.ui.shared.leaving_screen import LeavingScreen
@@ -50,37 +50,37 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def shown(
-    opening: OpeningPlace, opens: OpenPlace = open_place
+    opening: OpeningPage, opens: OpenPage = open_page
 ) -> AsyncIterator[tuple[InferwatchApp, Piloted]]:
     """The app, without a terminal, for as long as it is looked at."""
-    async with opening as place:
-        app = InferwatchApp(place, opens)
+    async with opening as page:
+        app = InferwatchApp(page, opens)
         async with app.run_test() as pilot:
             yield app, pilot
         await app.close(lambda _: None)
 
 
 async def until(pilot: Piloted, holds: Callable[[], bool]) -> None:
-    """Wait for it; what is shown then is a place again."""
+    """Wait for it; what is shown then is a page again."""
     async with asyncio.timeout(60):
         while not holds() or pilot.app.current_mode == LeavingScreen.NAME:
             await pilot.pause(0.01)
 
 
-async def gone_to(app: InferwatchApp, pilot: Piloted, wish: GoTo) -> Place:
+async def gone_to(app: InferwatchApp, pilot: Piloted, wish: GoTo) -> Page:
     """Where that leads."""
-    before = app.place
+    before = app.page
     app.post_message(wish)
-    await until(pilot, lambda: app.place is not before)
-    return app.place
+    await until(pilot, lambda: app.page is not before)
+    return app.page
 
 
-async def back(app: InferwatchApp, pilot: Piloted) -> Place:
+async def back(app: InferwatchApp, pilot: Piloted) -> Page:
     """Where that leads back to."""
-    before = app.place
+    before = app.page
     await pilot.press("q")
-    await until(pilot, lambda: app.place is not before)
-    return app.place
+    await until(pilot, lambda: app.page is not before)
+    return app.page
 
 
 async def ended(app: InferwatchApp, pilot: Piloted) -> None:
@@ -95,31 +95,31 @@ def notified(app: InferwatchApp) -> list[str]:
 
 
 class Opener:
-    """Opens places as told, and keeps a book of what was ended."""
+    """Opens pages as told, and keeps a book of what was ended."""
 
-    def __init__(self, *places: Place, tells: str = "", fails: str = "") -> None:
-        self.places, self.ended = list(places), list[Place]()
+    def __init__(self, *pages: Page, tells: str = "", fails: str = "") -> None:
+        self.pages, self.ended = list(pages), list[Page]()
         self._tells, self._fails = tells, fails
 
     @asynccontextmanager
-    async def __call__(self, wish: GoTo, tell: Tell) -> AsyncIterator[Place]:
+    async def __call__(self, wish: GoTo, tell: Tell) -> AsyncIterator[Page]:
         del wish
-        place = self.places.pop(0)
-        yield place
+        page = self.pages.pop(0)
+        yield page
         if self._tells:
             tell(self._tells)
-        self.ended.append(place)
+        self.ended.append(page)
         if self._fails:
             raise StorageError(self._fails)
 
 
 @asynccontextmanager
-async def players(database: Path, count: int) -> AsyncIterator[list[SessionPlace]]:
+async def players(database: Path, count: int) -> AsyncIterator[list[SessionPage]]:
     """Places of so many replays that nobody runs."""
     opened = [
         await asyncio.to_thread(Player.open, database, "s1") for _ in range(count)
     ]
-    yield [SessionPlace(each) for each in opened]
+    yield [SessionPage(each) for each in opened]
     for each in opened:
         each.close()
 
@@ -129,8 +129,8 @@ async def test_what_is_opened_leads_back_to_where_it_was_opened(
 ) -> None:
     wish = OpenSession(database=database, session="sample")
 
-    async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
-        first = app.place
+    async with shown(replay_page(database, "s1", ReplayStart())) as (app, pilot):
+        first = app.page
         assert not app.leads_back
         second = await gone_to(app, pilot, wish)
         third = await gone_to(app, pilot, wish)
@@ -154,7 +154,7 @@ async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
     monkeypatch.setattr(RecordedPlayback, "go_live", refuse)
 
     async def look() -> None:
-        async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
+        async with shown(replay_page(database, "s1", ReplayStart())) as (app, pilot):
             await ended(app, pilot)
 
     with pytest.raises(StorageError, match="it cannot be shown"):
@@ -164,26 +164,26 @@ async def test_a_moment_that_cannot_be_gone_to_ends_the_replay_and_is_told(
 async def test_what_cannot_be_opened_is_said_where_one_is(database: Path) -> None:
     gone = OpenSession(database=database, session="s77")
 
-    async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
-        first = app.place
+    async with shown(replay_page(database, "s1", ReplayStart())) as (app, pilot):
+        first = app.page
         app.post_message(gone)
         await until(pilot, lambda: bool(notified(app)))
 
         assert "No session 's77'" in notified(app)[0]
-        assert app.place is first
+        assert app.page is first
 
 
 async def test_the_sample_and_a_comparison_lead_back(database: Path) -> None:
     compared = OpenComparison(database=database, sessions=("s1", "s1"))
 
-    async with shown(replay_place(database, "s1", ReplayStart())) as (app, pilot):
-        first = app.place
+    async with shown(replay_page(database, "s1", ReplayStart())) as (app, pilot):
+        first = app.page
         sample = await gone_to(app, pilot, OpenSample())
-        assert isinstance(sample, SessionPlace)
+        assert isinstance(sample, SessionPage)
         assert sample.view.window is Window.MINUTE
         assert await back(app, pilot) is first
 
-        assert isinstance(await gone_to(app, pilot, compared), ComparePlace)
+        assert isinstance(await gone_to(app, pilot, compared), ComparePage)
         assert app.current_mode == "compare"
         assert await back(app, pilot) is first
 
@@ -209,7 +209,7 @@ async def test_what_ended_unseen_is_not_shown_again(database: Path) -> None:
             await ended(app, pilot)
 
 
-async def test_what_a_place_tells_at_its_end_is_told_to_the_terminal_too(
+async def test_what_a_page_tells_at_its_end_is_told_to_the_terminal_too(
     database: Path,
 ) -> None:
     told: list[str] = []
@@ -225,7 +225,7 @@ async def test_what_a_place_tells_at_its_end_is_told_to_the_terminal_too(
     assert told == ["stopping ..."] * 2
 
 
-async def test_what_a_place_ends_with_is_said_where_one_comes_back(
+async def test_what_a_page_ends_with_is_said_where_one_comes_back(
     database: Path,
 ) -> None:
     async with players(database, 2) as (first, second):
@@ -238,7 +238,7 @@ async def test_what_a_place_ends_with_is_said_where_one_comes_back(
 
 
 async def test_a_fault_on_the_way_ends_the_app_and_is_raised(database: Path) -> None:
-    def break_down(wish: GoTo, tell: Tell) -> OpeningPlace:
+    def break_down(wish: GoTo, tell: Tell) -> OpeningPage:
         raise LookupError
 
     async with players(database, 1) as (first,):
@@ -251,13 +251,13 @@ async def test_a_fault_on_the_way_ends_the_app_and_is_raised(database: Path) -> 
             await app.close(lambda _: None)
 
 
-async def test_who_leaves_while_the_first_place_opens_never_sees_it(
+async def test_who_leaves_while_the_first_page_opens_never_sees_it(
     database: Path,
 ) -> None:
     runner = AppRunner()
     runner.leave()
 
-    await runner.show(replay_place(database, "s1", ReplayStart()))
+    await runner.show(replay_page(database, "s1", ReplayStart()))
 
     assert runner.app is None
 
@@ -268,9 +268,9 @@ async def test_a_session_or_a_moment_that_is_not_there_is_never_shown(
     runner = AppRunner()
 
     with pytest.raises(NoSuchSessionError):
-        await runner.show(replay_place(database, "s77", ReplayStart()))
+        await runner.show(replay_page(database, "s77", ReplayStart()))
     with pytest.raises(UsageError):
-        await runner.show(replay_place(database, "s1", ReplayStart(at="noon")))
+        await runner.show(replay_page(database, "s1", ReplayStart(at="noon")))
     assert runner.app is None
 
 
@@ -280,8 +280,8 @@ async def test_a_comparison_without_anything_to_see_ends_with_why(
     request = ComparisonRequest(database=database, sessions=("s1", "s1"))
 
     with pytest.raises(UsageError, match="nothing"):
-        async with compare_place(request) as place:
-            place.failure = UsageError("nothing")
+        async with compare_page(request) as page:
+            page.failure = UsageError("nothing")
 
 
 async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
@@ -290,8 +290,8 @@ async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
     path = tmp_path / "imported.db"
     store_runs(path, [read_results(VLLM_RESULT)])
 
-    async with replay_place(path, "last", ReplayStart()) as place:
-        assert (place.view.screen, place.view.database) == ("load", path)
+    async with replay_page(path, "last", ReplayStart()) as page:
+        assert (page.view.screen, page.view.database) == ("load", path)
 
 
 @pytest.mark.parametrize(
@@ -314,8 +314,8 @@ async def test_a_replay_begins_where_it_was_asked_to(
     window: Window,
     plays: bool,
 ) -> None:
-    async with replay_place(database, "s1", start) as place:
-        playback = place.feed.playback
+    async with replay_page(database, "s1", start) as page:
+        playback = page.feed.playback
         assert playback is not None
         async with asyncio.timeout(20):
             while not playback.position_ns or playback.playing != plays:  # noqa: ASYNC110 - it tells nobody
@@ -324,4 +324,4 @@ async def test_a_replay_begins_where_it_was_asked_to(
 
     wanted_ns = end_ns if begins_s is None else begins_s * 1e9
     assert there_ns == pytest.approx(wanted_ns, abs=3e9)
-    assert place.view.window is window
+    assert page.view.window is window

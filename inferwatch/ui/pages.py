@@ -1,6 +1,6 @@
 """What the app can show: the start screen, a session, a comparison.
 
-People go from one to the next and come back. Whoever opens a place also ends it: an
+People go from one to the next and come back. Whoever opens a page also ends it: an
 asynchronous context manager gives it, and ends it when that is left.
 """
 
@@ -18,7 +18,7 @@ from inferwatch.ui.shared.view import View
 
 
 @dataclass(eq=False)
-class SessionPlace:
+class SessionPage:
     """A session, live or recorded, in the screens of a session."""
 
     feed: Feed
@@ -33,14 +33,14 @@ class SessionPlace:
 
 
 @dataclass(eq=False)
-class StartPlace:
+class StartPage:
     """Nothing runs: what can be done, and what was recorded."""
 
     database: Path
 
 
 @dataclass(eq=False)
-class ComparePlace:
+class ComparePage:
     """Recorded sessions side by side, compared with the first."""
 
     request: ComparisonRequest
@@ -48,18 +48,18 @@ class ComparePlace:
     """Why there was nothing to see; None when there was."""
 
 
-Place = SessionPlace | StartPlace | ComparePlace
+Page = SessionPage | StartPage | ComparePage
 Tell = Callable[[str], None]
 """Says a line to people, wherever they can see it."""
-OpeningPlace = AbstractAsyncContextManager[Place]
-OpenPlace = Callable[[GoTo, Tell], OpeningPlace]
+OpeningPage = AbstractAsyncContextManager[Page]
+OpenPage = Callable[[GoTo, Tell], OpeningPage]
 """Opens where people want to go; what is told while it ends goes to the other one.
 
 Entering or leaving it raises an ``InferwatchError`` that is fit to show.
 """
 
 
-def nowhere(wish: GoTo, tell: Tell) -> OpeningPlace:
+def nowhere(wish: GoTo, tell: Tell) -> OpeningPage:
     """For an app that leads nowhere else.
 
     Raises:
