@@ -19,7 +19,7 @@ from inferwatch.ui.compare.chart import CompareChart, cdf, throughput
 from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.pages import ComparePage
-from inferwatch.ui.shared.help_drawer import Key, toggle_help
+from inferwatch.ui.shared.drawers import Key, toggle_help
 from inferwatch.ui.shared.messages import GoBack
 
 WIDE = 140

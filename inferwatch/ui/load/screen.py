@@ -19,7 +19,7 @@ from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.host_question import HostQuestion
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.watch_screen import WatchScreen

@@ -10,7 +10,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.overview.flow_panel import FlowPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.help_drawer import (
+from inferwatch.ui.shared.drawers import (
     COST_KEYS,
     FLOW_KEYS,
     LATENCY_KEYS,

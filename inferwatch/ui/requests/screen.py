@@ -11,8 +11,8 @@ from inferwatch.formatting import format_count
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
 from inferwatch.ui.requests.table import RequestScope, RequestTable
+from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.watch_screen import WatchScreen
 

@@ -18,8 +18,8 @@ from inferwatch.storage.sessions import housekeeping
 from inferwatch.ui.sessions.index import ListedSession, SessionIndex
 from inferwatch.ui.sessions.table import SessionLine, SessionTable, session_columns
 from inferwatch.ui.shared.dialogs import PromptScreen
+from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.renderables.text import TextRun
 
 KEPT, BIN = "kept", "bin"

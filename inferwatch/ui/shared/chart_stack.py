@@ -8,7 +8,7 @@ from textual.containers import Vertical
 
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, span_of
-from inferwatch.ui.shared.help_drawer import Key
+from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis, shared_axis

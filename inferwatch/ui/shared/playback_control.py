@@ -10,7 +10,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Mark, Playback
 from inferwatch.ui.shared.dialogs import PromptScreen
-from inferwatch.ui.shared.help_drawer import Key
+from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.moment_text import UNDERSTOOD, Scale, moment_of
 from inferwatch.ui.shared.session_screen import SessionScreen

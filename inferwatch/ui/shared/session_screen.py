@@ -12,9 +12,8 @@ from textual.widgets import Footer
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.shared.drawers import Key, LogDrawer, toggle_help
 from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of, shown_time_of
-from inferwatch.ui.shared.help_drawer import Key, toggle_help
-from inferwatch.ui.shared.log_drawer import LogDrawer
 from inferwatch.ui.shared.messages import SnapshotReady
 from inferwatch.ui.shared.view import View
 

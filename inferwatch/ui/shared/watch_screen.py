@@ -13,8 +13,8 @@ from collectors.readings import NoteKind
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
-from inferwatch.ui.shared.help_drawer import Key
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
 from inferwatch.ui.shared.renderables.text import Line, TextRun

@@ -12,7 +12,7 @@ from textual.widgets import Footer
 
 from inferwatch import __version__
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
-from inferwatch.ui.shared.help_drawer import Key, toggle_help
+from inferwatch.ui.shared.drawers import Key, toggle_help
 from inferwatch.ui.shared.messages import (
     OpenComparison,
     OpenDemo,

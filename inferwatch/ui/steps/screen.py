@@ -13,7 +13,7 @@ from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, StepTotals
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.help_drawer import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 

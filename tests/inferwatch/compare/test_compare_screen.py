@@ -18,7 +18,7 @@ from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetu
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.pages import ComparePage
-from inferwatch.ui.shared.help_drawer import HelpDrawer
+from inferwatch.ui.shared.drawers import HelpDrawer
 
 Piloted = Pilot[None]
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)

@@ -12,8 +12,8 @@ from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
 from inferwatch.ui.kv.screen import more_that_fit
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of
-from inferwatch.ui.shared.help_drawer import HelpDrawer
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.time_chart import TimeChart
 

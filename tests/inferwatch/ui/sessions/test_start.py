@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpenPage, StartPage
-from inferwatch.ui.shared.help_drawer import HelpDrawer
+from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.shared.messages import (
     GoTo,
     OpenComparison,
