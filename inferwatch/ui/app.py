@@ -14,7 +14,6 @@ from textual.screen import Screen
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.load.screen import LoadScreen
@@ -112,8 +111,6 @@ class InferwatchApp(TerminalApp[None]):
         self._tell_now: Tell | None = None
         """What pages tell goes here once there is no screen."""
         self._announcer = NoteAnnouncer()
-        self._trouble: str | None = None
-        """What was last said of the record that is replayed."""
         self._looks = 0
         self._could: tuple[object, ...] = ()
 
@@ -165,7 +162,7 @@ class InferwatchApp(TerminalApp[None]):
         self._page_modes = list(screens)
         for name, screen in screens.items():
             self.add_mode(name, screen)
-        self._announcer, self._trouble, self._could = NoteAnnouncer(), None, ()
+        self._announcer, self._could = NoteAnnouncer(), ()
         if isinstance(page, SessionPage):
             self._follow_state(page)
         else:
@@ -297,25 +294,9 @@ class InferwatchApp(TerminalApp[None]):
             is_now = playback is None or playback.at_live
             present = snapshot if is_now else feed.present()
             screen.post_message(SnapshotReady(snapshot, charts, present))
-            self._tell_news(session, present)
+            for severity, text in self._announcer.announcements(feed, present):
+                self.notify(text, severity=severity, timeout=10, markup=False)
             self._show_what_can_be_done(session)
-
-    def _tell_news(self, session: SessionPage, present: Snapshot) -> None:
-        """What a recorded session tells is no news; its time line marks it."""
-        if session.feed.state is FeedState.REPLAYING:
-            self._tell_trouble(session)
-        else:
-            for note in self._announcer.news(present.notes):
-                self.notify(note.text, severity="warning", timeout=10, markup=False)
-
-    def _tell_trouble(self, session: SessionPage) -> None:
-        """The time line says it in short, for as long as it is so."""
-        record = session.feed.record
-        message = record.message if record else None
-        if message != self._trouble:
-            self._trouble = message
-            if message is not None:
-                self.notify(message, severity="error", timeout=10, markup=False)
 
     def _show_what_can_be_done(self, session: SessionPage) -> None:
         """The footer is made anew only when an answer of check_action changed."""

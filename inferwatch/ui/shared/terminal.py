@@ -126,7 +126,7 @@ class Output:
 
 
 class Terminal:
-    """One for the process, however many apps show on it one after the other."""
+    """The terminal that this process shows on: its output, and whether it is there."""
 
     def __init__(self, input_fileno: int, output_fileno: int) -> None:
         self.gone = Event()
