@@ -27,7 +27,7 @@ INKS = {
 
 
 def compare_columns(before: str, after: str) -> Iterable[TableColumn[MetricResult]]:
-    """From left to right; the values are headed by the names of the sessions."""
+    """The columns of a comparison; values are headed by the names of the sessions."""
     return (
         TableColumn("metric", " metric", 14, _metric),
         TableColumn(

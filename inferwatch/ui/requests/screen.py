@@ -98,21 +98,21 @@ class RequestsScreen(WatchScreen):
             detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
 
     def action_sort(self) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         self.query_one(RequestTable).sort_by_next()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Sort the other way round."""
         self.query_one(RequestTable).reverse()
 
     def action_scope(self) -> None:
-        """All, live or ended."""
+        """List all requests, live ones or ended ones."""
         scopes = list(RequestScope)
         here = scopes.index(self.query_one(RequestTable).scope)
         self._list_within(scopes[(here + 1) % len(scopes)])
 
     def action_filter(self) -> None:
-        """Ask for words."""
+        """Ask for words to match."""
         self.query_one(FilterBar).ask()
 
     def action_close(self) -> None:

@@ -62,7 +62,7 @@ class RequestView:
 
 
 def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
-    """From left to right."""
+    """The columns of the request table, from left to right."""
 
     def e2el(row: RequestRow, _: int) -> TextRun:
         """While it lives, its age with a ``+``: it will be at least that."""
@@ -192,12 +192,12 @@ class RequestTable(CursorTable[RequestRow]):
         self.show_rows(rows)
 
     def within(self, scope: RequestScope) -> None:
-        """List only these."""
+        """List only the requests of a scope."""
         self.scope = scope
         self.list_again()
 
-    def lists(self, row: RequestRow) -> bool:
-        """Its scope is asked for."""
+    def is_listed(self, row: RequestRow) -> bool:
+        """Whether the request belongs to the scope that is listed."""
         if self.scope is RequestScope.ALL:
             return True
         return row.state.live == (self.scope is RequestScope.LIVE)
@@ -207,19 +207,19 @@ class RequestTable(CursorTable[RequestRow]):
         return row.key
 
     def words_of(self, row: RequestRow) -> Iterable[str | None]:
-        """State, both ids, reason."""
+        """Its state, both ids and the reason why it ended."""
         return (row.state.value, row.request_id, row.external_id, row.reason)
 
-    def newness(self, row: RequestRow) -> float:
-        """The last to arrive."""
+    def recency(self, row: RequestRow) -> float:
+        """The request that arrived last stands first."""
         return row.arrived_ns
 
-    def nothing(self) -> TextRun:
+    def empty_text(self) -> TextRun:
         """There is none, or none of those that are asked for."""
         narrows = bool(self.words) or self.scope is not RequestScope.ALL
         return TextRun("no request matches" if narrows else "no request yet", "faint")
 
-    def prepare(self, seen: Sequence[RequestRow]) -> None:
+    def before_draw(self, seen: Sequence[RequestRow]) -> None:
         """The longest request in sight has the longest bar."""
         now_ns = self._view.now_ns
         lengths = (_length_s(phases(row, now_ns)) for row in seen)

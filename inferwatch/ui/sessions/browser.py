@@ -108,7 +108,7 @@ class SessionBrowser(Vertical):
         yield SessionLine()
 
     def on_mount(self) -> None:
-        """Look, and look again."""
+        """Look at the file now and every few seconds."""
         self._table.focus()
         self.look()
         self.set_interval(LOOK_EVERY_S, self._look_if_seen)
@@ -183,15 +183,15 @@ class SessionBrowser(Vertical):
         self._tell_pointed()
 
     def action_sort(self) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         self._table.sort_by_next()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Sort the other way round."""
         self._table.reverse()
 
     def action_scope(self) -> None:
-        """Kept ones, or the bin."""
+        """List the bin, or the sessions that are kept."""
         self._table.unmark()
         self._table.within(bin=not self._table.bin)
         self._tell_listed()
@@ -203,7 +203,7 @@ class SessionBrowser(Vertical):
             self.action_scope()
 
     def action_filter(self) -> None:
-        """Ask for words."""
+        """Ask for words to match."""
         self.query_one(FilterBar).ask()
 
     @on(FilterBar.FilterChanged)
@@ -247,7 +247,7 @@ class SessionBrowser(Vertical):
         self.post_message(self.ReplayRequested(session))
 
     def action_compare(self) -> None:
-        """Those marked; of one, with the one under the cursor."""
+        """Compare the sessions marked; if it is one, with that under the cursor."""
         table = self._table
         numbers = list(table.marked)
         here = table.pointed
@@ -261,7 +261,7 @@ class SessionBrowser(Vertical):
 
     @work
     async def action_rename(self) -> None:
-        """Ask for a name."""
+        """Ask for another name of the session."""
         session = self._table.pointed
         if session is None:
             return
@@ -277,7 +277,7 @@ class SessionBrowser(Vertical):
 
     @work
     async def action_tag(self) -> None:
-        """Ask for tags."""
+        """Ask for other tags of the session."""
         session = self._table.pointed
         if session is None:
             return

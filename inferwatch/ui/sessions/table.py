@@ -30,7 +30,7 @@ STATES = {
 
 
 def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSession]]:
-    """From left to right; the numbers of marked sessions stand out."""
+    """The columns of the session table, from left to right; those marked stand out."""
 
     def mark(each: ListedSession, _: int) -> Line:
         glyph, _word, ink = state_of(each)
@@ -145,7 +145,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
 
 
 def state_of(each: ListedSession) -> tuple[str, str, str]:
-    """Glyph, word, ink."""
+    """The glyph, word and ink of a session's state."""
     if each.row.deleted_ns is not None:
         return "∅", "in the bin", "muted"
     return STATES[each.row.state]
@@ -224,7 +224,7 @@ class SessionTable(CursorTable[ListedSession]):
         """Its id in the file, as ``s12``."""
         return row.row.id
 
-    def lists(self, row: ListedSession) -> bool:
+    def is_listed(self, row: ListedSession) -> bool:
         """It is kept, or it is in the bin, whichever is asked for."""
         return (row.row.deleted_ns is not None) == self.bin
 
@@ -233,11 +233,11 @@ class SessionTable(CursorTable[ListedSession]):
         each = row.row
         return each.id, each.name, each.command, each.model, each.tags, each.state.value
 
-    def newness(self, row: ListedSession) -> float:
-        """The last to be recorded."""
+    def recency(self, row: ListedSession) -> float:
+        """The session that was recorded last stands first."""
         return row.row.session
 
-    def nothing(self) -> TextRun:
+    def empty_text(self) -> TextRun:
         """There is none, or none of those that are asked for."""
         if self.words:
             return TextRun("no session matches: esc clears the filter", "muted")
@@ -259,7 +259,7 @@ class SessionTable(CursorTable[ListedSession]):
         return keys[min(before, len(keys) - 1)] if keys else None
 
     def unmark(self) -> None:
-        """Mark none."""
+        """Take all marks away."""
         self.marked.clear()
         self.redraw()
 

@@ -136,7 +136,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self._sorted_first = () if sorted_by is None else (sorted_by,)
         self.words = ""
         """Only rows with all of them are listed."""
-        self._every: Sequence[Row] = ()
+        self._all_rows: Sequence[Row] = ()
         self._key: str | None = None
         self._lines_of_rows: list[int] = []
         self._rows_of_lines: list[int | None] = []
@@ -151,7 +151,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         """What tells the row from all others."""
         raise NotImplementedError
 
-    def lists(self, row: Row) -> bool:
+    def is_listed(self, row: Row) -> bool:
         """Whether the row is listed at all."""
         del row
         return True
@@ -161,7 +161,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         del row
         return ()
 
-    def newness(self, row: Row) -> float:
+    def recency(self, row: Row) -> float:
         """What orders rows with equal values: the largest, the newest, stands first."""
         del row
         return 0.0
@@ -171,11 +171,11 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         del row
         return ""
 
-    def nothing(self) -> TextRun:
+    def empty_text(self) -> TextRun:
         """What the table says when no row is listed."""
         return TextRun("")
 
-    def prepare(self, seen: Sequence[Row]) -> None:
+    def before_draw(self, seen: Sequence[Row]) -> None:
         """Get ready to draw these rows, those in sight."""
 
     def key_to_keep(self, before: int) -> str | None:
@@ -187,7 +187,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Take all rows there are."""
-        self._every = rows
+        self._all_rows = rows
         self.list_again()
 
     def sort_by(self, key: str) -> None:
@@ -242,11 +242,13 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
 
     def _arranged(self) -> Sequence[Row]:
         """The rows to list; equal ones newest first, unknown values last."""
-        rows = [row for row in self._every if self.lists(row) and self._matches(row)]
+        rows = [
+            row for row in self._all_rows if self.is_listed(row) and self._matches(row)
+        ]
         value = self._column(self.sorted_by).value if self.sorted_by else None
         if value is None:
             return rows
-        rows.sort(key=self.newness, reverse=True)
+        rows.sort(key=self.recency, reverse=True)
         known: list[Row] = []
         unknown: list[Row] = []
         for row in rows:
@@ -336,12 +338,12 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         sized = share_width(self.columns, width, self.MARGIN)
         titles = tuple(self.title_of(column, size) for column, size in sized)
         if not self.rows:
-            said = self.nothing()
+            said = self.empty_text()
             pad = " " * max((width - len(said.text)) // 2, 0)
             return [titles, (), fit((TextRun(pad), said), width)]
         lines = range(self._top, len(self._rows_of_lines))[: max(height - 1, 0)]
         seen = [self._rows_of_lines[line] for line in lines]
-        self.prepare([self.rows[index] for index in seen if index is not None])
+        self.before_draw([self.rows[index] for index in seen if index is not None])
         body = [
             self._heading(line, width) if index is None else self._row(index, sized)
             for line, index in zip(lines, seen, strict=True)
