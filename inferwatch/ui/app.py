@@ -172,6 +172,8 @@ class InferwatchApp(TerminalApp[None]):
         """Remove the screens of the page shown."""
         self._shown = None
         await self.switch_mode(LeavingScreen.NAME)
+        if isinstance(self.screen, LeavingScreen):
+            self.screen.clear()
         modes, self._page_modes = self._page_modes, []
         for mode in modes:
             await self.remove_mode(mode)
@@ -233,9 +235,9 @@ class InferwatchApp(TerminalApp[None]):
 
     async def _end_page(self) -> str | None:
         """Leave the page shown; what it ended with, if that is an error."""
+        await self._clear()
         _, opening = self._visits.pop()
         self._ending = asyncio.create_task(_ended(opening))
-        await self._clear()
         return await asyncio.shield(self._ending)
 
     def _tell(self, text: str) -> None:
@@ -251,15 +253,17 @@ class InferwatchApp(TerminalApp[None]):
         for text in self._told:
             tell(text)
         self._tell_now = tell
-        if self._moving is not None:
-            self._moving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._moving
-        if self._ending is not None:
-            await self._ending
-        while self.leads_back:
-            _, opening = self._visits.pop()
-            await _ended(opening)
+        try:
+            if self._moving is not None:
+                self._moving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._moving
+            if self._ending is not None:
+                await self._ending
+        finally:
+            while self.leads_back:
+                _, opening = self._visits.pop()
+                await _ended(opening)
 
     # The session shown.
 

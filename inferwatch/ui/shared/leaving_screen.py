@@ -20,6 +20,11 @@ class LeavingScreen(Screen[None]):
         """As a terminal would show it."""
         yield Label("", markup=False)
 
+    def clear(self) -> None:
+        """Nothing was told yet."""
+        self._lines.clear()
+        self.query_one(Label).update("")
+
     def tell(self, text: str) -> None:
         """Another line."""
         self._lines.append(visible_lines(text))

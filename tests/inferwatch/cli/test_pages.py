@@ -237,18 +237,20 @@ async def test_what_a_page_ends_with_is_said_where_one_comes_back(
             assert notified(app) == ["the engine was lost"]
 
 
-async def test_a_fault_on_the_way_ends_the_app_and_is_raised(database: Path) -> None:
-    def break_down(wish: GoTo, tell: Tell) -> OpeningPage:
-        raise LookupError
-
-    async with players(database, 1) as (first,):
-        app = InferwatchApp(first, break_down)
+async def test_a_fault_on_the_way_ends_everything_and_is_raised(
+    database: Path,
+) -> None:
+    async with players(database, 2) as (first, second):
+        opener = Opener(second)
+        app = InferwatchApp(first, opener)
         async with app.run_test() as pilot:
-            app.post_message(OpenSample())
+            await gone_to(app, pilot, OpenSample())
+            app.post_message(OpenSample())  # the opener has no other page
             await ended(app, pilot)
 
-        with pytest.raises(LookupError):
+        with pytest.raises(IndexError):
             await app.close(lambda _: None)
+        assert opener.ended == [second]
 
 
 async def test_who_leaves_while_the_first_page_opens_never_sees_it(
