@@ -226,9 +226,11 @@ class RequestTable(CursorTable[RequestRow]):
         self._view.longest_s = max(lengths, default=0.0)
 
     def title_of(self, column: TableColumn[RequestRow], width: int) -> TextRun:
-        """The title of the id says how requests stand at first."""
+        """The title of a column; that of the id says how requests stand at first."""
         if column.key == "arrived" and width < NARROW_ID:
             column = replace(column, title="id, newest")
+        if column.key == self.sorted_by == "reason":  # its arrow stands before it
+            column = replace(column, right=True)
         return super().title_of(column, width)
 
 

@@ -41,6 +41,25 @@ def test_equal_values_stand_newest_first() -> None:
     assert listed(table, *rows) == ["b", "c", "a"]
 
 
+def test_an_arrow_tells_what_is_sorted_by() -> None:
+    table = RequestTable()
+
+    def title(key: str) -> str:
+        column = next(each for each in table.columns if each.key == key)
+        return table.title_of(column, column.width + 1).text
+
+    assert title("arrived") == "id, newest↓    "
+    assert title("ttft") == "      TTFT"
+    table.sort_by("ttft")
+    assert title("ttft") == "     ↓TTFT"
+    table.sort_by("state")
+    table.reverse()
+    assert title("state") == " state↑       "
+    assert title("reason") == "  reason   "
+    table.sort_by("reason")
+    assert title("reason") == "  ↓  reason"
+
+
 def test_the_key_cycles_through_every_column() -> None:
     table, seen = RequestTable(), []
     for _ in table.sort_keys:
