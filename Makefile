@@ -13,7 +13,7 @@ light := $(bin)/pytest -n 2 --dist worksteal -m "not process and not timing and 
 
 test: .venv/.installed  ## all tests, real vLLM included
 	@$(light)
-	@$(bin)/pytest -n 2 --dist loadgroup -m "process and not timing and not gpu"
+	@$(bin)/pytest -n 3 --dist loadgroup -m "process and not timing and not gpu"
 	@$(bin)/pytest -m "timing and not gpu" $$(grep -rl mark.timing tests)
 
 light: .venv/.installed  ## the tests that start no process

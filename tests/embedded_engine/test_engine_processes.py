@@ -126,7 +126,7 @@ async def test_who_lost_a_parent_that_is_not_buried_yet_still_belongs(
     root = family.root
     await until(lambda: not root.alive)
 
-    assert named(EngineProcesses(root), "sleep 60")
+    await until(lambda: named(EngineProcesses(root), "sleep 60"))
 
 
 async def test_the_end_is_the_end_of_all_even_of_who_will_not_hear(

@@ -34,7 +34,7 @@ def done(home: Path) -> subprocess.CompletedProcess[str]:
         "INFERWATCH_RUNTIME_DIR": str(home / "run"),
     }
     return subprocess.run(
-        [sys.executable, "-m", "inferwatch.cli", "demo", "--json", "--duration", "12"],
+        [sys.executable, "-m", "inferwatch.cli", "demo", "--json", "--duration", "8"],
         env=environment,
         capture_output=True,
         text=True,
