@@ -409,7 +409,6 @@ def test_the_knee_is_found_and_the_search_can_be_resumed(
     assert "that session had output_tokens" in other.stderr
 
 
-@pytest.mark.timing
 def test_a_sweep_is_a_run_for_each_value(
     found: Callable[..., dict[str, Any]],
 ) -> None:

@@ -356,7 +356,6 @@ async def test_a_host_without_address_ends_the_run(
     assert "no-such-host.invalid" in said(run.readings, LoadKind.STOPPED)
 
 
-@pytest.mark.timing
 async def test_latencies_from_the_intended_start_show_a_server_that_freezes(
     truth_url: str, truth_log: TruthLog, run_plan: RunPlan
 ) -> None:
