@@ -1,7 +1,6 @@
 """The last net: a fault of ours is said in a sentence, its traceback kept in a file."""
 
 import os
-import platform
 import sys
 import traceback
 from contextlib import suppress
@@ -54,7 +53,9 @@ def _kept(error: BaseException) -> Path | None:
 
 def _report(error: BaseException) -> str:
     """Without the command's arguments: a header may be a key."""
-    system = f"Python {sys.version.split()[0]}, {platform.platform()}"
+    host = os.uname()
+    system = f"Python {sys.version.split()[0]}, {host.sysname} {host.release}"
+    system += f" {host.machine}"
     return f"inferwatch {__version__}, {system}\n\n" + "".join(
         traceback.format_exception(error)
     )
