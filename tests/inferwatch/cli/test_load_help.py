@@ -26,7 +26,7 @@ def shown() -> dict[str, str]:
 def test_each_option_stands_under_one_heading(shown: dict[str, str]) -> None:
     options = load.get_params(click.Context(load))
     for option in (each for each in options if isinstance(each, click.Option)):
-        flag = re.compile(rf"^  {max(option.opts, key=len)}\b", re.MULTILINE)
+        flag = re.compile(rf"^  (-\w, )?{max(option.opts, key=len)}\b", re.MULTILINE)
         assert sum(bool(flag.search(text)) for text in shown.values()) == 1, flag
 
 
