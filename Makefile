@@ -11,10 +11,12 @@ demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
 
 light := $(bin)/pytest -n 2 --dist worksteal -m "not process and not timing and not gpu"
 
-test: .venv/.installed  ## all tests, real vLLM included
-	@$(light)
-	@$(bin)/pytest -n 3 --dist loadgroup -m "process and not timing and not gpu"
-	@$(bin)/pytest -m "timing and not gpu" $$(grep -rl mark.timing tests)
+test: .venv/.installed  ## all tests, real vLLM included; a failure ends no phase but its own
+	@failed=0; \
+	$(light) || failed=1; \
+	$(bin)/pytest -n 3 --dist loadgroup -m "process and not timing and not gpu" || failed=1; \
+	$(bin)/pytest -m "timing and not gpu" $$(grep -rl mark.timing tests) || failed=1; \
+	exit $$failed
 
 light: .venv/.installed  ## the tests that start no process
 	@$(light)
