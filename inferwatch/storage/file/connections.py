@@ -13,7 +13,7 @@ from inferwatch.storage.file.copies import Stamp, copy_of, log_of
 from inferwatch.storage.file.sqlite import PRIMARY_CODE, connect, explain
 from inferwatch.storage.repair.damage import is_damage
 from inferwatch.storage.repair.recovery import readable_copy
-from inferwatch.storage.tables.schema import SCHEMA_VERSION, migrate, schema_version
+from inferwatch.storage.tables.migrations import SCHEMA_VERSION, migrate, schema_version
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:

@@ -20,7 +20,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from inferwatch.storage.file.sqlite import connect
-from inferwatch.storage.tables.schema import (
+from inferwatch.storage.tables.migrations import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     migrations,

@@ -21,7 +21,7 @@ from inferwatch.storage.repair.header import (
     restore_schema,
 )
 from inferwatch.storage.repair.salvage import Salvage, fill_holes
-from inferwatch.storage.tables.schema import SCHEMA_VERSION, migrate, session_tables
+from inferwatch.storage.tables.migrations import SCHEMA_VERSION, migrate, session_tables
 
 CHECKED_UP_TO_BYTES = 32_000_000
 """Larger files are not looked through whenever they are opened."""

@@ -22,8 +22,8 @@ from inferwatch import __version__
 from inferwatch.storage.repair.checks import checks_of, makes_sense
 from inferwatch.storage.repair.damage import SessionDamage, is_damage
 from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.tables.migrations import session_tables
 from inferwatch.storage.tables.reading_tables import every_table
-from inferwatch.storage.tables.schema import session_tables
 from inferwatch.storage.tables.steps import INSERT_MEMBERS, LISTS, unpack
 from inferwatch.storage.tables.table import insert_sql
 

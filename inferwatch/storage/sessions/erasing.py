@@ -15,7 +15,7 @@ from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing, not_recorded
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import list_sessions, rows_of
-from inferwatch.storage.tables.schema import session_tables
+from inferwatch.storage.tables.migrations import session_tables
 
 Told = Callable[[float], None]
 """Hears how far we are, 0 to 1."""

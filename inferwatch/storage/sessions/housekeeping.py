@@ -22,7 +22,7 @@ from inferwatch.storage.file.sqlite import explain, transaction
 from inferwatch.storage.repair.recovery import damage_of_layout
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import LAST, SessionRow, rows_of
-from inferwatch.storage.tables.schema import session_tables
+from inferwatch.storage.tables.migrations import session_tables
 
 PATIENCE_MS = 5_000
 """A recorder holds the file for milliseconds at a time."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from inferwatch.storage.file.connections import reading
-from inferwatch.storage.tables.schema import session_tables
+from inferwatch.storage.tables.migrations import session_tables
 
 COUNTED_UP_TO_BYTES = 100_000_000
 """Rows of larger files are not counted: that would read the whole file."""

@@ -17,7 +17,7 @@ from inferwatch.storage.sessions import housekeeping
 from inferwatch.storage.sessions.erasing import cut_short, erase, vacuum
 from inferwatch.storage.sessions.sessions import find, list_sessions
 from inferwatch.storage.sessions.sizes import sizes_in
-from inferwatch.storage.tables.schema import session_tables
+from inferwatch.storage.tables.migrations import session_tables
 
 Record = Callable[..., Recorder]
 ReadBack = Callable[[Path, str], list[tuple[int, AnyReading]]]

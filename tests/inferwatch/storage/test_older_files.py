@@ -37,7 +37,7 @@ from inferwatch.storage.sessions.sessions import find, list_sessions
 from inferwatch.storage.sessions.sizes import sizes_in
 from inferwatch.storage.sessions.summaries import summarise
 from inferwatch.storage.tables.codec import recorded
-from inferwatch.storage.tables.schema import (
+from inferwatch.storage.tables.migrations import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     migrate,

@@ -25,9 +25,9 @@ from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.tables.batch import Batch
 from inferwatch.storage.tables.codec import ReadingEncoder, recorded
+from inferwatch.storage.tables.migrations import migrate, session_tables
 from inferwatch.storage.tables.reading_tables import OtherReadings, every_table
 from inferwatch.storage.tables.requests import RequestRows
-from inferwatch.storage.tables.schema import migrate, session_tables
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
 

@@ -17,7 +17,7 @@ from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.file.sqlite import explain, transaction
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import find, list_sessions
-from inferwatch.storage.tables import schema as migrations
+from inferwatch.storage.tables import migrations
 
 Record = Callable[..., Recorder]
 Eventually = Callable[[Callable[[], object]], None]
