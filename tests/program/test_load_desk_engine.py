@@ -34,7 +34,7 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("load desk")]
+pytestmark = [pytest.mark.engine, pytest.mark.timing]
 
 S = 1_000_000_000
 LEFT = ("vllm:num_requests_running", "vllm:num_requests_waiting")

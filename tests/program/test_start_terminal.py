@@ -60,7 +60,7 @@ def test_a_demo_begun_there_ends_with_its_engine_and_leads_back(
     shown.shows("nothing recorded yet")
 
     shown.press("D")
-    shown.shows("requests per step")
+    shown.shows("seen by")
     shown.press("q")
     shown.shows("kept 1")
     assert not [p for p in home.engines() if "VLLM::EngineCore" in p.cmdline()]
