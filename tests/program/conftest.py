@@ -62,8 +62,12 @@ class Home:
         return [each for each in self._seen if alive(each)]
 
     def engines(self) -> list[psutil.Process]:
-        """Those of them that are the engine's."""
-        return [p for p in self.processes() if "inferwatch.cli" not in p.cmdline()]
+        """Those of them that are the engine's; the program itself is a child of ours."""
+        return [
+            each
+            for each in self.processes()
+            if each.ppid() != os.getpid() and "inferwatch.cli" not in each.cmdline()
+        ]
 
     def engine_core(self) -> psutil.Process:
         """The process with the scheduler."""

@@ -61,7 +61,8 @@ def test_a_frozen_server_sends_nothing(
 
     answer = truth_log("frozen")["frozen-0"]
     into_ns = [at % (200 * MS) for at in answer.sent_ns]
-    assert min(into_ns) >= 100 * MS
+    # What was due just before a freeze may leave a moment late.
+    assert not [at for at in into_ns if 10 * MS < at < 100 * MS]
     assert max(b - a for a, b in pairwise(answer.sent_ns)) > 80 * MS
 
 
