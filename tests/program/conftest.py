@@ -62,12 +62,8 @@ class Home:
         return [each for each in self._seen if alive(each)]
 
     def engines(self) -> list[psutil.Process]:
-        """Those of them that are the engine's; the program itself is a child of ours."""
-        return [
-            each
-            for each in self.processes()
-            if each.ppid() != os.getpid() and "inferwatch.cli" not in each.cmdline()
-        ]
+        """Those of them that are the engine's; the program is a child of ours."""
+        return [each for each in self.processes() if not is_program(each)]
 
     def engine_core(self) -> psutil.Process:
         """The process with the scheduler."""
@@ -80,6 +76,15 @@ class Home:
         except psutil.Error:
             return False
         return runtime_dir == str(self.runtime_dir)
+
+
+def is_program(process: psutil.Process) -> bool:
+    """It is ours, or ending just now: only who started a process may wait for it."""
+    try:
+        ours = process.ppid() == os.getpid()
+        return ours or "inferwatch.cli" in process.cmdline()
+    except psutil.Error:
+        return True
 
 
 def alive(process: psutil.Process) -> bool:
