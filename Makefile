@@ -9,7 +9,7 @@ bin := .venv/bin
 demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
 	@$(bin)/inferwatch demo
 
-light := $(bin)/pytest -n 2 --dist worksteal -m "not process and not timing and not gpu"
+light := $(bin)/pytest -n 4 --dist worksteal -m "not process and not timing and not gpu"
 
 # Tests that start processes mostly wait: the light ones take what they leave.
 test: .venv/.installed  ## all tests, real vLLM included; a failure ends no phase but its own
