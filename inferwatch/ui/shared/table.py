@@ -1,5 +1,6 @@
 """The table widget: columns declared as data, rows under a cursor, sorted, filtered."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Generic, TypeVar
@@ -147,9 +148,9 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
 
     # What a subclass knows of a row.
 
+    @abstractmethod
     def key_of(self, row: Row) -> str:
         """What tells the row from all others."""
-        raise NotImplementedError
 
     def is_listed(self, row: Row) -> bool:
         """Whether the row is listed at all."""
