@@ -110,8 +110,12 @@ def _table(found: Calibration) -> str:
 
 def _row(name: str, deviation: Deviation) -> str:
     cells = (
-        *(deviation.truth_mean, deviation.reported_mean, deviation.error_mean),
-        *(deviation.truth_p99, deviation.reported_p99, deviation.error_p99),
+        deviation.truth_mean,
+        deviation.reported_mean,
+        deviation.error_mean,
+        deviation.truth_p99,
+        deviation.reported_p99,
+        deviation.error_p99,
     )
     return f"{name:<6}" + "".join(_cell(value) for value in cells)
 

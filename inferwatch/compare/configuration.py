@@ -13,9 +13,20 @@ from inferwatch.storage.sessions.sessions import SessionRow
 from inferwatch.storage.tables.load_plans import load_plans
 
 ENGINE = (
-    *("model", "vllm_version", "device", "dtype", "num_kv_blocks", "kv_block_tokens"),
-    *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "tensor_parallel"),
-    *("pipeline_parallel", "data_parallel", "executor", "prefix_caching"),
+    "model",
+    "vllm_version",
+    "device",
+    "dtype",
+    "num_kv_blocks",
+    "kv_block_tokens",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "executor",
+    "prefix_caching",
     "async_scheduling",
 )
 OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}

@@ -68,13 +68,32 @@ PROPER = "coalesce(reason, '') NOT IN ('abort', 'error')"
 ENGINE_PROPER = "coalesce(engine_reason, '') NOT IN ('abort', 'error')"
 STARTED = "AND phase != 'warmup'"
 REQUEST_COLUMNS = (
-    *("source", "ordinal", "member", "arrived_ns", "first_token_ns", "finished_ns"),
-    *("added_ns", "scheduled_ns", "engine_finished_ns", "prompt_tokens"),
-    *("output_tokens", "engine_output_tokens", PROPER, ENGINE_PROPER),
+    "source",
+    "ordinal",
+    "member",
+    "arrived_ns",
+    "first_token_ns",
+    "finished_ns",
+    "added_ns",
+    "scheduled_ns",
+    "engine_finished_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "engine_output_tokens",
+    PROPER,
+    ENGINE_PROPER,
 )
 CLIENT_COLUMNS = (
-    *("source", "intended_ns", "sent_ns", "first_token_ns", "last_token_ns"),
-    *("end_ns", "prompt_tokens", "output_tokens", "failure IS NULL", "ordinal"),
+    "source",
+    "intended_ns",
+    "sent_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "end_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "failure IS NULL",
+    "ordinal",
     *("coalesce(failure = 'aborted', 0)", "first_chunk_tokens"),
 )
 CLIENT_DONE, CLIENT_ABORTED = CLIENT_COLUMNS[8], CLIENT_COLUMNS[10]

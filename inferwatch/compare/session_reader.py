@@ -188,8 +188,11 @@ def _pooled(parts: Iterable[TimedValues], span: ComparedSpan) -> CountedValues:
 # Steps of the span: their durations counted, their tokens and batches summed.
 
 COLUMNS = (
-    *("end_ns", "duration_ns", "prefill_requests + decode_requests"),
-    *("output_tokens", "kv_used_blocks"),
+    "end_ns",
+    "duration_ns",
+    "prefill_requests + decode_requests",
+    "output_tokens",
+    "kv_used_blocks",
 )
 
 

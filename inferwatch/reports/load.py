@@ -140,8 +140,14 @@ def _of_sample(sample: ClientSample) -> Summary:
 
 _NO_SAMPLE: Summary = dict.fromkeys(
     (
-        *("recv_lag_s", "late_sends", "merged_reads", "reads"),
-        *("cpu", "cpu_s", "transport", "stamps"),
+        "recv_lag_s",
+        "late_sends",
+        "merged_reads",
+        "reads",
+        "cpu",
+        "cpu_s",
+        "transport",
+        "stamps",
     )
 )
 

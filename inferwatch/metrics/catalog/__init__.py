@@ -40,8 +40,18 @@ __all__ = [
 CATALOG: dict[str, Metric] = {
     metric.key: metric
     for group in (
-        *(LATENCIES, FLOW, STEPS, KV, TIMELINE, REQUESTS, CLIENT, COST),
-        *(CLIENT_NOW, CLIENT_QUALITY, CLIENT_TIMELINE, RUN),
+        LATENCIES,
+        FLOW,
+        STEPS,
+        KV,
+        TIMELINE,
+        REQUESTS,
+        CLIENT,
+        COST,
+        CLIENT_NOW,
+        CLIENT_QUALITY,
+        CLIENT_TIMELINE,
+        RUN,
     )
     for metric in group
 }

@@ -24,8 +24,14 @@ from inferwatch.metrics.series.quantiles import Ints
 ABORTED = "aborted"
 """The failure of what we ended ourselves; it says nothing of the server."""
 SUMS = (
-    *("span_ns", "sends", "late_sends", "tokens", "kernel_stamps"),
-    *("reads", "merged_reads", "cpu_s"),
+    "span_ns",
+    "sends",
+    "late_sends",
+    "tokens",
+    "kernel_stamps",
+    "reads",
+    "merged_reads",
+    "cpu_s",
 )
 
 

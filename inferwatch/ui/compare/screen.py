@@ -26,9 +26,18 @@ WIDE = 140
 """Columns from which on charts stand beside the table."""
 PANES = ("metrics", "charts", "setup")
 EXPLAINS = (
-    *("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s", "flow.output_tokens_per_s"),
-    *("steps.duration_s", "steps.batch_mean", "client.ttft_s", "client.tpot_s"),
-    *("client.itl_s", "client.e2el_s"),
+    "ttft_s",
+    "tpot_s",
+    "itl_s",
+    "e2el_s",
+    "queue_s",
+    "flow.output_tokens_per_s",
+    "steps.duration_s",
+    "steps.batch_mean",
+    "client.ttft_s",
+    "client.tpot_s",
+    "client.itl_s",
+    "client.e2el_s",
 )
 KEYS: tuple[Key, ...] = (
     ("↑ ↓", "another metric; its interval and its distribution are drawn"),
