@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.liveness import birth
+from collectors.liveness import BIRTH
 from embedded_engine.engine_processes import (
     GRACE_S,
     Death,
@@ -37,11 +37,17 @@ def start() -> Iterator[Start]:
             root = subprocess.Popen(["bash", "-c", script], start_new_session=True)
             ending.enter_context(root)
             ending.callback(root.kill)
-            family = EngineProcesses(EngineProcess(root.pid, birth(root.pid) or 0))
+            family = EngineProcesses(EngineProcess(root.pid, born(root.pid)))
             ending.callback(kill, family)
             return family
 
         yield run
+
+
+def born(pid: int) -> int:
+    """A child's birth, even if it ended before we looked."""
+    stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    return int(stat.rpartition(")")[2].split()[BIRTH])
 
 
 def kill(family: EngineProcesses) -> None:

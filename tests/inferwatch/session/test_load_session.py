@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,8 +31,9 @@ async def generator() -> psutil.Process:
     """Ours, as soon as there is one."""
     while True:
         for each in psutil.Process(os.getpid()).children():
-            if "inferwatch.loadgen" in each.cmdline():
-                return each
+            with suppress(psutil.Error):
+                if "inferwatch.loadgen" in each.cmdline():
+                    return each
         await asyncio.sleep(0.01)
 
 
