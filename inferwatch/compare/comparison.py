@@ -20,6 +20,7 @@ from inferwatch.compare.verdicts import (
     holm,
     uncertainty,
 )
+from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
 
 MOST_TIMES = 100
@@ -67,6 +68,8 @@ class ConditionCheck:
     outcome: ConditionOutcome
     span: Interval | None
     """Of the ratio, or of the difference, at the level of the check."""
+    why: str | None = None
+    """Why it cannot be told, where the metric could not be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +193,9 @@ class _Pairing:
             if not each.n_of(metric) or each.value_of(metric) is None:
                 return f"{each.name} has none"
         for each in (self._a, self._b):
+            if each.client_alone(metric):
+                return f"{each.name}'s client was too slow ({each.client.state})"
+        for each in (self._a, self._b):
             if each.n_of(metric) < metric.least_n:
                 has = f"{each.name} has {each.n_of(metric):,}"
                 return f"needs {metric.least_n:,} values, {has}"
@@ -247,7 +253,8 @@ class _Pairing:
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
         """Requests until there are enough values."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
-        if not n:
+        slow = any(each.client_alone(metric) for each in (self._a, self._b))
+        if slow or not n:
             return None
         return self._more(max(metric.least_n / n, self._too_short(metric)))
 
@@ -264,7 +271,10 @@ class _Pairing:
             relative = condition.relative
             span = found.ratio_span(alpha) if relative else found.span(alpha)
         return ConditionCheck(
-            condition=condition, outcome=condition.outcome(found, alpha), span=span
+            condition=condition,
+            outcome=condition.outcome(found, alpha),
+            span=span,
+            why=self._why_not(condition.metric),
         )
 
 
@@ -361,6 +371,12 @@ def _failed_share(load: LoadFacts) -> float:
 
 
 def _each(numbers: SessionNumbers) -> Iterator[str]:
+    if numbers.client.state is ClientState.CLIENT_BOUND:
+        yield (
+            f"{numbers.name}'s client was too slow for the latencies it reports "
+            f"({numbers.client.state}: {'; '.join(numbers.client.reasons)}), so "
+            "nothing is said of what the client measured."
+        )
     if numbers.span.cut is WarmupCut.UNSETTLED:
         yield f"{numbers.name} never settles, so its means say little of the next run."
     if numbers.span.load_runs > 1:

@@ -143,7 +143,8 @@ def check_text(check: ConditionCheck) -> str:
         ConditionOutcome.OPEN: "cannot tell, so not failed",
     }[check.outcome]
     if check.span is None:
-        return f"--fail-if {check.condition.text!r}: {said}"
+        why = f": {check.why}" if check.why else ""
+        return f"--fail-if {check.condition.text!r}: {said}{why}"
     if check.condition.relative:
         spread = span_text(check.span)
     else:
@@ -273,9 +274,8 @@ def _checks(comparison: Comparison) -> Iterator[str]:
     several = len(comparison.pairs) > 1
     for pair in comparison.pairs:
         for check in pair.checks:
-            yield (
-                f"{pair.b.name}: {check_text(check)}" if several else check_text(check)
-            )
+            of = f"{pair.b.name}: " if several else ""
+            yield from wrap(f"{of}{check_text(check)}", WIDTH, subsequent_indent="  ")
 
 
 def _cut(name: str, width: int) -> str:
@@ -322,6 +322,10 @@ def _session(numbers: SessionNumbers) -> Object:
         "output_tokens_mean": load.output_tokens,
         "arrival_gap_cv": load.burstiness,
         "failed_or_aborted": load.failed,
+        "client": {
+            "verdict": numbers.client.state,
+            "reasons": list(numbers.client.reasons),
+        },
         "kv_peak": numbers.kv_peak,
         "configuration": dict(numbers.configuration),
     }
@@ -365,6 +369,7 @@ def _check(check: ConditionCheck) -> Object:
         "condition": check.condition.text,
         "metric": check.condition.metric.key,
         "outcome": check.outcome,
+        "why": check.why,
         "of": "ratio" if check.condition.relative else "difference",
         "interval": check.span,
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collectors.readings import Vantage
 from inferwatch.compare.configuration import Configuration
 from inferwatch.compare.metrics import MEAN, JudgedMetric
 from inferwatch.compare.resampling import (
@@ -19,6 +20,7 @@ from inferwatch.compare.resampling import (
 )
 from inferwatch.compare.significance import Resampled
 from inferwatch.compare.span import ComparedSpan
+from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
 from inferwatch.storage.sessions.sessions import SessionRow
 
 
@@ -74,6 +76,8 @@ class SessionNumbers:
     kv_peak: float | None = None
     """Share of the blocks, 0-1."""
     throughput: Throughput | None = None
+    client: ClientVerdict = field(default_factory=ClientVerdict)
+    """On its load generator: that of the worst of its runs."""
     label: str | None = None
     """Tells it from another one of its name."""
 
@@ -81,6 +85,11 @@ class SessionNumbers:
     def name(self) -> str:
         """As people call it."""
         return self.label or self.row.name or self.row.id
+
+    def client_alone(self, metric: JudgedMetric) -> bool:
+        """The number tells of a client that was too slow, and not of the server."""
+        bound = self.client.state is ClientState.CLIENT_BOUND
+        return bound and metric.vantage is Vantage.CLIENT
 
     def n_of(self, metric: JudgedMetric) -> int:
         """On how many values a number stands."""

@@ -3,10 +3,12 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from collectors.clock import NS_PER_S
+from collectors.readings import ClientSample
 from inferwatch.compare.configuration import configuration
 from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
 from inferwatch.compare.metrics import STEP
@@ -19,6 +21,7 @@ from inferwatch.compare.requests import (
     ClientRequests,
     ServerRequests,
     TimedValues,
+    between,
     client_gaps,
     stretches,
 )
@@ -38,8 +41,19 @@ from inferwatch.compare.session_numbers import (
 from inferwatch.compare.span import ComparedSpan, SpanChoice, load_times, span_of
 from inferwatch.compare.token_gaps import TokenGaps
 from inferwatch.errors import UsageError
+from inferwatch.metrics.load.book import LoadBook, held_back
+from inferwatch.metrics.load.client_verdict import (
+    ClientVerdict,
+    Evidence,
+    judge,
+    lags_estimate,
+    worst,
+)
+from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.storage.sessions.sessions import SessionRow
+from inferwatch.storage.tables.load_plans import load_plans
+from inferwatch.storage.tables.table import PlainTable, SourceNames, readable
 
 ProgressListener = Callable[[str], None]
 """Hears what is being read, and may raise to stop it."""
@@ -82,15 +96,19 @@ class _SessionReader:
         steps = StepSums(span)
         steps.read(connection, session)
         tell(f"{name}: tokens")
+        latencies = self._latencies(span)
         return SessionNumbers(
             row=self._row,
             span=span,
             load=load_facts(self._requests, self._client, span),
             configuration=configuration(connection, self._row),
-            counted={STEP: steps.durations, **self._latencies(span)},
+            counted={STEP: steps.durations, **latencies},
             sums={**steps.sums(), **self._sums(span)},
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
+            client=client_verdict(
+                connection, session, self._client, _median_s(latencies["client.itl_s"])
+            ),
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -176,6 +194,10 @@ def _counted(
         name: counted(span.bin_of(each.at_ns), each.values_ns)
         for name, each in timed.items()
     }
+
+
+def _median_s(values: CountedValues) -> float | None:
+    return values.quantile_s(0.5) if values.n else None
 
 
 def _pooled(parts: Iterable[TimedValues], span: ComparedSpan) -> CountedValues:
@@ -323,3 +345,69 @@ def _of_steps(
     for place, count in rows:
         tokens[place] = count
     return tokens
+
+
+# Whether the client was fast enough: judged by run, over the whole of each.
+
+SAMPLES = PlainTable("client_samples", ClientSample)
+GENERATORS = "SELECT source, name FROM sources WHERE session = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class SentRow:
+    """A request of a load, as far as what held it back needs to be known."""
+
+    index: int
+    intended_ns: int
+    end_ns: int | None
+
+
+def client_verdict(
+    connection: sqlite3.Connection,
+    session: int,
+    client: ClientRequests,
+    itl_p50_s: float | None,
+) -> ClientVerdict:
+    """That of the worst run; unknown where no generator told of itself."""
+    names = SourceNames(connection.execute(GENERATORS, (session,)).fetchall())
+    books: dict[str, LoadBook] = {}
+    for _, reading in readable(SAMPLES.read(connection, session, names)):
+        books.setdefault(reading.source, LoadBook(reading.source)).fold(reading)
+    facts = (plan_facts(planned) for planned in load_plans(connection, session))
+    most = {each.run_id: each.most_in_flight for each in facts if each is not None}
+    found = [
+        judge(
+            Evidence(
+                sample=books[run].sample,
+                itl_p50_s=itl_p50_s,
+                **_waits(client.columns, number, most.get(run)),
+            )
+        )
+        for number, run in names.items()
+        if run in books
+    ]
+    return worst(found)
+
+
+def _waits(columns: dict[str, Ints], source: int, most: int | None) -> dict[str, Any]:
+    """How late a run's requests left, and how long they waited from there on."""
+    ours = columns["source"] == source
+    order = np.argsort(columns["intended_ns"][ours], kind="stable")
+    due, sent, first, end = (
+        columns[name][ours][order]
+        for name in ("intended_ns", "sent_ns", "first_token_ns", "end_ns")
+    )
+    counted_in = sent != UNKNOWN
+    if most is not None:
+        moments = zip(due.tolist(), end.tolist(), strict=True)
+        rows = [
+            SentRow(index, due_ns, None if end_ns == UNKNOWN else end_ns)
+            for index, (due_ns, end_ns) in enumerate(moments)
+        ]
+        counted_in[list(held_back(rows, most))] = False
+    _, waits_ns = between(sent, first)
+    waits_s = np.median(waits_ns) / NS_PER_S if len(waits_ns) else None
+    return {
+        "send_lag": lags_estimate((sent - due)[counted_in]),
+        "ttft_p50_s": waits_s,
+    }

@@ -5,6 +5,7 @@ measures itself, and where it was too slow for the latencies it reports, says so
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -15,7 +16,8 @@ import numpy as np
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, Phase, RequestRecord
 from inferwatch.metrics.load.book import held_back, together
-from inferwatch.metrics.series.intervals import Estimate, estimate
+from inferwatch.metrics.series.intervals import Estimate, at_least
+from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.snapshot import Window
 
@@ -32,6 +34,9 @@ class ClientState(StrEnum):
     OK = "OK"
     CLIENT_BOUND = "CLIENT-BOUND"
     UNKNOWN = "UNKNOWN"
+
+
+SEVERITY = (ClientState.UNKNOWN, ClientState.OK, ClientState.CLIENT_BOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,21 @@ class Evidence:
     """Lags of sends that only the client delayed."""
     ttft_p50_s: float | None = None
     itl_p50_s: float | None = None
+
+
+def lags_estimate(lags_ns: Ints) -> Estimate:
+    """What a verdict needs to know of lags in order of time: no intervals."""
+    ones = np.ones(len(lags_ns), np.int64)
+    return Estimate(
+        quantiles=of_weighted(lags_ns, ones, NS_PER_S),
+        p99_at_least=at_least(lags_ns / NS_PER_S, 0.99),
+    )
+
+
+def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
+    """The one that says most against the numbers; unknown where there is none."""
+    found = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
+    return found[-1] if found else ClientVerdict()
 
 
 def judge(evidence: Evidence) -> ClientVerdict:
@@ -248,4 +268,4 @@ class LatestSeconds:
             for each in ordered
             if each.sent_ns is not None and each.index not in held
         )
-        return estimate(np.fromiter(lags, np.int64))
+        return lags_estimate(np.fromiter(lags, np.int64))

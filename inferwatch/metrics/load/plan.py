@@ -35,6 +35,11 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
         """It is a closed loop, of users who ask again when answered."""
         return self.arrivals == "closed"
 
+    @property
+    def most_in_flight(self) -> int | None:
+        """Who is due beyond so many is held back; None in a closed loop."""
+        return None if self.closed else self.max_in_flight
+
     def objectives(self) -> Mapping[str, Slo]:
         """Objectives by class; those of all other requests under the empty name."""
         named = {"": self.slo} | {each.name: each.slo for each in self.classes}

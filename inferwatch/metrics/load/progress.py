@@ -289,8 +289,7 @@ class RunProgress:
     @property
     def _most_in_flight(self) -> int | None:
         """None where nothing holds a request back: a closed loop, or no plan."""
-        capped = self.plan is not None and not self.plan.closed
-        return self.plan.max_in_flight if self.plan and capped else None
+        return self.plan.most_in_flight if self.plan else None
 
     @property
     def _warms_up(self) -> bool:

@@ -5,11 +5,14 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from collectors.readings import ClientSample
 from inferwatch.storage.recording.recorder import Recorder
+from tests.inferwatch.compare.conftest import LOAD, SECOND, TinyEngine, write
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -177,3 +180,65 @@ def test_sessions_of_one_name_are_told_apart_by_their_files(
     _, text, _ = run_command("--text", f"{first}:before", f"{second}:before")
 
     assert "friday against monday: no difference shown" in text
+
+
+@pytest.fixture(scope="module")
+def starved(sessions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sessions, and ``starved``: a much slower engine, a client without a core."""
+    path = tmp_path_factory.mktemp("starved") / "sessions.db"
+    path.write_bytes(sessions.read_bytes())
+    slow = TinyEngine(5, slots=8, step_ms=20).run(90)
+    told = ClientSample(
+        t_ns=92 * SECOND,
+        span_ns=90 * SECOND,
+        final=True,
+        transport="raw",
+        cpu_s=87.3,
+        source=LOAD,
+    )
+    write(path, "starved", chain(slow, [told]))
+    return path
+
+
+@pytest.mark.parametrize("pair", [("before", "starved"), ("starved", "before")])
+def test_what_a_starved_client_measured_is_neither_better_nor_worse(
+    starved: Path, run_command: Run, pair: tuple[str, str]
+) -> None:
+    _, told, _ = run_command("--db", starved, *pair, "--json")
+
+    found = json.loads(told)
+    metrics = found["pairs"][0]["metrics"]
+    client = [each for each in metrics.values() if each["vantage"] == "client"]
+    assert {each["verdict"] for each in client} == {"cannot tell"}
+    assert {each["why"] for each in client} == {
+        "starved's client was too slow (CLIENT-BOUND)"
+    }
+    assert not any(each["more_requests"] or each["ratio"] for each in client)
+    assert metrics["tpot_p50_s"]["verdict"] in {"better", "worse"}
+    verdicts = {each["name"]: each["client"] for each in found["sessions"]}
+    assert verdicts["before"]["verdict"] == "UNKNOWN"
+    assert verdicts["starved"]["reasons"] == ["the generator used 97% of a core"]
+
+
+def test_a_starved_client_is_named_before_the_figures(
+    starved: Path, run_command: Run
+) -> None:
+    _, text, _ = run_command("--db", starved, "before", "starved")
+
+    head = " ".join(text.split("\n\n")[0].split())
+    assert "! starved's client was too slow" in head
+    assert "CLIENT-BOUND: the generator used 97% of a core" in head
+
+
+def test_no_condition_fails_by_what_a_starved_client_measured(
+    starved: Path, run_command: Run
+) -> None:
+    ask = ("--fail-if", "client.tpot_p50_s > +5%")
+    status, text, _ = run_command("--db", starved, "before", "starved", *ask)
+    _, told, _ = run_command("--db", starved, "before", "starved", *ask, "--json")
+
+    why = "starved's client was too slow (CLIENT-BOUND)"
+    (check,) = json.loads(told)["pairs"][0]["fail_if"]
+    assert status == 0
+    assert f"cannot tell, so not failed: {why}" in " ".join(text.split())
+    assert (check["outcome"], check["why"]) == ("cannot tell", why)
