@@ -1,7 +1,10 @@
-"""CPU and memory of the processes that matter, our own among them."""
+"""CPU and memory of the processes that matter, and the cores there are for them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -13,6 +16,54 @@ Processes = Callable[[], Iterable[tuple[int, str]]]
 
 LIST_EVERY = 5
 """Samples between two lists of processes: to list costs more than to sample."""
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def usable_cores() -> float:
+    """The cores that we may use: our affinity's, cut down by a container's quota."""
+    quotas = _quotas(Path("/proc/self/cgroup"), CONTROL_GROUPS)
+    return min([float(len(os.sched_getaffinity(0))), *quotas])
+
+
+def short_of_cores(busy_threads: int, cores: float) -> str | None:
+    """Why to mistrust latencies measured beside an engine; None where cores suffice.
+
+    A client needs a core while the engine's threads are busy, else it waits for one.
+    """
+    if cores >= busy_threads + 1:
+        return None
+    has = f"{cores:g} core" + ("s" if cores != 1 else "")
+    busy = f"{busy_threads} thread" + ("s" if busy_threads != 1 else "")
+    return (
+        f"this host has {has} and the engine keeps {busy} busy: a client on this host "
+        "waits for a core, and its latencies include that wait"
+    )
+
+
+def _quotas(membership: Path, root: Path) -> Iterator[float]:
+    """The cores that each control group above us grants, where it has a limit."""
+    with suppress(OSError):
+        for line in membership.read_text("utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            group = root / controllers / path.lstrip("/")
+            for place in (group, *group.parents):
+                if place.is_relative_to(root):
+                    yield from _quota(place)
+
+
+def _quota(group: Path) -> Iterator[float]:
+    """One control group's own, of either version."""
+    with suppress(OSError, ValueError):
+        quota, period = (group / "cpu.max").read_text("utf-8").split()
+        if quota != "max":
+            yield int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        quota_us = int((group / "cpu.cfs_quota_us").read_text("utf-8"))
+        if quota_us > 0:
+            yield quota_us / int((group / "cpu.cfs_period_us").read_text("utf-8"))
 
 
 class HostSampler:
