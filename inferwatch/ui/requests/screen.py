@@ -40,7 +40,7 @@ class RequestsScreen(WatchScreen):
         ("s", "sort by the next column; or click a title"),
         ("S", "the other way round"),
         ("e", "all, live or ended ones"),
-        ("/", "only those whose state, id or reason has these words"),
+        ("/", "filter: ttft>1s state:queued prompt>1k, or part of an id"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "sort", tooltip="Sort by the next column"),
@@ -65,10 +65,9 @@ class RequestsScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         """What is listed, the table, the detail."""
-        yield FilterBar(
-            "words in state, id or reason; enter keeps, esc clears", scope_key="e"
-        )
-        yield RequestTable()
+        table = RequestTable()
+        yield FilterBar(table.grammar, scope_key="e")
+        yield table
         yield RequestDetail()
 
     def show_panels(self, shown: Snapshot) -> None:
@@ -83,12 +82,14 @@ class RequestsScreen(WatchScreen):
             return
         table = self.query_one(RequestTable)
         known, evicted = len(self._shown.requests), self._shown.requests_evicted
-        told = f"{_count(len(table.rows))} of {_count(known)} requests"
+        listed, every = _count(len(table.rows)), _count(known + evicted)
+        told = f"{listed} of {every} requests"
         if evicted:
-            told += f", {_count(evicted)} older ones let go"
+            told = f"{listed} of the latest {_count(known)} of {every} requests"
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
         bar = self.query_one(FilterBar)
-        bar.show(chips, table.scope, table.words, (TextRun(f"{told} ", "muted"),))
+        told_run = TextRun(f"{told} ", "muted")
+        bar.show(chips, table.scope, table.filter.text, (told_run,))
 
     def _show_opened(self, shown: Snapshot) -> None:
         row = next((row for row in shown.requests if row.key == self._opened), None)
@@ -112,16 +113,15 @@ class RequestsScreen(WatchScreen):
         self._list_within(scopes[(here + 1) % len(scopes)])
 
     def action_filter(self) -> None:
-        """Ask for words to match."""
+        """Ask for a filter."""
         self.query_one(FilterBar).ask()
 
     def action_close(self) -> None:
-        """Close the filter, else the detail, else let go of the time cursor."""
-        bar = self.query_one(FilterBar)
-        if bar.asking:
-            bar.clear()
-        elif self._opened is not None:
+        """Close the detail, else clear the filter, else let go of the time cursor."""
+        if self._opened is not None:
             self._open(None)
+        elif self.query_one(RequestTable).filter.text:
+            self.query_one(FilterBar).clear()
         else:
             self.action_release()
 
@@ -131,7 +131,7 @@ class RequestsScreen(WatchScreen):
 
     @on(FilterBar.FilterChanged)
     def _match(self, message: FilterBar.FilterChanged) -> None:
-        self.query_one(RequestTable).match(message.words)
+        self.query_one(RequestTable).narrow(message.filter)
         self._show_filter()
 
     @on(FilterBar.ScopeChosen)

@@ -14,6 +14,7 @@ from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.ui.shared.renderables.bars import Phase, waterfall
 from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.ui.shared.row_filter import FieldKind, FilterField
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 from inferwatch.visible import visible
 
@@ -77,7 +78,18 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         return TextRun(" "), *waterfall(spent, max(round((width - 1) * share), 1))
 
     return (
-        TableColumn("state", " state", 13, _state, value=lambda row: row.state.value),
+        TableColumn(
+            "state",
+            " state",
+            13,
+            _state,
+            value=lambda row: row.state.value,
+            filter=FilterField(
+                "state",
+                lambda row: row.state.value,
+                choices=[state.value for state in RequestState],
+            ),
+        ),
         TableColumn(
             "arrived",
             "id, by arrival",
@@ -88,6 +100,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             least=8,
             grows=3,
             most=30,
+            filter=FilterField("id", _ids),
         ),
         _count("prompt", "prompt_tokens"),
         _count("output", "output_tokens"),
@@ -97,7 +110,13 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         _duration("itl", "itl_last_s", from_width=96),
         _duration("itl_max", "itl_max_s", from_width=110),
         TableColumn(
-            "e2el", "E2EL ", 10, e2el, value=lambda row: row.e2el_s, right=True
+            "e2el",
+            "E2EL ",
+            10,
+            e2el,
+            value=lambda row: row.e2el_s,
+            right=True,
+            filter=_field("e2el_s", FieldKind.DURATION),
         ),
         TableColumn(
             "preemptions",
@@ -107,6 +126,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             value=lambda row: row.preemptions,
             right=True,
             from_width=110,
+            filter=_field("preemptions", FieldKind.COUNT),
         ),
         TableColumn(
             "reason",
@@ -115,6 +135,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             lambda row, _: TextRun(f"  {row.reason or ''}", "muted"),
             value=lambda row: row.reason,
             from_width=100,
+            filter=FilterField("reason", lambda row: row.reason),
         ),
         TableColumn("phases", " phases", 16, bar, least=8),
     )
@@ -137,6 +158,7 @@ def _duration(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRo
         value=value,
         right=True,
         from_width=from_width,
+        filter=_field(name, FieldKind.DURATION),
     )
 
 
@@ -148,7 +170,21 @@ def _count(key: str, name: str) -> TableColumn[RequestRow]:
         return TextRun(format_count(value(row)).strip())
 
     title = label_of(f"request.{name}")
-    return TableColumn(key, title, 7, write, value=value, right=True)
+    return TableColumn(
+        key,
+        title,
+        7,
+        write,
+        value=value,
+        right=True,
+        filter=_field(name, FieldKind.COUNT),
+    )
+
+
+def _field(name: str, kind: FieldKind) -> FilterField[RequestRow]:
+    """A number of a request, called as the catalog does: ``ttft``, ``max_itl``."""
+    label = label_of(f"request.{name}").lower().replace(" ", "_")
+    return FilterField(label, attrgetter(name), kind)
 
 
 def _state(row: RequestRow, _: int) -> TextRun:
@@ -165,6 +201,10 @@ def _id(row: RequestRow, width: int) -> TextRun:
     if len(name) > room:
         name = f"…{name[-max(room - 1, 1) :]}"
     return TextRun(name, "" if row.state.live else "muted")
+
+
+def _ids(row: RequestRow) -> str:
+    return f"{row.external_id or ''} {row.request_id}"
 
 
 def _preemptions(row: RequestRow, _: int) -> TextRun:
@@ -216,8 +256,11 @@ class RequestTable(CursorTable[RequestRow]):
 
     def empty_text(self) -> TextRun:
         """There is none, or none of those that are asked for."""
-        narrows = bool(self.words) or self.scope is not RequestScope.ALL
-        return TextRun("no request matches" if narrows else "no request yet", "faint")
+        if self.filter.text:
+            return TextRun("no request matches: esc clears the filter", "muted")
+        if self.scope is not RequestScope.ALL:
+            return TextRun(f"no {self.scope} request: e lists others", "muted")
+        return TextRun("no request yet", "muted")
 
     def before_draw(self, seen: Sequence[RequestRow]) -> None:
         """The longest request in sight has the longest bar."""

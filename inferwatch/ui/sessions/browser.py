@@ -33,7 +33,7 @@ BROWSER_KEYS: Sequence[Key] = (
     ("enter", "replay it; or click it twice"),
     ("m", "mark it, to compare; or click its left edge"),
     ("c", "compare those marked with the first of them"),
-    ("/", "words in name, model, tags or state"),
+    ("/", "filter: model:llama requests>100 state:complete, or any word"),
     ("s S", "by the next column, the other way round; or click a title"),
     ("R", "rename it"),
     ("T", "tag it; `keep` protects it from pruning"),
@@ -103,7 +103,7 @@ class SessionBrowser(Vertical):
 
     def compose(self) -> ComposeResult:
         """What is listed, the table, the session under the cursor."""
-        yield FilterBar("words in name, model, tags; enter keeps, esc clears")
+        yield FilterBar(self._table.grammar)
         yield self._table
         yield SessionLine()
 
@@ -170,7 +170,7 @@ class SessionBrowser(Vertical):
         kept = len(self.sessions.rows) - binned
         chips = [(KEPT, f" kept {_count(kept)} "), (BIN, f" bin {_count(binned)} ")]
         told = []
-        if self._table.words:
+        if self._table.filter.text:
             told.append(f"{_count(len(self._table.rows))} found")
         sizes = self.sessions.sizes
         if sizes is not None:
@@ -179,7 +179,7 @@ class SessionBrowser(Vertical):
                 told.append(f"{format_bytes(sizes.free_bytes).strip()} of it free")
         right = (TextRun(" · ".join(told), "muted"), TextRun(" "))
         scope = BIN if self._table.bin else KEPT
-        self.query_one(FilterBar).show(chips, scope, self._table.words, right)
+        self.query_one(FilterBar).show(chips, scope, self._table.filter.text, right)
         self._tell_pointed()
 
     def action_sort(self) -> None:
@@ -203,12 +203,12 @@ class SessionBrowser(Vertical):
             self.action_scope()
 
     def action_filter(self) -> None:
-        """Ask for words to match."""
+        """Ask for a filter."""
         self.query_one(FilterBar).ask()
 
     @on(FilterBar.FilterChanged)
     def _match(self, message: FilterBar.FilterChanged) -> None:
-        self._table.match(message.words)
+        self._table.narrow(message.filter)
         self._tell_listed()
 
     @on(FilterBar.Closed)
@@ -216,10 +216,9 @@ class SessionBrowser(Vertical):
         self._table.focus()
 
     def action_close(self) -> None:
-        """Close the filter, else mark none."""
-        bar = self.query_one(FilterBar)
-        if bar.asking or self._table.words:
-            bar.clear()
+        """Clear the filter, else mark none."""
+        if self._table.filter.text:
+            self.query_one(FilterBar).clear()
         else:
             self._table.unmark()
             self._tell_pointed()

@@ -18,7 +18,8 @@ from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.ui.sessions.index import ListedSession
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
-from inferwatch.ui.shared.table import CursorTable, SortValue, TableColumn
+from inferwatch.ui.shared.row_filter import FieldKind, FilterField
+from inferwatch.ui.shared.table import CursorTable, TableColumn
 
 ENOUGH_FOR_P99 = 1_000
 MARK_WIDTH = 4
@@ -52,6 +53,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             ascending=True,
             gap=1,
             least=6,
+            filter=FilterField("name", lambda each: each.title),
         ),
         TableColumn(
             "model",
@@ -63,6 +65,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             gap=1,
             least=15,
             grows=3,
+            filter=FilterField("model", lambda each: each.row.model),
         ),
         TableColumn(
             "began",
@@ -87,22 +90,27 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             lambda each, _: TextRun(format_duration(each.row.duration_s)),
             value=lambda each: each.row.duration_ns,
             right=True,
+            filter=FilterField(
+                "watched", lambda each: each.row.duration_s, FieldKind.DURATION
+            ),
         ),
         TableColumn(
             "requests",
             "requests",
             9,
             _requests,
-            value=lambda each: each.row.requests or each.row.client_requests,
+            value=_request_count,
             right=True,
+            filter=FilterField("requests", _request_count, FieldKind.COUNT),
         ),
         TableColumn(
             "ttft",
             "p99 TTFT  ",
             12,
             _ttft,
-            value=lambda each: each.summary.ttft_p99_s if each.summary else None,
+            value=_ttft_p99,
             right=True,
+            filter=FilterField("ttft", _ttft_p99, FieldKind.DURATION),
             help=("~ c", "fewer than 1 000 requests; told by the client alone"),
         ),
         TableColumn(
@@ -112,6 +120,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             _tokens,
             value=_tokens_per_s,
             right=True,
+            filter=FilterField("tokens", _tokens_per_s, FieldKind.COUNT),
             help=("tok/s", "output tokens a second, first arrival to last finish"),
         ),
         TableColumn(
@@ -121,6 +130,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             _size,
             value=lambda each: each.size_bytes,
             right=True,
+            filter=FilterField("size", lambda each: each.size_bytes, FieldKind.BYTES),
             help=("size", "an estimate: sessions share one file"),
         ),
         TableColumn(
@@ -130,6 +140,11 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             _state,
             value=lambda each: each.row.state.value,
             from_width=104,
+            filter=FilterField(
+                "state",
+                lambda each: each.row.state.value,
+                choices=[state.value for state in SessionState],
+            ),
         ),
         TableColumn(
             "tags",
@@ -137,6 +152,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             14,
             lambda each, _: TextRun(f"  {each.row.tags}", "muted"),
             value=lambda each: each.row.tags or None,
+            filter=FilterField("tags", lambda each: each.row.tags),
             gap=1,
             least=14,
             grows=3,
@@ -154,6 +170,10 @@ def state_of(each: ListedSession) -> tuple[str, str, str]:
 def _state(each: ListedSession, _: int) -> TextRun:
     glyph, word, ink = state_of(each)
     return TextRun(f"  {glyph} {word}", ink)
+
+
+def _request_count(each: ListedSession) -> int:
+    return each.row.requests or each.row.client_requests
 
 
 def _requests(each: ListedSession, _: int) -> TextRun:
@@ -176,6 +196,10 @@ def _ttft(each: ListedSession, _: int) -> TextRun:
     return TextRun(text, "" if known and not weak else "muted")
 
 
+def _ttft_p99(each: ListedSession) -> float | None:
+    return each.summary.ttft_p99_s if each.summary else None
+
+
 def _tokens(each: ListedSession, _: int) -> TextRun:
     if each.summary is None:
         return TextRun("…", "faint")
@@ -183,7 +207,7 @@ def _tokens(each: ListedSession, _: int) -> TextRun:
     return TextRun(format_rate(rate), "" if rate else "faint")
 
 
-def _tokens_per_s(each: ListedSession) -> SortValue:
+def _tokens_per_s(each: ListedSession) -> float | None:
     return each.summary.output_tokens_per_s if each.summary else None
 
 
@@ -239,7 +263,7 @@ class SessionTable(CursorTable[ListedSession]):
 
     def empty_text(self) -> TextRun:
         """There is none, or none of those that are asked for."""
-        if self.words:
+        if self.filter.text:
             return TextRun("no session matches: esc clears the filter", "muted")
         return TextRun("the bin is empty" if self.bin else self._empty, "muted")
 

@@ -1,31 +1,40 @@
-"""What a table lists, and how to change that: scopes to choose from, words to match."""
+"""What a table lists, and how to change that: scopes to choose from, a filter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
+from textual.suggester import Suggester
 from textual.widgets import Input
 
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, spread
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
+from inferwatch.ui.shared.row_filter import FilterGrammar, RowFilter
 
 ScopeChip = tuple[str, str]
 """A scope, and what its chip says."""
 
 
 class FilterBar(Vertical):
-    """The scopes and words that a table is filtered by, and a field to type words."""
+    """The scopes and the filter that a table is under, and a field to type another.
+
+    What is typed holds at once as far as it makes sense; the bar says what does not,
+    and what would.
+    """
 
     DEFAULT_CSS = """
     FilterBar {
         height: auto;
-        Input { display: none; height: 1; background: $surface; }
-        Input.-textual-compact { padding: 0 1 !important; }
+        FilterInput, FilterRemark { display: none; }
+        &.-asking FilterInput, &.-asking FilterRemark { display: block; }
     }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "clear", "clear")]
 
     @dataclass
     class ScopeChosen(Message):
@@ -35,22 +44,23 @@ class FilterBar(Vertical):
 
     @dataclass
     class FilterChanged(Message):
-        """Other words are to be matched."""
+        """Other rows are to be listed."""
 
-        words: str
+        filter: RowFilter[Any]
 
     class Closed(Message):
-        """The field for words was closed: the owner takes the focus back."""
+        """The field was closed: the owner takes the focus back."""
 
-    def __init__(self, placeholder: str, scope_key: str = "") -> None:
+    def __init__(self, grammar: FilterGrammar[Any], scope_key: str = "") -> None:
         super().__init__()
-        self._placeholder = placeholder
+        self._grammar = grammar
         self._scope_key = scope_key
 
     def compose(self) -> ComposeResult:
-        """The line, the field."""
+        """The line, the field, what can be typed into it."""
         yield FilterLine(self._scope_key)
-        yield Input(placeholder=self._placeholder, compact=True)
+        yield FilterInput(self._grammar)
+        yield FilterRemark(self._grammar)
 
     def show(
         self, chips: Sequence[ScopeChip], scope: str, words: str, told: Line
@@ -60,28 +70,110 @@ class FilterBar(Vertical):
 
     @property
     def asking(self) -> bool:
-        """Words are being typed."""
-        return self.query_one(Input).display
+        """A filter is being typed."""
+        return self.has_class("-asking")
 
     def ask(self) -> None:
-        """Ask for words."""
-        self.query_one(Input).display = True
-        self.query_one(Input).focus()
+        """Ask for a filter."""
+        self.add_class("-asking")
+        self.query_one(FilterInput).focus()
 
     def clear(self) -> None:
-        """Match any row again."""
-        self.query_one(Input).clear()
-        self.leave()
+        """List any row again."""
+        self.query_one(FilterInput).clear()
+        self._leave()
 
-    @on(Input.Submitted)
-    def leave(self) -> None:
-        """Close the field; the words stay."""
-        self.query_one(Input).display = False
+    def action_clear(self) -> None:
+        """Never mind."""
+        self.clear()
+
+    def _leave(self) -> None:
+        self.remove_class("-asking")
         self.post_message(self.Closed())
 
+    @on(Input.Submitted)
+    def _keep(self, message: Input.Submitted) -> None:
+        """Close the field; the filter stays."""
+        message.stop()
+        if not self._take(message.value, typing=False):
+            self._leave()
+
     @on(Input.Changed)
-    def _match(self, message: Input.Changed) -> None:
-        self.post_message(self.FilterChanged(message.value))
+    def _typed(self, message: Input.Changed) -> None:
+        message.stop()
+        self._take(message.value, typing=True)
+
+    def _take(self, text: str, *, typing: bool) -> str:
+        """What is wrong with it."""
+        reading = self._grammar.read(text, typing=typing)
+        self.query_one(FilterRemark).say(reading.fault)
+        self.query_one(FilterInput).set_class(bool(reading.fault), "-wrong")
+        self.post_message(self.FilterChanged(reading.filter))
+        return reading.fault
+
+
+class FilterInput(Input):
+    """Where a filter is typed; the rest of a word is offered as it is begun."""
+
+    DEFAULT_CSS = """
+    FilterInput { height: 1; background: $surface; }
+    FilterInput.-textual-compact { padding: 0 1 !important; }
+    FilterInput.-wrong { color: $error; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "complete", "complete"),
+        Binding("enter", "submit", "keep"),
+    ]
+
+    def __init__(self, grammar: FilterGrammar[Any]) -> None:
+        super().__init__(
+            placeholder="field>value, field:text or any text",
+            suggester=FilterSuggester(grammar),
+            compact=True,
+        )
+
+    def action_complete(self) -> None:
+        """Take what is offered."""
+        self.action_end()
+        self.action_cursor_right()
+
+
+class FilterSuggester(Suggester):
+    """Offers what the word at the end may become."""
+
+    def __init__(self, grammar: FilterGrammar[Any]) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._grammar = grammar
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The whole text, completed."""
+        return self._grammar.complete(value)
+
+
+class FilterRemark(Panel):
+    """Below the field: what is wrong with it, else what can be typed."""
+
+    DEFAULT_CSS = """
+    FilterRemark { background: $surface; }
+    """
+    _fault = ""
+
+    def __init__(self, grammar: FilterGrammar[Any]) -> None:
+        super().__init__()
+        fields = " ".join(each.begun for each in grammar.fields.values())
+        self._hint = f" {fields}  or any text, with spaces between"
+
+    def say(self, fault: str) -> None:
+        """Show a fault, else the hint."""
+        self._fault = fault
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._fault:
+            return (fit((TextRun(f" ✖ {self._fault}", "bad"),), width),)
+        return (fit((TextRun(self._hint, "muted"),), width),)
 
 
 class FilterLine(Panel):

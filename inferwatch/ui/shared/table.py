@@ -14,6 +14,7 @@ from textual.strip import Strip
 
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
+from inferwatch.ui.shared.row_filter import FilterField, FilterGrammar, RowFilter
 
 Row = TypeVar("Row")
 SortValue = float | str | None
@@ -56,6 +57,8 @@ class TableColumn(Generic[Row]):
     """So wide an elastic column grows."""
     help: tuple[str, str] | None = None
     """What the help says of it, for a column that the catalog does not explain."""
+    filter: FilterField[Row] | None = None
+    """What rows can be listed by."""
 
 
 Sized = tuple[TableColumn[Row], int]
@@ -135,8 +138,10 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         """The key of a column; with None rows stand in the order they came in."""
         self.descending = True
         self._sorted_first = () if sorted_by is None else (sorted_by,)
-        self.words = ""
-        """Only rows with all of them are listed."""
+        fields = [each.filter for each in self.columns if each.filter]
+        self.grammar = FilterGrammar(fields, self.words_of)
+        """How rows to list are asked for."""
+        self.filter: RowFilter[Row] = RowFilter()
         self._all_rows: Sequence[Row] = ()
         self._key: str | None = None
         self._lines_of_rows: list[int] = []
@@ -158,7 +163,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return True
 
     def words_of(self, row: Row) -> Iterable[str | None]:
-        """The texts in which the words of the filter are looked for."""
+        """The texts in which a word of the filter is looked for, if it is no field."""
         del row
         return ()
 
@@ -211,9 +216,9 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         if self.sorted_by is not None:
             self.sort_by(self.sorted_by)
 
-    def match(self, words: str) -> None:
-        """List only rows in which all of these words are found."""
-        self.words = words.strip().lower()
+    def narrow(self, wanted: RowFilter[Row]) -> None:
+        """List only the rows of a filter."""
+        self.filter = wanted
         self.list_again()
 
     @property
@@ -244,7 +249,9 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     def _arranged(self) -> Sequence[Row]:
         """The rows to list; equal ones newest first, unknown values last."""
         rows = [
-            row for row in self._all_rows if self.is_listed(row) and self._matches(row)
+            row
+            for row in self._all_rows
+            if self.is_listed(row) and self.filter.admits(row)
         ]
         value = self._column(self.sorted_by).value if self.sorted_by else None
         if value is None:
@@ -256,12 +263,6 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
             (unknown if value(row) is None else known).append(row)
         known.sort(key=value, reverse=self.descending)  # type: ignore[arg-type] # None is in unknown
         return [*known, *unknown]
-
-    def _matches(self, row: Row) -> bool:
-        if not self.words:
-            return True
-        found = " ".join(word.lower() for word in self.words_of(row) if word)
-        return all(word in found for word in self.words.split())
 
     # Where the cursor stands.
 

@@ -10,6 +10,7 @@ from textual.widgets import Input
 from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.requests.table import RequestScope, RequestTable
+from inferwatch.ui.shared.filter_bar import FilterBar
 
 SIZE = (160, 50)
 
@@ -100,15 +101,20 @@ def test_a_scope_lists_live_or_ended_requests(
         pytest.param("length", ["b"], id="reason"),
         pytest.param("finished length", ["b"], id="all words"),
         pytest.param("finished stop", [], id="not one of them only"),
+        pytest.param("ttft>50ms out<10", ["b"], id="fields"),
+        pytest.param("id:mpl-a", ["a"], id="id as a field"),
+        pytest.param("max_itl>1ms", [], id="an unknown value"),
     ],
 )
-def test_words_match_state_id_and_reason(words: str, kept: list[str]) -> None:
+def test_a_filter_matches_fields_and_else_state_id_and_reason(
+    words: str, kept: list[str]
+) -> None:
     rows = [
         row("a", state=RequestState.DECODE),
-        row("b", state=RequestState.FINISHED, reason="length"),
+        row("b", state=RequestState.FINISHED, reason="length", ttft_s=0.06),
     ]
     table = RequestTable()
-    table.match(words)
+    table.narrow(table.grammar.read(words).filter)
 
     assert listed(table, *rows) == kept
 
@@ -254,6 +260,66 @@ async def test_words_are_typed_kept_and_cleared(
         assert not app.screen.query_one(Input).display
 
 
+async def test_what_is_offered_is_taken_with_tab(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("slash", *"tt")
+        await pilot.pause()
+        await pilot.press("tab", *"100")
+        await pilot.pause()
+        await pilot.press("tab", "enter")
+        await settle(pilot)
+
+        assert table.filter.text == "ttft>100ms"
+        assert table.rows
+        assert all((each.ttft_s or 0) > 0.1 for each in table.rows)
+        assert app.focused is table
+
+
+async def test_a_wrong_filter_says_what_would_be_right_and_the_rest_holds(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("slash", *"abort tft>1s", "enter")
+        await settle(pilot)
+
+        assert "unknown field tft: ttft" in text_of(app, "FilterRemark")[0]
+        assert table.filter.text == "abort"
+        assert app.screen.query_one(FilterBar).asking
+        assert app.screen.query_one(Input).has_class("-wrong")
+
+        await pilot.press("escape")
+        assert not table.filter.text
+
+
+async def test_escape_clears_a_filter_that_was_kept(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("slash", *"abort", "enter", "escape")
+        await settle(pilot)
+
+        assert not table.filter.text
+        assert len(table.rows) == 60
+
+
+async def test_it_says_of_how_many_requests_rows_are_listed(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    feed.change = lambda made: replace(made, requests_evicted=1_440)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(app, pilot, settle)
+        await pilot.press("slash", *"state:aborted", "enter")
+        await settle(pilot)
+
+        told = " ".join(text_of(app, "FilterLine")[0].replace("\xa0", " ").split())
+        assert "1 of the latest 60 of 1" in told
+
+
 async def test_keys_typed_into_the_filter_do_nothing_else(
     app: InferwatchApp, settle: Any
 ) -> None:
@@ -294,7 +360,12 @@ async def test_the_scope_can_be_clicked(
     ("keys_", "said"),
     [
         pytest.param([], "no request yet", id="none came"),
-        pytest.param(["e"], "no request matches", id="none is listed"),
+        pytest.param(["e"], "no live request: e lists others", id="none is live"),
+        pytest.param(
+            ["/", *"zz", "enter"],
+            "no request matches: esc clears the filter",
+            id="none matches",
+        ),
     ],
 )
 async def test_an_empty_table_says_so(
