@@ -191,7 +191,7 @@ class Timeline:
     step_max_s: tuple[float | None, ...] = ()
     steps: tuple[int, ...] = ()
     bound_seqs: tuple[float | None, ...] = ()
-    """Share of the bin's steps bound by seqs, 0-1; likewise below."""
+    """Share of the time of the bin's steps bound by seqs, 0-1; likewise below."""
     bound_tokens: tuple[float | None, ...] = ()
     bound_kv: tuple[float | None, ...] = ()
     bound_other: tuple[float | None, ...] = ()
@@ -248,7 +248,9 @@ class StepTotals:
     batch_max: int | None = None
     duration_s: Quantiles = field(default_factory=Quantiles)
     share_by_bound: dict[BoundBy, float] = field(default_factory=dict)
-    """Share of steps, 0-1, sums to 1 when count > 0."""
+    """Share of the steps' time, 0-1, sums to 1 where there was any."""
+    steps_by_bound: dict[BoundBy, int] = field(default_factory=dict)
+    """How many steps, adds up to the count."""
     output_tokens: int = 0
     prefill_tokens: int = 0
     recomputed_tokens: int = 0

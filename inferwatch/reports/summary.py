@@ -66,6 +66,7 @@ def summarise(
             "batch_max": steps.batch_max,
             "duration_s": _quantiles(steps.duration_s),
             "share_by_bound": dict(steps.share_by_bound),
+            "steps_by_bound": dict(steps.steps_by_bound),
         },
         "output_tokens_per_s": flow.output_tokens_per_s,
         "prompt_tokens_per_s": flow.prefill_tokens_per_s,
@@ -170,7 +171,7 @@ def _facts(summary: Summary) -> list[str]:
         _line("steps", steps["count"], "")
         + _part(steps["batch_mean"], "batch, mean")
         + _part(steps["batch_max"], "at most"),
-        f"{'bound by':<10}   {shares or 'nothing'}",
+        f"{'bound by':<10}   {f'{shares} of the time' if shares else 'nothing'}",
         f"{'KV peak':<10}{peak:>7}"
         + _part(summary["kv_peak_blocks"], "blocks")
         + _part(summary["preemptions"], "preemptions"),

@@ -46,10 +46,19 @@ STEPS = metrics(
         title="What binds",
         unit=Unit.SHARE,
         definition=(
-            "Share of steps by what kept the head of the queue from being scheduled: "
-            "nothing, seqs (max_num_seqs), tokens (token budget), kv (blocks), other."
+            "Share of the steps' time by what kept the head of the queue from being "
+            "scheduled: nothing, seqs (max_num_seqs), tokens (token budget), kv "
+            "(blocks), other. One slow step weighs as much as many fast ones."
         ),
-        formula="steps with the cause / steps",
+        formula="time of steps with the cause / time of all steps",
+    ),
+    Metric(
+        key="steps_by_bound",
+        abbr="steps bound by",
+        title="Steps by what binds",
+        unit=Unit.STEPS,
+        definition="How many steps each cause bound; as files and --json tell it.",
+        formula="steps with the cause",
     ),
     Metric(
         key="output_tokens",

@@ -176,10 +176,10 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the bin's steps that left the queue's head because "
-                "max_num_seqs requests ran already."
+                "Share of the time of the bin's steps that left the queue's head "
+                "because max_num_seqs requests ran already."
             ),
-            formula="steps / steps",
+            formula="their time / time of all steps",
         ),
         Metric(
             key="bound_tokens",
@@ -187,8 +187,10 @@ TIMELINE = (
             title="Bound by tokens",
             unit=Unit.SHARE,
             better=Better.LOWER,
-            definition="Share of the bin's steps whose token budget was used up.",
-            formula="steps / steps",
+            definition=(
+                "Share of the time of the bin's steps whose token budget was used up."
+            ),
+            formula="their time / time of all steps",
         ),
         Metric(
             key="bound_kv",
@@ -197,9 +199,10 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the bin's steps that lacked KV blocks for the queue's head."
+                "Share of the time of the bin's steps that lacked KV blocks for the "
+                "queue's head."
             ),
-            formula="steps / steps",
+            formula="their time / time of all steps",
         ),
         Metric(
             key="bound_other",
@@ -208,10 +211,10 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the bin's steps that left the queue's head for another "
-                "reason."
+                "Share of the time of the bin's steps that left the queue's head "
+                "for another reason."
             ),
-            formula="steps / steps",
+            formula="their time / time of all steps",
         ),
         Metric(
             key="preemptions",

@@ -10,7 +10,14 @@ from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
 from inferwatch.metrics.snapshot import Flow, KvState, Quantiles, StepTotals, Window
 
 CAUSES = tuple(BoundBy)
-ONE_HOT = {cause: tuple(int(cause is each) for each in CAUSES) for cause in CAUSES}
+ZEROS = (0,) * len(CAUSES)
+PLACES = {
+    cause: ((*ZEROS[:i], 1, *ZEROS[i + 1 :]), ZEROS[:i], ZEROS[i + 1 :])
+    for i, cause in enumerate(CAUSES)
+}
+"""For each cause a one in its place, and the zeros before and after that place."""
+SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
+"""The counter of the time of steps that a cause bound."""
 
 
 class StepCounter:
@@ -29,12 +36,14 @@ class StepCounter:
             "budgeted_tokens",
             "budget",
             *CAUSES,
+            *SPENT_NS.values(),
         )
 
     def add(self, step: Step, output_tokens: int, info: EngineInfo | None) -> None:
         """A step that ended, of an engine that may have told what it is."""
         budget = (info.max_num_batched_tokens if info is not None else None) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
+        hot, before, after = PLACES[step.bound_by]
         self.step_durations.add(step.end_ns, step.duration_ns)
         self.counters.add(
             step.end_ns,
@@ -47,7 +56,10 @@ class StepCounter:
             step.prefix_hits or 0,
             scheduled if budget else 0,
             budget,
-            *ONE_HOT[step.bound_by],
+            *hot,
+            *before,
+            step.duration_ns,
+            *after,
         )
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
@@ -62,14 +74,17 @@ class StepCounter:
 def step_totals(total: CounterTotals, durations: Quantiles) -> StepTotals:
     """As screens show it."""
     sums = total.sums
+    spent_ns = {cause: sums[name] for cause, name in SPENT_NS.items()}
+    whole_ns = sum(spent_ns.values())
     return StepTotals(
         count=total.rows,
         batch_mean=ratio(sums["batch"], total.rows),
         batch_max=total.maxima["batch"] if total.rows else None,
         duration_s=durations,
         share_by_bound={
-            cause: sums[cause] / total.rows for cause in CAUSES if total.rows
+            cause: each_ns / whole_ns for cause, each_ns in spent_ns.items() if whole_ns
         },
+        steps_by_bound={cause: sums[cause] for cause in CAUSES if total.rows},
         output_tokens=sums["output_tokens"],
         prefill_tokens=sums["prefill_tokens"],
         recomputed_tokens=sums["recomputed_tokens"],

@@ -14,7 +14,7 @@ from inferwatch.metrics.snapshot import Flow, Health, Verdict
 
 QUEUE_PERSISTS_NS = NS_PER_S
 BOUND_SPAN_NS = 3 * NS_PER_S
-"""What binds is what bound most of the steps of this span."""
+"""What binds is what bound the steps for most of this span's time."""
 STALL_LEAST_NS = 2 * NS_PER_S
 STALL_STEPS = 10
 """Stalled after this many usual steps without one."""
@@ -28,7 +28,8 @@ class SavedHealth(msgspec.Struct, array_like=True):
     up_ns: int | None
     last_work_ns: int | None
     durations_ns: list[int]
-    bounds: list[tuple[int, BoundBy]]
+    bounds: list[tuple[int, int, BoundBy]]
+    """End, duration, cause."""
 
 
 class HealthTracker:
@@ -42,7 +43,7 @@ class HealthTracker:
         self._up_ns: int | None = None
         self._last_work_ns: int | None = None
         self._durations_ns: deque[int] = deque(maxlen=128)
-        self._bounds: deque[tuple[int, BoundBy]] = deque(maxlen=2048)
+        self._bounds: deque[tuple[int, int, BoundBy]] = deque(maxlen=2048)
 
     def info(self, info: EngineInfo) -> None:
         """An EngineCore is up."""
@@ -56,7 +57,7 @@ class HealthTracker:
         self.worked(step.end_ns)
         self._durations_ns.append(step.duration_ns)
         if step.bound_by is not BoundBy.NOTHING:
-            self._bounds.append((step.end_ns, step.bound_by))
+            self._bounds.append((step.end_ns, step.duration_ns, step.bound_by))
 
     def worked(self, t_ns: int) -> None:
         """The engine did something."""
@@ -156,10 +157,9 @@ class HealthTracker:
 
     def _bound(self, now_ns: int, flow: Flow) -> str:
         """What keeps the queue waiting."""
-        recent = [by for t_ns, by in self._bounds if t_ns > now_ns - BOUND_SPAN_NS]
-        if not recent:
-            return ""
-        match max(BoundBy, key=recent.count):
+        match self._longest_bound(now_ns):
+            case None:
+                return ""
             case BoundBy.KV:
                 used = f" ({flow.kv_usage:.0%} used)" if flow.kv_usage else ""
                 return f": bound by KV blocks{used}"
@@ -170,6 +170,22 @@ class HealthTracker:
                 return f": bound by the token budget{limit}"
             case _:
                 return ": held back by the scheduler"
+
+    def _longest_bound(self, now_ns: int) -> BoundBy | None:
+        """What bound for longest lately: many fast steps do not outvote a slow one."""
+        since_ns = now_ns - BOUND_SPAN_NS
+        spent_ns: dict[BoundBy, int] = {}
+        for end_ns, duration_ns, cause in self._bounds:
+            if end_ns > since_ns:
+                inside_ns = min(duration_ns, end_ns - since_ns)
+                spent_ns[cause] = spent_ns.get(cause, 0) + inside_ns
+        if spent_ns:
+            return max(spent_ns, key=lambda cause: spent_ns[cause])
+        steps = [rank.step for rank in self._engines.ranks.values() if rank.step]
+        latest = max(steps, key=lambda step: step.end_ns, default=None)
+        if latest is None or latest.bound_by is BoundBy.NOTHING:
+            return None
+        return latest.bound_by
 
     def _limit(self, name: str) -> str:
         """A setting of the engine, where it told."""

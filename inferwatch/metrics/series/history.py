@@ -31,7 +31,8 @@ class Bin(msgspec.Struct, array_like=True):
     output_tokens: int = 0
     preemptions: int = 0
     slowest: Step | None = None
-    bound: dict[BoundBy, int] = {}
+    bound_ns: dict[BoundBy, int] = {}
+    """Time of the steps, by what bound them."""
     kv: KvBlocks = (None, None, None)
     kv_ns: int | None = None
     latencies: dict[str, Spread] = {}
@@ -48,7 +49,8 @@ class Bin(msgspec.Struct, array_like=True):
         self.prefill_tokens += step.prefill_tokens
         self.output_tokens += output_tokens
         self.preemptions += len(step.preempted)
-        self.bound[step.bound_by] = self.bound.get(step.bound_by, 0) + 1
+        spent_ns = self.bound_ns.get(step.bound_by, 0) + step.duration_ns
+        self.bound_ns[step.bound_by] = spent_ns
         self._keep_slowest(step)
         self._keep_latest(kv, step.end_ns)
 
@@ -77,8 +79,8 @@ class Bin(msgspec.Struct, array_like=True):
             self._keep_slowest(other.slowest)
         if other.kv_ns is not None:
             self._keep_latest(other.kv, other.kv_ns)
-        for cause, count in other.bound.items():
-            self.bound[cause] = self.bound.get(cause, 0) + count
+        for cause, spent_ns in other.bound_ns.items():
+            self.bound_ns[cause] = self.bound_ns.get(cause, 0) + spent_ns
         for metric, (n, total, maximum) in other.latencies.items():
             mine = self.latencies.setdefault(metric, [0, 0, maximum])
             mine[:] = [mine[0] + n, mine[1] + total, max(mine[2], maximum)]
@@ -295,8 +297,14 @@ def latency_max(metric: str) -> Column:
 
 
 def bound_share(cause: BoundBy) -> Column:
-    """Share of a bin's steps bound by a cause."""
-    return lambda held: held.bound.get(cause, 0) / held.steps
+    """Share of the time of a bin's steps that were bound by a cause."""
+
+    def share(held: Bin) -> float | None:
+        if not held.duration_ns:
+            return None
+        return held.bound_ns.get(cause, 0) / held.duration_ns
+
+    return share
 
 
 LATENCY_COLUMNS: dict[str, Column] = {

@@ -276,7 +276,7 @@ TOKENS = ChartPlan(
 )
 BOUND_BY = ChartPlan(
     title="bound by",
-    note="engine, share of steps",
+    note="engine, share of the steps' time",
     unit="%",
     full=_whole,
     series=tuple(

@@ -101,9 +101,25 @@ def test_steps_are_counted_by_their_end(see: See, make_step: Make) -> None:
     assert (steps.output_tokens, steps.prefill_tokens) == (5, 9)
     assert steps.recomputed_tokens == 3
     assert steps.duration_s.p50 == pytest.approx(0.010)
-    assert steps.share_by_bound[BoundBy.SEQS] == 0.5
+
+
+@pytest.mark.parametrize("window", [Window.TEN_SECONDS, Window.SESSION])
+def test_what_binds_is_a_share_of_the_steps_time_and_not_of_their_number(
+    see: See, make_step: Make, window: Window
+) -> None:
+    fast = [
+        make_step(40_000 + 10 * n, duration_ms=10, bound_by=BoundBy.SEQS)
+        for n in range(9)
+    ]
+    slow = make_step(41_000, duration_ms=30, bound_by=BoundBy.TOKENS)
+
+    steps = see([*fast, slow], 42_000, window).steps
+
+    assert steps.share_by_bound[BoundBy.TOKENS] == 0.25
+    assert steps.share_by_bound[BoundBy.SEQS] == 0.75
     assert steps.share_by_bound[BoundBy.KV] == 0
-    assert sum(steps.share_by_bound.values()) == 1
+    assert steps.steps_by_bound[BoundBy.TOKENS] == 1
+    assert sum(steps.steps_by_bound.values()) == steps.count == 10
 
 
 @pytest.mark.parametrize("window", [Window.FIVE_MINUTES, Window.SESSION])

@@ -144,16 +144,54 @@ def test_a_lasting_queue_tells_what_binds(
     assert verdict.since_ns == 1_000 * MS
 
 
-def test_what_binds_is_what_bound_most_steps_lately(see: See, make_step: Make) -> None:
+def test_what_binds_is_what_bound_the_most_time_lately(
+    see: See, make_step: Make
+) -> None:
     early = waiting_steps(make_step, 40, bound_by=BoundBy.TOKENS)
     late = [
-        make_step(5_200 + 100 * n, {0: 1}, waiting=1, bound_by=by)
+        make_step(5_200 + 100 * n, {0: 1}, duration_ms=100, waiting=1, bound_by=by)
         for n, by in enumerate([BoundBy.SEQS] * 20 + [BoundBy.KV] * 10)
     ]
 
     verdict = see([info(), *early, *late], now_ms=8_200).verdict
 
     assert verdict.sentence == "1 waiting: bound by max_num_seqs 16"
+
+
+def test_fast_steps_of_before_do_not_outvote_a_slow_one(
+    see: See, make_step: Make
+) -> None:
+    fast = waiting_steps(make_step, 11, bound_by=BoundBy.SEQS)
+    faster = [
+        make_step(2_110 + 10 * n, {0: 1}, waiting=39, bound_by=BoundBy.SEQS)
+        for n in range(30)
+    ]
+    slow = make_step(
+        4_600, {0: 1}, duration_ms=2_200, waiting=39, bound_by=BoundBy.TOKENS
+    )
+
+    verdict = see([info(), *fast, *faster, slow], now_ms=4_700).verdict
+
+    assert verdict.sentence == "39 waiting: bound by the token budget 512"
+
+
+def test_a_step_longer_than_the_span_still_tells_what_binds(
+    see: See, make_step: Make
+) -> None:
+    steps = [
+        make_step(
+            1_000 + 4_000 * n,
+            {0: 1},
+            duration_ms=4_000,
+            waiting=9,
+            bound_by=BoundBy.KV,
+        )
+        for n in range(2)
+    ]
+
+    verdict = see([info(), *steps], now_ms=8_900).verdict
+
+    assert verdict.sentence == "9 waiting: bound by KV blocks"
 
 
 def test_kv_usage_is_left_out_while_unknown(see: See, make_step: Make) -> None:

@@ -101,8 +101,8 @@ def test_a_column_says_what_its_steps_did(see: See, make_step: Make) -> None:
         "step_max_s": pytest.approx(0.030),
         "steps": 2,
         "bound_seqs": 0.0,
-        "bound_tokens": 0.5,
-        "bound_kv": 0.5,
+        "bound_tokens": 0.25,
+        "bound_kv": 0.75,
         "bound_other": 0.0,
         "preemptions": 1,
     }

@@ -87,9 +87,14 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "vantage",
         "weak",
     }
-    assert {"count", "batch_mean", "batch_max", "duration_s", "share_by_bound"} == (
-        summary["steps"].keys()
-    )
+    assert summary["steps"].keys() == {
+        "count",
+        "batch_mean",
+        "batch_max",
+        "duration_s",
+        "share_by_bound",
+        "steps_by_bound",
+    }
 
 
 def test_the_numbers_survive_json(session: Snapshot) -> None:
@@ -109,6 +114,7 @@ def test_the_numbers_survive_json(session: Snapshot) -> None:
     assert summary["ttft_s"]["vantage"] == "frontend"
     assert summary["ttft_s"]["weak"] == ["p90", "p95", "p99"]
     assert summary["steps"]["share_by_bound"]["kv"] == pytest.approx(0.2)
+    assert summary["steps"]["steps_by_bound"]["kv"] == 20
     assert summary["output_tokens_per_s"] == pytest.approx(25)
     assert (summary["kv_peak_blocks"], summary["kv_peak_usage"]) == (150, 0.75)
     assert summary["client"]["ttft_s"]["mean"] == pytest.approx(0.012)
@@ -133,7 +139,7 @@ def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
         "requests       20 finished      0 failed      0 aborted",
         "tokens/s     25.0 out   0.00 prompt",
         "steps         100    1.00 batch, mean      1 at most",
-        "bound by     kv 20%",
+        "bound by     kv 20% of the time",
         "KV peak       75%    150 blocks      0 preemptions",
         "",
         "server clock      mean      p50      p90      p95      p99      max        n",
