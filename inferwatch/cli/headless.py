@@ -114,8 +114,9 @@ class HeadlessProgress:
 
 
 def _numbers(snapshot: Snapshot) -> str:
+    """What it does now."""
     flow = snapshot.flow
-    tokens = flow.output_tokens_per_s
+    tokens = flow.output_tokens_per_s_now
     rate = "–" if tokens is None else f"{tokens:,.0f}"
     running = "–" if flow.running is None else flow.running
     waiting = "–" if flow.waiting is None else flow.waiting

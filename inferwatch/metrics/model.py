@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
 
+from collectors.clock import NS_PER_S
 from collectors.readings import (
     AnyReading,
     ClientSample,
@@ -26,6 +28,8 @@ from collectors.readings import (
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines
 from inferwatch.metrics.engine.flow import (
+    LEAST_NS,
+    SchedulerState,
     StepCounter,
     WindowTotals,
     flow,
@@ -53,6 +57,8 @@ from inferwatch.metrics.snapshot import Latency, Snapshot, Window
 
 MOST_NOTES = 200
 MOST_GPUS = 100
+LATELY_NS = 2 * NS_PER_S
+"""What a rate of the present is over."""
 
 
 BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
@@ -216,7 +222,7 @@ class Model:
         grid = Grid(start_ns, bin_ns, len(bins))
         latencies = self._latencies.table(now_ns, window, bins)
         totals = self._window_totals(now_ns, window, latencies)
-        work = scheduler_state(now_ns, self._engines, self._requests)
+        work = self._work_now(now_ns)
         kv = kv_state(self._engines, totals.steps)
         flow_now = flow(totals, work, kv)
         return Snapshot(
@@ -262,7 +268,7 @@ class Model:
     ) -> WindowTotals:
         itl = next(row.quantiles for row in latencies if row.metric == "itl_s")
         return WindowTotals(
-            covered_ns=self._covered_ns(now_ns, window),
+            covered_ns=self._covered_ns(now_ns, window.value),
             steps=self._steps.over(now_ns, window),
             outcomes=self._outcomes.over(now_ns, window),
             prompts=self._outcomes.prompts.quantiles(now_ns, window),
@@ -270,12 +276,28 @@ class Model:
             itl=itl,
         )
 
-    def _covered_ns(self, now_ns: int, window: Window) -> int:
-        """How much of the window an engine was there to be watched."""
+    def _work_now(self, now_ns: int) -> SchedulerState:
+        """What is done now, with a rate once there was a second to tell it of."""
+        work = scheduler_state(now_ns, self._engines, self._requests)
+        lately = self._steps.counters.after(now_ns - LATELY_NS)
+        covered_ns = self._covered_ns(now_ns, LATELY_NS)
+        if work.running is None or covered_ns < LEAST_NS:
+            return work
+        if work.any and not lately.rows:  # a step is longer than that, or none ends
+            return work
+        tokens_per_s = lately.sums["output_tokens"] * NS_PER_S / covered_ns
+        return replace(work, tokens_per_s=tokens_per_s)
+
+    def _covered_ns(self, now_ns: int, span_ns: int | None) -> int:
+        """How much of the span up to now an engine was there to be watched."""
         if self._began_ns is None:
             return 0
-        watched_ns = max(0, now_ns - self._began_ns)
-        return watched_ns if window.value is None else min(watched_ns, window.value)
+        ended_ns = self._health.lost_ns
+        to_ns = now_ns if ended_ns is None else min(now_ns, ended_ns)
+        from_ns = self._began_ns
+        if span_ns is not None:
+            from_ns = max(from_ns, now_ns - span_ns)
+        return max(0, to_ns - from_ns)
 
     def _began(self, t_ns: int) -> None:
         """Engines are watched since then, or earlier where a step says so."""
@@ -324,6 +346,8 @@ class Model:
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)
+            self._cost.lost()
+            self._last_token_ns = None
 
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)

@@ -147,6 +147,8 @@ class Flow:
     prefill_tokens_per_s: float | None = None
     """Prompt tokens computed, recomputation included."""
     output_tokens_per_s: float | None = None
+    output_tokens_per_s_now: float | None = None
+    """Over the last two seconds."""
     tokens_per_s_per_user: float | None = None
     """1 / mean ITL: what one stream reads."""
     budget_usage: float | None = None

@@ -14,6 +14,7 @@ from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.latencies import LATENCIES
 from inferwatch.metrics.catalog.metric import (
+    NOW,
     Better,
     FlowColumn,
     FlowFact,
@@ -28,6 +29,7 @@ from inferwatch.metrics.catalog.timeline import TIMELINE
 
 __all__ = [
     "CATALOG",
+    "NOW",
     "Better",
     "FlowColumn",
     "FlowFact",

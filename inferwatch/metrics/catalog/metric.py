@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from collectors.readings import Vantage
 
+NOW = "now"
+"""The span of what holds at the moment shown, whatever the window."""
+
 
 class Better(StrEnum):
     """Which way a number should go."""

@@ -1,7 +1,7 @@
 """Steps of the window, and the KV cache."""
 
 from collectors.readings import Vantage
-from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
+from inferwatch.metrics.catalog.metric import NOW, Better, Metric, Unit, metrics
 
 STEPS = metrics(
     "steps.",
@@ -108,7 +108,8 @@ KV = metrics(
         abbr="used",
         title="Used blocks",
         unit=Unit.BLOCKS,
-        definition="Blocks that live requests hold now.",
+        definition="Blocks that live requests hold.",
+        span=NOW,
         formula="latest step or totals",
     ),
     Metric(
@@ -119,6 +120,7 @@ KV = metrics(
         definition=(
             "Blocks no request holds that still keep a reusable prefix; free to vLLM."
         ),
+        span=NOW,
         formula="latest step",
     ),
     Metric(
@@ -127,6 +129,7 @@ KV = metrics(
         title="Free blocks",
         unit=Unit.BLOCKS,
         definition="Blocks that hold nothing.",
+        span=NOW,
         formula="latest step",
     ),
     Metric(
@@ -134,7 +137,8 @@ KV = metrics(
         abbr="peak used",
         title="Peak",
         unit=Unit.BLOCKS,
-        definition="The most blocks in use at once in the session.",
+        definition="The most blocks in use at once.",
+        span="session",
         formula="max of used blocks over steps and totals",
     ),
     Metric(

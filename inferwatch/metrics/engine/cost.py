@@ -3,9 +3,10 @@
 from collections import deque
 
 import msgspec
+from msgspec.structs import replace
 
 from collectors.clock import NS_PER_S
-from collectors.readings import HostSample, Note, Totals
+from collectors.readings import HostSample, Note, ProcessUsage, Totals
 from inferwatch.metrics.snapshot import Cost
 
 SPAN_NS = 5 * NS_PER_S
@@ -43,6 +44,12 @@ class CostTracker:
     def dropped(self, note: Note) -> None:
         """Readings that never came."""
         self._dropped += note.count or 0
+
+    def lost(self) -> None:
+        """The engine is gone: only processes of ours go on."""
+        self._hosts = deque(
+            replace(host, processes=_ours(host)) for host in self._hosts
+        )
 
     def saved(self) -> SavedCost:
         """All that is kept."""
@@ -92,3 +99,7 @@ class CostTracker:
         steps = sum(totals.steps for totals in self._totals.values())
         spent_ns = sum(totals.probe_cost_ns for totals in self._totals.values())
         return spent_ns / steps / US if steps else None
+
+
+def _ours(host: HostSample) -> list[ProcessUsage]:
+    return [each for each in host.processes if each.role in {"inferwatch", "load"}]

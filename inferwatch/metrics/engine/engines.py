@@ -68,6 +68,12 @@ class Rank(msgspec.Struct, array_like=True):
         """Readings were lost: what was last said need not hold."""
         self.step = self.totals = self.waiting_since_ns = None
 
+    def gone(self) -> None:
+        """The engine was lost: it holds nothing any more."""
+        self.forget()
+        self.kv = (None, None, None)
+        self.lost = True
+
     def _waits(self, waiting: int, t_ns: int) -> None:
         if waiting and self.waiting_since_ns is None:
             self.waiting_since_ns = t_ns
@@ -135,7 +141,7 @@ class Engines:
     def lost(self, source: str) -> None:
         """An engine is gone; what it was stays known until another one is up."""
         for rank in self.ranks_of(source):
-            rank.lost = True
+            rank.gone()
 
     def rank(self, source: str, rank: int) -> Rank:
         """One EngineCore, new if never heard of."""

@@ -102,11 +102,13 @@ LEAST_NS = NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerState:
-    """How many requests run and wait now; None before anything is known."""
+    """What an engine does now; None before anything is known, and once it is lost."""
 
     running: int | None = None
     waiting: int | None = None
     oldest_wait_s: float | None = None
+    tokens_per_s: float | None = None
+    """Output of the last two seconds."""
 
     @property
     def any(self) -> bool:
@@ -123,9 +125,9 @@ def scheduler_state(
     not. Requests speak at once: they know of a step still under way, and of a queue
     that no step serves. The larger number is the current one.
     """
-    if not engines.ranks and not requests.live:
-        return SchedulerState()
     ranks = [rank for rank in engines.ranks.items() if not rank[1].lost]
+    if not ranks and not requests.live:
+        return SchedulerState()
     running = sum(_running(rank, requests, source) for (source, _), rank in ranks)
     waiting = sum(rank.waiting for _, rank in ranks) if running else 0
     since = [each.waiting_since_ns or now_ns for each in requests.waiting]
@@ -179,6 +181,7 @@ def flow(seen: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
         batch_mean=ratio(steps["batch"], seen.steps.rows),
         prefill_tokens_per_s=seen.per_s(steps["prefill_tokens"]),
         output_tokens_per_s=seen.per_s(steps["output_tokens"]),
+        output_tokens_per_s_now=work.tokens_per_s,
         tokens_per_s_per_user=1 / seen.itl.mean if seen.itl.mean else None,
         budget_usage=ratio(steps["budgeted_tokens"], steps["budget"]),
         prefix_hit_rate=ratio(steps["prefix_hits"], steps["prefix_queries"]),

@@ -73,6 +73,11 @@ class HealthTracker:
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
 
+    @property
+    def lost_ns(self) -> int | None:
+        """When the engine was lost; None while none is."""
+        return None if self._lost is None else self._lost.t_ns
+
     def saved(self) -> SavedHealth:
         """All but engines and requests, which are saved by themselves."""
         return SavedHealth(
@@ -111,7 +116,7 @@ class HealthTracker:
         return (
             self._stalled(now_ns, work)
             or self._queueing(now_ns, work, flow)
-            or self._healthy(work, flow)
+            or self._healthy(work)
         )
 
     def _up(self, t_ns: int) -> None:
@@ -192,12 +197,12 @@ class HealthTracker:
         limits = {getattr(info, name) for info in self._engines.infos}
         return f" {limits.pop()}" if len(limits) == 1 and None not in limits else ""
 
-    def _healthy(self, work: SchedulerState, flow: Flow) -> Verdict:
+    def _healthy(self, work: SchedulerState) -> Verdict:
         calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]
         since = [*calm, self._requests.busy_since_ns, self._up_ns]
         text = _work(work)
-        if flow.output_tokens_per_s is not None:
-            text += f", {flow.output_tokens_per_s:,.0f} tok/s"
+        if work.tokens_per_s is not None:
+            text += f", {work.tokens_per_s:,.0f} tok/s"
         since_ns = max(t_ns for t_ns in since if t_ns is not None)
         return _verdict(Health.HEALTHY, text, since_ns)
 

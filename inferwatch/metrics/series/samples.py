@@ -105,8 +105,11 @@ class Counters:
         if window.value is None:
             self._rows.flush()
             return self._total(self._count, self._sums, self._maxima)
-        count, sums, maxima = self._rows.totals_after(now_ns - window.value)
-        return self._total(count, sums, maxima)
+        return self.after(now_ns - window.value)
+
+    def after(self, t_ns: int) -> CounterTotals:
+        """Of the rows after a moment, at most five minutes ago."""
+        return self._total(*self._rows.totals_after(t_ns))
 
     @property
     def rows(self) -> RecentRows:

@@ -114,8 +114,10 @@ def _blocks(kv: KvState, blocks: int | None) -> str:
 
 def _room(shown: Snapshot) -> str:
     more = more_that_fit(shown)
-    if more is None:
+    if more is None and shown.kv.free_blocks is not None:
         return "– (no request has ended yet)"
+    if more is None:
+        return "–"
     count, tokens = more
     return f"{count} more requests of the median size, {tokens} tokens"
 
@@ -153,7 +155,7 @@ class KvBar(Panel):
         """Two rows of bar, one for the peak."""
         kv, room = self._kv, width - 4
         if not kv.total_blocks or kv.used_blocks is None:
-            return [(TextRun("  no step has reported its blocks yet", "faint"),)]
+            return [(TextRun("  how many blocks are in use is not known", "faint"),)]
         used = round(kv.used_blocks / kv.total_blocks * room)
         cached = round((kv.cached_blocks or 0) / kv.total_blocks * room)
         cached = min(cached, room - used)

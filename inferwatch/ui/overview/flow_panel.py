@@ -1,4 +1,4 @@
-"""A request's way through the engine, from left to right, rates over the window."""
+"""A request's way through the engine, left to right: what is now, and the window."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,8 +10,15 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG, FlowColumn, FlowFact, Metric, Unit
-from inferwatch.metrics.snapshot import Flow
+from inferwatch.metrics.catalog import (
+    CATALOG,
+    NOW,
+    FlowColumn,
+    FlowFact,
+    Metric,
+    Unit,
+)
+from inferwatch.metrics.snapshot import Flow, Snapshot, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
@@ -29,6 +36,8 @@ INKS = {
     FlowColumn.DECODE: "decode",
     FlowColumn.OUT: "output",
 }
+NOW_MARK = "•"
+"""Stands behind the name of what holds now; all else is of the window."""
 WIDEST = 20
 """Labels and values stay together, however wide the screen."""
 
@@ -61,11 +70,14 @@ class _Column:
             label += f" {percentile}" if percentile != fact.percentiles[0] else ""
         if fact.alarm and value:
             ink, mark = fact.alarm, "" if row else "▲ "
-        text = f"{mark}{_text(metric, fact, value)}{_limit(fact, engine)}"
+        limit = "" if value is None else _limit(fact, engine)
+        text = f"{mark}{_text(metric, fact, value)}{limit}"
         field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
-        room = max(field - len(label), 0)
+        now = NOW_MARK if metric.span == NOW else ""
+        room = max(field - len(label) - len(now), 0)
         gap = TextRun(" " * (size - field))
-        return (TextRun(label, "muted"), cells(text, room, ink, right=True), gap)
+        number = cells(text, room, ink, right=True)
+        return (TextRun(label, "muted"), TextRun(now, "accent"), number, gap)
 
 
 COLUMNS = tuple(map(_Column, FlowColumn))
@@ -83,17 +95,19 @@ class FlowPanel(Panel):
 
     _flow = Flow()
     _engine: EngineInfo | None = None
+    _window = Window.MINUTE
 
-    def show(self, flow: Flow, engine: EngineInfo | None) -> None:
-        """Take the flow of the window, through an engine that may have told of it."""
-        self._flow, self._engine = flow, engine
+    def show(self, shown: Snapshot) -> None:
+        """Take the flow, through an engine that may have told of itself."""
+        self._flow, self._window = shown.flow, shown.window
+        self._engine = shown.engines[0] if shown.engines else None
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Heads and arrows, then the facts."""
         sizes = _shares(width - 1, len(COLUMNS))
         columns = list(zip(COLUMNS, sizes, strict=True))
-        heads = [_arrow(each, size) for each, size in columns]
+        heads = [*(_arrow(*each) for each in columns[:-1]), self._end(*columns[-1])]
         rows = [
             [each.line(row, size, self._flow, self._engine) for each, size in columns]
             for row in range(height - 1)
@@ -102,6 +116,16 @@ class FlowPanel(Panel):
             (TextRun(" "), *(run for cell in cells for run in cell))
             for cells in (heads, *rows)
         ]
+
+    def _end(self, column: _Column, size: int) -> Line:
+        """The last head, and what of all these numbers is now."""
+        head = TextRun(f"{column.title} ", column.ink)
+        room = size - len(column.title) - 1
+        told = f" now, else {self._window.label}"
+        told = told if len(told) + 4 <= room else " now"
+        rule = "─" * max(room - len(told) - 3, 0)
+        mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{told} ", "muted")
+        return (head, TextRun(f"{rule} ", "rule"), mark, legend)
 
 
 def _text(metric: Metric, fact: FlowFact, value: float | None) -> str:
@@ -118,8 +142,6 @@ def _limit(fact: FlowFact, engine: EngineInfo | None) -> str:
 def _arrow(column: _Column, size: int) -> Line:
     head = TextRun(f"{column.title} ", column.ink)
     room = size - len(column.title) - 1
-    if column is COLUMNS[-1]:
-        return (head, TextRun("─" * (room - 1) + " ", "rule"))
     return (head, TextRun("─" * (room - 2) + "▶ ", "rule"))
 
 

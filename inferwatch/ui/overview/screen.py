@@ -56,6 +56,5 @@ class OverviewScreen(WatchScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """Flow and table."""
-        engine = shown.engines[0] if shown.engines else None
-        self.query_one(FlowPanel).show(shown.flow, engine)
+        self.query_one(FlowPanel).show(shown)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)

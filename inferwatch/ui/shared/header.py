@@ -128,13 +128,14 @@ def _address(snapshot: Snapshot) -> str:
 
 def _heartbeat(snapshot: Snapshot) -> Line:
     """The truth about liveness: /health may say 200 while no token comes."""
+    if snapshot.verdict.health is Health.LOST:
+        return (TextRun("✖ LOST", "bad bold"),)
     age_s = None
     if snapshot.last_token_ns is not None:
         age_s = max(snapshot.now_ns - snapshot.last_token_ns, 0) / NS_PER_S
     age = f"token {format_duration(age_s)} ago" if age_s is not None else "no token yet"
     glyph, word, ink = {
         Health.STALLED: ("■ ", "STALLED ", "bad"),
-        Health.LOST: ("✖ ", "LOST ", "bad"),
         Health.STARTING: ("◌ ", "", "accent"),
         Health.IDLE: ("○ ", "", "muted"),
     }.get(snapshot.verdict.health, ("● ", "", "good"))

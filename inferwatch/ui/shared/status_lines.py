@@ -1,11 +1,13 @@
 """The lines of every screen that watches: verdict, values, hardware, a lost engine."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
 
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import format_duration, format_rate, format_share
 from inferwatch.metrics.snapshot import Cost, Health, Snapshot, Timeline, Verdict
+from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -17,6 +19,7 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
     width_of,
 )
+from inferwatch.visible import visible
 
 GLYPHS = {
     Health.STARTING: ("◌", "accent"),
@@ -51,11 +54,14 @@ class VerdictLine(Panel):
         return (spread((word, TextRun(f" {first_line}")), self._aside(), width),)
 
     def _aside(self) -> Line:
-        since_ns = self._verdict.since_ns if self._verdict else None
-        if since_ns is None:
+        if self._verdict is None or self._verdict.since_ns is None:
             return ()
-        lasted_s = max(self._now_ns - since_ns, 0) / 1_000_000_000
-        return (TextRun(f"for {age_text(lasted_s)} ", "muted"),)
+        return (TextRun(f"{_lasted(self._verdict, self._now_ns)} ", "muted"),)
+
+
+def _lasted(verdict: Verdict, now_ns: int) -> str:
+    """How long it has been so by now."""
+    return f"for {age_text(max(now_ns - (verdict.since_ns or 0), 0) / NS_PER_S)}"
 
 
 class ReadoutLine(Panel):
@@ -121,6 +127,8 @@ NAMES = {
     "load": "load",
     "inferwatch": "self",
 }
+ENGINE_ROLES = ("api", "core")
+"""Every engine has these; of one that was lost they are unknown, not unheard of."""
 
 
 class HostLine(Panel):
@@ -138,7 +146,9 @@ class HostLine(Panel):
         del height
         if self._snapshot is None:
             return ()
-        left = join((_gpu(self._snapshot), _cpu(self._snapshot.cost)), "   ")
+        lost = self._snapshot.verdict.health is Health.LOST
+        cpu = _cpu(self._snapshot.cost, lost=lost)
+        left = join((_gpu(self._snapshot), cpu), "   ")
         probe = _probe(self._snapshot.cost)
         if width_of(left) + width_of(probe) + 2 > width:
             probe = ()
@@ -158,15 +168,16 @@ def _gpu(snapshot: Snapshot) -> Line:
     return (head, TextRun(", ".join(each)))
 
 
-def _cpu(cost: Cost) -> Line:
+def _cpu(cost: Cost, *, lost: bool) -> Line:
     """Shares of one core, so more than 100% is a process with threads."""
-    known = [role for role in NAMES if role in cost.process_cpu_share]
+    gone = ENGINE_ROLES if lost else ()
+    known = [role for role in NAMES if role in cost.process_cpu_share or role in gone]
     if not known:
         return (TextRun("CPU ", "muted"), TextRun("–", "faint"))
     parts = [
         (
             TextRun(f"{NAMES[role]} ", "muted"),
-            TextRun(format_share(cost.process_cpu_share[role])),
+            TextRun(format_share(cost.process_cpu_share.get(role))),
         )
         for role in known
     ]
@@ -189,44 +200,65 @@ class LostBanner(Panel):
     LostBanner { display: none; height: 1; background: $error 12%; }
     """
 
-    _text = ""
+    _verdict: Verdict | None = None
     _at = ""
-    _can_restart = False
+    _lasted = ""
+    _keys: Sequence[Key] = ()
 
-    def show(self, text: str, at: str, *, can_restart: bool) -> None:
-        """Take the reason, with the last log lines below it; empty hides."""
-        if (text, at, can_restart) == (self._text, self._at, self._can_restart):
+    def show(
+        self, lost: Snapshot | None, at: str = "", keys: Iterable[Key] = ()
+    ) -> None:
+        """Take a moment after the loss, when that was, and what can be done."""
+        self.display = lost is not None
+        if lost is None:
             return
-        self._text, self._at, self._can_restart = text, at, can_restart
-        self.display = bool(text)
-        limit = max(self.screen.size.height // 6, 4)
-        self.styles.height = min(len(text.splitlines()) + 1, limit)
+        self._verdict, self._at, self._keys = lost.verdict, at, tuple(keys)
+        self._lasted = _lasted(lost.verdict, lost.now_ns)
+        screen = self.screen.size
+        wanted = len(self._cause(screen.width)) + len(self._log) + bool(self._keys)
+        at_most = max(len(self._cause(screen.width)) + 3, screen.height // 5)
+        self.styles.height = min(wanted, at_most, max(screen.height // 2, 3))
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Reason, log lines from the end, keys."""
-        reason, *log = self._text.splitlines() or [""]
-        head = fit(
-            (
-                TextRun(" ✖ ENGINE LOST", "bad bold"),
-                TextRun(f" at {self._at} · ", "muted"),
-                TextRun(reason),
-            ),
-            width,
-        )
-        keys = (
-            TextRun(" r ", "accent"),
-            TextRun("restart in this session   ", "muted"),
-        )
-        tail = (
-            TextRun(" l ", "accent"),
-            TextRun("whole log   ", "muted"),
-            TextRun(" q ", "accent"),
-            TextRun("quit", "muted"),
-        )
-        room = max(height - 2, 0)
-        shown = log[-room:] if room else []
-        body = [
+        """The cause, log lines from the end, keys."""
+        if self._verdict is None:
+            return ()
+        keys = [_keys_line(self._keys)] if self._keys else []
+        cause = self._cause(width)[: max(height - len(keys), 1)]
+        room = max(height - len(cause) - len(keys), 0)
+        shown = self._log[-room:] if room else []
+        log = [
             (TextRun("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown
         ]
-        return [head, *body, (*keys, *tail) if self._can_restart else tail]
+        return [*cause, *log, *keys]
+
+    def _cause(self, width: int) -> list[Line]:
+        """Whole, in as many rows as it takes."""
+        head = f" ✖ LOST at {self._at}  "
+        aside = (TextRun(f"{self._lasted} ", "muted"),)
+        taken = " " * (len(head) + width_of(aside))
+        room = max(width - 2, len(taken) + 10)
+        text = wrap(self._sentence, room, initial_indent=taken, subsequent_indent="   ")
+        first, *rest = [line.removeprefix(taken) for line in text] or [""]
+        return [
+            spread((TextRun(head, "bad bold"), TextRun(first)), aside, width),
+            *((TextRun(line),) for line in rest),
+        ]
+
+    @property
+    def _sentence(self) -> str:
+        return visible(
+            self._verdict.sentence.partition("\n")[0] if self._verdict else ""
+        )
+
+    @property
+    def _log(self) -> list[str]:
+        return self._verdict.sentence.splitlines()[1:] if self._verdict else []
+
+
+def _keys_line(keys: Sequence[Key]) -> Line:
+    parts = [
+        (TextRun(f"{key} ", "accent"), TextRun(what, "muted")) for key, what in keys
+    ]
+    return (TextRun(" "), *join(parts, "   "))

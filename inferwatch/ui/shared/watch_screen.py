@@ -9,9 +9,8 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.clock import NS_PER_S
-from collectors.readings import NoteKind
 from inferwatch.feed import Feed, FeedState
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
@@ -121,7 +120,7 @@ class WatchScreen(SessionScreen):
         self.post_message(LookAgain())
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """The picture of one moment; what was lost is told of the present."""
+        """The picture of one moment."""
         self.fit_height()
         self.query_one(TabLine).show(now.window)
         self.query_one(VerdictLine).show(now.verdict, now.now_ns)
@@ -129,7 +128,7 @@ class WatchScreen(SessionScreen):
         position = position_of(self.feed)
         self.set_class(position is not None, "-elsewhere")
         self.query_one(TimeLine).show(position)
-        self._show_loss(self.present or now)
+        self._show_loss(now)
         self.show_panels(now)
         if charts:
             for stack in self.query(ChartStack):
@@ -148,14 +147,20 @@ class WatchScreen(SessionScreen):
         for stack in self.query(ChartStack):
             stack.point(shown, index, cursor_ns, clock, here)
 
-    def _show_loss(self, now: Snapshot) -> None:
-        lost = [note for note in now.notes if note.kind is NoteKind.LOST]
-        banner = self.query_one(LostBanner)
-        if self.feed.state is not FeedState.LOST or not lost:
-            banner.show("", "", can_restart=False)
-            return
-        at = self.feed.wall_text(lost[-1].t_ns)
-        banner.show(lost[-1].text, at, can_restart=self.feed.can_restart)
+    def _show_loss(self, shown: Snapshot) -> None:
+        """A loss is told of the present, wherever one looks; else of what is shown."""
+        moments = (self.present or shown, shown)
+        lost = next((m for m in moments if m.verdict.health is Health.LOST), None)
+        at = self.feed.wall_text(lost.verdict.since_ns or 0) if lost else ""
+        self.query_one(LostBanner).show(lost, at, self._keys_after_loss())
+        is_told = shown.verdict.health is Health.LOST
+        self.query_one(VerdictLine).display = not is_told
+
+    def _keys_after_loss(self) -> Iterable[Key]:
+        if self.feed.can_restart:
+            yield ("r", "restarts it")
+        if self.feed.state is FeedState.LOST:
+            yield from (("l", "shows the log"), ("q", "leaves"))
 
     # The time cursor and the window.
 

@@ -9,10 +9,12 @@ from collectors.readings import (
     BoundBy,
     EngineInfo,
     EventKind,
+    HostSample,
     LoadEvent,
     LoadKind,
     Note,
     NoteKind,
+    ProcessUsage,
     Totals,
 )
 from inferwatch.metrics.snapshot import Health, RequestState, Snapshot
@@ -295,7 +297,57 @@ def test_requests_of_a_lost_engine_have_failed(see: See, make_life: Make) -> Non
 
     (row,) = snapshot.requests
     assert (row.state, row.reason) == (RequestState.FAILED, "lost")
-    assert (snapshot.flow.failed, snapshot.flow.running) == (1, 0)
+    assert (snapshot.flow.failed, snapshot.flow.running) == (1, None)
+
+
+def test_of_a_lost_engine_nothing_present_is_known(see: See, make_step: Make) -> None:
+    step = make_step(480, {0: 1}, kv_used_blocks=9, kv_cached_blocks=1, waiting=2)
+    usage = [
+        ProcessUsage(pid=pid, role=role, cpu_s=pid / 10, rss_bytes=1)
+        for pid, role in enumerate(["api", "core", "worker", "inferwatch"])
+    ]
+    hosts = [HostSample(t_ns=t * MS, processes=usage) for t in (100, 400)]
+    lost = note(500, NoteKind.LOST, "gone")
+
+    snapshot = see([info(), *hosts, step, lost], now_ms=900)
+
+    flow, kv = snapshot.flow, snapshot.kv
+    assert flow.running is flow.waiting is flow.oldest_wait_s is flow.kv_usage is None
+    assert flow.output_tokens_per_s_now is None
+    assert kv.used_blocks is kv.cached_blocks is kv.free_blocks is None
+    assert (kv.total_blocks, kv.peak_used_blocks) == (100, 9)
+    assert snapshot.last_token_ns is None
+    assert list(snapshot.cost.process_cpu_share) == ["inferwatch"]
+
+
+def test_a_window_covers_no_time_after_a_loss(see: See, make_step: Make) -> None:
+    steps = [make_step(t_ms, {0: 1}) for t_ms in range(1_000, 5_001, 1_000)]
+    readings = [info(), *steps, note(5_000, NoteKind.LOST, "gone")]
+
+    at_once, later = see(readings, 5_000), see(readings, 60_000)
+
+    assert at_once.flow.output_tokens_per_s == later.flow.output_tokens_per_s == 1
+    assert see(readings, 70_000).flow.output_tokens_per_s is None
+
+
+def test_the_verdict_tells_the_rate_of_the_last_two_seconds(
+    see: See, make_step: Make
+) -> None:
+    slow = [make_step(t_ms, {0: 1}) for t_ms in range(1_000, 20_000, 1_000)]
+    fast = [make_step(t_ms, {0: 1}) for t_ms in range(20_000, 22_001, 10)]
+
+    snapshot = see([info(), *slow, *fast], now_ms=22_000)
+
+    assert snapshot.verdict.sentence == "1 running, none waiting, 100 tok/s"
+    assert snapshot.flow.output_tokens_per_s == pytest.approx(10)
+
+
+def test_a_rate_is_not_told_while_a_step_is_longer_than_it_covers(
+    see: See, make_step: Make
+) -> None:
+    steps = [make_step(3_000 * n, {0: 1}, duration_ms=3_000) for n in range(1, 6)]
+
+    assert see(steps, now_ms=17_500).verdict.sentence == "1 running, none waiting"
 
 
 def test_the_next_life_counts_its_ordinals_anew(

@@ -260,7 +260,7 @@ STAGES = (
     ("plug-in in API server", 5.6),
     ("plug-in in EngineCore", 8.2),
 )
-LOST = """EngineCore was killed by signal 9
+LOST = """EngineCore (pid 4242) was killed by SIGKILL (by hand, or for lack of memory)
 INFO 11-20 03:12:40 [loggers.py:257] Avg generation throughput: 1180.2 tokens/s
 ERROR 11-20 03:12:41 [core_client.py:597] EngineCore_DP0 died unexpectedly
 ERROR 11-20 03:12:41 [async_llm.py:540] AsyncLLM output_handler failed.
@@ -509,10 +509,15 @@ def lost(feed: ScriptedFeed) -> ScriptedFeed:
         made,
         verdict=Verdict(
             health=Health.LOST,
-            sentence="EngineCore was killed by signal 9",
+            sentence=LOST,
             since_ns=NOW_NS - 2 * S,
         ),
-        last_token_ns=NOW_NS - 2 * S,
+        last_token_ns=None,
+        flow=replace(
+            made.flow, waiting=None, oldest_wait_s=None, kv_usage=None, running=None
+        ),
+        kv=replace(made.kv, used_blocks=None, cached_blocks=None, free_blocks=None),
+        cost=replace(made.cost, process_cpu_share={"load": 0.12, "inferwatch": 0.031}),
         notes=notes(died),
     )
     return feed

@@ -6,7 +6,6 @@ import pytest
 
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import (
-    Flow,
     Health,
     Snapshot,
     StepTotals,
@@ -14,29 +13,30 @@ from inferwatch.metrics.snapshot import (
     Window,
 )
 from inferwatch.ui.kv import screen as kv
-from inferwatch.ui.overview.flow_panel import FlowPanel
+from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.requests.table import RequestTable
 from inferwatch.ui.steps import screen as steps
 
+NOTHING = Snapshot(
+    now_ns=1,
+    window=Window.MINUTE,
+    covered_ns=1,
+    verdict=Verdict(health=Health.IDLE, sentence=""),
+)
+
 
 def of_overview() -> set[str]:
     panel = FlowPanel()
-    panel.show(Flow(), None)
+    panel.show(NOTHING)
     rows = panel.draw(150, 9)[1:]
     return {run.text for row in rows for run in row if run.ink == "muted"}
 
 
 def of_kv() -> set[str]:
-    snapshot = Snapshot(
-        now_ns=1,
-        window=Window.MINUTE,
-        covered_ns=1,
-        verdict=Verdict(health=Health.IDLE, sentence=""),
-    )
     computed = {"prefix-cache hit rate", "room for"}
-    return {label for row in kv._facts(snapshot) for label, _, _ in row} - computed
+    return {label for row in kv._facts(NOTHING) for label, _, _ in row} - computed
 
 
 def of_steps() -> set[str]:
@@ -65,6 +65,17 @@ def test_every_label_is_one_that_the_help_explains(
     labels = {CATALOG[key].abbr for key in explained}
 
     assert {each.removesuffix(" p99").removesuffix(" time") for each in shown} <= labels
+
+
+def test_what_is_now_is_told_apart_from_what_is_of_the_window() -> None:
+    panel = FlowPanel()
+    panel.show(NOTHING)
+    head, *rows = panel.draw(150, 9)
+    runs = [run.text for row in rows for run in row]
+    marked = {runs[i - 1] for i, text in enumerate(runs) if text == NOW_MARK}
+
+    assert marked == {"waiting", "oldest", "KV used", "running"}
+    assert "".join(run.text for run in head).endswith("• now, else 60 s ")
 
 
 def test_every_number_that_the_catalog_puts_into_the_flow_is_drawn() -> None:

@@ -12,7 +12,7 @@ from textual.widgets._footer import FooterKey
 from collectors.readings import Note, NoteKind
 from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.snapshot import Health, Verdict, Window
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.dialogs import PromptScreen
@@ -461,8 +461,11 @@ async def test_a_loss_is_told_at_once_however_far_behind_the_view_is(
         await settle(pilot)
         watched_feed.state = FeedState.LOST
         watched_feed.at_ns += 5 * S
+        told = Verdict(health=Health.LOST, sentence="killed by SIGKILL", since_ns=0)
         watched_feed.change = lambda made: replace(
-            made, notes=_lost(made.now_ns) if made.now_ns == watched_feed.at_ns else ()
+            made,
+            verdict=told if made.now_ns == watched_feed.at_ns else made.verdict,
+            notes=_lost(made.now_ns) if made.now_ns == watched_feed.at_ns else (),
         )
         await settle(pilot)
 

@@ -1,5 +1,6 @@
 """The session from start to loss, as the screens tell it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,57 @@ async def test_a_lost_engine_says_why_with_the_last_log_lines(
         await settle(pilot)
         banner = "\n".join(text_of(app, "LostBanner"))
 
-        assert "✖ ENGINE LOST at 03:12:39" in banner
-        assert "EngineCore was killed by signal 9" in banner
+        assert banner.startswith(
+            " ✖ LOST at 03:12:39  EngineCore (pid 4242) was killed"
+        )
         assert "EngineDeadError" in banner
         assert "✖ LOST" in text_of(app, "HeaderLine")[0]
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 60)])
+async def test_the_cause_of_a_loss_is_told_once_and_whole(
+    lost_feed: Any, text_of: Any, settle: Any, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(SessionPage(lost_feed))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        banner = text_of(app, "LostBanner")
+        told = " ".join(word for line in banner for word in line.split())
+        told = told.replace(" for 2 s", "")
+
+        assert "was killed by SIGKILL (by hand, or for lack of memory)" in told
+        assert "r restarts it l shows the log q leaves" in told
+        assert not app.screen.query_one("VerdictLine").display
+
+
+async def test_of_a_lost_engine_every_present_value_is_a_dash(
+    lost_feed: Any, text_of: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(lost_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        flow = "\n".join(text_of(app, "FlowPanel"))
+        for name in ("waiting•", "oldest•", "KV used•", "running•"):
+            assert re.search(f"{name} +–", flow)
+        assert re.search("api +– +core +– +load +12%", text_of(app, "HostLine")[0])
+
+        await pilot.press("4")
+        await settle(pilot)
+        kv = "\n".join(text_of(app, "TotalsPanel"))
+        assert re.search("used +– .*idle-cached +– .*free +–", kv)
+
+
+async def test_a_recorded_loss_is_told_like_one_of_now(
+    replayed_feed: Any, lost_feed: Any, text_of: Any, settle: Any
+) -> None:
+    replayed_feed.change = lost_feed.change
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        banner = "\n".join(text_of(app, "LostBanner"))
+
+        assert "was killed by SIGKILL" in banner
+        assert "restart" not in banner
 
 
 async def test_restart_is_offered_only_when_it_can_be_done(
