@@ -200,6 +200,11 @@ class InferwatchApp(TerminalApp[None]):
             self._moving = asyncio.create_task(self._moved(wish))
             self._moving.add_done_callback(self._end_if_failed)
 
+    async def arrived(self) -> None:
+        """At the page that people go to."""
+        if self._moving is not None:
+            await asyncio.wait([self._moving])
+
     def _end_if_failed(self, moving: asyncio.Task[None]) -> None:
         if not moving.cancelled() and moving.exception() is not None:
             self.exit()  # close() raises it

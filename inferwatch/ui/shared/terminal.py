@@ -27,6 +27,7 @@ from textual.filter import LineFilter
 from textual.notifications import SeverityLevel
 
 from inferwatch import watchdog
+from inferwatch.ui.shared.type_ahead import TypeAheadApp
 from inferwatch.visible import visible, visible_lines
 
 PIECE_BYTES = 4096
@@ -271,7 +272,7 @@ def _nobody() -> None:
     """Nothing is shown that could be painted again."""
 
 
-class TerminalApp(App[ReturnType]):
+class TerminalApp(TypeAheadApp[ReturnType]):
     """An app that stands safely on its terminal.
 
     Whatever it shows, the terminal obeys none of it: our own widgets make text visible,
