@@ -1,9 +1,10 @@
-"""Requests as tracks: queue, prefill and decode inside the request as a whole."""
+"""Requests in slots: queue, prefill and decode inside the request as a whole."""
 
+import heapq
 from dataclasses import dataclass, field
 
 from collectors.readings import EventKind, RequestEvent, Step, Vantage
-from inferwatch.export.perfetto.trace_format import Trace
+from inferwatch.export.perfetto.trace_format import Place, Slots, Trace
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,14 +63,16 @@ begins."""
 
 
 class RequestTracks:
-    """Follows requests; each is written as a track, a while after it has ended."""
+    """Follows requests; each is written into a slot, a while after it has ended."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._requests: dict[tuple[str, str], TracedRequest] = {}
         self._members: dict[tuple[str, int], TracedRequest] = {}
-        self._waiting: dict[tuple[str, str], int] = {}
-        """Ended, as far as is known, and when."""
+        self._ended: list[tuple[int, tuple[str, str]]] = []
+        """When requests ended, as far as is known; a heap."""
+        self._slots: dict[str, Slots] = {}
+        """By engine."""
 
     def event(self, event: RequestEvent) -> None:
         """Take an event of a request's life."""
@@ -86,8 +89,8 @@ class RequestTracks:
         request.reach(event.t_ns)
         self._move(request, event)
         if request.ended >= request.seen:
-            self._waiting[key] = event.t_ns
-        self._settle(event.t_ns)
+            heapq.heappush(self._ended, (request.last_ns, key))
+        self._settle(event.t_ns - LINGER_NS)
 
     def step(self, step: Step) -> None:
         """Take a step: tokens were produced, or requests preempted."""
@@ -113,22 +116,26 @@ class RequestTracks:
 
     def cut(self, source: str | None = None) -> None:
         """End the requests of an engine that was lost; of all when the record ends."""
-        for key in list(self._requests):
-            if source in {None, key[0]}:
-                request = self._requests[key]
-                if not request.ended >= request.seen:
-                    request.facts["unfinished"] = True
-                self._end(key)
+        for key, request in self._requests.items():
+            if source in {None, key[0]} and not request.ended >= request.seen:
+                request.facts["unfinished"] = True
+                request.ended |= request.seen
+                heapq.heappush(self._ended, (request.last_ns, key))
+        self._settle(None)
 
-    def _settle(self, now_ns: int) -> None:
-        """Write the requests that ended long enough ago."""
-        while self._waiting:
-            key, ended_ns = next(iter(self._waiting.items()))
-            if ended_ns > now_ns - LINGER_NS:
-                return
-            del self._waiting[key]
+    def _settle(self, until_ns: int | None) -> None:
+        """Write the requests that ended up to then, or all, in the order of their end.
+
+        One that ended later than it first seemed waits in the heap once more.
+        """
+        while self._ended and (until_ns is None or self._ended[0][0] <= until_ns):
+            ended_ns, key = heapq.heappop(self._ended)
             request = self._requests.get(key)
-            if request is not None and request.ended >= request.seen:
+            if request is None or not request.ended >= request.seen:
+                continue
+            if request.last_ns > ended_ns:
+                heapq.heappush(self._ended, (request.last_ns, key))
+            else:
                 self._end(key)
 
     def _learn(self, request: TracedRequest, event: RequestEvent) -> None:
@@ -158,7 +165,6 @@ class RequestTracks:
     def _end(self, key: tuple[str, str]) -> None:
         source, _ = key
         request = self._requests.pop(key)
-        self._waiting.pop(key, None)
         if request.ordinal is not None:
             self._members.pop((source, request.ordinal), None)
         if request.phase is not None:
@@ -167,11 +173,15 @@ class RequestTracks:
             self._write(source, request)
 
     def _write(self, source: str, request: TracedRequest) -> None:
+        slots = self._slots.get(source)
+        if slots is None:
+            group = f"requests of {source}"
+            slots = self._slots[source] = Slots(self._trace, group, Place.REQUESTS)
         name = str(request.facts.get("external_id") or request.request_id)
-        track = self._trace.track(f"requests of {source}", name)
         whole = (request.first_ns, request.last_ns)
+        track = slots.take(*whole)
         facts = {"request_id": request.request_id, **request.facts}
-        self._trace.slice(track, "request", whole, facts)
+        self._trace.slice(track, name, whole, facts)
         for phase, start_ns, end_ns in request.phases:
             self._trace.slice(track, phase, (start_ns, end_ns), {})
         for mark, t_ns in sorted(request.marks, key=lambda each: each[1]):

@@ -1,8 +1,11 @@
 """A session as a trace, in one pass over its readings.
 
-The tracks of requests, which queue, prefill and decode, are a module of their own.
+Counters stand on top; then what happened to the session, steps, requests, and what the
+client saw of them. Slots of requests, which queue, prefill and decode, are a module of
+their own.
 """
 
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,8 +25,14 @@ from collectors.readings import (
     Totals,
 )
 from inferwatch.export.destination import Destination
-from inferwatch.export.perfetto.request_tracks import RequestTracks
-from inferwatch.export.perfetto.trace_format import Args, Trace, TraceTrack
+from inferwatch.export.perfetto.request_tracks import LINGER_NS, RequestTracks
+from inferwatch.export.perfetto.trace_format import (
+    Args,
+    Place,
+    Slots,
+    Trace,
+    TraceTrack,
+)
 from inferwatch.export.recording import Recording
 from inferwatch.export.tables import EVERYWHEN, TimeRange
 
@@ -54,7 +63,7 @@ class _Writer:
         self._session = SessionTracks(trace)
         self._engines = EngineTracks(trace)
         self._requests = RequestTracks(trace)
-        client = ClientTracks(trace)
+        self._client = ClientTracks(trace)
         self._draw: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._requests.event,
@@ -63,7 +72,7 @@ class _Writer:
             LoadPlanned: self._session.planned,
             LoadEvent: self._session.load,
             HostSample: self._session.host,
-            RequestRecord: client.record,
+            RequestRecord: self._client.record,
         }
 
     def follow(self, recording: Recording) -> None:
@@ -75,6 +84,7 @@ class _Writer:
             if draw is not None:
                 draw(reading)
         self._requests.cut()
+        self._client.close()
         self._engines.close()
 
     def _step(self, step: Step) -> None:
@@ -103,8 +113,9 @@ def _about(recording: Recording) -> dict[str, object]:
 class RankTracks:
     """The track of an engine's rank, and what its counters show."""
 
-    name: str
     track: TraceTrack
+    counters: int
+    """Their group."""
     end_ns: int | None = None
     """Of its latest step."""
     shown: dict[str, Values] = field(default_factory=dict)
@@ -162,7 +173,10 @@ class EngineTracks:
         rank = self._ranks.get((source, number))
         if rank is None:
             name = f"engine {source}" + (f" rank {number}" if number else "")
-            rank = RankTracks(name=name, track=self._trace.track(name, "steps"))
+            rank = RankTracks(
+                counters=self._trace.process(f"{name}, counters", Place.COUNTERS),
+                track=self._trace.track(name, "steps", Place.STEPS),
+            )
             self._ranks[source, number] = rank
         return rank
 
@@ -171,7 +185,7 @@ class EngineTracks:
             rank.shown[counter] = values
             known = {k: v for k, v in values.items() if v is not None}
             if known:
-                self._trace.counter(rank.track.pid, counter, t_ns, known)
+                self._trace.counter(rank.counters, counter, t_ns, known)
 
     def _count(self, rank: RankTracks, step: Step) -> None:
         second = step.end_ns // RATE_NS
@@ -186,8 +200,8 @@ class EngineTracks:
         if rank.second is not None:
             start_ns = rank.second * RATE_NS
             nothing = {"output": 0, "prefill": 0}
-            self._trace.counter(rank.track.pid, "tokens/s", start_ns, rank.tokens)
-            self._trace.counter(rank.track.pid, "tokens/s", start_ns + RATE_NS, nothing)
+            self._trace.counter(rank.counters, "tokens/s", start_ns, rank.tokens)
+            self._trace.counter(rank.counters, "tokens/s", start_ns + RATE_NS, nothing)
 
 
 def _kind(step: Step) -> str:
@@ -212,19 +226,39 @@ def _step_facts(step: Step) -> dict[str, object]:
 
 
 class ClientTracks:
-    """The load generator's requests, each on a track of its own."""
+    """The load generator's requests in slots, a while after each has ended."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self._slots: dict[str, Slots] = {}
+        """By run."""
+        self._ended: list[tuple[int, int, RequestRecord]] = []
+        """When, as they come, what; a heap."""
+        self._count = 0
 
     def record(self, record: RequestRecord) -> None:
-        """Write a request that has ended."""
+        """Take a request that has ended; those from before are written."""
+        end_ns = _moments(record)[-1][1]
+        self._count += 1
+        heapq.heappush(self._ended, (end_ns, self._count, record))
+        while self._ended[0][0] <= end_ns - LINGER_NS:
+            self._write(heapq.heappop(self._ended)[2])
+
+    def close(self) -> None:
+        """Write the last requests."""
+        while self._ended:
+            self._write(heapq.heappop(self._ended)[2])
+
+    def _write(self, record: RequestRecord) -> None:
         moments = _moments(record)
         whole = (moments[0][1], moments[-1][1])
         if not self._trace.shows(*whole):
             return
-        group = f"client {record.source}"
-        track = self._trace.track(group, record.external_id)
+        slots = self._slots.get(record.source)
+        if slots is None:
+            slots = Slots(self._trace, f"client {record.source}", Place.CLIENT)
+            self._slots[record.source] = slots
+        track = slots.take(*whole)
         facts = {
             "phase": record.phase,
             "class": record.class_name,
@@ -233,7 +267,7 @@ class ClientTracks:
             "failure": record.failure,
             "detail": record.detail,
         }
-        self._trace.slice(track, "request", whole, facts)
+        self._trace.slice(track, record.external_id, whole, facts)
         for (name, start_ns), (_, end_ns) in pairwise(moments):
             self._trace.slice(track, name, (start_ns, end_ns), {})
 
@@ -293,7 +327,7 @@ class SessionTracks:
                 share = (usage.cpu_s - earlier[1].cpu_s) / elapsed_s
                 shares[usage.role] = shares.get(usage.role, 0.0) + share
         if shares:
-            pid = self._trace.process(SESSION)
+            pid = self._trace.process("host, counters", Place.HOST)
             rounded = {role: round(share, 4) for role, share in shares.items()}
             self._trace.counter(pid, "CPU, cores", sample.t_ns, rounded)
 
@@ -301,5 +335,5 @@ class SessionTracks:
         if not self._trace.shows(t_ns, t_ns):
             return
         if track not in self._tracks:
-            self._tracks[track] = self._trace.track(SESSION, track)
+            self._tracks[track] = self._trace.track(SESSION, track, Place.SESSION)
         self._trace.instant(self._tracks[track], name, t_ns, args)

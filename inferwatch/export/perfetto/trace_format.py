@@ -4,7 +4,9 @@ Timestamps are microseconds of the host's monotonic clock, to the nanosecond, so
 traces of other tools on that host fit beside ours.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import IO, Any
 
 import msgspec
@@ -13,6 +15,21 @@ from inferwatch.export.tables import EVERYWHEN, TimeRange
 from inferwatch.visible import ascii_json
 
 Args = Mapping[str, object]
+
+
+class Place(IntEnum):
+    """Where a group of tracks stands, from top to bottom; within it, the first made."""
+
+    COUNTERS = 0
+    HOST = 1
+    SESSION = 2
+    STEPS = 3
+    REQUESTS = 4
+    CLIENT = 5
+
+
+MOST_GROUPS = 100_000
+"""Of one place."""
 
 
 class TraceTrack:
@@ -48,20 +65,20 @@ class Trace:
         """End the file."""
         self._out.write(b"\n]}\n")
 
-    def process(self, name: str) -> int:
+    def process(self, name: str, place: Place) -> int:
         """The id of a group of tracks, named when it is first asked for."""
         pid = self._pids.get(name)
         if pid is None:
             pid = self._pids[name] = self._next_id()
-            self._named("process_name", TraceTrack(pid, pid), name)
-            self._event(
-                "M", "process_sort_index", TraceTrack(pid, pid), {"sort_index": pid}
-            )
+            track = TraceTrack(pid, pid)
+            self._named("process_name", track, name)
+            order = place * MOST_GROUPS + len(self._pids)
+            self._event("M", "process_sort_index", track, {"sort_index": order})
         return pid
 
-    def track(self, group: str, name: str) -> TraceTrack:
+    def track(self, group: str, name: str, place: Place) -> TraceTrack:
         """A new track in a group."""
-        pid = self.process(group)
+        pid = self.process(group, place)
         track = TraceTrack(pid, self._next_id())
         self._named("thread_name", track, name)
         self._event("M", "thread_sort_index", track, {"sort_index": track.tid})
@@ -129,3 +146,27 @@ class Trace:
         micros, rest = divmod(abs(duration_ns), 1_000)
         sign = b"-" if duration_ns < 0 else b""  # before the host's clock began
         return msgspec.Raw(b"%b%d.%03d" % (sign, micros, rest))
+
+
+class Slots:
+    """Tracks of a group that are used again once what was on them has ended.
+
+    As many as went on at once, provided that they are asked for in the order in which
+    their slices end: of the free tracks, the one that became free last is taken.
+    """
+
+    def __init__(self, trace: Trace, group: str, place: Place) -> None:
+        self._trace, self._group, self._place = trace, group, place
+        self._free: list[tuple[int, int]] = []
+        """Since when each track is free, and its number; sorted."""
+        self._tracks: list[TraceTrack] = []
+
+    def take(self, start_ns: int, end_ns: int) -> TraceTrack:
+        """A track on which nothing else is drawn from one moment to the other."""
+        place = bisect_right(self._free, (start_ns, len(self._tracks))) - 1
+        number = self._free.pop(place)[1] if place >= 0 else len(self._tracks)
+        if number == len(self._tracks):
+            name = f"slot {number + 1}"
+            self._tracks.append(self._trace.track(self._group, name, self._place))
+        insort(self._free, (max(end_ns, start_ns), number))
+        return self._tracks[number]
