@@ -2,36 +2,60 @@
 
 Every function returns text of one width whatever the number, so that nothing moves
 when it changes; unknown is a dash in the same width. Three digits say enough.
+
+Commas set thousands apart. Durations that are read side by side share one unit
+(`shared_unit`). A number that rests on too few samples has a ``~`` before it (`about`).
 """
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
 
 WIDTH = 7
+DIGITS_WIDTH = 6
+SHARED_WIDTH = 9
 SHARE_WIDTH = 4
 CLOCK_WIDTH = 9
 UNKNOWN = "–"
 
+ABOUT = "~"
+
 DURATIONS = (
-    (1e-3, 1e-6, "µs", 0),
-    (0.25, 1e-3, "ms", 1),
-    (1_000.0, 1.0, "s", 2),
+    (999.5e-6, 1e-6, "µs", 0),
+    (999.5e-3, 1e-3, "ms", 1),
+    (999.5, 1.0, "s", 2),
     (59_970.0, 60.0, "min", 0),
     (float("inf"), 3_600.0, "h", 0),
 )
-"""Up to this many seconds: in units of that many, called so, with places at most."""
+"""Below this many seconds: in units of that many, called so, with places at most."""
+
+
+class TimeUnit(NamedTuple):
+    """A unit that durations can share."""
+
+    name: str
+    seconds: float
+    places: int
+    """After the point, at most."""
+
+
+MICROSECONDS = TimeUnit("µs", 1e-6, 0)
+MILLISECONDS = TimeUnit("ms", 1e-3, 3)
+SECONDS = TimeUnit("s", 1.0, 3)
 COUNTS = ((1e6, "M"), (1e9, "G"), (1e12, "T"))
 BYTES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 def format_duration(duration_s: float | None) -> str:
-    """Seven columns; below a quarter of a second in ms or µs.
+    """Seven columns, in the unit that suits this one: ms or µs below a second.
 
     >>> format_duration(0.0089)
     ' 8.9 ms'
     >>> format_duration(0.212)
     ' 212 ms'
-    >>> format_duration(0.41)
-    ' 0.41 s'
+    >>> format_duration(1.59)
+    ' 1.59 s'
     >>> format_duration(14.06)
     ' 14.1 s'
     >>> format_duration(0.000412)
@@ -47,13 +71,92 @@ def format_duration(duration_s: float | None) -> str:
     return f"{_digits(duration_s / unit_s, places)} {name}".rjust(WIDTH)
 
 
+def shared_unit(durations_s: Iterable[float | None]) -> TimeUnit:
+    """The unit for durations that are read side by side: a row, a heading, a pair.
+
+    The longest decides: µs as long as it is below a millisecond, ms below ten seconds,
+    else s. Where even the shortest is a second or more, all are in s.
+
+    >>> shared_unit([0.000012, 0.123]).name, shared_unit([0.0208, 1.59]).name
+    ('ms', 'ms')
+    >>> shared_unit([1.2, 4.1]).name, shared_unit([0.0208, 27.4]).name
+    ('s', 's')
+    >>> shared_unit([0.000004, 0.00041]).name, shared_unit([None]).name
+    ('µs', 'ms')
+    """
+    known = [each for each in durations_s if each is not None]
+    if not known:
+        return MILLISECONDS
+    if min(known) >= 0.9995 or max(known) >= 9.9995:
+        return SECONDS
+    return MILLISECONDS if max(known) >= 999.5e-6 else MICROSECONDS
+
+
+def format_in(unit: TimeUnit, duration_s: float | None) -> str:
+    """Six columns without the unit, which stands once for all that share it.
+
+    >>> format_in(MILLISECONDS, 0.0208), format_in(MILLISECONDS, 1.59)
+    ('  20.8', ' 1,590')
+    >>> format_in(MILLISECONDS, 0.000012), format_in(SECONDS, 0.0208)
+    (' 0.012', ' 0.021')
+    >>> format_in(SECONDS, 0.0001), format_in(SECONDS, 0), format_in(SECONDS, None)
+    ('<0.001', '     0', '     –')
+    """
+    if duration_s is None:
+        return UNKNOWN.rjust(DIGITS_WIDTH)
+    digits = _digits(duration_s / unit.seconds, unit.places) if duration_s else "0"
+    return ("<0.001" if digits == "0.000" else digits).rjust(DIGITS_WIDTH)
+
+
+def format_durations(durations_s: Iterable[float | None]) -> tuple[str, ...]:
+    """Nine columns each, all in one unit.
+
+    >>> format_durations([0.198, 0.36])
+    ('   198 ms', '   360 ms')
+    >>> format_durations([0.0208, 1.59, None])
+    ('  20.8 ms', ' 1,590 ms', '        –')
+    >>> [each.strip() for each in format_durations([0.000012, 0.123])]
+    ['0.012 ms', '123 ms']
+    """
+    durations = tuple(durations_s)
+    unit = shared_unit(durations)
+    return tuple(
+        (UNKNOWN if each is None else f"{format_in(unit, each)} {unit.name}").rjust(
+            SHARED_WIDTH
+        )
+        for each in durations
+    )
+
+
+def about(text: str) -> str:
+    """The mark of a number that rests on too few samples, in its own blank column.
+
+    >>> about("  20.8"), about("1.43 s")
+    (' ~20.8', '~1.43 s')
+    """
+    digits = text.lstrip()
+    return f"{ABOUT}{digits}".rjust(len(text))
+
+
+def counted(count: int | None, noun: str, nouns: str = "") -> str:
+    """So many of a thing, in a sentence; the plural where it takes more than an s.
+
+    >>> counted(1, "request"), counted(1983, "request"), counted(None, "step")
+    ('1 request', '1,983 requests', '– steps')
+    >>> counted(0, "reply", "replies")
+    '0 replies'
+    """
+    many = UNKNOWN if count is None else f"{count:,}"
+    return f"{many} {noun if count == 1 else nouns or noun + 's'}"
+
+
 def format_count(count: float | None) -> str:
-    """Seven columns, thousands apart; millions and more in three digits.
+    """Seven columns, commas between thousands; millions and more in three digits.
 
     >>> format_count(5460)
-    '  5 460'
+    '  5,460'
     >>> format_count(999_999)
-    '999 999'
+    '999,999'
     >>> format_count(1_400_000)
     ' 1.40 M'
     >>> format_count(None)
@@ -62,7 +165,7 @@ def format_count(count: float | None) -> str:
     if count is None:
         return UNKNOWN.rjust(WIDTH)
     if round(count) < 1_000_000:
-        return f"{count:,.0f}".replace(",", " ").rjust(WIDTH)
+        return f"{count:,.0f}".rjust(WIDTH)
     return _scaled(count, COUNTS)
 
 
@@ -72,7 +175,7 @@ def format_rate(per_s: float | None) -> str:
     >>> format_rate(18.24)
     '   18.2'
     >>> format_rate(4811.6)
-    '  4 812'
+    '  4,812'
     >>> format_rate(0.0)
     '   0.00'
     >>> format_rate(None)
@@ -138,18 +241,18 @@ def format_clock(t_ns: int | None) -> str:
 
 
 def _digits(value: float, most_places: int) -> str:
-    """Three digits, with at most so many places after the point."""
-    for places in (2, 1):
+    """Three digits, with at most so many places after the point; all of the whole."""
+    for places in (3, 2, 1):
         if places <= most_places and round(value, places) < 10 ** (3 - places):
             return f"{value:.{places}f}"
-    return f"{value:.0f}"
+    return f"{value:,.0f}"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
     """In the largest unit that leaves something before the point."""
     for scale, name in units:
         digits = _digits(value / scale, 2)
-        if float(digits) < 1_000:
+        if "," not in digits:
             return f"{digits} {name}".rjust(WIDTH)
     scale, name = units[-1]
-    return f"{value / scale:.0f} {name}".rjust(WIDTH)
+    return f"{value / scale:,.0f} {name}".rjust(WIDTH)

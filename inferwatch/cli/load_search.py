@@ -12,7 +12,7 @@ from inferwatch.cli.load_progress import PointPrinter, shown_progress
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
-from inferwatch.formatting import format_duration, format_rate
+from inferwatch.formatting import format_in, format_rate, shared_unit
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.metrics.load.error_text import error_text
@@ -165,7 +165,7 @@ def _where(session: LoadSession) -> dict[str, Any]:
 
 
 def _table(runs: Sequence[PointRun]) -> str:
-    lines = ["load".ljust(18) + "".join(head.rjust(10) for head in HEADS)]
+    lines = ["load".ljust(20) + "".join(head.rjust(10) for head in HEADS)]
     ordered = sorted(runs, key=lambda r: (r.plan.rate_per_s or 0, r.plan.concurrency))
     for run in ordered:
         lines += [_line(run), *_failed(run)]
@@ -185,16 +185,17 @@ def _line(run: PointRun) -> str:
     ttft = result.latencies["ttft_s"].quantiles
     tokens = result.output_tokens / result.span_s if result.span_s else None
     load = f"{run.plan.rate_per_s:.4g}/s" if run.plan.rate_per_s else ""
+    tpot_s = result.latencies["tpot_s"].quantiles.p99
+    unit = shared_unit((ttft.p50, ttft.p99, tpot_s))
     cells = (
         "–" if goodput is None or goodput.share is None else f"{goodput.share:.1%}",
-        *(format_duration(value).strip() for value in (ttft.p50, ttft.p99)),
-        format_duration(result.latencies["tpot_s"].quantiles.p99).strip(),
+        *(format_in(unit, value) for value in (ttft.p50, ttft.p99, tpot_s)),
         format_rate(tokens).strip(),
         "bound" if result.client_bound else "ok",
     )
     many = run.plan.concurrency
     load = load or (f"{many} users" if many > 1 else "1 user")
-    return load.ljust(18) + "".join(cell.rjust(10) for cell in cells)
+    return f"{load:<17}{unit.name:<3}" + "".join(cell.rjust(10) for cell in cells)
 
 
 def sentence(found: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,
     format_count,
-    format_duration,
+    format_durations,
     format_rate,
     format_share,
 )
@@ -39,11 +39,16 @@ MORE = "+N req: about so many more requests in each session would tell."
 A_PEAK = "one observation, so not judged"
 
 
-def value_text(result: MetricResult, value: float | None) -> str:
-    """In the unit of the metric, seven columns."""
-    if result.metric.unit is Unit.SECONDS:
-        return format_duration(value)
-    return format_rate(value)
+def values_text(result: MetricResult) -> tuple[str, str]:
+    """Before and after, in one unit, nine columns at most."""
+    before, after = _texts((result.a, result.b), result.metric.unit)
+    return before, after
+
+
+def _texts(values: Iterable[float | None], unit: Unit) -> tuple[str, ...]:
+    if unit is Unit.SECONDS:
+        return format_durations(values)
+    return tuple(map(format_rate, values))
 
 
 def change_text(ratio: float | None) -> str:
@@ -51,7 +56,7 @@ def change_text(ratio: float | None) -> str:
     if ratio is None:
         return UNKNOWN
     if ratio >= 10:
-        return f"×{ratio:.0f}" if ratio < 10_000 else "×10⁴+"
+        return f"×{ratio:,.0f}" if ratio < 10_000 else "×10⁴+"
     percent = (ratio - 1) * 100
     return f"{percent:+.1f}%" if abs(percent) < 9.95 else f"{percent:+.0f}%"
 
@@ -148,15 +153,13 @@ def check_text(check: ConditionCheck) -> str:
     if check.condition.relative:
         spread = span_text(check.span)
     else:
-        seconds = check.condition.metric.unit is Unit.SECONDS
-        low, high = (_signed(each, seconds=seconds) for each in check.span)
+        sizes = _texts(map(abs, check.span), check.condition.metric.unit)
+        low, high = (
+            f"{'-' if value < 0 else '+'}{size.strip()}"
+            for value, size in zip(check.span, sizes, strict=True)
+        )
         spread = f"{low} … {high}"
     return f"--fail-if {check.condition.text!r}: {said} ({spread})"
-
-
-def _signed(value: float, *, seconds: bool) -> str:
-    text = format_duration(abs(value)) if seconds else format_rate(abs(value))
-    return f"{'-' if value < 0 else '+'}{text.strip()}"
 
 
 def method_text(comparison: Comparison) -> str:
@@ -250,9 +253,7 @@ def _group_head(name: str, result: MetricResult) -> str:
 
 def _row(result: MetricResult, paint: Paint) -> str:
     label = f"  {result.metric.statistic or 'value'}"
-    values = "".join(
-        value_text(result, value).rjust(VALUE) for value in (result.a, result.b)
-    )
+    values = "".join(text.rjust(VALUE) for text in values_text(result))
     glyph = f"{GLYPHS[result.verdict]} {verdict_text(result)}"
     return (
         f"{label:<{NAME}}{values}{change_text(result.ratio):>{CHANGE}}"

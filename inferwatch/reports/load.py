@@ -6,7 +6,14 @@ from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
-from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.formatting import (
+    about,
+    format_count,
+    format_duration,
+    format_in,
+    format_rate,
+    shared_unit,
+)
 from inferwatch.metrics.load.client_verdict import cpu_share
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.goodput import Goodput
@@ -202,7 +209,7 @@ def load_text(summary: Summary) -> str:
             *_check(summary.get("cross_check")),
         ],
         _slo_lines(summary["slo"]),
-        ["± 95% interval of the mean   * fewer samples than the percentile needs"],
+        ["± 95% interval of the mean   ~ fewer samples than the percentile needs"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -270,7 +277,7 @@ def _failures(summary: Summary) -> list[str]:
 
 def _table(summary: Summary) -> list[str]:
     heads = "".join(f"{name:>9}" for name in COLUMNS)
-    lines = [f"{'client clock':<16}{'mean':>8}{'±':>9}{heads}{'n':>9}"]
+    lines = [f"{'client clock':<18}{'mean':>8}{'±':>8}{heads}{'n':>9}"]
     chunks = summary["tokens"]["chunks"] != summary["tokens"]["output"]
     for metric, name in ROWS.items():
         if metric not in summary:
@@ -281,13 +288,15 @@ def _table(summary: Summary) -> list[str]:
 
 
 def _row(name: str, row: Mapping[str, Any]) -> str:
+    unit = shared_unit(row[column] for column in ("mean", *COLUMNS))
     cells = "".join(
-        format_duration(row[column]).rjust(8) + ("*" if column in row["weak"] else " ")
+        about(text) if column in row["weak"] else text
         for column in COLUMNS
+        if (text := format_in(unit, row[column]).rjust(9))
     )
-    mean = format_duration(row["mean"]).rjust(8)
-    count = format_count(row["n"]).rjust(9)
-    return f"{name:<16}{mean}{format_duration(_half(row)).rjust(9)} {cells}{count}"
+    mean, half = (format_in(unit, each).rjust(8) for each in (row["mean"], _half(row)))
+    named = unit.name if row["n"] else ""
+    return f"{name:<15}{named:<3}{mean}{half}{cells}{format_count(row['n']):>9}"
 
 
 def _half(row: Mapping[str, Any]) -> float | None:
@@ -375,15 +384,15 @@ def _rate(value: float | None) -> str:
 
 Parts = Mapping[str, Mapping[str, Any]]
 HEADS = ("sent", "failed", "prompt", "TTFT p50", "p99", "TPOT p50", "E2EL p50", "good")
-WIDTHS = (7, 7, 8, 10, 9, 9, 9, 7)
-NAME_CELLS = 14
+WIDTHS = (3, 7, 7, 8, 9, 8, 9, 9, 7)
+NAME_CELLS = 13
 
 
 def parts_table(head: str, parts: Parts) -> list[str]:
     """A heading and one line for each part; nothing where there are no parts."""
     if not parts:
         return []
-    heads = _line(head, HEADS)
+    heads = _line(head, ("", *HEADS))
     return [heads, *(_line(name, _cells(part)) for name, part in parts.items())]
 
 
@@ -391,14 +400,18 @@ def _cells(part: Mapping[str, Any]) -> tuple[str, ...]:
     requests, tokens, slo = part["requests"], part["tokens"], part["slo"]
     each = tokens["prompt"] / requests["sent"] if requests["sent"] else None
     ttft = part["ttft_s"]
+    times = (ttft["p50"], ttft["p99"], part["tpot_s"]["p50"], part["e2el_s"]["p50"])
+    unit = shared_unit(times)
+    ttft_p50, ttft_p99, tpot, e2el = (format_in(unit, each) for each in times)
     return (
+        unit.name,
         format_count(requests["sent"]),
         format_count(requests["failed"]),
         format_count(None if each is None else round(each)),
-        format_duration(ttft["p50"]),
-        format_duration(ttft["p99"]) + ("*" if "p99" in ttft["weak"] else " "),
-        format_duration(part["tpot_s"]["p50"]),
-        format_duration(part["e2el_s"]["p50"]),
+        ttft_p50,
+        about(ttft_p99) if "p99" in ttft["weak"] else ttft_p99,
+        tpot,
+        e2el,
         "–" if slo is None or slo["share"] is None else f"{slo['share']:.1%}",
     )
 

@@ -3,7 +3,14 @@
 from typing import Any, Protocol
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.formatting import (
+    TimeUnit,
+    about,
+    format_count,
+    format_in,
+    format_rate,
+    shared_unit,
+)
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
@@ -179,7 +186,7 @@ def _facts(summary: Summary) -> list[str]:
 
 
 def _table(clock: str, rows: Summary) -> list[str]:
-    """One line a latency; a star marks what stands on too few samples."""
+    """One line a latency, in one unit; ``~`` marks what rests on too few samples."""
     heads = "".join(f"{name:>9}" for name in COLUMNS)
     lines = [f"{clock + ' clock':<13}{heads}{'n':>9}"]
     shown = [metric for metric in SHOWN if metric in rows]
@@ -190,13 +197,15 @@ def _table(clock: str, rows: Summary) -> list[str]:
 
 
 def _row(name: str, quantiles: Summary) -> str:
-    cells = "".join(_cell(quantiles, column) for column in COLUMNS)
-    return f"{name:<13}{cells}{format_count(quantiles['n']).rjust(9)}"
+    unit = shared_unit(quantiles[column] for column in COLUMNS)
+    cells = "".join(_cell(quantiles, column, unit) for column in COLUMNS)
+    named = unit.name if quantiles["n"] else ""
+    return f"{name:<10}{named:<3}{cells}{format_count(quantiles['n']).rjust(9)}"
 
 
-def _cell(row: Summary, column: str) -> str:
-    mark = "*" if column in row["weak"] else " "
-    return format_duration(row[column]).rjust(8) + mark
+def _cell(row: Summary, column: str, unit: TimeUnit) -> str:
+    text = format_in(unit, row[column]).rjust(9)
+    return about(text) if column in row["weak"] else text
 
 
 def _foot(summary: Summary) -> list[str]:
@@ -205,7 +214,7 @@ def _foot(summary: Summary) -> list[str]:
     lost = summary["dropped_readings"], summary["unrecorded_readings"]
     return [
         f"lost {lost[0]} readings, {lost[1]} unrecorded · inferwatch used {cost} CPU",
-        "* fewer samples than the percentile needs: 10/(1-p)",
+        "~ fewer samples than the percentile needs: 10/(1-p)",
     ]
 
 

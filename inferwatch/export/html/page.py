@@ -30,8 +30,11 @@ from inferwatch.export.html.svg_charts import (
 from inferwatch.export.recording import Recording
 from inferwatch.formatting import (
     UNKNOWN,
+    about,
+    counted,
     format_count,
     format_duration,
+    format_durations,
     format_rate,
     format_share,
 )
@@ -104,7 +107,7 @@ def _about(recording: Recording) -> Iterable[str]:
     if row.state != "complete":
         words.append(row.state)
     if row.unrecorded:
-        words.append(f"{row.unrecorded} readings are missing")
+        words.append(f"{counted(row.unrecorded, 'reading')} missing")
     yield f"<p>{as_html(' · '.join(words))}</p>"
     if recording.imported_from:
         yield f"<p>imported from {as_html(recording.imported_from)}</p>"
@@ -146,16 +149,19 @@ def _latencies(summary: Summary) -> Iterable[str]:
             for name in held:
                 yield _latency(name, rows[name])
             yield "</table></div>"
-    yield "<p>Grey: fewer than 10/(1-p) samples stand behind it.</p>"
+    yield "<p>~ rests on fewer than 10/(1-p) samples.</p>"
 
 
 def _latency(metric: str, row: dict[str, Any]) -> str:
     abbr = CATALOG[metric].abbr
     cells = [f"<td>{abbr} <span class=unit>{as_html(row['vantage'])}</span></td>"]
     cells.append(f"<td>{format_count(row['n']).strip()}</td>")
-    for column in COLUMNS:
-        weak = ' class="weak"' if column in row["weak"] else ""
-        cells.append(f"<td{weak}>{format_duration(row[column]).strip()}</td>")
+    texts = format_durations(row[column] for column in COLUMNS)
+    for column, text in zip(COLUMNS, map(str.strip, texts), strict=True):
+        weak = column in row["weak"]
+        cells.append(
+            f'<td class="weak">{about(text)}</td>' if weak else f"<td>{text}</td>"
+        )
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -256,12 +262,12 @@ def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[SvgSeries]]]:
     ]
     at_the_end = "blocks, at the last step of a column"
     return [
-        ("Throughput", "tokens/s, engine", format_rate, tokens),
-        ("TTFT", "s, API server", format_duration, ttft),
-        ("ITL", "s, engine", format_duration, itl),
-        ("Batch and queue", "requests per step", format_rate, batch),
-        ("KV cache", at_the_end, format_count, blocks),
-        ("Step time", "s, engine", format_duration, step),
+        ("Throughput", "tokens/s, engine", _rates, tokens),
+        ("TTFT", "s, API server", format_durations, ttft),
+        ("ITL", "s, engine", format_durations, itl),
+        ("Batch and queue", "requests per step", _rates, batch),
+        ("KV cache", at_the_end, _counts, blocks),
+        ("Step time", "s, engine", format_durations, step),
     ]
 
 
@@ -275,7 +281,7 @@ def _client(client: ClientColumns) -> list[SvgTimeChart]:
             title="Throughput",
             unit="tokens/s of answers that ended, client",
             series=[_line("output", "output", columns["tokens"])],
-            say=format_rate,
+            say=_rates,
             **axis,
         )
     ]
@@ -287,11 +293,19 @@ def _client(client: ClientColumns) -> list[SvgTimeChart]:
                     title=title,
                     unit="s, client",
                     series=_mean_and_worst(mean, worst),
-                    say=format_duration,
+                    say=format_durations,
                     **axis,
                 )
             )
     return charts
+
+
+def _rates(values: Sequence[Value]) -> list[str]:
+    return [format_rate(value) for value in values]
+
+
+def _counts(values: Sequence[Value]) -> list[str]:
+    return [format_count(value) for value in values]
 
 
 def _rate(line: Timeline, counts: Sequence[int | None]) -> list[Value]:

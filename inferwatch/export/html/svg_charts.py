@@ -17,7 +17,8 @@ HEADROOM = 1.02
 ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 """Where an axis may end, times a power of ten."""
 Value = float | None
-Say = Callable[[float | None], str]
+Say = Callable[[Sequence[float | None]], Sequence[str]]
+"""Values that are read together, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,6 @@ class SvgTimeChart:
     unit: str
     series: Sequence[SvgSeries]
     say: Say
-    """A value as text."""
     start_s: float
     column_s: float
 
@@ -53,7 +53,7 @@ class SvgTimeChart:
             unit=self.unit,
             legend=[(each.name, each.ink) for each in self.series],
             svg=shapes + self._columns(),
-            y_labels=[self.say(top), self.say(top / 2), "0"],
+            y_labels=[*self.say([top, top / 2]), "0"],
             x_labels=self._times(),
         )
 
@@ -75,9 +75,10 @@ class SvgTimeChart:
         width = WIDTH / max(count, 1)
         parts = []
         for i in range(count):
-            told = [(s.name, s.values[i]) for s in self.series]
-            if any(value is not None for _, value in told):
-                values = ", ".join(f"{n} {self.say(v).strip()}" for n, v in told)
+            column = [each.values[i] for each in self.series]
+            if any(value is not None for value in column):
+                told = zip(self.series, self.say(column), strict=True)
+                values = ", ".join(f"{each.name} {text.strip()}" for each, text in told)
                 at = clock(self.start_s + i * self.column_s)
                 parts.append(
                     f'<rect class="at" x="{i * width:.1f}" y="0" width="{width:.1f}" '
@@ -103,7 +104,7 @@ class SvgCurve:
     points: Sequence[tuple[float, float]]
 
 
-def cdf(title: str, curves: Sequence[SvgCurve], say: Say) -> str:
+def cdf(title: str, curves: Sequence[SvgCurve], say: Callable[[float], str]) -> str:
     """A figure of cumulative distributions, over a logarithmic axis of seconds.
 
     What is too short for it stands at its beginning: chunks that came at once.

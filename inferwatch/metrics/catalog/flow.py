@@ -61,7 +61,7 @@ FLOW = metrics(
         definition="Requests in the engine's queue, preempted ones included.",
         span=NOW,
         formula="added, not yet scheduled; or as the latest step says, if that is more",
-        flow=FlowFact(column=FlowColumn.QUEUE, text="{}", alarm="warn"),
+        flow=FlowFact(column=FlowColumn.QUEUE, text="{:,}", alarm="warn"),
     ),
     Metric(
         key="oldest_wait_s",
@@ -138,7 +138,7 @@ FLOW = metrics(
         definition="Requests that are scheduled and have not ended.",
         span=NOW,
         formula="as the latest step says, less those ended since",
-        flow=FlowFact(column=FlowColumn.DECODE, text="{}", limit="max_num_seqs"),
+        flow=FlowFact(column=FlowColumn.DECODE, text="{:,}", limit="max_num_seqs"),
     ),
     Metric(
         key="batch_mean",

@@ -177,7 +177,7 @@ REQUESTS = (
         ),
         Metric(
             key="itl_max_s",
-            abbr="max ITL",
+            abbr="ITL max",
             title="Longest gap",
             unit=Unit.SECONDS,
             better=Better.LOWER,

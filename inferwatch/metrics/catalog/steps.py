@@ -25,7 +25,7 @@ STEPS = metrics(
     ),
     Metric(
         key="batch_max",
-        abbr="max",
+        abbr="batch max",
         title="Largest batch",
         unit=Unit.REQUESTS,
         definition="Requests in the fullest step.",

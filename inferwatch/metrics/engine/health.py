@@ -154,7 +154,7 @@ class HealthTracker:
             return None
         if now_ns - min(since) < QUEUE_PERSISTS_NS:
             return None
-        text = f"{work.waiting} waiting"
+        text = f"{work.waiting:,} waiting"
         if work.oldest_wait_s is not None:
             text += f", oldest {work.oldest_wait_s:.1f} s"
         text += self._bound(now_ns, flow)
@@ -195,7 +195,7 @@ class HealthTracker:
     def _limit(self, name: str) -> str:
         """A setting of the engine, where it told."""
         limits = {getattr(info, name) for info in self._engines.infos}
-        return f" {limits.pop()}" if len(limits) == 1 and None not in limits else ""
+        return f" {limits.pop():,}" if len(limits) == 1 and None not in limits else ""
 
     def _healthy(self, work: SchedulerState) -> Verdict:
         calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]
@@ -212,8 +212,8 @@ def _verdict(health: Health, sentence: str, since_ns: int | None) -> Verdict:
 
 
 def _work(work: SchedulerState) -> str:
-    waiting = f"{work.waiting} waiting" if work.waiting else "none waiting"
-    return f"{work.running} running, {waiting}"
+    waiting = f"{work.waiting:,} waiting" if work.waiting else "none waiting"
+    return f"{work.running:,} running, {waiting}"
 
 
 def _short(duration_ns: float) -> str:

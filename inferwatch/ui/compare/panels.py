@@ -15,7 +15,7 @@ from inferwatch.compare.report import (
     sentence,
     span_text,
     title,
-    value_text,
+    values_text,
     window_text,
 )
 from inferwatch.compare.verdicts import MetricVerdict
@@ -184,7 +184,7 @@ class CompareDetail(Panel):
 
 
 def _values(result: MetricResult) -> Line:
-    before, after = (value_text(result, each).strip() for each in (result.a, result.b))
+    before, after = (text.strip() for text in values_text(result))
     return (
         TextRun(f"{before} → {after} ", "strong"),
         TextRun(f"{change_text(result.ratio)} "),

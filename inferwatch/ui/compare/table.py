@@ -10,7 +10,7 @@ from inferwatch.compare.report import (
     GLYPHS,
     change_text,
     span_text,
-    value_text,
+    values_text,
     verdict_text,
 )
 from inferwatch.compare.verdicts import MetricVerdict
@@ -34,7 +34,7 @@ def compare_columns(before: str, after: str) -> Iterable[TableColumn[MetricResul
             "before",
             f" {before}",
             9,
-            lambda row, _: TextRun(value_text(row, row.a)),
+            lambda row, _: TextRun(values_text(row)[0]),
             right=True,
             ink="accent",
         ),
@@ -42,7 +42,7 @@ def compare_columns(before: str, after: str) -> Iterable[TableColumn[MetricResul
             "after",
             f" {after}",
             9,
-            lambda row, _: TextRun(value_text(row, row.b)),
+            lambda row, _: TextRun(values_text(row)[1]),
             right=True,
             ink="accent",
         ),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from inferwatch.formatting import format_count, format_share
+from inferwatch.formatting import counted, format_count, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
 from inferwatch.ui.shared import charts
@@ -70,7 +70,7 @@ def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
         [
             (
                 label_of("kv.total_blocks"),
-                f"{kv.total_blocks or '–'} × {kv.block_tokens or '–'} tokens",
+                f"{_count(kv.total_blocks)} × {_count(kv.block_tokens)} tokens",
                 "",
             ),
             (label_of("kv.used_blocks"), _blocks(kv, kv.used_blocks), "kv"),
@@ -107,19 +107,23 @@ def _blocks(kv: KvState, blocks: int | None) -> str:
     if blocks is None:
         return "–"
     if not kv.total_blocks:
-        return f"{blocks}"
-    width = len(str(kv.total_blocks))
-    return f"{blocks:>{width}} {format_share(blocks / kv.total_blocks)}"
+        return counted(blocks, "block")
+    width = len(f"{kv.total_blocks:,}")
+    return f"{blocks:>{width},} blocks {format_share(blocks / kv.total_blocks)}"
+
+
+def _count(count: int | None) -> str:
+    return format_count(count or None).strip()
 
 
 def _room(shown: Snapshot) -> str:
     more = more_that_fit(shown)
     if more is None and shown.kv.free_blocks is not None:
-        return "– (no request has ended yet)"
+        return "– (no request has finished yet)"
     if more is None:
         return "–"
     count, tokens = more
-    return f"{count} more requests of the median size, {tokens} tokens"
+    return f"{counted(count, 'more request')} of the median size, {tokens:,} tokens"
 
 
 def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:

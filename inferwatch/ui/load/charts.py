@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from collectors.readings import LoadEvent, LoadKind
-from inferwatch.formatting import format_duration, format_rate
+from inferwatch.formatting import format_rate
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, Series
 from inferwatch.ui.shared.panel import Panel
@@ -37,7 +37,6 @@ def _latency(title: str, note: str, name: str) -> ChartPlan:
                 ink="mean",
                 texture=Texture.SOLID,
                 values=_client(f"{name}_mean_s"),
-                show=format_duration,
             ),
             Series(
                 label="max",
@@ -45,7 +44,6 @@ def _latency(title: str, note: str, name: str) -> ChartPlan:
                 texture=Texture.DOTTED,
                 values=_client(f"{name}_max_s"),
                 fold=max,
-                show=format_duration,
             ),
         ),
     )

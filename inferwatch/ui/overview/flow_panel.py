@@ -7,6 +7,7 @@ from inferwatch.formatting import (
     UNKNOWN,
     format_count,
     format_duration,
+    format_durations,
     format_rate,
     format_share,
 )
@@ -18,7 +19,7 @@ from inferwatch.metrics.catalog import (
     Metric,
     Unit,
 )
-from inferwatch.metrics.snapshot import Flow, Snapshot, Window
+from inferwatch.metrics.snapshot import Flow, Quantiles, Snapshot, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
@@ -64,14 +65,17 @@ class _Column:
             return (TextRun(" " * size),)
         metric, fact, percentile = self._numbers[row]
         value = getattr(flow, metric.key.removeprefix("flow."))
+        shown = ""
         label, ink, mark = metric.abbr, "" if row else "strong", ""
         if percentile:
+            shown = _in_one_unit(value, fact.percentiles)[percentile]
             value = getattr(value, percentile)
             label += f" {percentile}" if percentile != fact.percentiles[0] else ""
         if fact.alarm and value:
             ink, mark = fact.alarm, "" if row else "▲ "
+        shown = shown or _text(metric, fact, value)
         limit = "" if value is None else _limit(fact, engine)
-        text = f"{mark}{_text(metric, fact, value)}{limit}"
+        text = f"{mark}{shown}{limit}"
         field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
         now = NOW_MARK if metric.span == NOW else ""
         room = max(field - len(label) - len(now), 0)
@@ -134,9 +138,15 @@ def _text(metric: Metric, fact: FlowFact, value: float | None) -> str:
     return UNKNOWN if value is None else fact.text.format(value)
 
 
+def _in_one_unit(quantiles: Quantiles, names: Sequence[str]) -> dict[str, str]:
+    """Percentiles of one latency are read together."""
+    texts = format_durations(getattr(quantiles, name) for name in names)
+    return {name: text.strip() for name, text in zip(names, texts, strict=True)}
+
+
 def _limit(fact: FlowFact, engine: EngineInfo | None) -> str:
     limit = getattr(engine, fact.limit) if engine and fact.limit else None
-    return f"/{limit}" if limit else ""
+    return f"/{limit:,}" if limit else ""
 
 
 def _arrow(column: _Column, size: int) -> Line:

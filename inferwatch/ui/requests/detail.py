@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferwatch.formatting import format_count, format_duration
+from inferwatch.formatting import format_count, format_durations
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.ui.requests.table import STATES, phases
 from inferwatch.ui.shared.panel import Panel
@@ -54,14 +54,15 @@ class RequestDetail(Panel):
 
 
 def _legend(spent: Sequence[Phase]) -> Line:
+    texts = format_durations(seconds for _, seconds, _ in spent)
     return join(
         [
             (
                 TextRun(f"{glyph} ", ink),
                 TextRun(f"{name} ", "muted"),
-                TextRun(format_duration(seconds)),
+                TextRun(text),
             )
-            for glyph, (name, seconds, ink) in zip(GLYPHS, spent, strict=True)
+            for glyph, (name, _, ink), text in zip(GLYPHS, spent, texts, strict=True)
         ],
         "   ",
     )
@@ -73,6 +74,9 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
         TextRun(f"{glyph} {row.state.value}", ink),
         TextRun(f" {row.reason or ''}", "muted"),
     )
+    ttft, tpot, last, most, e2el = format_durations(
+        (row.ttft_s, row.tpot_s, row.itl_last_s, row.itl_max_s, row.e2el_s)
+    )
     return [
         join(
             (state, _fact("arrived", arrived), _fact("internal id", row.request_id)),
@@ -82,7 +86,7 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
             (
                 _fact("prompt", _count(row.prompt_tokens)),
                 _fact("cached", _count(row.cached_tokens)),
-                _fact("output", f"{row.output_tokens} of {_count(row.max_tokens)}"),
+                _fact("output", f"{row.output_tokens:,} of {_count(row.max_tokens)}"),
                 _fact("temperature", _plain(row.temperature)),
                 _fact("preemptions", str(row.preemptions)),
             ),
@@ -90,11 +94,11 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
         ),
         join(
             (
-                _fact("TTFT", format_duration(row.ttft_s)),
-                _fact("TPOT", format_duration(row.tpot_s)),
-                _fact("ITL last", format_duration(row.itl_last_s)),
-                _fact("max", format_duration(row.itl_max_s)),
-                _fact("E2EL", format_duration(row.e2el_s)),
+                _fact("TTFT", ttft),
+                _fact("TPOT", tpot),
+                _fact("ITL last", last),
+                _fact("max", most),
+                _fact("E2EL", e2el),
             ),
             "  ",
         ),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import format_count, format_duration
+from inferwatch.formatting import MILLISECONDS, format_count, format_in
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.ui.shared.renderables.bars import Phase, waterfall
@@ -69,8 +69,8 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         """While it lives, its age with a ``+``: it will be at least that."""
         if row.e2el_s is None and row.state.live:
             age_s = max(view.now_ns - row.arrived_ns, 0) / NS_PER_S
-            return TextRun(f"{format_duration(age_s).strip()}+", "muted")
-        return TextRun(f"{format_duration(row.e2el_s).strip()} ")
+            return TextRun(f"{format_in(MILLISECONDS, age_s)}+", "muted")
+        return TextRun(f"{format_in(MILLISECONDS, row.e2el_s)} ")
 
     def bar(row: RequestRow, width: int) -> Line:
         spent = phases(row, view.now_ns)
@@ -111,7 +111,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         _duration("itl_max", "itl_max_s", from_width=110),
         TableColumn(
             "e2el",
-            "E2EL ",
+            f"{_in_ms('request.e2el_s')} ",
             10,
             e2el,
             value=lambda row: row.e2el_s,
@@ -142,24 +142,30 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
 
 
 def _duration(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRow]:
-    """A column of seconds, named in the catalog."""
+    """A column of milliseconds, named in the catalog."""
     value = attrgetter(name)
 
     def write(row: RequestRow, _: int) -> TextRun:
         seconds = value(row)
-        text = format_duration(seconds).strip()
+        text = format_in(MILLISECONDS, seconds)
         return TextRun(text, "faint" if seconds is None else "")
 
+    title = _in_ms(f"request.{name}")
     return TableColumn(
         key,
-        label_of(f"request.{name}"),
-        9,
+        title,
+        max(len(title) + 1, 9),
         write,
         value=value,
         right=True,
         from_width=from_width,
         filter=_field(name, FieldKind.DURATION),
     )
+
+
+def _in_ms(key: str) -> str:
+    """The title says the unit, so that all cells below it share one."""
+    return f"{label_of(key)} {MILLISECONDS.name}"
 
 
 def _count(key: str, name: str) -> TableColumn[RequestRow]:

@@ -111,7 +111,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             value=_ttft_p99,
             right=True,
             filter=FilterField("ttft", _ttft_p99, FieldKind.DURATION),
-            help=("~ c", "fewer than 1 000 requests; told by the client alone"),
+            help=("~ c", "fewer than 1,000 requests; measured by the client alone"),
         ),
         TableColumn(
             "tokens",

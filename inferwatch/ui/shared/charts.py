@@ -6,7 +6,12 @@ from itertools import accumulate
 from statistics import fmean
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.formatting import (
+    format_duration,
+    format_durations,
+    format_rate,
+    format_share,
+)
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, Timeline
 from inferwatch.ui.shared.renderables.bars import Texture
@@ -24,8 +29,8 @@ class Series:
     ink: str
     texture: Texture
     values: Callable[[Snapshot], Sequence[float | None]]
-    show: Callable[[float | None], str]
-    """Writes one value for the heading."""
+    show: Callable[[float | None], str] = format_duration
+    """Writes one value for the heading; durations of a chart share their unit."""
     fold: Fold = fmean
 
 
@@ -52,6 +57,13 @@ class ChartPlan:
     def tops(self, columns: Sequence[Columns]) -> list[list[float]]:
         """For each column the upper edges of the layers, none in a gap."""
         return [self._tops_of(values) for values in zip(*columns, strict=True)]
+
+    def texts(self, values: Sequence[float | None]) -> Sequence[str]:
+        """What the heading says: a value for each layer."""
+        if self.unit == "s":
+            return format_durations(values)
+        each = zip(self.series, values, strict=True)
+        return [series.show(value) for series, value in each]
 
     def _tops_of(self, values: Sequence[float | None]) -> list[float]:
         if all(value is None for value in values):
@@ -114,10 +126,6 @@ def _of_total(name: str) -> Callable[[Snapshot], Values]:
     return values
 
 
-def _duration(value: float | None) -> str:
-    return format_duration(value)
-
-
 def _count(value: float | None) -> str:
     return "   –" if value is None else f"{value:4.0f}"
 
@@ -137,7 +145,6 @@ def _worst(label: str, name: str) -> Series:
         texture=Texture.DOTTED,
         values=_timeline(name),
         fold=max,
-        show=_duration,
     )
 
 
@@ -147,7 +154,6 @@ def _typical(label: str, name: str) -> Series:
         ink="mean",
         texture=Texture.SOLID,
         values=_timeline(name),
-        show=_duration,
     )
 
 

@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from inferwatch.formatting import format_count, format_duration
+from inferwatch.formatting import (
+    UNKNOWN,
+    TimeUnit,
+    about,
+    format_count,
+    format_in,
+    shared_unit,
+)
 from inferwatch.metrics.catalog import CATALOG, LatencyLine
 from inferwatch.metrics.snapshot import Latency, Quantiles, Window
 from inferwatch.ui.shared.panel import Panel
@@ -11,7 +18,8 @@ from inferwatch.ui.shared.renderables.bars import sparkline
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 NAME_WIDTH = 10
-VALUE_WIDTH = 9
+UNIT_WIDTH = 3
+VALUE_WIDTH = 8
 COUNT_WIDTH = 7
 VANTAGE_WIDTH = 9
 
@@ -34,7 +42,7 @@ COLUMNS = (
 
 
 class LatencyTable(Panel):
-    """Quantiles of each latency; those with too few samples are dim, with a ``~``."""
+    """Quantiles, each row in one unit; dim and with a ``~`` on too few samples."""
 
     DEFAULT_CSS = """
     LatencyTable { height: 7; }
@@ -52,7 +60,7 @@ class LatencyTable(Panel):
         """The head and a row per latency."""
         del height
         shown = [column.key for column in COLUMNS if width >= column.from_width]
-        trend = width - NAME_WIDTH - VALUE_WIDTH * len(shown) - COUNT_WIDTH
+        trend = width - NAME_WIDTH - UNIT_WIDTH - VALUE_WIDTH * len(shown) - COUNT_WIDTH
         trend -= VANTAGE_WIDTH + 3
         rows = [_row(latency, shown, trend) for latency in self._latencies]
         return [self._head(shown, trend), *rows]
@@ -60,7 +68,7 @@ class LatencyTable(Panel):
     def _head(self, shown: Sequence[str], trend: int) -> Line:
         titles = [cells(key, VALUE_WIDTH, "muted", right=True) for key in shown]
         return (
-            cells(" latency", NAME_WIDTH, "muted"),
+            cells(" latency", NAME_WIDTH + UNIT_WIDTH, "muted"),
             *titles,
             cells("n", COUNT_WIDTH, "muted", right=True),
             TextRun("  "),
@@ -78,11 +86,13 @@ def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
     line = metric.line or LatencyLine(ink="mean")
     name = f"{'  ' if line.part else ' '}{metric.abbr}"
     ink = "muted" if line.part else "strong"
-    count = format_count(latency.quantiles.n)
+    quantiles = latency.quantiles
+    unit = shared_unit(getattr(quantiles, column.key) for column in COLUMNS)
     return (
         cells(name, NAME_WIDTH, ink),
-        *(_value(latency.quantiles, key) for key in shown),
-        cells(count, COUNT_WIDTH, "muted", right=True),
+        cells(unit.name if quantiles.n else "", UNIT_WIDTH, "muted"),
+        *(_value(quantiles, key, unit) for key in shown),
+        cells(format_count(quantiles.n), COUNT_WIDTH, "muted", right=True),
         TextRun("  "),
         cells(latency.vantage.value, VANTAGE_WIDTH, "faint"),
         TextRun(" "),
@@ -90,11 +100,11 @@ def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
     )
 
 
-def _value(quantiles: Quantiles, key: str) -> TextRun:
+def _value(quantiles: Quantiles, key: str, unit: TimeUnit) -> TextRun:
     value: float | None = getattr(quantiles, key)
-    text = format_duration(value).strip()
-    if key in quantiles.weak and value is not None:
-        return cells(f"{text}~", VALUE_WIDTH, "faint", right=True)
-    return cells(
-        f"{text} ", VALUE_WIDTH, "" if value is not None else "faint", right=True
-    )
+    text = format_in(unit, value)
+    if value is None:
+        return cells(UNKNOWN, VALUE_WIDTH, "faint", right=True)
+    if key in quantiles.weak:
+        return cells(about(f" {text}"), VALUE_WIDTH, "faint", right=True)
+    return cells(text, VALUE_WIDTH, right=True)

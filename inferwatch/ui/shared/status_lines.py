@@ -5,7 +5,12 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.formatting import (
+    format_count,
+    format_durations,
+    format_rate,
+    format_share,
+)
 from inferwatch.metrics.snapshot import Cost, Health, Snapshot, Timeline, Verdict
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.panel import Panel
@@ -70,10 +75,10 @@ class ReadoutLine(Panel):
     _when: Line = ()
     _facts: Line = ()
 
-    def show(self, when: Line, timeline: Timeline, index: int | None) -> None:
-        """Take a moment, as text, and its bin."""
+    def show(self, when: Line, snapshot: Snapshot, index: int | None) -> None:
+        """Take a time, as text, and its bin."""
         self._when = when
-        self._facts = _facts(timeline, index) if index is not None else ()
+        self._facts = _facts(snapshot, index) if index is not None else ()
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -82,17 +87,27 @@ class ReadoutLine(Panel):
         return (fit(join((self._when, self._facts), "  "), width),)
 
 
-def _facts(timeline: Timeline, index: int) -> Line:
+def _facts(snapshot: Snapshot, index: int) -> Line:
     """Only what is on other screens too, in their order and inks."""
+    timeline, kv = snapshot.timeline, snapshot.kv
+    ttft, itl, step = format_durations(
+        (
+            timeline.ttft_mean_s[index],
+            timeline.itl_mean_s[index],
+            timeline.step_max_s[index],
+        )
+    )
     return join(
         (
-            _fact("TTFT", "mean", format_duration(timeline.ttft_mean_s[index])),
-            _fact("ITL", "mean", format_duration(timeline.itl_mean_s[index])),
+            _fact("TTFT", "mean", ttft),
+            _fact("ITL", "mean", itl),
             _batch(timeline, index),
             _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
-            _fact("KV used", "kv", _whole(timeline.kv_used_blocks[index])),
+            _fact(
+                "KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)
+            ),
             _fact("out", "output", _rate(timeline, index)),
-            _fact("step max", "worst", format_duration(timeline.step_max_s[index])),
+            _fact("step max", "worst", step),
         ),
         "  ",
     )
@@ -117,7 +132,11 @@ def _rate(timeline: Timeline, index: int) -> str:
 
 
 def _whole(value: int | None) -> str:
-    return "–" if value is None else f"{value:3d}"
+    return format_count(value).strip().rjust(3)
+
+
+def _kv(used: int | None, total: int | None) -> str:
+    return format_share(used / total if used is not None and total else None)
 
 
 NAMES = {

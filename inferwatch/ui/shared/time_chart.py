@@ -83,10 +83,12 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
         """Head the chart with its values in a bin, which are its legend too."""
-        legend = [_entry(series, snapshot, index) for series in self._plan.series]
+        plan = self._plan
+        values = [_value(series, snapshot, index) for series in plan.series]
+        legend = map(_entry, plan.series, plan.texts(values))
         title = (
-            TextRun(self._plan.title, "strong"),
-            TextRun(f" {self._plan.note}", "muted"),
+            TextRun(plan.title, "strong"),
+            TextRun(f" {plan.note}", "muted"),
         )
         heading = ruled(title, join(legend, "  "), self.size.width)
         if heading != self._heading:
@@ -181,10 +183,12 @@ def _blend(style: Style) -> Color | None:
     return back.blend(TextualColor.from_rich_color(style.color), 0.45).rich_color
 
 
-def _entry(series: Series, snapshot: Snapshot, index: int | None) -> Line:
+def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | None:
     values = series.values(snapshot)
-    known = index is not None and index < len(values)
-    text = series.show(values[index] if known and index is not None else None)
+    return values[index] if index is not None and index < len(values) else None
+
+
+def _entry(series: Series, text: str) -> Line:
     return (
         TextRun(f"{series.texture.sample} ", series.ink),
         TextRun(f"{series.label} ", "muted"),

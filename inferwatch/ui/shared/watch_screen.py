@@ -143,7 +143,7 @@ class WatchScreen(SessionScreen):
         clock = self.feed.wall_text(shown.now_ns if cursor_ns is None else cursor_ns)
         here = "here" if self.has_class("-elsewhere") else "now"
         when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None, here=here)
-        self.query_one(ReadoutLine).show(when, shown.timeline, index)
+        self.query_one(ReadoutLine).show(when, shown, index)
         for stack in self.query(ChartStack):
             stack.point(shown, index, cursor_ns, clock, here)
 

@@ -8,7 +8,13 @@ from textual.widget import Widget
 
 from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, Step
-from inferwatch.formatting import format_count, format_duration, format_share
+from inferwatch.formatting import (
+    counted,
+    format_count,
+    format_duration,
+    format_durations,
+    format_share,
+)
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, StepTotals
 from inferwatch.ui.shared import charts
@@ -69,10 +75,9 @@ class StepsScreen(WatchScreen):
 
 
 def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
-    times = [
-        (name, format_duration(getattr(steps.duration_s, name)), "")
-        for name in ("mean", "p50", "p95", "p99", "max")
-    ]
+    names = ("mean", "p50", "p95", "p99", "max")
+    texts = format_durations(getattr(steps.duration_s, name) for name in names)
+    times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
     bound = [
         (f"{bound.value}", format_share(steps.share_by_bound.get(bound)), "")
         for bound in BoundBy
@@ -106,8 +111,8 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
 def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
     if step is None:
         return [[("no step in this bin", "", "faint")]]
-    decode = f"{step.decode_requests} requests, {step.decode_tokens} tokens"
-    prefill = f"{step.prefill_requests} requests, {step.prefill_tokens} tokens"
+    decode = _work(step.decode_requests, step.decode_tokens)
+    prefill = _work(step.prefill_requests, step.prefill_tokens)
     return [
         [
             ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
@@ -124,9 +129,9 @@ def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
         [
             ("KV used", _blocks(step.kv_used_blocks), "kv"),
             ("idle-cached", _blocks(step.kv_cached_blocks), "cached"),
-            ("free", _blocks(step.kv_free_blocks), ""),
+            ("free", counted(step.kv_free_blocks, "block"), ""),
             ("preempted", f"{len(step.preempted)}", ""),
-            ("recomputed", f"{step.recomputed_tokens} tokens", ""),
+            ("recomputed", counted(step.recomputed_tokens, "token"), ""),
         ],
     ]
 
@@ -136,4 +141,8 @@ def _mean(value: float | None) -> str:
 
 
 def _blocks(value: int | None) -> str:
-    return "–" if value is None else f"{value}"
+    return format_count(value).strip()
+
+
+def _work(requests: int, tokens: int) -> str:
+    return f"{counted(requests, 'request')}, {counted(tokens, 'token')}"

@@ -110,7 +110,7 @@ def test_people_read_a_line_for_each() -> None:
 
     assert max(map(len, lines)) <= 80
     at = next(n for n, line in enumerate(lines) if line.startswith("class"))
-    assert lines[at + 1].split()[:4] == ["chat", "9", "0", "20"]
+    assert lines[at + 1].split()[:5] == ["chat", "ms", "9", "0", "20"]
     assert lines[at + 2].split()[0] == "huge"
     assert lines[at + 2].endswith("0.0%")
 

@@ -50,9 +50,9 @@ def test_an_arrow_tells_what_is_sorted_by() -> None:
         return table.title_of(column, column.width + 1).text
 
     assert title("arrived") == "id, newest↓    "
-    assert title("ttft") == "      TTFT"
+    assert title("ttft") == "   TTFT ms"
     table.sort_by("ttft")
-    assert title("ttft") == "     ↓TTFT"
+    assert title("ttft") == "  ↓TTFT ms"
     table.sort_by("state")
     table.reverse()
     assert title("state") == " state↑       "
@@ -174,7 +174,7 @@ async def test_enter_opens_the_request_and_the_detail_follows_the_cursor(
         table = await open_requests(app, pilot, settle)
         await pilot.press("down", "down", "enter")
         await settle(pilot)
-        detail = "\n".join(text_of(app, "RequestDetail"))
+        detail = " ".join(" ".join(text_of(app, "RequestDetail")).split())
 
         assert f"request {table.rows[2].external_id}" in detail
         assert "queue 64.0 ms" in detail
@@ -341,7 +341,7 @@ async def test_a_live_request_shows_what_it_has_taken_so_far(
         queued = text_of(app, "RequestTable")[1]
 
         assert "◔ queued" in queued
-        assert "0.29 s+" in queued
+        assert "290+" in queued
 
 
 async def test_the_scope_can_be_clicked(

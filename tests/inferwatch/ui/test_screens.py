@@ -228,8 +228,8 @@ async def test_a_weak_percentile_is_marked_and_a_strong_one_is_not(
         await settle(pilot)
         ttft, itl = (text_of(app, "LatencyTable")[row] for row in (1, 5))
 
-        assert "0.43 s~" in ttft
-        assert "45.2 ms " in itl
+        assert "~426" in ttft
+        assert " 45.2 " in itl
         assert "~" not in itl
 
 

@@ -93,8 +93,8 @@ async def test_the_newest_come_first_with_what_took_looking_up(
 
     assert rows[1].startswith("● s12 serve")
     assert rows[1].endswith("● recording")
-    assert "1 300 0.31 s 847" in rows[9]  # its p99 is 210 + 99 ms
-    assert "320 ~0.33 s c 64.0" in rows[6]  # seen by the client
+    assert "1,300 308 ms 847" in rows[9]  # its p99 is 210 + 99 ms
+    assert "320 ~333 ms c 64.0" in rows[6]  # seen by the client
     assert rows[7].endswith("◌ interrupted")
     assert "kept 11" in line
     assert "bin 1" in line
