@@ -221,7 +221,7 @@ class RequestRow:
     """Front-end arrival where seen, else the engine's queueing."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
-    output_tokens: int = 0
+    output_tokens: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     queue_s: float | None = None

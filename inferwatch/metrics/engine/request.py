@@ -1,5 +1,18 @@
-"""One request's life, joined from what front end and engine report."""
+"""One request's life, joined from what front end and engine report.
 
+The two are separate streams, and either may be behind. What is counted is counted as
+soon as it is heard. A row waits, so that it never contradicts itself:
+
+- how far a request has come, and how many tokens it has, is what the engine told;
+- that it ended is true once the front end said so, and a proper end once the engine
+  has told of the last token, too;
+- what the front end alone knows, TTFT and E2EL, stands in the row as soon as the
+  state says that there was a token, or an end.
+
+Where only one of the two tells anything, it has the word.
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Self
@@ -7,7 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from collectors.clock import NS_PER_S
-from collectors.readings import RequestEvent
+from collectors.readings import RequestEvent, Vantage
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 
 ORDER = {
@@ -34,10 +47,15 @@ class Request:
     external_id: str | None = None
     ordinal: int | None = None
     rank: int | None = None
-    state: RequestState = RequestState.ARRIVED
+    stage: RequestState = RequestState.ARRIVED
+    """How far it has come in the engine."""
     ended: bool = False
+    outcome: RequestState | None = None
+    """How it ended, as far as is known."""
     front_ended: bool = False
     engine_ended: bool = False
+    awaited: bool = True
+    """What both may tell of it can still come: nothing of it was lost."""
     reason: str | None = None
 
     arrived_ns: int | None = None
@@ -48,6 +66,8 @@ class Request:
     first_ns: int | None = None
     last_ns: int | None = None
 
+    first_sent: bool = False
+    """By the front end."""
     ttft_ns: int | None = None
     e2el_ns: int | None = None
     queue_ns: int | None = None
@@ -103,10 +123,10 @@ class Request:
         self.reason = event.reason or self.reason
         self.row = None
 
-    def advance(self, state: RequestState) -> None:
-        """Go on to a state, unless it is further already."""
-        if ORDER[state] > ORDER.get(self.state, len(ORDER)):
-            self.state = state
+    def advance(self, stage: RequestState) -> None:
+        """Go on to a stage, unless it is further already."""
+        if ORDER[stage] > ORDER.get(self.stage, len(ORDER)):
+            self.stage = stage
 
     def joined_late(self) -> None:
         """The first step we see it in is not the one that first scheduled it.
@@ -122,6 +142,11 @@ class Request:
         self.last_ns = None
         self.awaits_first = False
         self.trusted = False
+        self.await_nobody()
+
+    def await_nobody(self) -> None:
+        """What one of the two told must do: the other's word may be lost."""
+        self.awaited = False
         self.row = None
 
     @property
@@ -146,41 +171,80 @@ class Request:
     @property
     def tpot_ns(self) -> int | None:
         """Time per output token after the first, None below two tokens."""
-        decode_ns, tokens = self.decode_ns, self.tokens
+        return self._tpot_ns(self.tokens)
+
+    def _tpot_ns(self, tokens: int | None) -> int | None:
+        decode_ns = self.decode_ns
         if decode_ns is None or tokens is None or tokens < 2:
             return None
         return round(decode_ns / (tokens - 1))
 
-    def as_row(self) -> RequestRow:
-        """As screens show it; made anew only after a change."""
+    @property
+    def _engine_told_all(self) -> bool:
+        """Its end, and the step with its last token, which is reported later."""
+        return self.engine_ended and not (
+            self.trusted and self.output_tokens < (self.reported_tokens or 0)
+        )
+
+    def _state(self, tellers: Collection[Vantage]) -> RequestState:
+        """How far it has come, as all have told who tell of it."""
+        by_engine = Vantage.ENGINE in tellers
+        if self.outcome is not None and not self._must_wait(tellers):
+            return self.outcome
+        if by_engine:
+            return self.stage
+        return RequestState.DECODE if self.first_sent else self.stage
+
+    def _must_wait(self, tellers: Collection[Vantage]) -> bool:
+        """One has told of its end, and the other is behind."""
+        if not self.awaited:
+            return False
+        if Vantage.FRONTEND in tellers and not self.front_ended:
+            return True
+        proper = self.outcome is RequestState.FINISHED
+        return proper and Vantage.ENGINE in tellers and not self._engine_told_all
+
+    def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
+        """As many as belong to the state; None while nobody counts them."""
+        if not state.live:
+            return max(self.output_tokens, self.reported_tokens or 0)
+        counted = by_engine and (self.trusted or self.output_tokens > 0)
+        return self.output_tokens if counted else None
+
+    def as_row(self, tellers: Collection[Vantage]) -> RequestRow:
+        """As screens show it, given who tells; made anew only after a change."""
         if self.row is None:
-            self.row = self._make_row()
+            self.row = self._make_row(tellers)
         return self.row
 
-    def _make_row(self) -> RequestRow:
+    def _make_row(self, tellers: Collection[Vantage]) -> RequestRow:
         known = (self.arrived_ns, self.added_ns, self.seen_ns)
+        state, by_engine = self._state(tellers), Vantage.ENGINE in tellers
+        tokens = self._tokens_of_row(state, by_engine=by_engine)
+        exact = tokens if self.trusted or not state.live else None
+        has_token = tokens != 0
         return RequestRow(
             key=f"{self.source}/{self.request_id}",
             request_id=self.request_id or "",
             external_id=self.external_id,
             ordinal=self.ordinal,
-            state=self.state,
+            state=state,
             arrived_ns=next(t_ns for t_ns in known if t_ns is not None),
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
-            output_tokens=max(self.output_tokens, self.reported_tokens or 0),
+            output_tokens=tokens,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
             queue_s=seconds(self.queue_ns),
             prefill_s=seconds(self.prefill_ns),
-            ttft_s=seconds(self.ttft_ns),
-            tpot_s=seconds(self.tpot_ns),
+            ttft_s=seconds(self.ttft_ns) if has_token else None,
+            tpot_s=seconds(self._tpot_ns(exact)),
             itl_last_s=seconds(self.itl_last_ns),
             itl_max_s=None if self.itl_max_ns < 0 else seconds(self.itl_max_ns),
             decode_s=seconds(self.decode_ns),
-            e2el_s=seconds(self.e2el_ns),
+            e2el_s=None if state.live else seconds(self.e2el_ns),
             preemptions=self.preemptions,
-            reason=self.reason,
+            reason=None if state.live else self.reason,
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from collectors.readings import Vantage
 from inferwatch.metrics.engine.request import Request, SavedRequest, as_saved
 from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
 from inferwatch.metrics.snapshot import RequestRow
@@ -33,6 +34,7 @@ class SavedIndex(msgspec.Struct, array_like=True):
     unmapped: list[int]
     """Have an ordinal that means them no more."""
     sources: list[str]
+    tellers: dict[str, list[Vantage]]
     busy_since_ns: int | None
     seen: int
 
@@ -50,6 +52,8 @@ class RequestIndex:
         self.running: dict[Request, None] = {}
         self.unsure: dict[Request, None] = {}
         """Live ones that may have ended unseen, because readings were lost."""
+        self.tellers: dict[str, list[Vantage]] = {}
+        """Who has told anything yet of the requests of a source."""
         self.busy_since_ns: int | None = None
         """When the engine last went from nothing to do to something."""
         self._ended: dict[Request, None] = {}
@@ -95,6 +99,14 @@ class RequestIndex:
         self.members(source)[ordinal] = request
         return request
 
+    def hear(self, source: str, vantage: Vantage) -> None:
+        """Somebody tells of requests; from now on they wait for what he will say."""
+        tellers = self.tellers.setdefault(source, [])
+        if vantage not in tellers:
+            tellers.append(vantage)
+            for request in (*self.live, *self._ended):
+                request.row = None
+
     def wait(self, request: Request, t_ns: int) -> None:
         """It has waited to be scheduled since then."""
         self._busy(t_ns)
@@ -134,6 +146,7 @@ class RequestIndex:
 
     def doubt(self, source: str) -> None:
         """Readings were lost, the ends of requests perhaps among them."""
+        self._await_nobody(source)
         for request in self.of(source):
             request.doubt()
             self.running.pop(request, None)
@@ -151,6 +164,7 @@ class RequestIndex:
 
     def restart(self, source: str) -> None:
         """The engine is gone; another life would count its ordinals anew."""
+        self._await_nobody(source)
         for request in list(self._remembered):
             if source in {"", request.source}:
                 self._forget(request)
@@ -159,10 +173,10 @@ class RequestIndex:
 
     def rows(self) -> tuple[RequestRow, ...]:
         """Live ones and the latest ended ones, newest arrival first."""
-        live = [each.as_row() for each in self.live if each.request_id is not None]
-        ended = [each.as_row() for each in self._latest_ended(MOST_ROWS - len(live))]
-        rows = sorted([*live, *ended], key=_arrival, reverse=True)
-        return tuple(rows[:MOST_ROWS])
+        live = [each for each in self.live if each.request_id is not None]
+        known = [*live, *self._latest_ended(MOST_ROWS - len(live))]
+        rows = [each.as_row(self.tellers.get(each.source, ())) for each in known]
+        return tuple(sorted(rows, key=_arrival, reverse=True)[:MOST_ROWS])
 
     @property
     def evicted(self) -> int:
@@ -187,6 +201,7 @@ class RequestIndex:
             unsure=[place[each] for each in self.unsure],
             unmapped=[place[each] for each in every if not self._is_mapped(each)],
             sources=list(self._by_ordinal),
+            tellers=self.tellers,
             busy_since_ns=self.busy_since_ns,
             seen=self._seen,
         )
@@ -204,7 +219,7 @@ class RequestIndex:
         self.running = dict.fromkeys(every[place] for place in saved.running)
         self.unsure = dict.fromkeys(every[place] for place in saved.unsure)
         self._gone, self._seen = saved.gone, saved.seen
-        self.busy_since_ns = saved.busy_since_ns
+        self.busy_since_ns, self.tellers = saved.busy_since_ns, saved.tellers
         self._by_ordinal = {source: {} for source in saved.sources}
         unmapped = set(saved.unmapped)
         for place, each in enumerate(every):
@@ -212,6 +227,11 @@ class RequestIndex:
                 self._by_id[each.source, each.request_id] = each
             if each.ordinal is not None and place not in unmapped:
                 self.members(each.source)[each.ordinal] = each
+
+    def _await_nobody(self, source: str) -> None:
+        for request in self._ended:
+            if source in {"", request.source}:
+                request.await_nobody()
 
     def _is_mapped(self, request: Request) -> bool:
         if request.ordinal is None:
@@ -240,7 +260,8 @@ class RequestIndex:
 
     def _absorb(self, request: Request, stranger: Request) -> None:
         """What steps told of a stranger belongs to a request that has a name."""
-        for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns", "rank"):
+        request.stage, request.rank = stranger.stage, stranger.rank
+        for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns"):
             setattr(request, name, getattr(stranger, name))
         request.trusted = False
         self._leave(stranger)

@@ -80,6 +80,7 @@ class RequestTracker:
         request = self._requests.named(
             event.source, event.request_id, event.ordinal, event.t_ns
         )
+        self._requests.hear(event.source, event.vantage)
         request.learn(event)
         handle(request, event)
 
@@ -142,8 +143,7 @@ class RequestTracker:
         request.arrived_ns = event.t_ns
 
     def _first_token_sent(self, request: Request, event: RequestEvent) -> None:
-        if request.added_ns is None:
-            request.advance(RequestState.DECODE)
+        request.first_sent = True
         if request.arrived_ns is not None and request.ttft_ns is None:
             request.ttft_ns = event.t_ns - request.arrived_ns
             self._latencies.add("ttft_s", event.t_ns, request.ttft_ns)
@@ -213,11 +213,11 @@ class RequestTracker:
         request.row = None
         if produced and request.awaits_first:
             self._first_token(request, step.end_ns)
+        request.stage = RequestState.DECODE if produced else RequestState.PREFILL
         if request.ended:
             self._ended_early.append(request)
             return request
         self._requests.run(request, step.start_ns)
-        request.state = RequestState.DECODE if produced else RequestState.PREFILL
         request.steady = produced > 0
         return request
 
@@ -232,7 +232,7 @@ class RequestTracker:
         if request is None or request.ended:
             return
         request.preemptions += 1
-        request.state = RequestState.PREEMPTED
+        request.stage = RequestState.PREEMPTED
         request.steady = False
         request.row = None
         self._requests.wait(request, step.start_ns)
@@ -256,5 +256,5 @@ class RequestTracker:
 
     def _end(self, request: Request, outcome: RequestState, t_ns: int) -> None:
         self._outcomes.ended(request, outcome, t_ns)
-        request.state = outcome
+        request.outcome = outcome
         self._requests.end(request)

@@ -130,7 +130,7 @@ def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:
     """How many requests of the median size would fit now, and that size in tokens."""
     kv = shown.kv
     sizes = [
-        row.prompt_tokens + row.output_tokens
+        row.prompt_tokens + (row.output_tokens or 0)
         for row in shown.requests
         if row.state is RequestState.FINISHED and row.prompt_tokens
     ]

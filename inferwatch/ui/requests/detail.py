@@ -86,7 +86,7 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
             (
                 _fact("prompt", _count(row.prompt_tokens)),
                 _fact("cached", _count(row.cached_tokens)),
-                _fact("output", f"{row.output_tokens:,} of {_count(row.max_tokens)}"),
+                _fact("output", _output(row)),
                 _fact("temperature", _plain(row.temperature)),
                 _fact("preemptions", str(row.preemptions)),
             ),
@@ -103,6 +103,10 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
             "  ",
         ),
     ]
+
+
+def _output(row: RequestRow) -> str:
+    return f"{_count(row.output_tokens)} of {_count(row.max_tokens)}"
 
 
 def _count(count: int | None) -> str:
