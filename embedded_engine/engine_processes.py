@@ -100,6 +100,10 @@ class EngineProcesses:
         roles = {member: self._role(member) for member in self.members()}
         return {member: role for member, role in roles.items() if role is not None}
 
+    def computing(self) -> int:
+        """How many of them compute or, waiting for a GPU or a worker, spin."""
+        return sum(role != "api" for role in self.roles().values())
+
     def _role(self, member: EngineProcess) -> str | None:
         if member == self.root:
             return "api"

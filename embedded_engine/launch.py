@@ -138,6 +138,10 @@ class Engine:
         roles = self._processes.roles().items()
         return sorted((member.pid, role) for member, role in roles)
 
+    def busy_threads(self) -> int:
+        """How many threads it keeps busy while there is something to do."""
+        return self.file.cpu_threads or self._processes.computing()
+
     def log_tail(self, lines: int) -> list[str]:
         """The latest lines of its log, oldest first."""
         return tail(Path(self.file.log_path), lines)
@@ -177,6 +181,7 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
         model=config.model,
         uds=str(config.uds.absolute()) if config.uds else None,
         log_path=str(config.log_path),
+        cpu_threads=config.cpu_threads(),
         **at,
     )
 

@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from embedded_engine.engine_file import scratch_dir
@@ -96,6 +97,18 @@ def spare_model_inspection() -> None:
         registry.ModelRegistry.register_model(name, model)
 
 
+def give_way() -> None:
+    """Let whoever waits for answers go first where they share the cores with us.
+
+    ``INFERWATCH_CORE_NICE`` is by how much; the API server, which hands the answers
+    on, stays as it is.
+    """
+    with suppress(ValueError, OSError):
+        os.nice(int(os.environ.get("INFERWATCH_CORE_NICE", "0")))
+
+
+if __name__ == "__mp_main__":
+    give_way()
 if __name__ in {"__main__", "__mp_main__"}:  # the server; a process it spawned
     watch_parent()  # the plug-in would begin to only after half of the start
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 from collectors.clock import SessionClock
 from collectors.probe.discover import probe_at
+from collectors.readings import NoteKind
 from embedded_engine.launch import served_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
@@ -131,6 +132,7 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
         if options.searches:
             points = SearchRuns(session, plan, stop)
             async with session.opened():
+                _say_host(session)
                 found = await run_points(options, points)
             return print_points(options, session, plan, points, found)
         return await _one(options, session, plan, stop)
@@ -144,6 +146,7 @@ async def _one(
 ) -> int:
     fault = None
     async with session.opened():
+        _say_host(session)
         with shown_progress(session, plan):
             try:
                 run = await session.follow(plan, stop)
@@ -163,6 +166,13 @@ async def _one(
     if fault is not None:
         raise fault
     return _status(options, result, run)
+
+
+def _say_host(session: LoadSession) -> None:
+    """Say beforehand where this host is too small for the server and the load."""
+    for note in session.snapshot().notes:
+        if note.kind is NoteKind.HOST:
+            say(f"inferwatch: {note.text}", err=True)
 
 
 def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Summary:

@@ -10,8 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from collectors.readings import Endpoint, Note
-from embedded_engine.config import EngineConfig, new_engine_id
+from collectors.clock import monotonic_ns
+from collectors.readings import Endpoint, Note, NoteKind
+from embedded_engine.config import EngineConfig, cpu_defaults, new_engine_id
 from embedded_engine.engine_file import EngineFile
 from embedded_engine.errors import NOT_INSTALLED
 from embedded_engine.launch import Engine
@@ -41,6 +42,10 @@ class LiveEngine(Protocol):
 
     def processes(self) -> list[tuple[int, str]]:
         """Its living processes, each with its role."""
+        ...
+
+    def busy_threads(self) -> int:
+        """How many threads it keeps busy while there is something to do."""
         ...
 
     async def wait(self) -> str:
@@ -105,6 +110,8 @@ class StartedEngine:
     async def open(self, on_stage: OnStage) -> LiveEngine:
         """Start it."""
         config = self._config or self.configure()
+        if config.notice:
+            on_stage(Note(kind=NoteKind.HOST, text=config.notice, t_ns=monotonic_ns()))
         return await Engine.start(config, on_stage)
 
 
@@ -148,6 +155,7 @@ def serve_source(
 
     def configure() -> EngineConfig:
         engine_id = new_engine_id()
+        env, notice = cpu_defaults(flags)
         return EngineConfig(
             model=model,
             flags=flags,
@@ -157,6 +165,8 @@ def serve_source(
             engine_id=engine_id,
             log_path=new_log_path(engine_id),
             hostage=hostage,
+            env=env,
+            notice=notice,
         )
 
     return StartedEngine(configure=configure, served=not hostage)

@@ -97,6 +97,7 @@ class EngineSupervisor:
         self.came_up = True
         self._session.take(engine.endpoint, source=engine.engine_id)
         await self._await_probe()
+        self._session.look_at_cores(engine.busy_threads(), engine.engine_id)
         await self._user.engine_up(engine)
         self._note(NoteKind.STARTED, f"engine up at {engine.url}")
         self.state = FeedState.LIVE

@@ -9,7 +9,7 @@ from typing import Any
 from collectors.clock import Anchors, SessionClock
 from collectors.collector import Collector, CollectorError
 from collectors.gpu.nvml import describe_gpus
-from collectors.host import HostSampler, Processes
+from collectors.host import HostSampler, Processes, short_of_cores, usable_cores
 from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
@@ -54,6 +54,11 @@ class LiveSession:
         """Take a note of this moment."""
         now_ns = self.now_ns() + self.clock.start_ns
         self.take(Note(t_ns=now_ns, kind=kind, text=text), source=source)
+
+    def look_at_cores(self, busy_threads: int, source: str = "") -> None:
+        """Say where an engine on this host leaves no core to its clients."""
+        if short := short_of_cores(busy_threads, usable_cores()):
+            self.note(NoteKind.HOST, short, source)
 
     def known(self, window: Window = Window.TEN_SECONDS) -> Snapshot:
         """Everything as of now, without the requests."""

@@ -6,7 +6,7 @@ the server, its readings are too, so that the two views stand side by side.
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -15,6 +15,8 @@ from collectors.collector import CollectorError
 from collectors.probe.stream import ProbeStream
 from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
+from embedded_engine.errors import NoSuchEngineError
+from embedded_engine.launch import Engine
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
@@ -60,6 +62,8 @@ class LoadSession:
         self.probe = probe
         self._session = LiveSession(clock, pipeline, self._processes)
         self._server = ServerBook()
+        self._engine = _served(probe.engine_id) if probe else None
+        """The server, where we served it on this host."""
         self._load: RunningLoad | None = None
         self.run: FollowedPlan | None = None
         """The one that goes on, or was the last."""
@@ -140,6 +144,8 @@ class LoadSession:
             self._session.note(NoteKind.PROBE, "the server's probe does not answer")
             return
         self._session.take(self._endpoint(stream.engine_id))
+        if self._engine is not None:
+            self._session.look_at_cores(self._engine.busy_threads(), stream.engine_id)
 
     def _endpoint(self, engine_id: str) -> Endpoint:
         engine = self.snapshot().engines[0]
@@ -154,13 +160,20 @@ class LoadSession:
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._load.pid if self._load else None
-        return [(load_pid, "load")] if load_pid is not None else []
+        load = [(load_pid, "load")] if load_pid is not None else []
+        return [*(self._engine.processes() if self._engine else []), *load]
 
 
 def new_book(plan: LoadPlan) -> LoadBook:
     """A book for the readings of a plan's run."""
     closed = plan.arrivals is Arrivals.CLOSED
     return LoadBook(plan.run_id, None if closed else plan.max_in_flight)
+
+
+def _served(engine_id: str) -> Engine | None:
+    with suppress(NoSuchEngineError):
+        return Engine.adopt(engine_id)
+    return None
 
 
 async def _first(work: Coroutine[None, None, int], stop: asyncio.Event) -> int | None:

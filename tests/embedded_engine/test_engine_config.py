@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from collectors.liveness import birth
-from embedded_engine.config import EngineConfig
+from embedded_engine import config as configuration
+from embedded_engine.config import DEMO_ENV, EngineConfig, cpu_defaults
 from embedded_engine.logs import KEPT_LOGS, new_log_path, prune, tail
 
 Configure = Callable[..., EngineConfig]
@@ -65,6 +66,85 @@ def test_the_demos_settings_do_not_touch_other_engines(
 ) -> None:
     assert engine_config().environment()["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in served(engine_home).env
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A machine with so many cores and a vLLM built for the CPU or not."""
+
+    def be(cores: float, *, cpu: bool = True, **variables: str) -> None:
+        monkeypatch.setattr(configuration, "usable_cores", lambda: cores)
+        monkeypatch.setattr(configuration, "built_for_cpu", lambda: cpu)
+        for name in ("OMP_NUM_THREADS", "VLLM_ENABLE_V1_MULTIPROCESSING"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return be
+
+
+def test_on_two_cores_a_cpu_engine_gets_what_the_demos_gets_and_it_is_said(
+    machine: Callable[..., None],
+) -> None:
+    machine(2)
+
+    env, notice = cpu_defaults(("--max-num-seqs=4",))
+
+    assert env.items() <= DEMO_ENV.items()
+    assert len(env) == 2
+    assert "OMP_NUM_THREADS=1" in str(notice)
+
+
+def test_of_more_cores_it_leaves_one(machine: Callable[..., None]) -> None:
+    machine(4)
+
+    assert cpu_defaults(())[0]["OMP_NUM_THREADS"] == "3"
+
+
+def test_the_users_own_variables_win(machine: Callable[..., None]) -> None:
+    machine(2, OMP_NUM_THREADS="2")
+
+    env, notice = cpu_defaults(())
+
+    assert set(env) == {"VLLM_ENABLE_V1_MULTIPROCESSING"}
+    assert "OMP" not in str(notice)
+
+
+@pytest.mark.parametrize(
+    ("cores", "cpu", "flags"),
+    [(2, False, ()), (64, True, ()), (2, True, ("-tp", "2"))],
+    ids=["a GPU engine", "a large machine", "the user's layout"],
+)
+def test_nothing_is_set_for(
+    machine: Callable[..., None], cores: float, cpu: bool, flags: tuple[str, ...]
+) -> None:
+    machine(cores, cpu=cpu)
+
+    assert cpu_defaults(flags) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "busy"),
+    [
+        ((), {}, 2),
+        ((), DEMO_ENV, 1),
+        (("-tp=2",), DEMO_ENV, 2),
+        ((), {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": ""}, 2),
+    ],
+    ids=["vLLM's choice", "the demo's", "workers all the same", "a thread a core"],
+)
+def test_the_busy_threads_of_a_cpu_engine_are_known_from_its_settings(
+    engine_home: Path,
+    machine: Callable[..., None],
+    flags: tuple[str, ...],
+    env: dict[str, str],
+    busy: int,
+) -> None:
+    machine(2)
+    assert served(engine_home, flags=flags, env=env).cpu_threads() == busy
+
+    machine(2, cpu=False)
+    assert served(engine_home, flags=flags, env=env).cpu_threads() is None
 
 
 def test_the_newest_logs_are_kept(engine_home: Path) -> None:

@@ -197,3 +197,13 @@ async def test_watching_leaves_no_descriptor_open(start: Start) -> None:
         await asyncio.wait_for(first_death(family), 0.05)
 
     assert open_descriptors() == before
+
+
+async def test_a_core_and_each_worker_compute_and_the_api_server_does_not(
+    start: Start,
+) -> None:
+    family = start(f"{CORE} & {WORKER} & {WORKER} & wait")
+
+    await until(lambda: len(family.roles()) == 4)
+
+    assert family.computing() == 3

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from embedded_engine.startup_pipe import VARIABLE, StartupPipe, say_lacking, say_up
-from embedded_engine.worker import allow_our_plugin, answer_for_cpu_wheel
+from embedded_engine.worker import allow_our_plugin, answer_for_cpu_wheel, give_way
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,17 @@ def test_what_the_child_says_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     say_lacking("vllm cannot be imported: no libcudart")
     assert pipe.lacks == "vllm cannot be imported: no libcudart"
     pipe.close()
+
+
+def test_an_engine_core_gives_way_by_as_much_as_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lowered: list[int] = []
+    monkeypatch.setattr(os, "nice", lowered.append)
+
+    monkeypatch.setenv("INFERWATCH_CORE_NICE", "10")
+    give_way()
+    monkeypatch.setenv("INFERWATCH_CORE_NICE", "much")
+    give_way()
+
+    assert lowered == [10]

@@ -8,7 +8,13 @@ from collectors.readings import Note, NoteKind
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
 
-TOLD = {NoteKind.PROBE, NoteKind.DROPPED, NoteKind.RECORDER, NoteKind.STOPPED}
+TOLD = {
+    NoteKind.PROBE,
+    NoteKind.DROPPED,
+    NoteKind.RECORDER,
+    NoteKind.HOST,
+    NoteKind.STOPPED,
+}
 """The others have a place of their own: stages, the lost banner."""
 
 

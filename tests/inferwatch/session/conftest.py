@@ -30,6 +30,7 @@ class ScriptedEngine:
     url: str | None
     engine_id: str = "engine-1"
     stopped: bool = False
+    threads: int = 0
     death: asyncio.Future[str] = field(default_factory=asyncio.Future)
 
     @property
@@ -40,6 +41,9 @@ class ScriptedEngine:
 
     def processes(self) -> list[tuple[int, str]]:
         return []
+
+    def busy_threads(self) -> int:
+        return self.threads
 
     async def wait(self) -> str:
         return await asyncio.shield(self.death)
@@ -60,6 +64,7 @@ class ScriptedSource:
     can_restart: bool = True
     log_path: Path | None = None
     engines: list[ScriptedEngine] = field(default_factory=list)
+    threads: int = 0
 
     def prepare(self) -> str:
         return f"engine-{len(self.engines) + 1}"
@@ -67,7 +72,9 @@ class ScriptedSource:
     async def open(self, on_stage: OnStage) -> LiveEngine:  # noqa: ARG002 - scripted
         if self.url is None:
             raise EngineError("no room on the GPU")
-        self.engines.append(ScriptedEngine(self.url, self.prepare()))
+        self.engines.append(
+            ScriptedEngine(self.url, self.prepare(), threads=self.threads)
+        )
         return self.engines[-1]
 
 
@@ -96,11 +103,15 @@ def watching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
 
     @asynccontextmanager
     async def watch(
-        url: str | None, *, served: bool = False, make_load: MakeLoad | None = None
+        url: str | None,
+        *,
+        served: bool = False,
+        make_load: MakeLoad | None = None,
+        threads: int = 0,
     ) -> AsyncIterator[Any]:
         clock, path = SessionClock(), tmp_path / "sessions.db"
         pipeline = Pipeline(Model(), Recorder.open(path, clock=clock))
-        source = ScriptedSource(url, served)
+        source = ScriptedSource(url, served, threads=threads)
         shown = EngineSession(clock, pipeline, source, make_load)
 
         async def readings() -> list[AnyReading]:
