@@ -17,6 +17,8 @@ Processes = Callable[[], Iterable[tuple[int, str]]]
 LIST_EVERY = 5
 """Samples between two lists of processes: to list costs more than to sample."""
 
+BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+"""What a core does when it cannot do anything else; guests are among the user's."""
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -24,6 +26,19 @@ def usable_cores() -> float:
     """The cores that we may use: our affinity's, cut down by a container's quota."""
     quotas = _quotas(Path("/proc/self/cgroup"), CONTROL_GROUPS)
     return min([float(len(os.sched_getaffinity(0))), *quotas])
+
+
+def busy_cores() -> tuple[int, float] | None:
+    """The cores that we may use, and the seconds they were busy since the host started.
+
+    None where the host does not tell, as in some containers.
+    """
+    with suppress(OSError):
+        all_times, ours = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
+        told = [times for number, times in enumerate(all_times) if number in ours]
+        busy_s = sum(getattr(each, kind, 0.0) for each in told for kind in BUSY)
+        return (len(told), busy_s) if busy_s else None
+    return None
 
 
 def short_of_cores(busy_threads: int, cores: float) -> str | None:
@@ -100,10 +115,13 @@ class HostSampler:
             self._listed = list(self._processes())
         self._samples += 1
         usages = (self._usage(pid, role) for pid, role in self._listed)
+        cores, busy_s = busy_cores() or (None, None)
         return HostSample(
             t_ns=now_ns,
             processes=[usage for usage in usages if usage is not None],
             loop_lag_s=max(now_ns - due_ns, 0) / NS_PER_S,
+            cores=cores,
+            busy_s=busy_s,
         )
 
     def _usage(self, pid: int, role: str) -> ProcessUsage | None:

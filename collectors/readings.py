@@ -380,6 +380,10 @@ class HostSample(Reading, frozen=True, kw_only=True):
     processes: list[ProcessUsage]
     loop_lag_s: float | None = None
     """How late inferwatch's own event loop ran in the interval (worst)."""
+    cores: int | None = None
+    """That inferwatch may use."""
+    busy_s: float | None = None
+    """What all processes of the host have used of those cores since it started."""
 
 
 class GpuInfo(Reading, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from inferwatch.feed import RecordState
 from inferwatch.formatting import format_in, format_rate, shared_unit
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
+from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, searched
@@ -26,6 +28,11 @@ from inferwatch.session.running_load import new_run_id, public_plan
 from inferwatch.storage.file.location import default_database
 
 COLUMNS = 80
+CLIENTS = {
+    ClientState.OK: "ok",
+    ClientState.CLIENT_BOUND: "bound",
+    ClientState.UNKNOWN: "–",
+}
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
 
 
@@ -147,7 +154,8 @@ def print_points(
         say_json(summary)
     else:
         say(_table(points.runs))
-        say(sentence(found) if found else "")
+        said = [sentence(found) if found else "", client_sentence(points.runs)]
+        say("\n".join("\n".join(wrap(each, COLUMNS)) for each in said if each))
         say(kept(found, record))
     if points.fault is not None:
         raise points.fault
@@ -191,7 +199,7 @@ def _line(run: PointRun) -> str:
         "–" if goodput is None or goodput.share is None else f"{goodput.share:.1%}",
         *(format_in(unit, value) for value in (ttft.p50, ttft.p99, tpot_s)),
         format_rate(tokens).strip(),
-        "bound" if result.client_bound else "ok",
+        CLIENTS[result.verdict.state],
     )
     many = run.plan.concurrency
     load = load or (f"{many} users" if many > 1 else "1 user")
@@ -207,7 +215,22 @@ def sentence(found: dict[str, Any]) -> str:
     if held is None:
         return f"no rate held the objectives for {share}"
     upto = f", {failed:.4g}/s does not" if failed is not None else ""
-    return f"{held:.4g}/s holds the objectives for {share}{upto}"
+    bound = found["highest_held_client_bound"]
+    doubt = ", but its client was too slow to say so" if bound else ""
+    return f"{held:.4g}/s holds the objectives for {share}{upto}{doubt}"
+
+
+def client_sentence(runs: Sequence[PointRun]) -> str:
+    """How many of the points tell of their client, and why; empty if none does."""
+    bound = [run.result.verdict for run in runs if run.result.client_bound]
+    if not bound:
+        return ""
+    which = "every point" if len(bound) == len(runs) else f"{len(bound)} of {len(runs)}"
+    was = "was" if len(bound) in {1, len(runs)} else "were"
+    return (
+        f"{which} {was} {ClientState.CLIENT_BOUND}: those numbers are the client's, "
+        f"not the server's. The last of them: {bound[-1].why}."
+    )
 
 
 def kept(found: dict[str, Any] | None, record: RecordState | None) -> str:

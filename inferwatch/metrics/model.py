@@ -129,7 +129,7 @@ class Model:
             LoadPlanned: self._client.planned,
             LoadEvent: self._client.event,
             ClientSample: self._client.sample,
-            HostSample: self._cost.host,
+            HostSample: self._host,
             GpuInfo: self._gpu_info,
         }
 
@@ -353,6 +353,10 @@ class Model:
         ended_ns = self._client.record(record)
         if record.failure not in {None, ABORTED}:
             self._outcomes.client_failed(record, ended_ns)
+
+    def _host(self, sample: HostSample) -> None:
+        self._cost.host(sample)
+        self._client.host(self._cost.host_use())
 
     def _gpu_info(self, gpu: GpuInfo) -> None:
         if gpu.name is not None:

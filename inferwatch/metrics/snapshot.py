@@ -304,9 +304,12 @@ class ClientView:
     good: int = 0
     """Requests that held every objective at once, of the judged."""
     verdict: str = "UNKNOWN"
-    """OK, CLIENT-BOUND or UNKNOWN, as of the run's last ten seconds; likewise below."""
+    """OK, CLIENT-BOUND or UNKNOWN: now, and of the whole run once it has ended."""
     reasons: tuple[str, ...] = ()
+    cause: str | None = None
+    """Who kept the client's host busy when it was too slow, where that is known."""
     send_lag_p99_s: float | None = None
+    """As of the run's last ten seconds; likewise below."""
     recv_lag_p99_s: float | None = None
     merged_share: float | None = None
     cpu_share: float | None = None

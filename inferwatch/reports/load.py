@@ -125,6 +125,7 @@ def _client(result: LoadResult) -> Summary:
     return {
         "verdict": result.verdict.state,
         "reasons": list(result.verdict.reasons),
+        "cause": result.verdict.cause,
         "send_lag_s": {"p50": lag.p50, "p99": lag.p99, "max": lag.max},
         **(_of_sample(sample) if sample else _NO_SAMPLE),
     }
@@ -313,10 +314,20 @@ def _client_lines(client: Mapping[str, Any]) -> list[str]:
         lag = client["recv_lag_s"]
         lags += [f"receive lag p99 {_short(lag['p99'])}"] if lag else []
     lines = [first, *([f"  {', '.join(lags)}"] if lags else ())]
-    lines += [f"  {reason}" for reason in client["reasons"]]
-    if client["reasons"]:
-        lines.append("  so these numbers are the client's, not the server's")
-    return lines
+    return [*lines, *doubts(client)]
+
+
+def doubts(client: Mapping[str, Any]) -> list[str]:
+    """Why the client was too slow, who kept it waiting, and what follows from it."""
+    if not client["reasons"]:
+        return []
+    said = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
+    said.append("so these numbers are the client's, not the server's")
+    return [
+        line
+        for each in said
+        for line in wrap(each, 80, initial_indent="  ", subsequent_indent="    ")
+    ]
 
 
 def _calibration(found: Mapping[str, Any] | None) -> list[str]:

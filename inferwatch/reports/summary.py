@@ -14,6 +14,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
+from inferwatch.reports.load import doubts
 from inferwatch.visible import visible
 
 Summary = dict[str, Any]
@@ -135,7 +136,17 @@ def _client(client: ClientView | None) -> Summary | None:
         "failed": client.failed,
         "aborted": client.aborted,
         "warmup": client.warmup,
+        **client_verdict(client),
         **_latencies(client.latencies),
+    }
+
+
+def client_verdict(client: ClientView) -> Summary:
+    """Whether its client was fast enough for the latencies it reports."""
+    return {
+        "verdict": client.verdict,
+        "reasons": list(client.reasons),
+        "cause": client.cause,
     }
 
 
@@ -145,7 +156,7 @@ def summary_text(summary: Summary) -> str:
         _head(summary),
         _facts(summary),
         _table("server", summary),
-        *([_table("client", summary["client"])] if summary["client"] else []),
+        *(_client_blocks(summary["client"]) if summary["client"] else []),
         _foot(summary),
     ]
     return "\n\n".join("\n".join(block) for block in blocks)
@@ -183,6 +194,11 @@ def _facts(summary: Summary) -> list[str]:
         + _part(summary["kv_peak_blocks"], "blocks")
         + _part(summary["preemptions"], "preemptions"),
     ]
+
+
+def _client_blocks(client: Summary) -> list[list[str]]:
+    """What the client measured, and whether it was fast enough for that."""
+    return [_table("client", client), [f"client {client['verdict']}", *doubts(client)]]
 
 
 def _table(clock: str, rows: Summary) -> list[str]:

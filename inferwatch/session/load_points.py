@@ -77,6 +77,8 @@ class PointRun:
             "share_ci95": list(goodput.ci95) if goodput else None,
             "goodput_per_s": goodput.good_per_s if goodput else None,
             "client": result.verdict.state,
+            "client_reasons": list(result.verdict.reasons),
+            "client_cause": result.verdict.cause,
         }
 
 
@@ -89,9 +91,12 @@ def at_rate(plan: LoadPlan, run_id: str, rate_per_s: float, repeat: int) -> Load
 
 def searched(search: RateSearch, share: float) -> dict[str, Any]:
     """What a search came to, as JSON."""
+    held = next((p for p in search.points if p.rate_per_s == search.highest_held), None)
     return {
         "share_asked": share,
         "highest_held_per_s": search.highest_held,
+        "highest_held_client_bound": held.client_bound if held else None,
+        "client_bound_rates": sum(point.client_bound for point in search.points),
         "lowest_failed_per_s": search.lowest_failed,
         "ended": search.next_rate() is None,
         "rates": [

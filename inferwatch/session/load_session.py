@@ -106,6 +106,8 @@ class LoadSession:
         if run.status not in FOLLOWED:
             raise SourceError(load.failure_text(run.status))
         await asyncio.sleep(LAST_WORDS_S)
+        client = self.snapshot().client
+        run.book.cause = client.cause if client is not None else None
         run.cross_check = self._check(run.book, before, await self.target.counters())
         return run
 

@@ -217,8 +217,8 @@ CLIENT_QUALITY = metrics(
         unit=Unit.NONE,
         definition=(
             "CLIENT-BOUND when the client was too slow for the latencies it reports, "
-            "over the last ten seconds of the run; UNKNOWN when there is too little to"
-            " tell."
+            "in the last ten seconds, or over the whole run once it has ended; while it"
+            " goes on, OK again after ten good seconds. UNKNOWN: too little to tell."
         ),
         formula="client samples and request records",
     ),
@@ -229,6 +229,17 @@ CLIENT_QUALITY = metrics(
         unit=Unit.NONE,
         definition="Why the client is called CLIENT-BOUND.",
         formula="client samples and request records",
+    ),
+    Metric(
+        key="cause",
+        abbr="cause",
+        title="What kept the client waiting",
+        unit=Unit.NONE,
+        definition=(
+            "How many of the client's cores were busy when it was CLIENT-BOUND, and who"
+            " kept them busy."
+        ),
+        formula="CPU time of the host and of the processes watched",
     ),
     Metric(
         key="send_lag_p99_s",

@@ -14,6 +14,15 @@ SPAN_NS = 5 * NS_PER_S
 US = 1_000
 
 
+class HostUse(msgspec.Struct, array_like=True, frozen=True):
+    """How busy the host's cores are, and who keeps them so; in cores."""
+
+    cores: int | None = None
+    busy: float | None = None
+    by_role: dict[str, float] = {}
+    """Of the processes that are watched: api, core, worker, load, inferwatch."""
+
+
 class SavedCost(msgspec.Struct, array_like=True):
     """All that a CostTracker keeps."""
 
@@ -72,6 +81,17 @@ class CostTracker:
             process_cpu_share=shares,
             probe_us_per_step=self._probe_us_per_step(),
         )
+
+    def host_use(self) -> HostUse:
+        """Over the last seconds."""
+        if len(self._hosts) < 2:
+            return HostUse()
+        first, last = self._hosts[0], self._hosts[-1]
+        elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
+        busy = None
+        if first.busy_s is not None and last.busy_s is not None and elapsed_s > 0:
+            busy = (last.busy_s - first.busy_s) / elapsed_s
+        return HostUse(cores=last.cores, busy=busy, by_role=self._shares())
 
     def _self_cpu_s(self) -> float | None:
         if not self._hosts:

@@ -45,6 +45,8 @@ class LoadBook:
         self._times: dict[str, TokenTimes] = {}
         self._samples: list[ClientSample] = []
         self.events: list[LoadEvent] = []
+        self.cause: str | None = None
+        """Who kept the client's host busy, as far as whoever watched it can tell."""
         self.warmup: list[RequestRecord] = []
 
     def fold(self, reading: AnyReading) -> None:

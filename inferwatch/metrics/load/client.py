@@ -16,6 +16,7 @@ from collectors.readings import (
     TokenTimes,
     Vantage,
 )
+from inferwatch.metrics.engine.cost import HostUse
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import broken_by
 from inferwatch.metrics.load.plan import PlanFacts, plan_facts
@@ -48,6 +49,7 @@ class SavedLoadClient(msgspec.Struct, array_like=True):
     asked: LevelCurve
     sent: RateCurve
     unmatched: list[TokenTimes | RequestRecord]
+    host: HostUse
     session: dict[str, SessionBins]
     """By metric."""
 
@@ -64,6 +66,7 @@ class LoadClient:
         self._slos: dict[str, Slo] = {}
         self._plan: tuple[PlanFacts, str] | None = None
         self._run: RunProgress | None = None
+        self._host = HostUse()
         self._events: deque[LoadEvent] = deque(maxlen=MOST_EVENTS)
         self._asked = LevelCurve()
         self._sent = RateCurve()
@@ -89,9 +92,14 @@ class LoadClient:
         self._began(sample.t_ns - sample.span_ns)
         run = self._run_of(sample.source)
         if run is not None:
+            run.judge.sample(sample, self.samples["itl_s"], self._host)
             second = run.sample(sample)
             if second is not None:
                 self._sent.add(*second)
+
+    def host(self, use: HostUse) -> None:
+        """Take in how busy the host is."""
+        self._host = use
 
     def record(self, record: RequestRecord) -> int:
         """Take in a complete request; returns when it ended."""
@@ -152,6 +160,7 @@ class LoadClient:
             asked=self._asked,
             sent=self._sent,
             unmatched=list(self._unmatched.values()),
+            host=self._host,
             session={name: each.session for name, each in self.samples.items()},
         )
 
@@ -159,6 +168,7 @@ class LoadClient:
         """Take over what was saved."""
         self.began_ns, self._plan = saved.began_ns, saved.plan
         self._asked, self._sent = saved.asked, saved.sent
+        self._host = saved.host
         self._events.extend(saved.events)
         self._unmatched = {each.external_id: each for each in saved.unmatched}
         if saved.run is not None:
@@ -195,10 +205,12 @@ class LoadClient:
     def _quality(self) -> dict[str, Any]:
         if self._run is None:
             return {}
-        found = self._run.latest.quality(self.samples["itl_s"])
+        run = self._run
+        found = run.judge.quality(self.samples["itl_s"], ended=run.ended)
         return {
             "verdict": found.verdict.state.value,
             "reasons": found.verdict.reasons,
+            "cause": found.verdict.cause,
             "send_lag_p99_s": found.send_lag_p99_s,
             "recv_lag_p99_s": found.recv_lag_p99_s,
             "merged_share": found.merged_share,

@@ -6,7 +6,7 @@ measures itself, and where it was too slow for the latencies it reports, says so
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, Phase, RequestRecord
+from inferwatch.metrics.engine.cost import HostUse
 from inferwatch.metrics.load.book import held_back, together
 from inferwatch.metrics.series.intervals import Estimate, at_least
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
@@ -26,6 +27,13 @@ LAG_SHARE = 0.1
 MERGED_SHARE = 0.01
 CPU_SHARE = 0.7
 """Of the one core that a generator can use: above, lags grow without bound."""
+
+
+CALM_NS = 10 * NS_PER_S
+"""A client that was too slow must be fast enough for so long before it is called OK."""
+ENGINE_ROLES = ("api", "core", "worker")
+WORTH_SAYING = 0.1
+"""Cores."""
 
 
 class ClientState(StrEnum):
@@ -45,6 +53,13 @@ class ClientVerdict:
 
     state: ClientState = ClientState.UNKNOWN
     reasons: tuple[str, ...] = ()
+    cause: str | None = None
+    """Who kept the client's host busy, where it was too slow and that is known."""
+
+    @property
+    def why(self) -> str:
+        """Its reasons and its cause in one line; empty where there are none."""
+        return "; ".join((*self.reasons, *([self.cause] if self.cause else [])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +86,30 @@ def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
     """The one that says most against the numbers; unknown where there is none."""
     found = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
     return found[-1] if found else ClientVerdict()
+
+
+def host_text(host: HostUse) -> str | None:
+    """``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``; None: unknown."""
+    roles = host.by_role
+    used = {
+        "engine": [roles[role] for role in ENGINE_ROLES if role in roles],
+        "client": [roles["load"]] if "load" in roles else [],
+        "inferwatch": [roles["inferwatch"]] if "inferwatch" in roles else [],
+    }
+    told = {who: sum(shares) for who, shares in used.items() if shares}
+    if host.busy is not None:
+        others = host.busy - sum(told.values())
+        told |= {"other programs": others} if others >= WORTH_SAYING else {}
+    if told.get("inferwatch", WORTH_SAYING) < WORTH_SAYING:
+        del told["inferwatch"]
+    parts = [f"{who} {cores:.1f}" for who, cores in told.items()]
+    if host.busy is not None and host.cores is not None:
+        parts.insert(0, f"{host.busy:.1f} of {host.cores} cores busy")
+    elif "engine" not in told:
+        return None
+    else:
+        parts[0] += " cores"
+    return f"this host: {', '.join(parts)}"
 
 
 def judge(evidence: Evidence) -> ClientVerdict:
@@ -145,11 +184,12 @@ def _ms(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-# Right now: the last seconds, weighed like a whole run.
+# Of a run that goes on: now by its last seconds, and as a whole.
 
 SECONDS = 10
-"""Samples, one a second, that a verdict stands on."""
+"""Samples, one a second, that a verdict of the present stands on."""
 MOST_RECORDS = 2_000
+MOST_KEPT = 2_048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,33 +213,77 @@ class SentRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     end_ns: int | None
 
 
+class ThinnedValues(msgspec.Struct, array_like=True):
+    """Values of a whole run; of too many, every second one goes, and so on."""
+
+    kept: list[int] = []
+    stride: int = 1
+    seen: int = 0
+
+    def add(self, values: Iterable[int]) -> None:
+        """Add some, in order of time."""
+        for value in values:
+            if self.seen % self.stride == 0:
+                self.kept.append(value)
+            self.seen += 1
+        while len(self.kept) > MOST_KEPT:
+            self.kept = self.kept[::2]
+            self.stride *= 2
+
+
+class WholeRun(msgspec.Struct, array_like=True):
+    """What a verdict on a whole run so far is made of."""
+
+    sample: ClientSample | None = None
+    """Of all seconds, or as the generator summed them up at its end."""
+    lags: ThinnedValues = msgspec.field(default_factory=ThinnedValues)
+    """Of sends that only the client delayed."""
+    waits: ThinnedValues = msgspec.field(default_factory=ThinnedValues)
+    """From a send to the first token."""
+
+
+class JudgedSecond(msgspec.Struct, array_like=True, frozen=True):
+    """What was last said of the present, and what of it was ever too slow."""
+
+    state: ClientState = ClientState.UNKNOWN
+    reasons: tuple[str, ...] = ()
+    bound_ns: int | None = None
+    """When the client last was too slow."""
+    cause: str | None = None
+    """As of then."""
+
+
 class SavedSeconds(msgspec.Struct, array_like=True):
-    """The state of a ``LatestSeconds`` in a checkpoint, but for the plan's limit."""
+    """The state of a ``ClientJudge`` in a checkpoint, but for the plan's limit."""
 
     samples: list[ClientSample]
     requests: list[SentRequest]
+    fresh: int
+    whole: WholeRun
+    said: JudgedSecond
 
 
-class LatestSeconds:
-    """Keeps the last ten seconds of a run, from which its client is judged."""
+class ClientJudge:
+    """Judges the client of a run, once a second, by its last ten; and the whole run.
+
+    It is called too slow at once, and fast enough again only after ten seconds in
+    which nothing says otherwise. Once a run has ended, the verdict is on all of it, as
+    the numbers beside it are.
+    """
 
     def __init__(self, most_in_flight: int | None) -> None:
         self._most = most_in_flight
         self._samples: deque[ClientSample] = deque(maxlen=SECONDS)
         self._records: deque[SentRequest] = deque(maxlen=MOST_RECORDS)
-
-    def sample(self, sample: ClientSample) -> None:
-        """Take in a second of the client, but not the sample of the whole run."""
-        if sample.final:
-            return
-        self._samples.append(sample)
-        begin_ns = sample.t_ns - SECONDS * NS_PER_S
-        while self._records and (self._records[0].sent_ns or 0) <= begin_ns:
-            self._records.popleft()
+        self._fresh = 0
+        """Records since the last sample."""
+        self._whole = WholeRun()
+        self._said = JudgedSecond()
 
     def record(self, record: RequestRecord) -> None:
         """Take in a request that has ended."""
         if record.phase is not Phase.WARMUP:
+            self._fresh += 1
             self._records.append(
                 SentRequest(
                     record.index,
@@ -210,62 +294,140 @@ class LatestSeconds:
                 )
             )
 
+    def sample(self, sample: ClientSample, gaps: Samples, host: HostUse) -> None:
+        """Take in a second of the client, or its whole run, and judge.
+
+        ``gaps`` are those between chunks.
+        """
+        whole = self._whole
+        if sample.final:
+            self._keep(sample.in_flight)
+            whole.sample = sample
+            return
+        whole.sample = together([whole.sample, sample]) if whole.sample else sample
+        self._samples.append(sample)
+        self._keep(sample.in_flight)
+        begin_ns = sample.t_ns - SECONDS * NS_PER_S
+        while self._records and (self._records[0].sent_ns or 0) <= begin_ns:
+            self._records.popleft()
+        self._say(sample.t_ns, self._now(gaps), host)
+
     def saved(self) -> SavedSeconds:
         """Its state for a checkpoint."""
-        return SavedSeconds(list(self._samples), list(self._records))
+        return SavedSeconds(
+            samples=list(self._samples),
+            requests=list(self._records),
+            fresh=self._fresh,
+            whole=self._whole,
+            said=self._said,
+        )
 
     @classmethod
     def restored(cls, saved: SavedSeconds, most_in_flight: int | None) -> Self:
         """The state of a checkpoint, taken over."""
-        latest = cls(most_in_flight)
-        latest._samples.extend(saved.samples)
-        latest._records.extend(saved.requests)
-        return latest
+        judge = cls(most_in_flight)
+        judge._samples.extend(saved.samples)
+        judge._records.extend(saved.requests)
+        judge._fresh, judge._whole = saved.fresh, saved.whole
+        judge._said = saved.said
+        return judge
 
-    def quality(self, gaps: Samples) -> ClientQuality:
-        """The quality as of the last sample; ``gaps`` are those between chunks."""
+    def quality(self, gaps: Samples, *, ended: bool) -> ClientQuality:
+        """The quality as of the last sample, the verdict likewise or on all of it."""
         if not self._samples:
-            return ClientQuality()
+            return ClientQuality(verdict=self._over_all(gaps))
+        found = self._now(gaps)
         sample = together(list(self._samples))
-        begin_ns = sample.t_ns - SECONDS * NS_PER_S
-        recent = [each for each in self._records if (each.sent_ns or 0) > begin_ns]
-        send_lag = self._send_lag(recent, sample.in_flight)
-        waits = [
-            each.first_token_ns - each.sent_ns
-            for each in recent
-            if each.first_token_ns is not None and each.sent_ns is not None
-        ]
-        itl = gaps.quantiles(sample.t_ns, Window.TEN_SECONDS)
-        evidence = Evidence(
-            sample=sample,
-            send_lag=send_lag,
-            ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
-            itl_p50_s=itl.p50,
-        )
         return ClientQuality(
-            verdict=judge(evidence),
-            send_lag_p99_s=send_lag.quantiles.p99,
+            verdict=self._over_all(gaps) if ended else self._at_present(),
+            send_lag_p99_s=found.send_lag.quantiles.p99,
             recv_lag_p99_s=recv_lag_p99_s(sample),
             merged_share=merged_share(sample),
             cpu_share=cpu_share(sample),
         )
 
-    def _send_lag(self, recent: list[SentRequest], in_flight: int) -> Estimate:
-        """Lags of sends that only the client delayed.
+    def _say(self, t_ns: int, found: Evidence, host: HostUse) -> None:
+        verdict, before = judge(found), self._said
+        if verdict.state is ClientState.CLIENT_BOUND:
+            cause = host_text(host)
+            self._said = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
+        elif before.bound_ns is None or t_ns - before.bound_ns >= CALM_NS:
+            self._said = JudgedSecond(verdict.state, (), before.bound_ns, before.cause)
+
+    def _at_present(self) -> ClientVerdict:
+        said = self._said
+        bound = said.state is ClientState.CLIENT_BOUND
+        cause = said.cause if bound else None
+        return ClientVerdict(state=said.state, reasons=said.reasons, cause=cause)
+
+    def _over_all(self, gaps: Samples) -> ClientVerdict:
+        """What was the cause when it was last too slow is the cause of it all."""
+        whole = self._whole
+        if whole.sample is None:
+            return ClientVerdict()
+        waits = whole.waits.kept
+        found = judge(
+            Evidence(
+                sample=whole.sample,
+                send_lag=lags_estimate(np.array(whole.lags.kept, np.int64)),
+                ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
+                itl_p50_s=gaps.quantiles(whole.sample.t_ns, Window.SESSION).p50,
+            )
+        )
+        return replace(found, cause=self._said.cause if found.reasons else None)
+
+    def _now(self, gaps: Samples) -> Evidence:
+        """The last ten seconds, as of the last sample."""
+        sample = together(list(self._samples))
+        begin_ns = sample.t_ns - SECONDS * NS_PER_S
+        recent = [each for each in self._records if (each.sent_ns or 0) > begin_ns]
+        lags, waits = self._delays(recent, recent, sample.in_flight)
+        merged = (merged_share(sample) or 0.0) > MERGED_SHARE
+        return Evidence(
+            sample=sample,
+            send_lag=lags_estimate(np.array(lags, np.int64)),
+            ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
+            itl_p50_s=(
+                gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50 if merged else None
+            ),
+        )
+
+    def _keep(self, in_flight: int) -> None:
+        """Add what ended since the last sample to the whole run."""
+        known = list(self._records)
+        fresh = known[-self._fresh :] if self._fresh else []
+        lags, waits = self._delays(fresh, known, in_flight)
+        self._whole.lags.add(lags)
+        self._whole.waits.add(waits)
+        self._fresh = 0
+
+    def _delays(
+        self, wanted: list[SentRequest], known: list[SentRequest], in_flight: int
+    ) -> tuple[list[int], list[int]]:
+        """Lags of sends that only the client delayed, and waits for first tokens.
 
         What is in flight now may have been so all the time: rather too little
         evidence than a false one.
         """
-        ordered = sorted(recent, key=lambda each: (each.intended_ns, each.index))
+        waits = [
+            each.first_token_ns - each.sent_ns
+            for each in wanted
+            if each.first_token_ns is not None and each.sent_ns is not None
+        ]
         held: set[int] = set()
-        if self._most is not None:
+        if self._most is not None and in_flight + len(known) >= self._most:
             room = self._most - in_flight
             if room < 1:
-                return Estimate()
-            held = set(held_back(ordered, room))
-        lags = (
+                return [], waits
+            held = set(held_back(in_order(known), room))
+        lags = [
             each.sent_ns - each.intended_ns
-            for each in ordered
+            for each in in_order(wanted)
             if each.sent_ns is not None and each.index not in held
-        )
-        return lags_estimate(np.fromiter(lags, np.int64))
+        ]
+        return lags, waits
+
+
+def in_order(requests: list[SentRequest]) -> list[SentRequest]:
+    """As they were due."""
+    return sorted(requests, key=lambda each: (each.intended_ns, each.index))

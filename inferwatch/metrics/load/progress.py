@@ -7,7 +7,7 @@ import msgspec
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, LoadEvent, LoadKind, Phase, RequestRecord
 from inferwatch.metrics.load.book import ABORTED
-from inferwatch.metrics.load.client_verdict import LatestSeconds, SavedSeconds
+from inferwatch.metrics.load.client_verdict import ClientJudge, SavedSeconds
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
 
@@ -169,7 +169,7 @@ class RunProgress:
         self.run_id = run_id
         self.plan = plan[0] if plan else None
         self._plan_json = plan[1] if plan else None
-        self.latest = LatestSeconds(self._most_in_flight)
+        self.judge = ClientJudge(self._most_in_flight)
         self.asked = AskedRate()
         self._counts = EndedRequests()
         self._moments = RunMoments()
@@ -183,7 +183,7 @@ class RunProgress:
         return SavedRun(
             run_id=self.run_id,
             plan=plan,
-            latest=self.latest.saved(),
+            latest=self.judge.saved(),
             asked=self.asked,
             counts=self._counts,
             moments=self._moments,
@@ -195,7 +195,7 @@ class RunProgress:
     def restored(cls, saved: SavedRun) -> Self:
         """The run as a checkpoint holds it."""
         run = cls(saved.run_id, saved.plan)
-        run.latest = LatestSeconds.restored(saved.latest, run._most_in_flight)
+        run.judge = ClientJudge.restored(saved.latest, run._most_in_flight)
         run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
         run._told, run._said = saved.told, saved.said
         return run
@@ -230,7 +230,7 @@ class RunProgress:
     def record(self, record: RequestRecord) -> None:
         """Take in a request that has ended."""
         self._counts.take(record)
-        self.latest.record(record)
+        self.judge.record(record)
 
     def sample(self, sample: ClientSample) -> tuple[int, int, int] | None:
         """A second of it: since when, until when, how many requests it sent.
@@ -243,7 +243,6 @@ class RunProgress:
             earlier, _, ended = self._told
             since_ns, before = earlier.t_ns, ended + earlier.in_flight
         self._moments.heard_ns = sample.t_ns
-        self.latest.sample(sample)
         warming_up = self._moments.sending_ns is None and self._warms_up
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
         self._told = sample, tally, self._counts.flown

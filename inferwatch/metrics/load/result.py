@@ -1,7 +1,7 @@
 """What a load run found: latencies with their intervals, rates, failures, verdict."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from collectors.clock import NS_PER_S
@@ -176,7 +176,7 @@ def load_result(
 def _verdict(
     book: LoadBook, send_lag: Estimate, found: Mapping[str, Estimate]
 ) -> ClientVerdict:
-    return judge(
+    verdict = judge(
         Evidence(
             sample=book.sample,
             send_lag=send_lag,
@@ -184,6 +184,7 @@ def _verdict(
             itl_p50_s=found["itl_s"].quantiles.p50,
         )
     )
+    return replace(verdict, cause=book.cause if verdict.reasons else None)
 
 
 def _streams(book: LoadBook) -> float | None:

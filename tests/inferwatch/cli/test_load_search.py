@@ -20,8 +20,9 @@ import psutil
 import pytest
 
 from inferwatch.cli.load_progress import draw
-from inferwatch.cli.load_search import kept, sentence
+from inferwatch.cli.load_search import client_sentence, kept, sentence
 from inferwatch.feed import RecordState
+from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
 from inferwatch.session.load_points import PointRun
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import list_sessions
@@ -301,6 +302,7 @@ def test_what_a_generator_that_died_had_measured_is_told(
 
 SEARCHED = {
     "highest_held_per_s": None,
+    "highest_held_client_bound": None,
     "lowest_failed_per_s": None,
     "share_asked": 0.95,
     "ended": False,
@@ -314,8 +316,12 @@ SEARCHED = {
         ({"ended": True}, "no rate held the objectives for 95% of requests"),
         ({"lowest_failed_per_s": 1.0}, "no rate held the objectives for"),
         ({"highest_held_per_s": 4.0}, "4/s holds the objectives for 95% of requests"),
+        (
+            {"highest_held_per_s": 4.0, "highest_held_client_bound": True},
+            "for 95% of requests, but its client was too slow to say so",
+        ),
     ],
-    ids=["cut off", "none", "failed, cut off", "held, cut off"],
+    ids=["cut off", "none", "failed, cut off", "held, cut off", "client too slow"],
 )
 def test_what_was_not_tried_is_not_said(changes: dict[str, Any], said: str) -> None:
     assert said in sentence({**SEARCHED, **changes})
@@ -328,3 +334,24 @@ def test_an_interrupted_search_says_how_it_goes_on() -> None:
     assert kept({**SEARCHED, "ended": True}, record) == "session s7"
     assert kept(None, record) == "session s7"
     assert kept(SEARCHED, None) == "not recorded"
+
+
+def judged_run(*reasons: str, cause: str | None = None) -> PointRun:
+    """As much of a run as is said of its client."""
+    state = ClientState.CLIENT_BOUND if reasons else ClientState.OK
+    verdict = ClientVerdict(state=state, reasons=reasons, cause=cause)
+    result = SimpleNamespace(verdict=verdict, client_bound=bool(reasons))
+    run: Any = SimpleNamespace(result=result)
+    found: PointRun = run
+    return found
+
+
+def test_a_search_with_a_starved_client_says_so_and_why() -> None:
+    late = judged_run("send lag p99 is 2.5 s", cause="this host: 2.0 of 2 cores busy")
+
+    assert client_sentence([judged_run(), judged_run()]) == ""
+    assert client_sentence([late, late]).startswith("every point was CLIENT-BOUND:")
+    assert client_sentence([judged_run(), late]) == (
+        "1 of 2 was CLIENT-BOUND: those numbers are the client's, not the server's. "
+        "The last of them: send lag p99 is 2.5 s; this host: 2.0 of 2 cores busy."
+    )

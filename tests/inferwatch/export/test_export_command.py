@@ -175,7 +175,8 @@ def test_an_imported_session_can_be_exported(run: Run) -> None:
     assert "imported from vllm bench serve" in page.stdout
     assert "cumulative distribution" in page.stdout
     events = json.loads(trace.stdout)["traceEvents"]
-    assert sum(event["name"] == "request" for event in events) == 6
+    slots = {event["tid"] for event in events if event["name"] == "thread_name"}
+    assert sum("phase" in each["args"] for each in events if each["tid"] in slots) == 6
 
 
 def test_what_load_writes_for_vllm_comes_back_with_the_same_latencies(

@@ -9,10 +9,12 @@ import pytest
 from collectors.readings import (
     AnyReading,
     ClientSample,
+    HostSample,
     LoadEvent,
     LoadKind,
     LoadPlanned,
     Phase,
+    ProcessUsage,
     RequestRecord,
     TokenTimes,
 )
@@ -407,15 +409,72 @@ def test_a_good_client_is_ok_and_tells_its_lags(see: See) -> None:
 
 def test_a_busy_client_is_the_bottleneck_only_while_it_is_busy(see: See) -> None:
     busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
-    calm = [second(24 + at) for at in range(10)]
-    requests = [request(500 + n, 14 + n / 10) for n in range(200)]
+    calm = [second(24 + at) for at in range(20)]
+    requests = [request(500 + n, 14 + n / 10) for n in range(300)]
 
     then = view_of(see(begun(*load(12), *requests[:100], *busy), 23_500))
-    now = view_of(see(begun(*load(12), *busy, *requests, *calm), 33_500))
+    now = view_of(see(begun(*load(12), *busy, *requests, *calm), 43_500))
 
     assert then.verdict == "CLIENT-BOUND"
     assert "95% of a core" in then.reasons[0]
     assert now.verdict == "OK"
+
+
+def test_a_verdict_does_not_flip_until_ten_seconds_were_good(see: See) -> None:
+    """Every second is judged by the ten before it: bound until 16 s, OK from 26 s."""
+    busy = [second(5 + at, cpu_s=0.95) for at in range(10)]
+    calm = [second(15 + at) for at in range(20)]
+    requests = [request(500 + n, 2 + n / 10) for n in range(300)]
+    readings = begun(*requests[:30], *busy, *requests[30:], *calm)
+
+    verdicts = [
+        view_of(see(readings[: len(readings) - 20 + n], 15_000 + 1_000 * n)).verdict
+        for n in range(21)
+    ]
+
+    changes = [n for n in range(20) if verdicts[n] != verdicts[n + 1]]
+    assert (verdicts[0], verdicts[-1]) == ("CLIENT-BOUND", "OK")
+    assert len(changes) == 1
+    assert changes[0] >= 10
+
+
+def host(t_s: float, busy_s: float, **cpu_s: float) -> HostSample:
+    used = [
+        ProcessUsage(pid=place, role=role, cpu_s=each, rss_bytes=1)
+        for place, (role, each) in enumerate(cpu_s.items())
+    ]
+    return HostSample(t_ns=int(t_s * S), processes=used, cores=2, busy_s=busy_s)
+
+
+def test_a_busy_client_names_who_keeps_its_host_busy(see: See) -> None:
+    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+    hosts = [
+        host(12, 10, api=1, core=5, load=1),
+        host(16, 17.6, api=1.4, core=11.8, load=1.4),
+    ]
+
+    view = view_of(see(begun(*load(12), *hosts, *busy), 23_500))
+
+    assert view.cause == "this host: 1.9 of 2 cores busy, engine 1.8, client 0.1"
+
+
+def test_nobody_is_blamed_where_the_host_is_not_known(see: See) -> None:
+    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+
+    view = view_of(see(begun(*load(12), *busy), 23_500))
+
+    assert (view.verdict, view.cause) == ("CLIENT-BOUND", None)
+
+
+def test_a_run_that_has_ended_is_judged_as_a_whole(see: See) -> None:
+    """Bound in its last seconds only; the generator summed up a calm minute."""
+    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+    whole = second(24, span_ns=60 * S, cpu_s=15.0, final=True)
+    going_on = begun(*load(12), *busy)
+    ended = [*going_on, whole, event(24, LoadKind.STOPPED)]
+
+    assert view_of(see(going_on, 24_000)).verdict == "CLIENT-BOUND"
+    assert view_of(see(ended, 24_500)).verdict == "OK"
 
 
 def test_who_is_held_back_by_the_cap_is_not_late(see: See) -> None:
