@@ -47,6 +47,7 @@ from inferwatch.metrics.load.client_verdict import (
     Evidence,
     judge,
     lags_estimate,
+    merged_share,
     worst,
 )
 from inferwatch.metrics.load.plan import plan_facts
@@ -106,9 +107,7 @@ class _SessionReader:
             sums={**steps.sums(), **self._sums(span)},
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
-            client=client_verdict(
-                connection, session, self._client, _median_s(latencies["client.itl_s"])
-            ),
+            client=client_verdict(connection, session, self._client),
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -194,10 +193,6 @@ def _counted(
         name: counted(span.bin_of(each.at_ns), each.values_ns)
         for name, each in timed.items()
     }
-
-
-def _median_s(values: CountedValues) -> float | None:
-    return values.quantile_s(0.5) if values.n else None
 
 
 def _pooled(parts: Iterable[TimedValues], span: ComparedSpan) -> CountedValues:
@@ -363,10 +358,7 @@ class SentRow:
 
 
 def client_verdict(
-    connection: sqlite3.Connection,
-    session: int,
-    client: ClientRequests,
-    itl_p50_s: float | None,
+    connection: sqlite3.Connection, session: int, client: ClientRequests
 ) -> ClientVerdict:
     """That of the worst run; unknown where no generator told of itself."""
     names = SourceNames(connection.execute(GENERATORS, (session,)).fetchall())
@@ -375,18 +367,27 @@ def client_verdict(
         books.setdefault(reading.source, LoadBook(reading.source)).fold(reading)
     facts = (plan_facts(planned) for planned in load_plans(connection, session))
     most = {each.run_id: each.most_in_flight for each in facts if each is not None}
+    samples = {run: book.sample for run, book in books.items()}
+    merged = any(each and merged_share(each) for each in samples.values())
+    itl_p50_s = _gap_p50_s(connection, session) if merged else None
     found = [
         judge(
             Evidence(
-                sample=books[run].sample,
+                sample=samples[run],
                 itl_p50_s=itl_p50_s,
                 **_waits(client.columns, number, most.get(run)),
             )
         )
         for number, run in names.items()
-        if run in books
+        if run in samples
     ]
     return worst(found)
+
+
+def _gap_p50_s(connection: sqlite3.Connection, session: int) -> float | None:
+    """Between chunks, of all runs."""
+    gaps = [each.values_ns for each in client_gaps(connection, session)]
+    return float(np.median(np.concatenate(gaps))) / NS_PER_S if gaps else None
 
 
 def _waits(columns: dict[str, Ints], source: int, most: int | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ SERVER_TTFT = (
     "SELECT first_token_ns - arrived_ns AS ttft_ns FROM requests WHERE session = ? "
     "AND ttft_ns IS NOT NULL ORDER BY ttft_ns DESC LIMIT 1 OFFSET ?"
 )
+IS_LOAD = "SELECT 1 FROM sessions WHERE session = ? AND command = 'load'"
 CLIENT = (
     "SELECT count(first_token_ns), sum(output_tokens) FILTER (WHERE failure IS NULL), "
     "min(intended_ns), max(last_token_ns) FILTER (WHERE failure IS NULL) "
@@ -45,16 +46,17 @@ class SessionSummary:
 
 
 def summarise(path: Path, number: int) -> SessionSummary:
-    """What the server saw; where nobody looked into it, what the client saw.
+    """What the server saw; of a load, or where nobody looked into it, the client.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
     """
     with reading(path) as connection:
-        seen = _seen(connection, number, Vantage.FRONTEND, SERVER, SERVER_TTFT)
-        if seen.n:
-            return seen
-        return _seen(connection, number, Vantage.CLIENT, CLIENT, CLIENT_TTFT)
+        server = _seen(connection, number, Vantage.FRONTEND, SERVER, SERVER_TTFT)
+        if server.n and not connection.execute(IS_LOAD, (number,)).fetchone():
+            return server
+        client = _seen(connection, number, Vantage.CLIENT, CLIENT, CLIENT_TTFT)
+        return client if client.n else server
 
 
 def _seen(

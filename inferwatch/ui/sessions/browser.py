@@ -9,13 +9,20 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 from textual.message import Message
 
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions import housekeeping
-from inferwatch.ui.sessions.index import ListedSession, SessionIndex
+from inferwatch.storage.sessions.sessions import SessionRow
+from inferwatch.ui.sessions.index import (
+    ListedSession,
+    SessionIndex,
+    SessionPreview,
+    preview,
+)
+from inferwatch.ui.sessions.preview import PreviewPanel
 from inferwatch.ui.sessions.table import SessionLine, SessionTable, session_columns
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.drawers import Key
@@ -24,6 +31,10 @@ from inferwatch.ui.shared.renderables.text import TextRun
 
 KEPT, BIN = "kept", "bin"
 LOOK_EVERY_S = 2.0
+REST_S = 0.1
+"""After so long on a session, the cursor is thought to stay."""
+BESIDE, BELOW = 170, 26
+"""Columns and rows from which on there is room for all of a session."""
 GROWN_EVERY = 5
 """What is being recorded is summarised anew every so many looks."""
 
@@ -56,6 +67,11 @@ class SessionBrowser(Vertical):
         height: 1fr;
         SessionLine { margin-top: 1; }
         &.-short SessionLine { margin-top: 0; }
+        Container { height: 1fr; }
+        PreviewPanel { display: none; }
+        &.-beside Container { layout: horizontal; }
+        &.-beside PreviewPanel { display: block; width: 72; margin-left: 2; }
+        &.-below PreviewPanel { display: block; margin-top: 1; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -98,13 +114,17 @@ class SessionBrowser(Vertical):
         self._table = SessionTable(empty or f"nothing recorded yet in {path}")
         self._looks = 0
         self._looking = self._wanted = False
+        self._previews: dict[tuple[str, int], SessionPreview] = {}
+        """The latest, by id and readings."""
         self._trouble: str | None = None
         """Why the last look saw nothing."""
 
     def compose(self) -> ComposeResult:
         """What is listed, the table, the session under the cursor."""
         yield FilterBar(self._table.grammar)
-        yield self._table
+        with Container():
+            yield self._table
+            yield PreviewPanel()
         yield SessionLine()
 
     def on_mount(self) -> None:
@@ -112,6 +132,20 @@ class SessionBrowser(Vertical):
         self._table.focus()
         self.look()
         self.set_interval(LOOK_EVERY_S, self._look_if_seen)
+
+    def on_resize(self) -> None:
+        """All of the session under the cursor where there is room: beside, or below."""
+        beside = self.size.width >= BESIDE
+        self.set_class(beside, "-beside")
+        self.set_class(not beside and self.size.height >= BELOW, "-below")
+        self._share_height()
+        self._tell_pointed()
+
+    def _share_height(self) -> None:
+        """Above a preview, the table has the rows it needs, up to half of them."""
+        rows, most = len(self._table.rows) + 1, self.size.height // 2 - 2
+        below = self.has_class("-below")
+        self._table.styles.height = min(max(rows, 2), most) if below else "1fr"
 
     def on_show(self) -> None:
         """Back in sight: as it is now."""
@@ -156,6 +190,7 @@ class SessionBrowser(Vertical):
 
     def _list_again(self) -> None:
         self._table.show_rows(self.sessions.listed())
+        self._share_height()
         self._tell_listed()
 
     @on(SessionTable.RowHighlighted)
@@ -164,6 +199,28 @@ class SessionBrowser(Vertical):
         marked = [f"s{number}" for number in self._table.marked]
         line = self.query_one(SessionLine)
         line.show(self._table.pointed, marked, self.sessions.damage)
+        self._preview()
+
+    def _preview(self) -> None:
+        """Show the session under the cursor in full; what is not known is read."""
+        here, panel = self._table.pointed, self.query_one(PreviewPanel)
+        known = self._previews.get((here.row.id, here.row.readings)) if here else None
+        panel.show(here, known)
+        if panel.display and here is not None and known is None:
+            self._read(here.row)
+
+    @work(group="preview", exclusive=True)
+    async def _read(self, row: SessionRow) -> None:
+        """Read what a preview says, once the cursor rests."""
+        await asyncio.sleep(REST_S)
+        try:
+            found = await asyncio.to_thread(preview, self.sessions.path, row)
+        except InferwatchError:
+            return  # the list has said so
+        self._previews = {(row.id, row.readings): found}
+        here = self._table.pointed
+        if here is not None and here.row.session == row.session:
+            self.query_one(PreviewPanel).show(here, found)
 
     def _tell_listed(self) -> None:
         binned = sum(row.deleted_ns is not None for row in self.sessions.rows)

@@ -4,6 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from inferwatch.compare.configuration import LOAD, Configuration, configuration
+from inferwatch.compare.requests import ClientRequests
+from inferwatch.compare.session_reader import client_verdict
+from inferwatch.metrics.load.client_verdict import ClientVerdict
+from inferwatch.storage.file.connections import reading
 from inferwatch.storage.repair.recovery import damage_of
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
@@ -38,6 +43,49 @@ class ListedSession:
     def model(self) -> str:
         """Without the folder it lies in."""
         return (self.row.model or "").rstrip("/").rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPreview:
+    """What a preview says of a session beyond its row and its summary."""
+
+    settings: Configuration = field(default_factory=dict)
+    notes: tuple[tuple[int, str], ...] = ()
+    """Moments and texts, bookmarks among them, oldest first."""
+    client: ClientVerdict = field(default_factory=ClientVerdict)
+    requests: int = 0
+    """Of load runs, as their client told; warm-up left out."""
+
+    @property
+    def load(self) -> dict[str, str]:
+        """What the latest load plan asked for, as far as it says."""
+        return {
+            name.removeprefix(LOAD): value
+            for name, value in self.settings.items()
+            if name.startswith(LOAD) and value is not None
+        }
+
+
+NOTES = (
+    "SELECT t_ns, text FROM notes WHERE session = ?1 AND text NOT LIKE 'load plan {%' "
+    "UNION ALL SELECT t_ns, text FROM bookmarks WHERE session = ?1 ORDER BY t_ns"
+)
+
+
+def preview(path: Path, row: SessionRow) -> SessionPreview:
+    """Takes time: read what a preview says.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    with reading(path) as connection:
+        client = ClientRequests(connection, row.session)
+        return SessionPreview(
+            settings=configuration(connection, row),
+            notes=tuple(connection.execute(NOTES, (row.session,))),
+            client=client_verdict(connection, row.session, client),
+            requests=len(client),
+        )
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The table of recorded sessions, its columns, and the line below it."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -110,8 +110,21 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             _ttft,
             value=_ttft_p99,
             right=True,
+            below_width=110,
             filter=FilterField("ttft", _ttft_p99, FieldKind.DURATION),
-            help=("~ c", "fewer than 1,000 requests; measured by the client alone"),
+            help=(
+                "~ f c",
+                "of the p99: fewer than 1,000 requests; seen by frontend, by client",
+            ),
+        ),
+        TableColumn(
+            "ttft",
+            "p99 TTFT, seen by",
+            19,
+            _ttft_in_words,
+            value=_ttft_p99,
+            right=True,
+            from_width=110,
         ),
         TableColumn(
             "tokens",
@@ -185,15 +198,24 @@ def _requests(each: ListedSession, _: int) -> TextRun:
 
 
 def _ttft(each: ListedSession, _: int) -> TextRun:
-    """``~``: too few for a p99; ``c``: seen by the client."""
+    """``~``: too few for a p99; ``f``: seen by the frontend, ``c``: by the client."""
+    return _p99(each, {Vantage.FRONTEND: "f", Vantage.CLIENT: "c"})
+
+
+def _ttft_in_words(each: ListedSession, _: int) -> TextRun:
+    return _p99(each, {Vantage.FRONTEND: "frontend", Vantage.CLIENT: "client  "})
+
+
+def _p99(each: ListedSession, seen_by: Mapping[Vantage, str]) -> TextRun:
     summary = each.summary
     if summary is None:
         return TextRun("…  ", "faint")
-    known = summary.ttft_p99_s is not None
-    weak = "~" if known and summary.n < ENOUGH_FOR_P99 else ""
-    seen = " c" if known and summary.vantage is Vantage.CLIENT else "  "
-    text = f"{weak}{format_duration(summary.ttft_p99_s).strip()}{seen}"
-    return TextRun(text, "" if known and not weak else "muted")
+    seen = seen_by[summary.vantage]
+    if summary.ttft_p99_s is None:
+        return TextRun(f"–{' ' * (len(seen) + 1)}", "muted")
+    weak = "~" if summary.n < ENOUGH_FOR_P99 else ""
+    text = f"{weak}{format_duration(summary.ttft_p99_s).strip()} {seen}"
+    return TextRun(text, "muted" if weak else "")
 
 
 def _ttft_p99(each: ListedSession) -> float | None:
@@ -333,11 +355,15 @@ class SessionLine(Panel):
         if self._damage is not None:
             second: Line = (TextRun(f" ▲ {self._damage}", "bad"),)
         elif self._marked:
-            how = "c compares them" if len(self._marked) > 1 else "mark another"
-            text = f" ◆ {', '.join(self._marked)}"
-            second = (TextRun(text, "accent"), TextRun(f"  {how}", "muted"))
+            how = "now go to another: c compares the two"
+            if len(self._marked) > 1:
+                how = f"c compares them, each with {self._marked[0]}"
+            text = f" ◆ {', '.join(self._marked)} marked: "
+            second = (TextRun(text, "accent"), TextRun(how))
         else:
-            second = self._end()
+            marks = (TextRun(" m", "accent"), TextRun(" marks, "))
+            compares = (TextRun("c", "accent"), TextRun(" compares"))
+            second = join(((*marks, *compares), self._end()))
         return (fit(self._facts(), width), fit(second, width))
 
     def _facts(self) -> Line:

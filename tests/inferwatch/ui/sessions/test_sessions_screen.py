@@ -93,8 +93,8 @@ async def test_the_newest_come_first_with_what_took_looking_up(
 
     assert rows[1].startswith("● s12 serve")
     assert rows[1].endswith("● recording")
-    assert "1,300 308 ms 847" in rows[9]  # its p99 is 210 + 99 ms
-    assert "320 ~333 ms c 64.0" in rows[6]  # seen by the client
+    assert "1,300 308 ms frontend 847" in rows[9]  # its p99 is 210 + 99 ms
+    assert "320 ~333 ms client 64.0" in rows[6]
     assert rows[7].endswith("◌ interrupted")
     assert "kept 11" in line
     assert "bin 1" in line
@@ -222,7 +222,7 @@ async def test_columns_sort_by_key_and_by_click(app: InferwatchApp) -> None:
         oldest_first = ids(app)
         await pilot.press("s")
         by_name = ids(app)
-        await pilot.click(SessionTable, offset=(72, 0))  # requests
+        await pilot.click(SessionTable, offset=(65, 0))  # requests
         by_requests = ids(app)
 
         assert oldest_first[:3] == ["s1", "s2", "s3"]
@@ -359,3 +359,37 @@ async def test_every_key_is_explained(app: InferwatchApp) -> None:
         ]
 
         assert unexplained == []
+
+
+@pytest.mark.parametrize("size", [USUAL, LARGE])
+async def test_the_session_under_the_cursor_is_shown_in_full_with_what_next(
+    app: InferwatchApp, text_of: Any, size: tuple[int, int]
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot)
+        await pilot.press(*["down"] * 6)
+        await looked(pilot)
+        rows = [" ".join(row.split()) for row in text_of(app, "PreviewPanel")]
+
+    assert rows[0].startswith("─ s5 demo ─")
+    assert "12 requests · 48 steps" in rows[3]
+    assert "p99 TTFT ~144 ms · seen by frontend, n 12" in rows[4]
+    assert "m mark it, to compare: mark two or more, then press c" in rows
+
+
+async def test_it_is_said_how_to_compare_before_and_after_a_mark(
+    app: InferwatchApp, text_of: Any
+) -> None:
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot)
+        before = text_of(app, "SessionLine")[1]
+        await pilot.press("m")
+        await pilot.pause()
+        one = text_of(app, "SessionLine")[1]
+        await pilot.press("m")
+        await pilot.pause()
+        two = text_of(app, "SessionLine")[1]
+
+    assert before.startswith(" m marks, c compares")
+    assert one.startswith(" ◆ s12 marked: now go to another: c compares the two")
+    assert two.startswith(" ◆ s12, s11 marked: c compares them, each with s12")

@@ -1,0 +1,169 @@
+"""The session under the cursor in full: how it was set up, what happened, what next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.metrics.load.client_verdict import ClientState
+from inferwatch.ui.sessions.index import ListedSession, SessionPreview
+from inferwatch.ui.sessions.table import ENOUGH_FOR_P99, state_of
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join,
+    ruled,
+    width_of,
+)
+
+ENGINE = {
+    "engine vllm_version": "vLLM",
+    "engine device": "device",
+    "engine dtype": "dtype",
+    "engine max_num_seqs": "max_num_seqs",
+    "engine max_num_batched_tokens": "max_num_batched_tokens",
+    "engine num_kv_blocks": "KV blocks",
+    "engine tensor_parallel": "tensor parallel",
+    "gpu": "GPU",
+}
+PLAN = {
+    "arrivals": "arrivals",
+    "rate_per_s": "requests/s",
+    "concurrency": "users",
+    "duration_s": "seconds",
+    "requests": "requests",
+    "prompt_tokens": "prompt tokens",
+    "output_tokens": "output tokens",
+    "slo": "SLO",
+}
+"""The settings that a preview has room for, and how it calls them."""
+CLOSED, OPEN = ("concurrency",), ("rate_per_s",)
+"""What a load of the other kind does not heed."""
+NEXT: tuple[tuple[str, str], ...] = (
+    ("enter", "replay it"),
+    ("m", "mark it, to compare: mark two or more, then press c"),
+    ("R", "give it a name"),
+    ("T", "change its tags: keep protects it from pruning"),
+    ("d", "delete it; u brings it back"),
+)
+MARKS = {
+    ClientState.OK: ("●", "good"),
+    ClientState.CLIENT_BOUND: ("▲", "warn"),
+    ClientState.UNKNOWN: ("○", "muted"),
+}
+
+
+class PreviewPanel(Panel):
+    """Settings, figures, notes and what can be done, as far as there is room."""
+
+    DEFAULT_CSS = """
+    PreviewPanel { height: 1fr; }
+    """
+
+    _session: ListedSession | None = None
+    _preview: SessionPreview | None = None
+
+    def show(
+        self, session: ListedSession | None, preview: SessionPreview | None
+    ) -> None:
+        """Take what is under the cursor; its preview may come later."""
+        self._session, self._preview = session, preview
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """As much of the session as there is room for, then what can be done."""
+        after: list[Line] = [ruled((TextRun("what next", "strong"),), (), width)]
+        after += [(TextRun(f" {key:<6}", "accent"), TextRun(do)) for key, do in NEXT]
+        if self._session is None:
+            return ()
+        room = max(height - len(after), 0)
+        lines = list(_lines(self._session, self._preview, width))
+        if len(lines) > room:
+            said = f" … {len(lines) - room + 1} more lines"
+            lines = [*lines[: max(room - 1, 0)], (TextRun(said, "muted"),)]
+        return [fit(line, width) for line in (*lines, *after)][:height]
+
+
+def _lines(
+    session: ListedSession, preview: SessionPreview | None, width: int
+) -> Iterator[Line]:
+    row = session.row
+    glyph, word, ink = state_of(session)
+    title = (TextRun(row.id, "strong"), TextRun(f" {session.title}"))
+    yield ruled(title, (TextRun(f"{glyph} {word}", ink),), width)
+    command = (TextRun(row.command, "muted"),) if row.name else ()
+    began = (TextRun(row.began_text()),)
+    lasted = (TextRun(f"{format_duration(row.duration_s).strip()} watched"),)
+    yield (TextRun(" "), *join((began, lasted, command)))
+    if row.model:
+        yield (TextRun(f" {row.model}"),)
+    if row.reason:
+        yield from _wrapped(row.reason, width, "muted")
+    if row.imported_from:
+        yield from _wrapped(f"imported from {row.imported_from}", width, "muted")
+    yield from _figures(session, preview)
+    if preview is None:
+        yield (TextRun(" reading …", "faint"),)
+        return
+    yield from _settings("engine", ENGINE, preview.settings, width)
+    yield from _load(preview, width)
+    if preview.notes:
+        yield ruled((TextRun("notes", "strong"),), (), width)
+    for t_ns, text in preview.notes:
+        yield (TextRun(f" {t_ns / NS_PER_S:7.1f} s  ", "muted"), TextRun(text))
+
+
+def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator[Line]:
+    row, summary = session.row, session.summary
+    counts = {"requests": row.requests, "steps": row.steps}
+    if preview is not None:
+        counts["sent by our load"] = preview.requests
+    told = [(f"{format_count(n).strip()} {what}",) for what, n in counts.items() if n]
+    if told:
+        yield (TextRun(" "), *join([(TextRun(text),) for (text,) in told]))
+    if summary is not None and summary.ttft_p99_s is not None:
+        weak = "~" if summary.n < ENOUGH_FOR_P99 else ""
+        p99 = f"p99 TTFT {weak}{format_duration(summary.ttft_p99_s).strip()}"
+        seen = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
+        rate = f"{format_rate(summary.output_tokens_per_s).strip()} tok/s"
+        facts = ((TextRun(p99, "strong"),), (TextRun(seen, "muted"),), (TextRun(rate),))
+        yield (TextRun(" "), *join(facts))
+
+
+def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
+    """What was asked of the latest load run, and whether its client kept up."""
+    plan = preview.load
+    unheeded = OPEN if plan.get("arrivals") == "closed" else CLOSED
+    names = {name: said for name, said in PLAN.items() if name not in unheeded}
+    yield from _settings("load", names, plan, width)
+    if plan or preview.requests:
+        mark, ink = MARKS[preview.client.state]
+        why = f": {preview.client.why}" if preview.client.why else ""
+        yield from _wrapped(f"{mark} client {preview.client.state}{why}", width, ink)
+
+
+def _settings(
+    title: str, names: Mapping[str, str], known: Mapping[str, str | None], width: int
+) -> Iterator[Line]:
+    facts: list[Line] = [
+        (TextRun(f"{said} ", "muted"), TextRun(value))
+        for name, said in names.items()
+        if (value := known.get(name))
+    ]
+    if facts:
+        yield ruled((TextRun(title, "strong"),), (), width)
+    row: list[Line] = []
+    for fact in facts:
+        if row and width_of(join((*row, fact))) + 2 > width:
+            yield (TextRun(" "), *join(row))
+            row = []
+        row.append(fact)
+    if row:
+        yield (TextRun(" "), *join(row))
+
+
+def _wrapped(text: str, width: int, ink: str) -> Iterator[Line]:
+    for line in wrap(text, max(width - 2, 10), subsequent_indent="  "):
+        yield (TextRun(f" {line}", ink),)
