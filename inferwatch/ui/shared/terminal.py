@@ -16,23 +16,42 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from threading import Condition, Event, Thread
+from time import monotonic
+from typing import Any, cast
 
 from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import Console, RenderableType
 from rich.segment import Segment
+from textual import events, on
+from textual._compositor import CompositorUpdate
 from textual.app import App, ReturnType
 from textual.color import Color
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
+from textual.messages import TerminalSupportsSynchronizedOutput
 from textual.notifications import SeverityLevel
+from textual.screen import Screen
 
 from inferwatch import watchdog
+from inferwatch.ui.shared.picture import Picture
 from inferwatch.ui.shared.type_ahead import TypeAheadApp
 from inferwatch.visible import visible, visible_lines
 
-PIECE_BYTES = 4096
-BACKLOG_BYTES = 256 * 1024
-"""Of pictures that may wait; then they are left out, and the next one is whole."""
+PIECE_BYTES = 1024
+ESCAPE = b"\x1b"
+ROOM_BYTES = 2048
+"""Of pictures that may be on their way when another is sent after them."""
+PATIENCE_S = 30.0
+"""For an answer that does not come; then we draw without."""
+SLOW_S = 0.5
+"""A picture that waits longer than this is told of, and ..."""
+SLOW_FOR_S = 5.0
+"""... so long, if no other has to wait."""
+ARE_YOU_THERE = "\x1b[?2026$p"
+LAST_OF_A_PICTURE = "\x1b[0m\x1b[?2026l"
+"""Where one was cut short: ordinary ink, and what is written is seen at once."""
 DRAIN_S = 1.0
 """For the terminal to take the last of it, and for the input to be let go."""
 LOOK_MS = 500
@@ -45,78 +64,74 @@ class Output:
     """Writes in a thread of its own: whoever writes never waits and never fails."""
 
     def __init__(self, fileno: int, gone: Callable[[], None]) -> None:
-        self.caught_up: Callable[[], None] = lambda: None
-        """Called when pictures were left out and the terminal takes them again."""
+        self.emptied: Callable[[], None] = _nobody
+        """Called when the terminal has taken everything."""
         self._fileno = fileno
         self._gone = gone
         self._changed = Condition()
         self._waiting: deque[tuple[bytes, bool]] = deque()
-        self._waiting_bytes = 0
-        self._writing = self._behind = False
+        self._writing = False
+        self._leaving_out = False
         self._written = 0
         Thread(target=self._run, name="terminal-output", daemon=True).start()
 
-    def write(self, data: bytes, *, picture: bool) -> None:
-        """Write it when the terminal can take it; pictures only if it keeps up."""
+    @property
+    def empty(self) -> bool:
+        """The terminal has taken everything."""
         with self._changed:
-            crowded = self._waiting and self._waiting_bytes + len(data) > BACKLOG_BYTES
-            if picture and crowded:
-                self._behind = True
-                self._leave_out_pictures()
-                self._changed.notify_all()
-            if picture and self._behind:
-                return
+            return not (self._waiting or self._writing)
+
+    def write(self, data: bytes, *, picture: bool) -> None:
+        """Write it when the terminal can take it."""
+        with self._changed:
             self._waiting.append((data, picture))
-            self._waiting_bytes += len(data)
             self._changed.notify_all()
 
     def leave_out_pictures(self) -> None:
-        """Those that wait will not be looked at any more."""
+        """Those that wait will not be looked at any more, nor the rest of one."""
         with self._changed:
-            self._leave_out_pictures()
+            self._waiting = deque(each for each in self._waiting if not each[1])
+            self._leaving_out = self._writing
 
     def drained(self, seconds: float) -> bool:
         """Wait until all is written; no longer than so without any going on."""
         with self._changed:
-            while self._waiting or self._writing:
+            while not self.empty:
                 before = self._written
-                done = self._changed.wait_for(
-                    lambda: not (self._waiting or self._writing), seconds
-                )
+                done = self._changed.wait_for(lambda: self.empty, seconds)
                 if not done and self._written == before:
                     return False
         return True
 
-    def _leave_out_pictures(self) -> None:
-        kept = [each for each in self._waiting if not each[1]]
-        self._waiting = deque(kept)
-        self._waiting_bytes = sum(len(data) for data, _ in kept)
-
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._behind)
-                data, _ = self._waiting.popleft() if self._waiting else (b"", False)
-                self._waiting_bytes -= len(data)
+                self._changed.wait_for(lambda: self._waiting)
+                data, picture = self._waiting.popleft()
                 self._writing = True
             try:
-                self._write(data)
+                self._write(data, picture=picture)
             except OSError as error:
                 if error.errno in GONE:
                     self._gone()
             with self._changed:
-                self._writing = False
-                caught_up = self._behind and not self._waiting
-                self._behind = self._behind and not caught_up
+                self._writing = self._leaving_out = False
+                emptied = self.empty
                 self._changed.notify_all()
-            if caught_up:
-                self.caught_up()
+            if emptied:
+                self.emptied()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, picture: bool) -> None:
+        while data and not (picture and self._leaving_out):
+            end = _piece_end(data) if picture else PIECE_BYTES
+            self._write_piece(data[:end])
+            data = data[end:]
+
+    def _write_piece(self, data: bytes) -> None:
         """Also where somebody made the terminal refuse to wait."""
         while data:
             try:
-                written = os.write(self._fileno, data[:PIECE_BYTES])
+                written = os.write(self._fileno, data)
             except BlockingIOError:
                 room = select.poll()
                 room.register(self._fileno, select.POLLOUT)
@@ -124,6 +139,14 @@ class Output:
             else:
                 data = data[written:]
                 self._written += written
+
+
+def _piece_end(picture: bytes) -> int:
+    """Where a picture may end early: before a control sequence, never within one."""
+    end = picture.rfind(ESCAPE, 1, PIECE_BYTES)
+    if len(picture) <= PIECE_BYTES or end < 0:
+        end = picture.find(ESCAPE, PIECE_BYTES)
+    return len(picture) if end < 0 else end
 
 
 class Terminal:
@@ -185,10 +208,73 @@ def terminal() -> Terminal:
     )
 
 
-class TerminalDriver(LinuxDriver):
-    """Textual's, on a terminal that may stall or go away.
+class Pace:
+    """How fast pictures get through to people, and so how often to draw one.
 
-    Of Textual's class it uses what has no underscore. Should another release do it
+    A terminal that tells whether it draws in one go (DECRQM 2026) is asked that after
+    every picture: its answer says that it has come so far, however much lies on the
+    way. Of another we know only whether it takes what is written.
+    """
+
+    def __init__(self) -> None:
+        self.answers = False
+        """The terminal does tell."""
+        self._on_the_way: deque[tuple[int, float]] = deque()
+        """Bytes of each picture, and when it was sent."""
+        self._held_since_s: float | None = None
+        self._drawn_s = 0.0
+        self._slow_until_s = 0.0
+        self._every_s = 0.0
+
+    def may_draw(self, now_s: float, *, empty: bool) -> bool:
+        """There is room for another picture; if not, one waits from now on."""
+        if not self.answers and empty:
+            self._on_the_way.clear()
+        while self._on_the_way and now_s - self._on_the_way[0][1] > PATIENCE_S:
+            self._on_the_way.popleft()
+        room = empty and sum(size for size, _ in self._on_the_way) <= ROOM_BYTES
+        if not room and self._held_since_s is None:
+            self._held_since_s = now_s
+        return room
+
+    def drawn(self, size: int, now_s: float) -> None:
+        """A picture of so many bytes is being written."""
+        if self._held_since_s is not None and now_s - self._held_since_s > SLOW_S:
+            self._every_s = now_s - self._drawn_s
+            self._slow_until_s = now_s + self._every_s + SLOW_FOR_S
+        self._held_since_s = None
+        self._drawn_s = now_s
+        self._on_the_way.append((size, now_s))
+
+    def answered(self) -> None:
+        """The terminal has drawn another picture; it was not asked before the first."""
+        if not self.answers:
+            self.answers = True
+            self._on_the_way.clear()
+        elif self._on_the_way:
+            self._on_the_way.popleft()
+
+    def every_s(self, now_s: float) -> float | None:
+        """So often a picture gets through; None: as often as there is one."""
+        return self._every_s if now_s < self._slow_until_s else None
+
+
+class Changes(CompositorUpdate):
+    """What Textual would write, as far as the terminal does not show it yet."""
+
+    def __init__(self, driver: "TerminalDriver") -> None:
+        self._driver = driver
+
+    def render_segments(self, console: Console) -> str:
+        """Called when, and only when, it is written."""
+        del console
+        return self._driver.drawn()
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's, on a terminal that may be slow, stall or go away.
+
+    Of Textual's driver it uses what has no underscore. Should another release do it
     all differently, the watchdog remains.
     """
 
@@ -201,11 +287,15 @@ class TerminalDriver(LinuxDriver):
         size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self.pace = Pace()
         self._shown_by = app
         self._shown_in = asyncio.get_running_loop()
         self._terminal = terminal()
         self._input_thread: Thread | None = None
         self._shows_pictures = False
+        self._picture = Picture()
+        self._reminder: asyncio.TimerHandle | None = None
+        """To draw although no answer came."""
 
     def write(self, data: str) -> None:
         """Write, and wait for nothing."""
@@ -214,11 +304,49 @@ class TerminalDriver(LinuxDriver):
         )
 
     def start_application_mode(self) -> None:
-        """Take the terminal."""
+        """Take the terminal, whatever it shows."""
+        self._picture.forget()
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's
         self._shows_pictures = True
-        self._terminal.output.caught_up = self._repaint
+        self._terminal.output.emptied = self._emptied
         self._terminal.when_gone(self._leave)
+
+    def take(self, update: CompositorUpdate) -> CompositorUpdate | None:
+        """What to write for it now; None: nothing, or later all in one."""
+        app = self._shown_by
+        system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001
+        if not self._picture.take(update, app.size, system):
+            self._picture.forget()
+            return update
+        return self.changes()
+
+    def changes(self) -> CompositorUpdate | None:
+        """What is to be written now; None: nothing, or later all in one."""
+        if not self._picture.differs:
+            return None
+        empty = self._terminal.output.empty
+        if self.pace.may_draw(monotonic(), empty=empty):
+            return Changes(self)
+        if self._reminder is None:
+            self._reminder = self._shown_in.call_later(PATIENCE_S, self._remind)
+        return None
+
+    def drawn(self) -> str:
+        """The changes, on their way; with a question, where that is understood."""
+        text = self._picture.changes()
+        text += ARE_YOU_THERE if self.pace.answers else ""
+        self.pace.drawn(len(text), monotonic())
+        return text
+
+    def answered(self) -> None:
+        """The terminal has drawn what it was sent."""
+        self.pace.answered()
+        self._look_again()
+
+    def repaint(self) -> None:
+        """The terminal may show anything: draw all of it."""
+        self._picture.forget()
+        self._look_again()
 
     def run_input_thread(self) -> None:
         """Read until told to stop, or there is nothing to read from."""
@@ -245,12 +373,13 @@ class TerminalDriver(LinuxDriver):
         """Give the terminal back as it was."""
         self._shows_pictures = False
         self._terminal.output.leave_out_pictures()
+        self.write(LAST_OF_A_PICTURE)
         super().stop_application_mode()
 
     def close(self) -> None:
         """Let go of it; what it does not take in time, it may take later or never."""
         self._terminal.forget(self._leave)
-        self._terminal.output.caught_up = _nobody
+        self._terminal.output.emptied = _nobody
         if not self._terminal.output.drained(DRAIN_S):
             watchdog.end_within()
         super().close()
@@ -261,15 +390,23 @@ class TerminalDriver(LinuxDriver):
         with suppress(RuntimeError):  # the loop is closed: it has ended
             self._shown_in.call_soon_threadsafe(self._shown_by.exit)
 
-    def _repaint(self) -> None:
-        """Pictures were left out, and each shows only what changed since the last."""
+    def _emptied(self) -> None:
+        """There is room for what waits."""
         with suppress(RuntimeError):
-            app = self._shown_by
-            self._shown_in.call_soon_threadsafe(app.call_later, app.refresh)
+            self._shown_in.call_soon_threadsafe(self._look_again)
+
+    def _remind(self) -> None:
+        self._reminder = None
+        self._look_again()
+
+    def _look_again(self) -> None:
+        app = self._shown_by
+        if self._picture.differs and isinstance(app, TerminalApp):
+            app.call_later(app.show_changes)
 
 
 def _nobody() -> None:
-    """Nothing is shown that could be painted again."""
+    """Nothing waits to be drawn."""
 
 
 class TerminalApp(TypeAheadApp[ReturnType]):
@@ -284,6 +421,37 @@ class TerminalApp(TypeAheadApp[ReturnType]):
         """Ours in place of Textual's own; whoever names another one gets that."""
         found = super().get_driver_class()
         return TerminalDriver if found is LinuxDriver else found
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Only what changed, and only as fast as the terminal takes it."""
+        driver, update = self._driver, cast("Any", renderable)
+        if isinstance(driver, TerminalDriver) and isinstance(update, CompositorUpdate):
+            update = driver.take(update)
+        super()._display(screen, update)
+
+    def show_changes(self) -> None:
+        """Draw what waited for the terminal."""
+        if isinstance(self._driver, TerminalDriver):
+            update: Any = self._driver.changes()
+            super()._display(self.screen, update)
+
+    @property
+    def drawn_every_s(self) -> float | None:
+        """So often a slow line lets us draw; None: as often as there is news."""
+        if isinstance(self._driver, TerminalDriver):
+            return self._driver.pace.every_s(monotonic())
+        return None
+
+    @on(TerminalSupportsSynchronizedOutput)
+    def _answered(self) -> None:
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.answered()
+
+    @on(events.AppFocus)
+    def _repaint(self) -> None:
+        """Somebody else may have written over it."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.repaint()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What every line of every widget passes on its way to the terminal."""

@@ -1,0 +1,272 @@
+"""What a terminal shows, cell by cell, so that only what changed is written.
+
+Textual writes whole stretches of a line again, each piece with all its colours, however
+few of its cells changed. Over a slow line that is the difference between a picture and
+a wait.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.color import Color, ColorSystem
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual.geometry import Size
+from textual.strip import Strip
+
+BRIDGE = 4
+"""Unchanged cells of the same ink are written again where a jump would cost more."""
+ATTRIBUTES = {
+    "bold": "1",
+    "dim": "2",
+    "italic": "3",
+    "underline": "4",
+    "blink": "5",
+    "blink2": "6",
+    "reverse": "7",
+    "conceal": "8",
+    "strike": "9",
+    "underline2": "21",
+    "frame": "51",
+    "encircle": "52",
+    "overline": "53",
+}
+UNSEEN_ON_BLANK = frozenset("12358") | {"6", ""}
+"""Of the attributes, those that do not show where nothing is written."""
+
+
+class Ink(NamedTuple):
+    """How a cell is drawn, as a terminal is told it; None: it does not matter."""
+
+    attributes: tuple[str, ...] | None
+    foreground: str | None
+    background: str
+
+
+NO_INK = Ink((), "39", "49")
+Piece = tuple[int, int, Strip]
+"""Row, column, what stands from there on."""
+
+
+@lru_cache(maxsize=4096)
+def inks(style: Style | None, system: ColorSystem) -> tuple[Ink, Ink]:
+    """Of a style: that of a letter, and that of a blank."""
+    if style is None:
+        return _same(NO_INK), _same(NO_INK._replace(attributes=None, foreground=None))
+    attributes = tuple(
+        code for name, code in ATTRIBUTES.items() if getattr(style, name)
+    )
+    ink = Ink(
+        attributes,
+        _code(style.color, system, foreground=True),
+        _code(style.bgcolor, system, foreground=False),
+    )
+    if UNSEEN_ON_BLANK.issuperset(attributes):
+        return _same(ink), _same(Ink(None, None, ink.background))
+    return _same(ink), _same(ink)
+
+
+@lru_cache(maxsize=4096)
+def _same(ink: Ink) -> Ink:
+    """Equal inks are one: comparing them is then cheap."""
+    return ink
+
+
+def _code(color: Color | None, system: ColorSystem, *, foreground: bool) -> str:
+    if color is None:
+        return "39" if foreground else "49"
+    return ";".join(color.downgrade(system).get_ansi_codes(foreground))
+
+
+class Row:
+    """The cells of a row; the second half of a wide character is empty."""
+
+    def __init__(self, width: int, letter: str = " ") -> None:
+        self.letters = [letter] * width
+        self.inks = [NO_INK] * width
+
+    def put(self, x: int, other: "Row") -> bool:
+        """Put other cells there; whether that changed anything."""
+        letters, inked = other.letters, other.inks
+        room = len(self.letters) - x
+        if len(letters) > room:
+            letters, inked = letters[:room], inked[:room]
+        there = slice(x, x + len(letters))
+        if self.letters[there] == letters and self.inks[there] == inked:
+            return False
+        self.letters[there], self.inks[there] = letters, inked
+        return True
+
+    def add(self, segments: Iterable[Segment], system: ColorSystem) -> None:
+        """More cells at its end."""
+        for text, style, control in segments:
+            if control:
+                continue
+            ink, blank = inks(style, system)
+            if text.isascii() or cell_len(text) == len(text):
+                self.letters.extend(text)
+                self.inks.extend(blank if each == " " else ink for each in text)
+            else:
+                self._add_wide(text, ink, blank)
+
+    def _add_wide(self, text: str, ink: Ink, blank: Ink) -> None:
+        for each in text:
+            width = cell_len(each)
+            if width == 0 and self.letters:
+                at = -1 if self.letters[-1] else -2
+                self.letters[at] += each
+            elif width:
+                self.letters.extend((each, *[""] * (width - 1)))
+                self.inks.extend([blank if each == " " else ink] * width)
+
+
+class Picture:
+    """What is to be seen, and what the terminal has been told of it."""
+
+    def __init__(self) -> None:
+        self._size = Size(0, 0)
+        self._wanted: list[Row] = []
+        self._told: list[Row] = []
+        self._changed: set[int] = set()
+        self._ink: Ink | None = None
+        """The terminal's; None: unknown."""
+
+    def forget(self) -> None:
+        """The terminal may show anything: all of it is written next time."""
+        width, height = self._size
+        self._told = [Row(width, letter="\0") for _ in range(height)]
+        self._changed = set(range(height))
+        self._ink = None
+
+    @property
+    def differs(self) -> bool:
+        """There is something to tell."""
+        return bool(self._changed)
+
+    def take(self, update: CompositorUpdate, size: Size, system: ColorSystem) -> bool:
+        """Take what Textual would write; False if it is nothing known."""
+        if not isinstance(update, LayoutUpdate | ChopsUpdate):
+            return False
+        if size != self._size:
+            self._size = size
+            self._wanted = [Row(size.width) for _ in range(size.height)]
+            self.forget()
+        for y, x, strip in pieces(update):
+            if y < size.height and x < size.width:
+                cells = Row(0)
+                cells.add(strip, system)
+                if self._wanted[y].put(x, cells):
+                    self._changed.add(y)
+        return True
+
+    def changes(self) -> str:
+        """What makes the terminal show it, of which it is told herewith."""
+        text: list[str] = []
+        for y in sorted(self._changed):
+            wanted, told = self._wanted[y], self._told[y]
+            for place, x, end in _runs(wanted, told, y):
+                text.append(place)
+                text.extend(self._written(wanted, x, end))
+            told.letters[:], told.inks[:] = wanted.letters, wanted.inks
+        self._changed.clear()
+        return "".join(text)
+
+    def _written(self, row: Row, x: int, end: int) -> Iterator[str]:
+        for at in range(x, end):
+            ink = row.inks[at]
+            if ink is not self._ink:
+                yield self._dip(ink)
+            yield row.letters[at]
+
+    def _dip(self, ink: Ink) -> str:
+        """Change the terminal's ink to this one, as far as it matters."""
+        before = self._ink
+        attributes = ink.attributes
+        if before is not None and (
+            attributes == before.attributes
+            or (
+                attributes is None
+                and UNSEEN_ON_BLANK.issuperset(before.attributes or ())
+            )
+        ):
+            codes, attributes = [], before.attributes
+        elif before is not None and not before.attributes:
+            codes = [*(attributes or ())]
+        else:
+            codes, before = ["0", *(attributes or ())], NO_INK
+        foreground = before.foreground if ink.foreground is None else ink.foreground
+        if foreground != before.foreground:
+            codes.append(foreground or "39")
+        if ink.background != before.background:
+            codes.append(ink.background)
+        self._ink = _same(Ink(attributes or (), foreground, ink.background))
+        return f"\x1b[{';'.join(codes)}m" if codes else ""
+
+
+def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
+    """What an update of Textual's says of each row."""
+    if isinstance(update, LayoutUpdate):
+        for y, strips in enumerate(update.strips, update.region.y):
+            x = update.region.x
+            for strip in strips:
+                yield y, x, strip
+                x += strip.cell_length
+        return
+    chops: Sequence[Mapping[int, Strip | None]] = update.chops
+    for y, begin, end in update.spans:
+        for x_end, (x, chop) in zip(
+            update.chop_ends[y], chops[y].items(), strict=False
+        ):
+            if chop is not None and x < end and x_end > begin:
+                yield y, x, chop
+
+
+def _runs(wanted: Row, told: Row, y: int) -> Iterator[tuple[str, int, int]]:
+    """Stretches to write, each with how the cursor gets there."""
+    reached: int | None = None
+    x, width = 0, len(wanted.letters)
+    while x < width:
+        if not _differ(wanted, told, x):
+            x += 1
+            continue
+        begin = x
+        while begin and not wanted.letters[begin]:
+            begin -= 1
+        plain = True
+        while x < width and plain and _differ(wanted, told, x):
+            plain = _plain(wanted.letters[x])
+            x += 1
+            while x < width and not wanted.letters[x]:
+                x, plain = x + 1, False
+        if reached is not None and _bridged(wanted, reached, begin):
+            yield "", reached, x
+        elif reached is None:
+            yield f"\x1b[{y + 1};{begin + 1}H", begin, x
+        else:
+            yield _right(begin - reached), begin, x
+        reached = x if plain else None
+
+
+def _right(cells: int) -> str:
+    return f"\x1b[{cells}C" if cells > 1 else "\x1b[C" if cells else ""
+
+
+def _differ(wanted: Row, told: Row, x: int) -> bool:
+    return wanted.letters[x] != told.letters[x] or wanted.inks[x] is not told.inks[x]
+
+
+def _bridged(row: Row, begin: int, end: int) -> bool:
+    """It is shorter to write what stands there already."""
+    ink = row.inks[begin - 1]
+    return end - begin < BRIDGE and all(
+        each is ink or (each.attributes is None and each.background == ink.background)
+        for each in row.inks[begin : end + 1]
+    )
+
+
+def _plain(letter: str) -> bool:
+    """Every terminal agrees on its width; after others the cursor is placed anew."""
+    return len(letter) == 1 and (letter < "\u0250" or "\u2000" <= letter < "\u2c00")
