@@ -1,45 +1,66 @@
-"""What inferwatch itself costs on Overview during the demo, as a share of one core.
+"""What drawing costs during the demo: bytes a second, and a share of one core.
 
-The real program in a real terminal; CPU seconds of its process alone (the engine and
-the load generator are others), recording and folding included.
+The real program in a real terminal that answers as terminals do; CPU seconds of its
+process alone (the engine and the load generator are others), recording and folding
+included. Beside it the same program with Textual's own writing, on the same demo, in
+turns.
 """
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pexpect
 import psutil
+from rich.console import RenderableType
+from textual.app import App
+from textual.screen import Screen
 
-SIZES = ((120, 40), (160, 50))
+from inferwatch.cli.main import main as run
+from inferwatch.ui.shared.picture import Picture
+from inferwatch.ui.shared.terminal import TerminalApp, TerminalDriver
+
 UP = b"traffic"
 """On Overview, and not before it."""
+QUESTION, ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+SCREENS = {
+    "Overview": "1",
+    "Requests": "2",
+    "Steps": "3",
+    "KV": "4",
+    "Load": "7",
+    "Sessions": "8",
+}
+PLACES = (
+    *(((120, 40), screen) for screen in SCREENS),
+    ((80, 24), "Overview"),
+    ((200, 60), "Overview"),
+)
 
 
-def drain(child: pexpect.spawn, seconds: float) -> bytes:
-    """Be the terminal for a while; what was drawn."""
-    drawn, until = b"", time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            drawn += child.read_nonblocking(65536, timeout=0.2)
-        except pexpect.TIMEOUT:
-            continue
-    return drawn
+class Cost(NamedTuple):
+    """Of drawing, each second."""
+
+    written: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        """As a cell of the table."""
+        return f"{self.written / 1000:6.1f} kB/s {self.cpu_s:6.1%}"
 
 
-def cpu_s(process: psutil.Process) -> float:
-    """User and system seconds so far."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
+class Terminal:
+    """Runs the demo, takes what is drawn, and says so where it is asked."""
 
-
-def measure(columns: int, rows: int, seconds: float) -> None:
-    """One demo in a terminal of one size."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
+    def __init__(self, home: Path) -> None:
         environment = {
             **os.environ,
             "INFERWATCH_DB": str(home / "sessions.db"),
@@ -47,34 +68,101 @@ def measure(columns: int, rows: int, seconds: float) -> None:
             "TERM": "xterm-256color",
             "COLORTERM": "truecolor",
         }
-        command = [sys.executable, "-m", "inferwatch.cli", "demo"]
-        child = pexpect.spawn(
-            command[0], command[1:], env=environment, dimensions=(rows, columns)
+        command = [__file__, "--child"]
+        self.child = pexpect.spawn(
+            sys.executable, command, env=environment, dimensions=(40, 120)
         )
-        while UP not in drain(child, 1):
+        self.process = psutil.Process(self.child.pid)
+
+    def take(self, seconds: float) -> bytes:
+        """Be the terminal for a while; what was drawn."""
+        drawn, until = b"", time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                taken = self.child.read_nonblocking(65536, timeout=0.2)
+            except pexpect.TIMEOUT:
+                continue
+            asked = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
+            os.write(self.child.child_fd, ANSWER * asked)
+            drawn += taken
+        return drawn
+
+    def cost(self, seconds: float) -> Cost:
+        """Of a while."""
+        before, began = self._cpu_s(), time.monotonic()
+        drawn = len(self.take(seconds))
+        passed = time.monotonic() - began
+        return Cost(drawn / passed, (self._cpu_s() - before) / passed)
+
+    def _cpu_s(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+@contextmanager
+def demo() -> Iterator[Terminal]:
+    """A demo that is up."""
+    with tempfile.TemporaryDirectory() as folder:
+        terminal = Terminal(Path(folder))
+        while UP not in terminal.take(1):
             pass
-        drain(child, 10)
-        process = psutil.Process(child.pid)
-        before, began = cpu_s(process), time.monotonic()
-        drawn = len(drain(child, seconds))
-        used, passed = cpu_s(process) - before, time.monotonic() - began
-        child.send("q")
-        child.expect(pexpect.EOF, timeout=15)
-        child.close()
-    print(
-        f"{columns}x{rows}  {used / passed:6.1%} of a core over {passed:.0f} s, "
-        f"{drawn / passed / 1000:.0f} kB/s drawn",
-        flush=True,
-    )
+        terminal.take(10)
+        try:
+            yield terminal
+        finally:
+            terminal.child.send("q")
+            terminal.child.expect(pexpect.EOF, timeout=15)
+            terminal.child.close()
+
+
+def show(terminal: Terminal, size: tuple[int, int], screen: str, seconds: float) -> str:
+    """A row of the table."""
+    columns, rows = size
+    terminal.child.setwinsize(rows, columns)
+    costs = []
+    for _ in range(2):
+        terminal.child.send(SCREENS[screen])
+        terminal.take(1.5)
+        costs.append(terminal.cost(seconds))
+        terminal.child.kill(signal.SIGUSR1)
+        terminal.child.send("8" if screen == "KV" else "4")
+        terminal.take(0.5)
+    ours, textuals = costs
+    ratio = textuals.written / max(ours.written, 1)
+    return f"{columns}x{rows}  {screen:9s} {ours}   {textuals}   {ratio:5.1f}x fewer"
+
+
+def child() -> None:
+    """The demo; a signal makes its writing Textual's own, another one ours again."""
+    writers = deque([TerminalApp._display, App._display])
+
+    def display(
+        app: TerminalApp[None], screen: Screen[Any], drawn: RenderableType | None
+    ) -> None:
+        driver = app._driver
+        if writers[0] is App._display and isinstance(driver, TerminalDriver):
+            driver._picture = Picture()  # knows nothing of it
+        writers[0](app, screen, drawn)
+
+    TerminalApp._display = display  # type: ignore[assignment, method-assign]
+    signal.signal(signal.SIGUSR1, lambda *_: writers.rotate())
+    sys.argv = ["inferwatch", "demo"]
+    run()
 
 
 def main() -> None:
-    """Each size in turn."""
+    """Each screen, then each size, in one demo."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    for columns, rows in SIZES:
-        measure(columns, rows, asked.seconds)
+    if asked.child:
+        child()
+        return
+    print(f"{'':17s} {'ours':>19s}   {'all that Textual writes':>24s}")
+    with demo() as terminal:
+        for size, screen in PLACES:
+            print(show(terminal, size, screen, asked.seconds), flush=True)
 
 
 if __name__ == "__main__":

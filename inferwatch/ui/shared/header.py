@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
+from textual.app import App
+
 from collectors.clock import NS_PER_S
 from inferwatch.feed import Feed, FeedState, RecordState
 from inferwatch.formatting import (
@@ -23,6 +25,7 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
     width_of,
 )
+from inferwatch.ui.shared.terminal import TerminalApp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ class HeaderLine(Panel):
     def _right(self, snapshot: Snapshot) -> list[Line]:
         beat, clock = _heartbeat(snapshot), (TextRun(self._clock, "strong"),)
         record = _recording(self._record, replay=self._time.replay)
-        behind = _behind(self._time.behind_s)
+        behind = (*_slow(self.app), *_behind(self._time.behind_s))
         lost = snapshot.cost.dropped_readings
         drops = (
             TextRun(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),
@@ -143,6 +146,15 @@ def _heartbeat(snapshot: Snapshot) -> Line:
         TextRun(glyph + word, f"{ink} bold"),
         TextRun(age, "" if ink == "good" else ink),
     )
+
+
+def _slow(app: App[object]) -> Line:
+    """What is shown may be as old as that; what is recorded is not."""
+    every_s = app.drawn_every_s if isinstance(app, TerminalApp) else None
+    if every_s is None:
+        return ()
+    every = age_text(max(every_s, 1))
+    return (TextRun(f" slow line: drawing every {every} ", "warn"),)
 
 
 def _behind(behind_s: float | None) -> Line:

@@ -43,13 +43,13 @@ PIECE_BYTES = 1024
 ESCAPE = b"\x1b"
 ROOM_BYTES = 2048
 """Of pictures that may be on their way when another is sent after them."""
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0
 """For an answer that does not come; then we draw without."""
 SLOW_S = 0.5
 """A picture that waits longer than this is told of, and ..."""
 SLOW_FOR_S = 5.0
 """... so long, if no other has to wait."""
-ARE_YOU_THERE = "\x1b[?2026$p"
+HOW_FAR = "\x1b[?2026$p"
 LAST_OF_A_PICTURE = "\x1b[0m\x1b[?2026l"
 """Where one was cut short: ordinary ink, and what is written is seen at once."""
 DRAIN_S = 1.0
@@ -212,15 +212,16 @@ class Pace:
     """How fast pictures get through to people, and so how often to draw one.
 
     A terminal that tells whether it draws in one go (DECRQM 2026) is asked that after
-    every picture: its answer says that it has come so far, however much lies on the
-    way. Of another we know only whether it takes what is written.
+    a picture: its answer says that it has come so far, however much lies on the way.
+    Of another we know only whether it takes what is written.
     """
 
     def __init__(self) -> None:
-        self.answers = False
+        self._answers = False
         """The terminal does tell."""
-        self._on_the_way: deque[tuple[int, float]] = deque()
-        """Bytes of each picture, and when it was sent."""
+        self._asked_s: float | None = None
+        self._asked_bytes = self._more_bytes = 0
+        """On the way: before the question that was not answered yet, and after it."""
         self._held_since_s: float | None = None
         self._drawn_s = 0.0
         self._slow_until_s = 0.0
@@ -228,31 +229,35 @@ class Pace:
 
     def may_draw(self, now_s: float, *, empty: bool) -> bool:
         """There is room for another picture; if not, one waits from now on."""
-        if not self.answers and empty:
-            self._on_the_way.clear()
-        while self._on_the_way and now_s - self._on_the_way[0][1] > PATIENCE_S:
-            self._on_the_way.popleft()
-        room = empty and sum(size for size, _ in self._on_the_way) <= ROOM_BYTES
+        if self._asked_s is not None and now_s - self._asked_s > PATIENCE_S:
+            self._asked_s, self._asked_bytes = None, 0
+        room = empty and self._asked_bytes + self._more_bytes <= ROOM_BYTES
         if not room and self._held_since_s is None:
             self._held_since_s = now_s
         return room
 
-    def drawn(self, size: int, now_s: float) -> None:
-        """A picture of so many bytes is being written."""
+    def drawn(self, size: int, now_s: float) -> bool:
+        """A picture of so many bytes is being written; whether to ask after it."""
         if self._held_since_s is not None and now_s - self._held_since_s > SLOW_S:
             self._every_s = now_s - self._drawn_s
             self._slow_until_s = now_s + self._every_s + SLOW_FOR_S
         self._held_since_s = None
         self._drawn_s = now_s
-        self._on_the_way.append((size, now_s))
+        self._more_bytes += size if self._answers else 0
+        return self._asks(now_s)
 
-    def answered(self) -> None:
-        """The terminal has drawn another picture; it was not asked before the first."""
-        if not self.answers:
-            self.answers = True
-            self._on_the_way.clear()
-        elif self._on_the_way:
-            self._on_the_way.popleft()
+    def answered(self, now_s: float) -> bool:
+        """The terminal has come as far as the question; whether to ask again."""
+        self._answers = True
+        self._asked_s, self._asked_bytes = None, 0
+        return self._asks(now_s)
+
+    def _asks(self, now_s: float) -> bool:
+        if self._asked_s is not None or not self._more_bytes:
+            return False
+        self._asked_s = now_s
+        self._asked_bytes, self._more_bytes = self._more_bytes, 0
+        return True
 
     def every_s(self, now_s: float) -> float | None:
         """So often a picture gets through; None: as often as there is one."""
@@ -334,13 +339,13 @@ class TerminalDriver(LinuxDriver):
     def drawn(self) -> str:
         """The changes, on their way; with a question, where that is understood."""
         text = self._picture.changes()
-        text += ARE_YOU_THERE if self.pace.answers else ""
-        self.pace.drawn(len(text), monotonic())
-        return text
+        asks = self.pace.drawn(len(text), monotonic())
+        return text + HOW_FAR if asks else text
 
     def answered(self) -> None:
         """The terminal has drawn what it was sent."""
-        self.pace.answered()
+        if self.pace.answered(monotonic()):
+            self.write(HOW_FAR)
         self._look_again()
 
     def repaint(self) -> None:

@@ -102,7 +102,9 @@ def a_strip(chance: Random, width: int) -> Strip:
 
 
 def a_picture(chance: Random, size: Size) -> LayoutUpdate:
-    strips = [[a_strip(chance, size.width)] for _ in range(size.height)]
+    strips: list[Iterable[Strip]] = [
+        [a_strip(chance, size.width)] for _ in range(size.height)
+    ]
     return LayoutUpdate(strips, size.region)
 
 

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from inferwatch.ui.shared.terminal import Output
+from inferwatch.ui.shared.terminal import PATIENCE_S, Output, Pace
 
 SOON_S = 20.0
 PICTURE = b"p" * 64 * 1024
@@ -111,3 +111,60 @@ def test_a_terminal_that_refuses_to_wait_gets_everything(stalled: Stalled) -> No
     stalled.output.write(PICTURE * 4, picture=True)
 
     assert stalled.read() == PICTURE * 4
+
+
+LITTLE, MUCH = 100, 100_000
+
+
+def test_a_terminal_that_answers_gets_the_next_picture_when_it_has_the_last() -> None:
+    pace = Pace()
+    pace.answered(0.0)
+    assert pace.drawn(MUCH, 0.0)
+    assert not pace.may_draw(0.1, empty=True)
+
+    pace.answered(0.2)
+
+    assert pace.may_draw(0.2, empty=True)
+
+
+def test_little_is_sent_after_little_without_waiting() -> None:
+    pace = Pace()
+    pace.answered(0.0)
+    pace.drawn(LITTLE, 0.0)
+
+    assert pace.may_draw(0.1, empty=True)
+    assert not pace.drawn(LITTLE, 0.1)  # one question at a time
+    assert pace.answered(0.2)  # and now for what came after it
+
+
+def test_an_answer_that_never_comes_is_not_waited_for_for_ever() -> None:
+    pace = Pace()
+    pace.answered(0.0)
+    pace.drawn(MUCH, 0.0)
+
+    assert not pace.may_draw(PATIENCE_S - 1, empty=True)
+    assert pace.may_draw(PATIENCE_S + 1, empty=True)
+
+
+def test_of_a_terminal_that_does_not_answer_only_what_it_takes_counts() -> None:
+    pace = Pace()
+    assert not pace.drawn(MUCH, 0.0)
+
+    assert not pace.may_draw(0.1, empty=False)
+    assert pace.may_draw(0.2, empty=True)
+
+
+def test_a_slow_line_is_told_of_while_it_is_slow() -> None:
+    pace = Pace()
+    for second in range(0, 20, 2):
+        assert pace.may_draw(second, empty=True)
+        pace.drawn(MUCH, second)
+        assert not pace.may_draw(second + 0.5, empty=False)
+
+    assert pace.every_s(20.0) == 2.0
+    pace.drawn(LITTLE, 20.0)
+    for tenth in range(200, 400):
+        assert pace.may_draw(tenth / 10, empty=True)
+        pace.drawn(LITTLE, tenth / 10)
+
+    assert pace.every_s(40.0) is None
