@@ -41,6 +41,9 @@ class OverviewScreen(WatchScreen):
     OverviewScreen {
         FlowPanel { margin-top: 1; }
         LatencyTable { margin-top: 1; }
+        #chart-0 { height: 5fr; }
+        #chart-1 { height: 4fr; }
+        #chart-2, #chart-3 { height: 3fr; }
         &.-short FlowPanel { height: 4; }
         &.-short FlowPanel, &.-short LatencyTable { margin: 0; }
     }

@@ -53,6 +53,16 @@ class ChartPlan:
     """A fixed top of the axis, where there is one."""
     least: float = 0.0
     """The axis never shows less than this."""
+    lane: Series | None = None
+    """Drawn above the others on an axis of its own."""
+    limit: Callable[[Snapshot], float | None] = _no_limit
+    """What the values cannot exceed, drawn as a ceiling where they come near."""
+    limit_label: str = ""
+
+    @property
+    def drawn(self) -> tuple[Series, ...]:
+        """All that is drawn, the lane last."""
+        return self.series if self.lane is None else (*self.series, self.lane)
 
     def tops(self, columns: Sequence[Columns]) -> list[list[float]]:
         """For each column the upper edges of the layers, none in a gap."""
@@ -62,7 +72,7 @@ class ChartPlan:
         """What the heading says: a value for each layer."""
         if self.unit == "s":
             return format_durations(values)
-        each = zip(self.series, values, strict=True)
+        each = zip(self.drawn, values, strict=True)
         return [series.show(value) for series, value in each]
 
     def _tops_of(self, values: Sequence[float | None]) -> list[float]:
@@ -196,19 +206,27 @@ _PREFILL = Series(
 _WAITING = Series(
     label=label_of("timeline.waiting_max"),
     ink="waiting",
-    texture=Texture.LIGHT,
+    texture=Texture.DOTTED,
     values=_timeline("waiting_max"),
     fold=max,
     show=_count,
 )
+
+
+def _max_num_seqs(snapshot: Snapshot) -> float | None:
+    """How many requests a step can have, where all engines say the same."""
+    limits = {info.max_num_seqs for info in snapshot.engines}
+    return limits.pop() if len(limits) == 1 else None
+
+
 BATCH = ChartPlan(
     title="batch",
-    note="engine, requests per step; the queue on top",
-    series=(_DECODE, _PREFILL, _WAITING),
+    note="engine, requests per step; the queue above",
+    series=(_DECODE, _PREFILL),
+    lane=_WAITING,
+    limit=_max_num_seqs,
+    limit_label="max_num_seqs",
     least=5,
-)
-BATCH_SPLIT = ChartPlan(
-    title="batch", note="engine, requests per step", series=(_DECODE, _PREFILL), least=5
 )
 WAITING = ChartPlan(
     title="waiting",

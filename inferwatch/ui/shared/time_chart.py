@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.color import Color as TextualColor
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
@@ -17,29 +15,25 @@ from collectors.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, Columns, Series
 from inferwatch.ui.shared.panel import Inked, Panel
-from inferwatch.ui.shared.renderables.bars import BlockCell, stack
+from inferwatch.ui.shared.renderables.bars import BlockCell, Texture, split, stack
 from inferwatch.ui.shared.renderables.plot import (
     MARGIN,
-    Ceiling,
+    axis_top,
     coloured_runs,
-    tick_text,
+    ticks,
 )
 from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
-FRAME = 8
-"""Palette number of the y axis."""
 LAYERS = 16
-"""Palette numbers of the layers start here, eight to each: one for every layer
-that may shine through behind its upper edge."""
+"""Palette numbers of the layers start here; below are those of lines."""
+LIMIT, DIVIDER, FRAME = -1, -2, -3
+LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
+LINE = "╌"
 
 
 class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
-    """Draws a plan; plotext draws in palette numbers, the theme gives them colours.
-
-    A cell that two layers share is drawn with the upper one as its background, so
-    edges are true to an eighth of a row.
-    """
+    """Draws a plan; plotext draws in palette numbers, the theme gives them colours."""
 
     DEFAULT_CSS = """
     TimeChart { width: 1fr; height: 1fr; min-height: 3; }
@@ -53,6 +47,7 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
 
     _axis: TimeAxis | None = None
     _full: float | None = None
+    _limit: float | None = None
     _rows: list[str] | None = None
     _built = Size()
     _heading: Line = ()
@@ -61,31 +56,34 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
     def __init__(self, plan: ChartPlan, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._plan = plan
-        self._ceiling = Ceiling(plan.least)
         self._columns: list[Columns] = []
         self.plt.theme("clear")
         self.plt.xaxes(lower=False, upper=False)
         self.plt.yaxes(left=True, right=False)
         self.plt.xticks([])
-        self.plt.ticks_color(FRAME)
+        self.plt.ticks_color(LAYERS + FRAME)
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
         """Take new values; draws only when a column changed."""
         columns = [
             axis.fold(series.values(snapshot), series.fold)
-            for series in self._plan.series
+            for series in self._plan.drawn
         ]
-        full = self._plan.full(snapshot)
-        if (columns, axis, full) != (self._columns, self._axis, self._full):
-            self._columns, self._axis, self._full = columns, axis, full
+        full, limit = self._plan.full(snapshot), self._plan.limit(snapshot)
+        shown = (columns, axis, full, limit)
+        if shown != (self._columns, self._axis, self._full, self._limit):
+            self._columns, self._axis, self._full, self._limit = shown
             self._rows = None
             self.refresh()
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
         """Head the chart with its values in a bin, which are its legend too."""
         plan = self._plan
-        values = [_value(series, snapshot, index) for series in plan.series]
-        legend = map(_entry, plan.series, plan.texts(values))
+        values = [_value(series, snapshot, index) for series in plan.drawn]
+        legend = list(map(_entry, plan.drawn, plan.texts(values)))
+        limit = plan.limit(snapshot)
+        if limit:
+            legend.insert(len(plan.series), _limit_entry(plan.limit_label, limit))
         title = (
             TextRun(plan.title, "strong"),
             TextRun(f" {plan.note}", "muted"),
@@ -139,48 +137,69 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         return str(plot.build()).split("\n")[:height]
 
     def _draw_layers(self, rows: int) -> None:
-        tops = self._plan.tops(self._columns)
-        ceiling = self._full or self._ceiling.over(
-            max(map(max, filter(None, tops)), default=0)
+        plan, count = self._plan, len(self._plan.series)
+        low, high = split(rows) if plan.lane is not None else (rows, 0)
+        tops = plan.tops(self._columns[:count])
+        top = self._full or axis_top(_peak(tops), plan.least, self._limit)
+        told = ticks(top, low, plan.unit)
+        textures = [series.texture for series in plan.series]
+        cells = _cells(tops, top, low, textures)
+        if plan.lane is not None:
+            base = rows - high
+            lane = plan.tops(self._columns[count:])
+            lane_top = axis_top(_peak(lane), plan.least)
+            above = _cells(lane, lane_top, high, [plan.lane.texture])
+            cells += [cell._replace(row=base + cell.row, layer=count) for cell in above]
+            if base > low:
+                told[-1] = (low, told[-1][1])
+                line = LIMIT if top == self._limit else DIVIDER
+                cells += [
+                    BlockCell(column, low, LINE, line) for column in range(len(tops))
+                ]
+            told += ticks(lane_top, high, plan.unit, base)
+        self.plt.yticks(
+            [row for row, _ in told], [f"{label:>{MARGIN - 2}} " for _, label in told]
         )
-        self.plt.yticks(*_ticks(ceiling, rows, self._plan.unit))
-        textures = [series.texture for series in self._plan.series]
-        cells = [
-            cell
-            for column, edges in enumerate(tops)
-            for cell in stack(
-                [edge / ceiling * rows for edge in edges], textures, column, rows
-            )
-        ]
         self.plt.scatter(
             [cell.column for cell in cells],
             [cell.row for cell in cells],
             marker=[cell.glyph for cell in cells],
-            color=[_number(cell) for cell in cells],
+            color=[LAYERS + cell.layer for cell in cells],
         )
 
     def _paint(self, number: int | None) -> Style:
         """The theme's colours for a palette number."""
-        if number is None or number < LAYERS:
-            return self.ink("" if number is None else "faint")
-        layer, above = divmod(number - LAYERS, 8)
-        style = self.ink(self._plan.series[layer].ink)
-        if not above:
-            return style
-        behind = self.ink(self._plan.series[above - 1].ink)
-        return style + Style(bgcolor=_blend(behind))
+        if number is None:
+            return self.ink("")
+        layer = number - LAYERS
+        drawn = self._plan.drawn
+        return self.ink(drawn[layer].ink if layer >= 0 else LINE_INKS[layer])
 
 
-def _number(cell: BlockCell) -> int:
-    return LAYERS + cell.layer * 8 + (0 if cell.above is None else cell.above + 1)
+def _peak(tops: Sequence[Sequence[float]]) -> float:
+    return max(map(max, filter(None, tops)), default=0)
 
 
-def _blend(style: Style) -> Color | None:
-    """A colour as thin as dots look: half of it on its background."""
-    if style.color is None or style.bgcolor is None:
-        return None
-    back = TextualColor.from_rich_color(style.bgcolor)
-    return back.blend(TextualColor.from_rich_color(style.color), 0.45).rich_color
+def _cells(
+    tops: Sequence[Sequence[float]],
+    top: float,
+    rows: int,
+    textures: Sequence[Texture],
+) -> list[BlockCell]:
+    """The layers of all columns, on an axis that ends at ``top``."""
+    return [
+        cell
+        for column, edges in enumerate(tops)
+        for cell in stack([edge / top * rows for edge in edges], textures, column, rows)
+    ]
+
+
+def _limit_entry(label: str, limit: float) -> Line:
+    return (
+        TextRun(f"{LINE} ", LINE_INKS[LIMIT]),
+        TextRun(f"{label} ", "muted"),
+        TextRun(f"{limit:g}"),
+    )
 
 
 def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | None:
@@ -194,15 +213,6 @@ def _entry(series: Series, text: str) -> Line:
         TextRun(f"{series.label} ", "muted"),
         TextRun(text),
     )
-
-
-def _ticks(ceiling: float, rows: int, unit: str) -> tuple[list[float], list[str]]:
-    """Zero and the top; the middle where there is room."""
-    whole = bool(unit) or ceiling % 2 == 0
-    shares = (0.0, 0.5, 1.0) if rows >= 4 and whole else (0.0, 1.0)
-    where = [min(float(int(share * rows)), rows - 1.0) for share in shares]
-    labels = [tick_text(share * ceiling, unit) for share in shares]
-    return where, [label.rjust(MARGIN - 2) + " " for label in labels]
 
 
 class TimeAxisLine(Panel):

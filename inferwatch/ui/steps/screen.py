@@ -57,7 +57,7 @@ class StepsScreen(WatchScreen):
         """Totals, charts, the slowest step."""
         yield TotalsPanel(id="totals")
         yield ChartStack(
-            (charts.BATCH_SPLIT, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
+            (charts.BATCH, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
         )
         yield TotalsPanel(id="slowest")
 

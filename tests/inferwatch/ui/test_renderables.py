@@ -9,7 +9,12 @@ import pytest
 from inferwatch.ui.compare import panels
 from inferwatch.ui.shared.renderables import bars, plot, text
 from inferwatch.ui.shared.renderables.bars import BlockCell, Texture, stack
-from inferwatch.ui.shared.renderables.plot import Ceiling
+from inferwatch.ui.shared.renderables.plot import (
+    MARGIN,
+    axis_top,
+    nice_ceiling,
+    ticks,
+)
 from inferwatch.ui.shared.renderables.text import TextRun, fit, ruled, spread, width_of
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis, last
 
@@ -45,7 +50,7 @@ def art(tops: list[float], textures: list[Texture], rows: int) -> str:
         pytest.param([2.0, 2.0], "..██", id="whole cells"),
         pytest.param([1.5, 1.5], "..▄█", id="half a cell"),
         pytest.param([0.1, 0.1], "...▁", id="little"),
-        pytest.param([0.01, 0.01], "....", id="too little to see"),
+        pytest.param([0.01, 0.01], "...▁", id="however little"),
         pytest.param([1.0, 3.5], "⣤⣿⣿█", id="dots on top"),
         pytest.param([9.0, 9.0], "████", id="more than there is room for"),
     ],
@@ -54,16 +59,16 @@ def test_layers_lie_on_each_other(tops: list[float], drawn: str) -> None:
     assert art(tops, TWO, 4) == drawn
 
 
-def test_the_upper_layer_shines_through_behind_an_edge() -> None:
-    edge = cells_of([1.5, 3.0], TWO, 4)[1]
+def test_a_cell_looks_like_one_layer_and_never_like_a_mixture() -> None:
+    mean, worst = 1.5, 3.0
 
-    assert (edge.glyph, edge.layer, edge.above) == ("▄", 0, 1)
+    drawn = cells_of([mean, worst], TWO, 4)
 
-
-def test_an_upper_layer_that_ends_in_the_same_cell_does_not_fill_it() -> None:
-    edge = cells_of([1.2, 1.4], TWO, 4)[1]
-
-    assert edge.above is None
+    assert [(cell.glyph, cell.layer) for cell in drawn.values()] == [
+        ("█", 0),
+        ("▄", 0),
+        ("⣿", 1),
+    ]
 
 
 def test_a_thin_middle_layer_does_not_tear_a_hole_below_the_top_one() -> None:
@@ -76,7 +81,6 @@ def test_an_empty_layer_is_counted_but_not_drawn() -> None:
     drawn = cells_of([1.5, 4.0], [Texture.SOLID, Texture.EMPTY], 4)
 
     assert [cell.glyph for cell in drawn.values()] == ["█", "▄"]
-    assert drawn[1].above is None
 
 
 def test_an_empty_layer_does_not_cover_a_thin_one() -> None:
@@ -145,12 +149,40 @@ def test_a_moment_is_in_the_column_that_tells_it() -> None:
     assert line.column_at(line.start_ns - 1) is None
 
 
-def test_the_ceiling_grows_at_once_and_shrinks_only_with_room_to_spare() -> None:
-    ceiling = Ceiling()
+@pytest.mark.parametrize(
+    ("peak", "top"),
+    [(0.23, 0.25), (0.26, 0.5), (4_500, 5_000), (5_001, 10_000), (484, 500), (12, 20)],
+)
+def test_an_axis_ends_at_the_next_round_number(peak: float, top: float) -> None:
+    assert nice_ceiling(peak) == top
 
-    tops = [ceiling.over(peak) for peak in (9, 11, 9.5, 8.5, 8.0)]
 
-    assert tops == [10, 20, 20, 20, 10]
+def test_a_limit_is_the_top_where_values_come_near_it() -> None:
+    assert [axis_top(peak, 5, limit=32) for peak in (3, 7, 9, 32, 33)] == [
+        5,
+        10,
+        32,
+        32,
+        50,
+    ]
+
+
+def test_the_top_of_an_axis_does_not_depend_on_what_was_drawn_before() -> None:
+    def tops(*peaks: float) -> list[float]:
+        return [axis_top(peak) for peak in peaks]
+
+    assert tops(9, 11, 9) == [10, 20, 10]
+
+
+@pytest.mark.parametrize("top", [1, 2, 2.5, 5, 10, 20, 25, 50, 250])
+@pytest.mark.parametrize(
+    ("unit", "scale"), [("", 1), ("", 1e3), ("s", 1e-6), ("s", 1e-3), ("s", 1)]
+)
+def test_ticks_leave_the_axis_in_its_place(top: float, unit: str, scale: float) -> None:
+    labels = [label for _, label in ticks(top * scale, 9, unit)]
+
+    assert labels[0] == "0"
+    assert max(map(len, labels)) <= MARGIN - 2
 
 
 @pytest.mark.parametrize("width", [0, 1, 5, 11, 12, 40])

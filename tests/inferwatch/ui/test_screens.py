@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from inferwatch.feed import FeedState
@@ -340,3 +341,59 @@ def test_help_tells_what_a_number_covers() -> None:
     assert "seen by client · now" in users
     assert "last 10 s of the run" in verdict
     assert "window 60 s" in ttft
+
+
+async def test_a_long_queue_does_not_flatten_the_batch(
+    app: InferwatchApp, feed: Any, settle: Any, text_of: Any
+) -> None:
+    def crowded(made: Snapshot) -> Snapshot:
+        line = made.timeline
+        return replace(
+            made,
+            timeline=replace(
+                line,
+                batch_decode=(32.0,) * len(line.steps),
+                batch_prefill=(0.0,) * len(line.steps),
+                waiting_max=(484,) * len(line.steps),
+            ),
+        )
+
+    feed.change = crowded
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settle(pilot)
+
+        head, *rows = (row.rstrip() for row in text_of(app, "#chart-1"))
+
+    assert "╌ max_num_seqs 32" in head
+    assert rows[0].startswith("   500 ┤⣿⣿⣿")
+    assert any(row.startswith("    32 ┤╌╌╌") for row in rows)
+    assert rows[-1].startswith("     0 ┤███")
+    assert sum("███" in row for row in rows) >= 2
+
+
+async def test_a_batch_far_below_the_limit_keeps_a_scale_of_its_own(
+    app: InferwatchApp, feed: Any, settle: Any, text_of: Any
+) -> None:
+    engine = msgspec.structs.replace(
+        feed.snapshot(Window.MINUTE).engines[0], max_num_seqs=1024
+    )
+    feed.change = lambda made: replace(made, engines=(engine,))
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settle(pilot)
+
+        head, *rows = text_of(app, "#chart-1")
+
+    assert "max_num_seqs 1024" in head
+    assert not any("╌" in row and "1024" in row for row in rows)
+    assert any(row.startswith("    50 ┤") for row in rows)
+
+
+async def test_ttft_has_the_tallest_chart(
+    app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+
+        heights = [len(text_of(app, f"#chart-{index}")) for index in range(4)]
+
+    assert heights[0] > max(heights[1:])

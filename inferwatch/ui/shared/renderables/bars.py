@@ -24,19 +24,33 @@ class Texture(StrEnum):
         return self[-1].replace(" ", "□")
 
 
-FULL = "█"
+LITTLE = 0.06
+"""Of a cell: what reaches no further into it is not seen there."""
 MOST = 0.6
-"""A layer that fills so much of a cell may colour the whole of its background."""
+"""A layer that fills so much of a cell may have it instead of a thin one below."""
 
 
 class BlockCell(NamedTuple):
-    """One character of a chart: ``above`` is the layer that shines through."""
+    """One character of a chart; it belongs to one layer and looks like no other."""
 
     column: int
     row: int
     glyph: str
     layer: int
-    above: int | None = None
+
+
+DIVIDED_FROM = 4
+"""Rows; with fewer a lane stands right on the chart below it."""
+
+
+def split(rows: int) -> tuple[int, int]:
+    """Rows of a chart and of the lane above it; what is left is a line between.
+
+    >>> split(2), split(4), split(8), split(13)
+    ((1, 1), (2, 1), (5, 2), (8, 4))
+    """
+    lane = max((rows - 1) // 3, 1)
+    return rows - lane - (rows >= DIVIDED_FROM), lane
 
 
 def stack(
@@ -51,14 +65,8 @@ def stack(
         if layer is None or textures[layer] is Texture.EMPTY:
             return
         glyph = _glyph(textures[layer], tops[layer] - row)
-        if glyph is None:
-            continue
-        above = None
-        if textures[layer] is Texture.SOLID and glyph != FULL:
-            above = _lowest_above(tops, row + MOST, after=layer)
-        if above is not None and textures[above] is Texture.EMPTY:
-            above = None
-        yield BlockCell(column, row, glyph, layer, above)
+        if glyph is not None:
+            yield BlockCell(column, row, glyph, layer)
 
 
 def _main_layer(
@@ -75,9 +83,13 @@ def _main_layer(
 
 
 def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:
-    """The first layer that reaches noticeably over a height."""
+    """The first layer that reaches noticeably over a height.
+
+    Over zero a little is noticeable: what is known is seen, however little it is.
+    """
+    least = height + LITTLE if height else 0.0
     for layer in range(after + 1, len(tops)):
-        if tops[layer] > height + 0.06:
+        if tops[layer] > least:
             return layer
     return None
 

@@ -1,4 +1,4 @@
-"""What charts by plotext need: a y axis that does not twitch, the colours it wrote."""
+"""What charts by plotext need: where a y axis ends, its ticks, the colours it wrote."""
 
 import math
 import re
@@ -6,22 +6,76 @@ from collections.abc import Iterator
 
 MARGIN = 8
 """Columns of the y axis: a label, a space and the axis itself; they never move."""
-PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+MIDDLE_FROM = 4
+"""Rows; with fewer an axis has no tick between its ends."""
+PREFIXES = (
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+)
+
+
+STEPS = (1.0, 2.0, 2.5, 5.0)
+"""Axes end at one of these times a power of ten."""
 
 
 def nice_ceiling(peak: float) -> float:
-    """The least of 1, 2, 5 · 10ⁿ that is not below the peak.
+    """The least of 1, 2, 2.5, 5 · 10ⁿ that is not below the peak.
 
-    >>> [nice_ceiling(peak) for peak in (0.7, 1.3, 3, 20, 21, 0)]
-    [1.0, 2.0, 5.0, 20.0, 50.0, 1.0]
+    >>> [nice_ceiling(peak) for peak in (0.7, 1.3, 0.23, 20, 21, 4500, 0)]
+    [1.0, 2.0, 0.25, 20.0, 25.0, 5000.0, 1.0]
     """
     if peak <= 0:
         return 1.0
     power = float(f"1e{math.floor(math.log10(peak))}")
-    for step in (1, 2, 5):
+    for step in STEPS:
         if peak <= step * power * (1 + 1e-9):
             return step * power
     return 10 * power
+
+
+NEAR = 0.25
+"""A share of a limit; a peak above it makes the limit the top of the axis."""
+
+
+def axis_top(peak: float, least: float = 0.0, limit: float | None = None) -> float:
+    """The top of a y axis; it follows from what is drawn alone, not from before.
+
+    >>> axis_top(4500), axis_top(3, least=5), axis_top(30, 5, limit=32)
+    (5000.0, 5.0, 32)
+    >>> axis_top(12, 5, limit=256), axis_top(33, 5, limit=32)
+    (20.0, 50.0)
+    """
+    if limit and NEAR * limit <= peak <= limit:
+        return limit
+    return nice_ceiling(max(peak, least))
+
+
+def ticks(
+    top: float, rows: int, unit: str = "", base: int = 0
+) -> list[tuple[int, str]]:
+    """Rows and labels of an axis: zero, the top, a round value between where it fits.
+
+    >>> ticks(0.25, 5, "s")
+    [(0, '0'), (2, '100 ms'), (4, '250 ms')]
+    >>> ticks(200, 4), ticks(32, 1), ticks(5, 3, base=2)
+    ([(0, '0'), (2, '100'), (3, '200')], [(0, '32')], [(2, '0'), (4, '5')])
+    """
+    shares = [0.0, 1.0] if rows > 1 else [1.0]
+    if rows >= MIDDLE_FROM:
+        odd = f"{top:e}"[:3] in {"2.5", "5.0"}
+        shares.insert(1, 0.4 if odd else 0.5)
+    told: list[tuple[int, str]] = []
+    for share in shares:
+        whole = bool(unit) or (share * top).is_integer()
+        label = tick_text(share * top, unit)
+        if share in {0.0, 1.0} or (whole and len(label) <= MARGIN - 2):
+            told.append((base + min(int(share * rows), rows - 1), label))
+    return told
 
 
 def tick_text(value: float, unit: str = "") -> str:
@@ -41,22 +95,6 @@ def tick_text(value: float, unit: str = "") -> str:
     factor, prefix = next(pair for pair in PREFIXES if value >= pair[0] * 0.9999)
     gap = " " if unit else ""
     return f"{round(value / factor, 3):g}{gap}{prefix}{unit}"
-
-
-class Ceiling:
-    """The top of a y axis: grows at once, shrinks only with room to spare."""
-
-    def __init__(self, least: float = 0.0) -> None:
-        self._least = least
-        self._top = 0.0
-
-    def over(self, peak: float) -> float:
-        """The top of the axis for this peak."""
-        wanted = nice_ceiling(max(peak, self._least))
-        spacious = nice_ceiling(max(peak * 1.2, self._least))
-        if wanted > self._top or spacious < self._top:
-            self._top = wanted
-        return self._top
 
 
 _PIECE = re.compile(r"((?:\x1b\[[\d;]*m)*)([^\x1b]+)")
