@@ -347,6 +347,8 @@ class ClientSample(Reading, frozen=True, kw_only=True):
     cpu_s: float = 0.0
     """The process's, in this span."""
     in_flight: int = 0
+    held_back: int | None = None
+    """Requests that left late because as many as the plan allows were in flight."""
 
 
 # What the machine reports: its clocks, processes and GPUs.

@@ -151,7 +151,7 @@ class Model:
             requests=self._requests.saved(parts),
             passing=parts.passing,
             engines=self._engines.saved(),
-            client=self._client.saved(),
+            client=self._client.saved(parts),
             cost=self._cost.saved(),
             health=self._health.saved(),
             notes=list(self._notes),
@@ -181,6 +181,7 @@ class Model:
         model = cls()
         saved = msgspec.msgpack.decode(state, type=SavedState)
         written = WrittenParts(parts, saved.passing)
+        model._client.restore(saved.client, written)
         for name, samples in model._samples().items():
             rows = saved.rows[name]
             samples.restore(rows, blocks_of(name, rows), deferred_of(name, rows))
@@ -191,7 +192,6 @@ class Model:
         model._outcomes.restore(saved.failed, written)
         model._requests.restore(saved.requests, written)
         model._engines.restore(saved.engines)
-        model._client.restore(saved.client)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
         model._notes.extend(saved.notes)
@@ -252,15 +252,13 @@ class Model:
             "step_s": self._steps.step_durations,
             "prompt_tokens": self._outcomes.prompts,
             **self._latencies.samples,
-            **{f"client_{name}": s for name, s in self._client.samples.items()},
+            **self._client.samples(),
         }
 
     def _counters(self) -> dict[str, Counters]:
         return {
             "steps": self._steps.counters,
             "outcomes": self._outcomes.counters,
-            "client": self._client.counters,
-            "objectives": self._client.objectives,
         }
 
     def _window_totals(

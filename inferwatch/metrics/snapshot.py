@@ -278,27 +278,25 @@ class KvState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientView:
-    """The load generator's own view, vantage client, warm-up excluded."""
+    """One load run as its client saw it, warm-up left out; everything is of that run.
 
-    sent: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    aborted: int = 0
-    """By us, at the end: no failure of the server."""
-    warmup: int = 0
-    rate_per_s: float | None = None
-    """Asked."""
-    last_event: LoadEvent | None = None
+    Where nothing else is said, of all of it so far.
+    """
+
+    run: LoadRun | None = None
+    number: int = 1
+    """Of the session's runs, in order of their beginning."""
     latencies: tuple[Latency, ...] = ()
     """ttft_s (from the intended send), tpot_s, itl_s, e2el_s."""
-    run: LoadRun | None = None
+    rate_per_s: float | None = None
+    """Asked now."""
     events: tuple[LoadEvent, ...] = ()
-    """The latest 200 of all runs, oldest first; changes of the rate included."""
+    """The latest 200, oldest first; changes of the rate included."""
     timeline: ClientTimeline = field(default_factory=ClientTimeline)
     asked_mean_per_s: float | None = None
-    """Over the time of the window in which a rate was asked."""
+    """Over the time in which a rate was asked."""
     achieved_per_s: float | None = None
-    """Over the time of the window in which a load was sent; bursts included."""
+    """Over the time in which it was sending; bursts included."""
     slo: str | None = None
     judged: int = 0
     good: int = 0
@@ -313,6 +311,13 @@ class ClientView:
     recv_lag_p99_s: float | None = None
     merged_share: float | None = None
     cpu_share: float | None = None
+    others: tuple["ClientView", ...] = ()
+    """The session's other runs, each likewise; the latest 100, oldest first."""
+
+    @property
+    def runs(self) -> tuple["ClientView", ...]:
+        """This run and the others, in order of their beginning."""
+        return tuple(sorted((self, *self.others), key=lambda each: each.number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ Summary = dict[str, Any]
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
 COLUMNS = ("mean", *PERCENTS, "max")
+RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = (
     "model",
     "vllm_version",
@@ -87,6 +88,7 @@ def summarise(
         ),
         "self_cpu_s": cost.self_cpu_s,
         "client": _client(snapshot.client),
+        "load_runs": _runs(snapshot.client),
     }
 
 
@@ -128,17 +130,38 @@ def _quantiles(quantiles: Quantiles) -> Summary:
 
 
 def _client(client: ClientView | None) -> Summary | None:
-    if client is None:
+    """The load run that began last."""
+    if client is None or client.run is None:
         return None
-    return {
-        "sent": client.sent,
-        "succeeded": client.succeeded,
-        "failed": client.failed,
-        "aborted": client.aborted,
-        "warmup": client.warmup,
-        **client_verdict(client),
-        **_latencies(client.latencies),
-    }
+    counts = {name: getattr(client.run, name) for name in RUN_COUNTS}
+    return {**counts, **client_verdict(client), **_latencies(client.latencies)}
+
+
+def _runs(client: ClientView | None) -> list[Summary]:
+    """Each load run for itself, in order of their beginning."""
+    if client is None:
+        return []
+    return [
+        {
+            "number": view.number,
+            "run_id": view.run.run_id,
+            "state": view.run.state,
+            "asked_per_s": view.asked_mean_per_s,
+            "users": view.users,
+            "achieved_per_s": view.achieved_per_s,
+            "done_per_s": view.run.done_per_s,
+            "output_tokens_per_s": view.run.tokens_per_s,
+            **(_client(view) or {}),
+            "in_flight": view.run.in_flight,
+            "unaccounted": view.run.unaccounted,
+            "held_back": view.run.held_back,
+            "slo": view.slo,
+            "judged": view.judged,
+            "good": view.good,
+        }
+        for view in client.runs
+        if view.run is not None
+    ]
 
 
 def client_verdict(client: ClientView) -> Summary:
@@ -156,7 +179,7 @@ def summary_text(summary: Summary) -> str:
         _head(summary),
         _facts(summary),
         _table("server", summary),
-        *(_client_blocks(summary["client"]) if summary["client"] else []),
+        *_client_blocks(summary["load_runs"]),
         _foot(summary),
     ]
     return "\n\n".join("\n".join(block) for block in blocks)
@@ -183,7 +206,7 @@ def _facts(summary: Summary) -> list[str]:
         _line("requests", requests["finished"], "finished")
         + _part(requests["failed"], "failed")
         + _part(requests["aborted"], "aborted")
-        + _ours(summary["client"]),
+        + _ours(summary["load_runs"]),
         _line("tokens/s", summary["output_tokens_per_s"], "out")
         + _part(summary["prompt_tokens_per_s"], "prompt"),
         _line("steps", steps["count"], "")
@@ -196,9 +219,26 @@ def _facts(summary: Summary) -> list[str]:
     ]
 
 
-def _client_blocks(client: Summary) -> list[list[str]]:
-    """What the client measured, and whether it was fast enough for that."""
-    return [_table("client", client), [f"client {client['verdict']}", *doubts(client)]]
+def _client_blocks(runs: list[Summary]) -> list[list[str]]:
+    """What the client of each load run measured, and whether it was fast enough."""
+    named = len(runs) > 1
+    return [
+        block
+        for run in runs
+        for block in (
+            [*([_run_line(run)] if named else []), *_table("client", run)],
+            [f"client {run['verdict']}", *doubts(run)],
+        )
+    ]
+
+
+def _run_line(run: Summary) -> str:
+    """Which run it is, at what load, and what became of its requests."""
+    asked = run["asked_per_s"]
+    load = "" if asked is None else f" at {format_rate(asked).strip()}/s"
+    counts = [f"{run['sent']:,} sent", f"{run['succeeded']:,} done"]
+    counts += [f"{run[name]:,} {name}" for name in ("failed", "aborted") if run[name]]
+    return visible(f"load {run['number']}, {run['run_id']}{load}: {', '.join(counts)}")
 
 
 def _table(clock: str, rows: Summary) -> list[str]:
@@ -242,9 +282,9 @@ def _part(number: float | None, what: str) -> str:
     return f"{_number(number)} {what}"
 
 
-def _ours(client: Summary | None) -> str:
-    """Requests that our own load cut off at its end."""
-    aborted = client["aborted"] if client else 0
+def _ours(runs: list[Summary]) -> str:
+    """Requests that our own loads cut off at their end."""
+    aborted = sum(run["aborted"] for run in runs)
     return f", {aborted:,} of them by us" if aborted else ""
 
 

@@ -92,14 +92,14 @@ def live_ids(watch: EngineSession) -> list[str]:
 def asked_per_s(watch: EngineSession) -> float | None:
     """Once the steady part goes on."""
     client = watch.snapshot(Window.SESSION, requests=False, client=True).client
-    if client is None or client.last_event is None:
+    if client is None or not client.events:
         return None
-    return client.rate_per_s if client.last_event.kind is LoadKind.RATE else None
+    return client.rate_per_s if client.events[-1].kind is LoadKind.RATE else None
 
 
 def sent(watch: EngineSession) -> int:
     client = watch.snapshot(Window.SESSION, requests=False, client=True).client
-    return client.sent if client else 0
+    return client.run.sent if client and client.run else 0
 
 
 async def sent_more(watch: EngineSession, count: int) -> None:

@@ -81,6 +81,7 @@ class OpenConversations:
             if exchange is None or due_ns >= self._end_ns:
                 return
             await asyncio.sleep(max(due_ns - monotonic_ns(), 0) / NS_PER_S)
+            held = self._slots.locked()
             await self._slots.acquire()
             if due_ns >= self._end_ns:
                 self._slots.release()
@@ -88,6 +89,8 @@ class OpenConversations:
             call = exchange.call
             call.intended_ns = due_ns
             call.phase = Phase.WARMUP if due_ns < self._steady_ns else Phase.STEADY
+            if held:
+                self._in_flight.held_back(exchange)
             ended = self._in_flight.send(exchange)
             ended.add_done_callback(lambda _: self._slots.release())
 

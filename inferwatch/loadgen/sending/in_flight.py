@@ -105,6 +105,10 @@ class InFlight:
         ended.add_done_callback(partial(self._ended, exchange.call))
         return ended
 
+    def held_back(self, exchange: Exchange) -> None:
+        """Count one that leaves late since as many as allowed were in flight."""
+        self._sampler.held_back(exchange.call)
+
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run work in the background; it is waited for or aborted with the rest."""
         task = asyncio.create_task(work)

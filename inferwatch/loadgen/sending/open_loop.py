@@ -43,6 +43,8 @@ class OpenLoop:
         self._timer = FineTimer()
         self._start_ns = 0
         self._changed = False
+        self._held_until_ns = 0
+        """When the cap on requests in flight last let one go."""
         self._ready: deque[tuple[Due, Exchange]] = deque()
         self._made: dict[tuple[Phase, int], Exchange] = {}
         """What was made, and is due at another time since a change."""
@@ -60,7 +62,7 @@ class OpenLoop:
                 due, exchange = self._ready.popleft()
                 if due.burst is not None:
                     self._on_burst(due.burst)
-                await self._slots.acquire()
+                await self._slot(exchange)
                 ended = self._in_flight.send(exchange)
                 ended.add_done_callback(self._ended)
                 self._conversations.begun(exchange.call, ended)
@@ -76,6 +78,17 @@ class OpenLoop:
         self._schedule.change(now_ns - self._start_ns, rate_per_s, unsent)
         self._changed = True
         self._timer.wake()
+
+    async def _slot(self, exchange: Exchange) -> None:
+        """Wait while as many as allowed are in flight; what comes due waits, too."""
+        held = exchange.call.intended_ns < self._held_until_ns
+        if self._slots.locked():
+            await self._slots.acquire()
+            held, self._held_until_ns = True, monotonic_ns()
+        else:
+            await self._slots.acquire()
+        if held:
+            self._in_flight.held_back(exchange)
 
     def _ended(self, _ended: asyncio.Future[None]) -> None:
         self._slots.release()

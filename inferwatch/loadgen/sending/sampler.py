@@ -61,6 +61,7 @@ class SampleWindow:
     kernel_stamps: int = 0
     reads: int = 0
     merged_reads: int = 0
+    held_back: int = 0
     send_lags: Lags = field(default_factory=Lags)
     recv_lags: Lags = field(default_factory=Lags)
 
@@ -90,6 +91,7 @@ class SampleWindow:
             merged_reads=self.merged_reads,
             cpu_s=time.process_time() - self.cpu_began_s,
             in_flight=in_flight,
+            held_back=self.held_back,
             **self.send_lags.told("send"),
             **self.recv_lags.told("recv"),
         )
@@ -120,6 +122,12 @@ class Sampler:
         self._second.sends += 1
         if call.phase is not Phase.WARMUP:
             self._whole.sends += 1
+
+    def held_back(self, call: Call) -> None:
+        """Count a call that leaves late since as many as allowed were in flight."""
+        self._second.held_back += 1
+        if call.phase is not Phase.WARMUP:
+            self._whole.held_back += 1
 
     def count(self, call: Call) -> None:
         """Count a call that has ended; the warm-up's are left out of the whole."""

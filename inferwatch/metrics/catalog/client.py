@@ -51,70 +51,12 @@ CLIENT = metrics(
         formula="chunk - previous chunk",
     ),
     Metric(
-        key="sent",
-        abbr="sent",
-        title="Requests sent",
-        unit=Unit.REQUESTS,
-        definition="Requests of the load that were sent, warm-up left out.",
-        formula="request records with a send time",
-    ),
-    Metric(
-        key="succeeded",
-        abbr="ok",
-        title="Requests succeeded",
-        unit=Unit.REQUESTS,
-        better=Better.HIGHER,
-        definition=(
-            "Requests of the load that were answered in full, warm-up left out."
-        ),
-        formula="request records without failure",
-    ),
-    Metric(
-        key="failed",
-        abbr="failed",
-        title="Requests failed",
-        unit=Unit.REQUESTS,
-        better=Better.LOWER,
-        definition=(
-            "Requests of the load that failed for the client, warm-up left out."
-        ),
-        formula="request records with a failure",
-    ),
-    Metric(
-        key="aborted",
-        abbr="aborted",
-        title="Requests aborted",
-        unit=Unit.REQUESTS,
-        definition=(
-            "Requests of the load cut off by us at its end: no failure of the server."
-        ),
-        formula="request records aborted by the generator",
-    ),
-    Metric(
-        key="warmup",
-        abbr="warm-up",
-        title="Warm-up requests",
-        unit=Unit.REQUESTS,
-        definition=(
-            "Requests that only warmed the engine up; in no latency of the client."
-        ),
-        formula="request records of the warm-up phase",
-    ),
-    Metric(
         key="rate_per_s",
         abbr="asked",
         title="Asked rate",
         unit=Unit.PER_SECOND,
         definition="The arrival rate the load generator was last told to keep.",
         formula="latest load event with a rate",
-    ),
-    Metric(
-        key="last_event",
-        abbr="load",
-        title="Last load event",
-        unit=Unit.NONE,
-        definition="What the load generator last began or ended.",
-        formula="latest load event",
     ),
     Metric(
         key="latencies",
@@ -134,15 +76,31 @@ CLIENT_NOW = metrics(
         abbr="run",
         title="Load run",
         unit=Unit.NONE,
-        definition="The load run that goes on, else the latest.",
+        definition="The load run that all of this is of.",
         formula="readings of the run",
+    ),
+    Metric(
+        key="number",
+        abbr="run",
+        title="Number of the run",
+        unit=Unit.NONE,
+        definition="Its place among the session's runs, in order of their beginning.",
+        formula="load events",
+    ),
+    Metric(
+        key="others",
+        abbr="other runs",
+        title="Other runs",
+        unit=Unit.NONE,
+        definition="The session's other load runs, the latest 100.",
+        formula="readings of each",
     ),
     Metric(
         key="events",
         abbr="events",
         title="Load events",
         unit=Unit.NONE,
-        definition="What load generators began, changed or ended, the latest 200.",
+        definition="What the run began, changed or ended, the latest 200.",
         formula="load events",
     ),
     Metric(
@@ -159,7 +117,7 @@ CLIENT_NOW = metrics(
         title="Asked rate, mean",
         unit=Unit.PER_SECOND,
         definition=(
-            "Mean of the asked rate over the time of the window in which one was asked."
+            "Mean of the rate asked of the run, over the time in which one was asked."
         ),
         formula="load events with a rate",
     ),
@@ -169,8 +127,8 @@ CLIENT_NOW = metrics(
         title="Achieved rate",
         unit=Unit.PER_SECOND,
         definition=(
-            "Requests sent per second over the time of the window in which a load was "
-            "sending, bursts included, warm-up and drain left out."
+            "Requests of the run sent per second while it was sending, bursts included,"
+            " warm-up and drain left out."
         ),
         formula="(ended + in flight) of a second - of the second before",
     ),
@@ -295,6 +253,22 @@ CLIENT_QUALITY = metrics(
 CLIENT_TIMELINE = metrics(
     "client_timeline.",
     Vantage.CLIENT,
+    Metric(
+        key="start_ns",
+        abbr="start",
+        title="Start",
+        unit=Unit.NANOSECONDS,
+        definition="Session time at which the first bin begins.",
+        formula="the window's, or the run's start",
+    ),
+    Metric(
+        key="bin_ns",
+        abbr="bin",
+        title="Bin",
+        unit=Unit.NANOSECONDS,
+        definition="How long each bin is.",
+        formula="the window, or the run, in columns",
+    ),
     Metric(
         key="asked_per_s",
         abbr="asked",

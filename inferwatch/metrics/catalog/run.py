@@ -146,6 +146,58 @@ RUN = metrics(
         formula="request records",
     ),
     Metric(
+        key="unaccounted",
+        abbr="unaccounted",
+        title="Unaccounted",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests that were sent and of which nobody knows what became: their "
+            "reports were lost."
+        ),
+        formula="sent - done - failed - aborted - in flight",
+    ),
+    Metric(
+        key="held_back",
+        abbr="held back",
+        title="Held back",
+        unit=Unit.REQUESTS,
+        definition=(
+            "Requests that left late because as many as the plan allows were in flight."
+        ),
+        formula="client samples",
+    ),
+    Metric(
+        key="most_in_flight",
+        abbr="at most",
+        title="At most in flight",
+        unit=Unit.REQUESTS,
+        definition="How many requests the plan lets be in flight at once.",
+        formula="the plan",
+    ),
+    Metric(
+        key="done_per_s",
+        abbr="done",
+        title="Done per second",
+        unit=Unit.PER_SECOND,
+        better=Better.HIGHER,
+        definition=(
+            "Requests answered in full per second, from the first that was due to the "
+            "last end."
+        ),
+        formula="done / span",
+    ),
+    Metric(
+        key="tokens_per_s",
+        abbr="tok/s",
+        title="Output tokens per second",
+        unit=Unit.PER_SECOND,
+        better=Better.HIGHER,
+        definition=(
+            "Output tokens per second of the requests that were answered in full."
+        ),
+        formula="output tokens / span",
+    ),
+    Metric(
         key="warmup",
         abbr="warm-up",
         title="Warm-up requests",

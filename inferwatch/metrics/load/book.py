@@ -243,4 +243,6 @@ def together(samples: list[ClientSample]) -> ClientSample:
     lags = [f"{s}_lag_{q}_ns" for s in ("send", "recv") for q in ("p50", "p99", "max")]
     whole: dict[str, Any] = {name: total(name) for name in SUMS}
     whole |= {name: worst(name) for name in lags}
+    held_back = [s.held_back for s in samples if s.held_back is not None]
+    whole["held_back"] = sum(held_back) if held_back else None
     return msgspec.structs.replace(samples[-1], **whole)

@@ -1,101 +1,82 @@
-"""What the load generator's client saw; warm-up is counted and left out."""
+"""The load runs of a session, each for itself, as their clients saw them."""
 
 from collections import deque
-from typing import Any
+from dataclasses import replace
 
 import msgspec
-import numpy as np
 
 from collectors.readings import (
     ClientSample,
     LoadEvent,
     LoadKind,
     LoadPlanned,
-    Phase,
     RequestRecord,
     TokenTimes,
-    Vantage,
 )
 from inferwatch.metrics.engine.cost import HostUse
-from inferwatch.metrics.load.book import ABORTED
-from inferwatch.metrics.load.goodput import broken_by
-from inferwatch.metrics.load.plan import PlanFacts, plan_facts
-from inferwatch.metrics.load.progress import RunProgress, SavedRun
-from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
-from inferwatch.metrics.load.slo import Slo
-from inferwatch.metrics.load.view import ClientTimeline
-from inferwatch.metrics.series.curves import (
-    ChartedSamples,
-    Grid,
-    LevelCurve,
-    RateCurve,
-    SessionBins,
-)
-from inferwatch.metrics.series.samples import Counters
-from inferwatch.metrics.snapshot import ClientView, Latency, Window
+from inferwatch.metrics.load.client_run import ClientRun, Plan, SavedClientRun
+from inferwatch.metrics.load.plan import plan_facts
+from inferwatch.metrics.load.progress import RunProgress
+from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.snapshot import ClientView, Window
 
-METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
-MOST_UNMATCHED = 4_096
-MOST_EVENTS = 200
+MOST_AT_ONCE = 4
+"""Runs that are followed while others go on; one started here, others elsewhere."""
+MOST_EARLIER = 100
+"""Runs that are over and still shown."""
+MOST_PLANNED = 8
 
 
 class SavedLoadClient(msgspec.Struct, array_like=True):
-    """The state of a ``LoadClient`` in a checkpoint, but for its samples and counts."""
+    """The state of a ``LoadClient`` in a checkpoint, but for the rows of samples."""
 
     began_ns: int | None
-    plan: tuple[PlanFacts, str] | None
-    run: SavedRun | None
-    events: list[LoadEvent]
-    asked: LevelCurve
-    sent: RateCurve
-    unmatched: list[TokenTimes | RequestRecord]
+    begun: int
+    plans: list[Plan]
+    runs: list[SavedClientRun]
+    earlier: list[int]
+    """Parts."""
     host: HostUse
-    session: dict[str, SessionBins]
-    """By metric."""
 
 
 class LoadClient:
-    """Folds what the load generator reports: its requests, latencies and runs."""
+    """Folds what load generators report, each run for itself.
+
+    A run that is over is kept as it was last seen, once another one has begun.
+    """
 
     def __init__(self) -> None:
         self.began_ns: int | None = None
         """The first moment anything is known of; None when there is no load of ours."""
-        self.samples = {metric: ChartedSamples() for metric in METRICS}
-        self.counters = Counters("sent", "succeeded", "failed", "aborted", "warmup")
-        self.objectives = Counters("judged", "good")
-        self._slos: dict[str, Slo] = {}
-        self._plan: tuple[PlanFacts, str] | None = None
-        self._run: RunProgress | None = None
+        self._begun = 0
+        self._plans: dict[str, Plan] = {}
+        """Of runs that have not begun."""
+        self._runs: dict[str, ClientRun] = {}
+        """In order of their beginning, the latest last."""
+        self._earlier: deque[ClientView] = deque(maxlen=MOST_EARLIER)
         self._host = HostUse()
-        self._events: deque[LoadEvent] = deque(maxlen=MOST_EVENTS)
-        self._asked = LevelCurve()
-        self._sent = RateCurve()
-        self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
-        """Token times whose record has not come, records whose token times have not."""
 
     def planned(self, planned: LoadPlanned) -> None:
-        """Take in the plan of the run that follows."""
+        """Take in the plan of a run that follows."""
         if (facts := plan_facts(planned)) is not None:
-            self._plan = facts, planned.plan
+            self._plans[facts.run_id] = facts, planned.plan
+            while len(self._plans) > MOST_PLANNED:
+                del self._plans[next(iter(self._plans))]
 
     def event(self, event: LoadEvent) -> None:
-        """Take in what the load generator began or ended."""
+        """Take in what a load generator began or ended."""
         self._began(event.t_ns)
-        self._events.append(event)
         run = self._run_of(event.source, begins=event.kind is LoadKind.STARTED)
         if run is not None:
             run.event(event)
-            self._asked.tell(event.t_ns, run.rate_per_s)
 
     def sample(self, sample: ClientSample) -> None:
-        """Take in one second of the generator itself."""
+        """Take in one second of a generator itself."""
         self._began(sample.t_ns - sample.span_ns)
-        run = self._run_of(sample.source)
-        if run is not None:
-            run.judge.sample(sample, self.samples["itl_s"], self._host)
-            second = run.sample(sample)
-            if second is not None:
-                self._sent.add(*second)
+        if (run := self._run_of(sample.source)) is not None:
+            run.sample(sample, self._host)
 
     def host(self, use: HostUse) -> None:
         """Take in how busy the host is."""
@@ -104,182 +85,78 @@ class LoadClient:
     def record(self, record: RequestRecord) -> int:
         """Take in a complete request; returns when it ended."""
         self._began(record.intended_ns)
-        t_ns = ended_ns(record)
-        run = self._run_of(record.source)
-        if run is not None:
+        if (run := self._run_of(record.source)) is not None:
             run.record(record)
-        if record.phase is Phase.WARMUP:
-            self.counters.add(t_ns, 0, 0, 0, 0, 1)
-        else:
-            self.counters.add(t_ns, 1, *_ended(record), 0)
-            self._latencies(record)
-        if record.first_token_ns is None:
-            self._judge(record, [])
-        else:
-            self._pair(record.external_id, record)
-        return t_ns
+        return ended_ns(record)
 
     def tokens(self, times: TokenTimes) -> None:
         """Take in when a request's chunks came; its record may come later."""
-        self._pair(times.external_id, times)
+        if (run := self._run_of(times.source)) is not None:
+            run.tokens(times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView | None:
-        """The load over a window, on its bins; None when there is none of ours."""
-        if self.began_ns is None:
+        """The run that began last, with the others; None when there is none of ours."""
+        if not self._runs:
             return None
-        run = self._run.view(now_ns) if self._run else None
-        timeline = self._timeline(now_ns, window, grid)
-        asked = [rate for rate in timeline.asked_per_s if rate is not None]
-        since_ns = None if window.value is None else now_ns - window.value
-        slos = dict.fromkeys(map(str, self._slos.values()))
-        counts: dict[str, Any] = {
-            **self.counters.over(now_ns, window).sums,
-            **self.objectives.over(now_ns, window).sums,
-        }
-        return ClientView(
-            **counts,
-            **self._quality(),
-            rate_per_s=run.rate_per_s if run else None,
-            last_event=self._events[-1] if self._events else None,
-            latencies=self._table(now_ns, window, timeline),
-            run=run,
-            events=tuple(self._events),
-            timeline=timeline,
-            asked_mean_per_s=sum(asked) / len(asked) if asked else None,
-            achieved_per_s=self._sent.over(since_ns, now_ns),
-            slo=", ".join(slos) or None,
-        )
+        views = [each.view(now_ns, window, grid) for each in self._runs.values()]
+        others = sorted((*self._earlier, *views[:-1]), key=lambda each: each.number)
+        return replace(views[-1], others=tuple(others))
 
-    def saved(self) -> SavedLoadClient:
-        """Its state for a checkpoint, but for the rows of samples and counts."""
+    def samples(self) -> dict[str, Samples]:
+        """The samples of all runs that may still report, by their names."""
+        return {
+            f"client {run.run_id} {metric}": samples
+            for run in self._runs.values()
+            for metric, samples in run.samples.items()
+        }
+
+    def saved(self, parts: Parts) -> SavedLoadClient:
+        """Its state for a checkpoint, but for the rows of samples."""
         return SavedLoadClient(
             began_ns=self.began_ns,
-            plan=self._plan,
-            run=self._run.saved() if self._run else None,
-            events=list(self._events),
-            asked=self._asked,
-            sent=self._sent,
-            unmatched=list(self._unmatched.values()),
+            begun=self._begun,
+            plans=list(self._plans.values()),
+            runs=[each.saved() for each in self._runs.values()],
+            earlier=[parts.add(each, lasts=True) for each in self._earlier],
             host=self._host,
-            session={name: each.session for name, each in self.samples.items()},
         )
 
-    def restore(self, saved: SavedLoadClient) -> None:
+    def restore(self, saved: SavedLoadClient, written: WrittenParts) -> None:
         """Take over what was saved."""
-        self.began_ns, self._plan = saved.began_ns, saved.plan
-        self._asked, self._sent = saved.asked, saved.sent
+        self.began_ns, self._begun = saved.began_ns, saved.begun
         self._host = saved.host
-        self._events.extend(saved.events)
-        self._unmatched = {each.external_id: each for each in saved.unmatched}
-        if saved.run is not None:
-            self._begin(RunProgress.restored(saved.run))
-        for name, session in saved.session.items():
-            self.samples[name].session = session
-
-    def _timeline(self, now_ns: int, window: Window, grid: Grid) -> ClientTimeline:
-        ttft = self.samples["ttft_s"].columns(window, grid)
-        itl = self.samples["itl_s"].columns(window, grid)
-        return ClientTimeline(
-            asked_per_s=self._asked.columns(grid, now_ns),
-            sent_per_s=self._sent.columns(grid),
-            ttft_mean_s=ttft[0],
-            ttft_max_s=ttft[1],
-            itl_mean_s=itl[0],
-            itl_max_s=itl[1],
-        )
-
-    def _table(
-        self, now_ns: int, window: Window, timeline: ClientTimeline
-    ) -> tuple[Latency, ...]:
-        trends = {"ttft_s": timeline.ttft_max_s, "itl_s": timeline.itl_max_s}
-        return tuple(
-            Latency(
-                metric=metric,
-                vantage=Vantage.CLIENT,
-                quantiles=samples.quantiles(now_ns, window),
-                trend=trends.get(metric, ()),
-            )
-            for metric, samples in self.samples.items()
-        )
-
-    def _quality(self) -> dict[str, Any]:
-        if self._run is None:
-            return {}
-        run = self._run
-        found = run.judge.quality(self.samples["itl_s"], ended=run.ended)
-        return {
-            "verdict": found.verdict.state.value,
-            "reasons": found.verdict.reasons,
-            "cause": found.verdict.cause,
-            "send_lag_p99_s": found.send_lag_p99_s,
-            "recv_lag_p99_s": found.recv_lag_p99_s,
-            "merged_share": found.merged_share,
-            "cpu_share": found.cpu_share,
-        }
+        self._plans = {facts.run_id: (facts, plan) for facts, plan in saved.plans}
+        self._runs = {each.run.run_id: ClientRun.restored(each) for each in saved.runs}
+        self._earlier.extend(written.get(each, ClientView) for each in saved.earlier)
 
     def _began(self, t_ns: int) -> None:
         if self.began_ns is None or t_ns < self.began_ns:
             self.began_ns = t_ns
 
-    def _run_of(self, source: str, *, begins: bool = False) -> RunProgress | None:
-        """The run that a reading belongs to; None if that is an earlier one."""
-        known = self._run
-        if known is None or (begins and known.run_id != source):
-            plan = self._plan if self._plan and self._plan[0].run_id == source else None
-            known = self._begin(RunProgress(source, plan))
-        return known if known.run_id == source else None
+    def _run_of(self, source: str, *, begins: bool = False) -> ClientRun | None:
+        """The run that a reading belongs to; None if that is over and put away."""
+        known = self._runs.get(source)
+        if known is None and (begins or source in self._plans or not self._runs):
+            known = self._begin(source)
+        return known
 
-    def _begin(self, run: RunProgress) -> RunProgress:
-        self._run = run
-        self._slos = dict(run.plan.objectives()) if run.plan else {}
+    def _begin(self, run_id: str) -> ClientRun:
+        going_on = [each for each in self._runs.values() if not each.progress.ended]
+        for each in tuple(self._runs.values()):
+            if each.progress.ended or each not in going_on[-MOST_AT_ONCE:]:
+                self._put_away(each)
+        self._begun += 1
+        plan = self._plans.pop(run_id, None)
+        run = self._runs[run_id] = ClientRun(self._begun, RunProgress(run_id, plan))
         return run
 
-    def _latencies(self, record: RequestRecord) -> None:
-        first_ns, last_ns = record.first_token_ns, record.last_token_ns
-        for metric, at_ns, value_ns in (
-            ("ttft_s", first_ns, ttft_ns(record)),
-            ("e2el_s", last_ns, e2el_ns(record)),
-            ("tpot_s", last_ns, tpot_ns(record)),
-        ):
-            if at_ns is not None and value_ns is not None:
-                self.samples[metric].add(at_ns, value_ns)
-
-    def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
-        """Complete a request from its record and its token times, in either order."""
-        other = self._unmatched.pop(external_id, None)
-        if isinstance(half, TokenTimes) and isinstance(other, RequestRecord):
-            self._complete(other, half)
-        elif isinstance(half, RequestRecord) and isinstance(other, TokenTimes):
-            self._complete(half, other)
-        else:
-            self._unmatched[external_id] = half
-            while len(self._unmatched) > MOST_UNMATCHED:
-                del self._unmatched[next(iter(self._unmatched))]
-
-    def _complete(self, record: RequestRecord, times: TokenTimes) -> None:
-        if record.phase is Phase.WARMUP:
-            return
-        if record.failure is None:
-            gaps_ns = np.array(times.gaps_ns, np.int64)
-            at_ns = times.first_ns + np.cumsum(gaps_ns)
-            self.samples["itl_s"].add_many(at_ns, gaps_ns)
-        self._judge(record, times.gaps_ns)
-
-    def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:
-        """Count it as good or not, unless we aborted it before it broke a limit."""
-        slo = self._slos.get(record.class_name or "", self._slos.get(""))
-        if slo is None or record.phase is Phase.WARMUP:
-            return
-        broken = broken_by(record, gaps_ns, slo)
-        if broken or record.failure != ABORTED:
-            good = not broken and record.failure is None
-            self.objectives.add(ended_ns(record), 1, int(good))
-
-
-def _ended(record: RequestRecord) -> tuple[int, int, int]:
-    """Succeeded, failed, aborted by us: exactly one of them is 1."""
-    succeeded, aborted = record.failure is None, record.failure == ABORTED
-    return int(succeeded), int(not succeeded and not aborted), int(aborted)
+    def _put_away(self, run: ClientRun) -> None:
+        """Keep of a run what is shown of it, and let go of its samples."""
+        del self._runs[run.run_id]
+        over_ns = run.progress.over_ns or 0
+        self._earlier.append(run.view(over_ns, Window.SESSION, Grid(0, 1, 1)))
+        for samples in run.samples.values():
+            samples.rows.release()
 
 
 def ended_ns(record: RequestRecord) -> int:

@@ -28,6 +28,8 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     aborted: int = 0
+    output_tokens: int = 0
+    """Of those that succeeded."""
 
 
 class EndedRequests(msgspec.Struct):
@@ -44,6 +46,10 @@ class EndedRequests(msgspec.Struct):
     """They are turns of conversations."""
     flown: int = 0
     """Sent in any phase."""
+    output_tokens: int = 0
+    """Of those that succeeded."""
+    first_due_ns: int | None = None
+    last_end_ns: int | None = None
     by_kind: dict[str, FailureCount] = {}
     """Of failure."""
 
@@ -57,8 +63,13 @@ class EndedRequests(msgspec.Struct):
         self.sent += 1
         self.begun += record.turn in {None, 1}
         self.in_turns |= record.turn is not None
+        due_ns = record.intended_ns
+        self.first_due_ns = min(due_ns, self.first_due_ns or due_ns)
+        end_ns = record.end_ns or due_ns
+        self.last_end_ns = max(end_ns, self.last_end_ns or end_ns)
         if record.failure is None:
             self.succeeded += 1
+            self.output_tokens += record.output_tokens or 0
         elif record.failure == ABORTED:
             self.aborted += 1
         else:
@@ -77,6 +88,7 @@ class EndedRequests(msgspec.Struct):
             succeeded=self.succeeded,
             failed=self.failed,
             aborted=self.aborted,
+            output_tokens=self.output_tokens,
         )
 
     def failures(self) -> tuple[FailureCount, ...]:
@@ -159,6 +171,8 @@ class SavedRun(msgspec.Struct, array_like=True):
     counts: EndedRequests
     moments: RunMoments
     told: tuple[ClientSample, RequestCounts, int] | None
+    sends: int
+    held_back: int | None
     said: str
 
 
@@ -175,6 +189,9 @@ class RunProgress:
         self._moments = RunMoments()
         self._told: tuple[ClientSample, RequestCounts, int] | None = None
         """The last sample, the counts then, and what had ended then of any phase."""
+        self._sends = 0
+        """As the generator counted them itself, told at its end."""
+        self._held_back: int | None = None
         self._said = ""
 
     def saved(self) -> SavedRun:
@@ -188,6 +205,8 @@ class RunProgress:
             counts=self._counts,
             moments=self._moments,
             told=self._told,
+            sends=self._sends,
+            held_back=self._held_back,
             said=self._said,
         )
 
@@ -198,6 +217,7 @@ class RunProgress:
         run.judge = ClientJudge.restored(saved.latest, run._most_in_flight)
         run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
         run._told, run._said = saved.told, saved.said
+        run._sends, run._held_back = saved.sends, saved.held_back
         return run
 
     @property
@@ -244,6 +264,7 @@ class RunProgress:
             since_ns, before = earlier.t_ns, ended + earlier.in_flight
         self._moments.heard_ns = sample.t_ns
         warming_up = self._moments.sending_ns is None and self._warms_up
+        self._hold(sample, warming_up=warming_up)
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
         self._told = sample, tally, self._counts.flown
         began_ns = self._moments.sending_ns
@@ -255,23 +276,46 @@ class RunProgress:
         flown = self._counts.flown + sample.in_flight - before
         return max(since_ns, began_ns), min(until_ns, sample.t_ns), flown
 
+    @property
+    def over_ns(self) -> int | None:
+        """When it ended, or would have been heard of, had it not gone silent."""
+        moments = self._moments
+        if moments.ended_ns is not None or moments.heard_ns is None:
+            return moments.ended_ns
+        return moments.heard_ns + SILENT_NS + 1
+
     def view(self, now_ns: int) -> LoadRun:
         """The run as screens show it, as of now."""
         plan, asked, tally = self.plan, self.asked, self._tally()
         elapsed_s = self._moments.elapsed_s(now_ns)
+        state = self._moments.state(now_ns, warms_up=self._warms_up)
+        answered = tally.succeeded + tally.failed + tally.aborted
+        flying = 0 if state is RunState.SILENT else tally.sent - answered
+        sent = max(tally.sent, self._sends)
+        in_flight: int | None = flying
+        if tally.in_flight is None or state is RunState.SILENT:
+            in_flight = None
+        elif state is RunState.WARMING_UP:
+            in_flight = tally.in_flight
+        span_s = self._span_s()
         return LoadRun(
             run_id=self.run_id,
-            state=self._moments.state(now_ns, warms_up=self._warms_up),
+            state=state,
             plan=self._plan_json,
             began_ns=self._moments.began_ns,
             elapsed_s=elapsed_s,
             duration_s=plan.duration_s if plan else None,
             requests=plan.requests if plan else None,
             share=self._share(elapsed_s, tally),
-            sent=tally.sent,
+            sent=sent,
             begun=tally.begun,
             in_turns=self._counts.in_turns,
-            in_flight=tally.in_flight,
+            in_flight=in_flight,
+            unaccounted=sent - answered - flying,
+            held_back=self._held_back,
+            most_in_flight=self._most_in_flight,
+            done_per_s=tally.succeeded / span_s if span_s else None,
+            tokens_per_s=tally.output_tokens / span_s if span_s else None,
             succeeded=tally.succeeded,
             failed=tally.failed,
             aborted=tally.aborted,
@@ -284,6 +328,27 @@ class RunProgress:
             transport=self._told[0].transport if self._told else None,
             said=self._said,
         )
+
+    def _hold(self, sample: ClientSample, *, warming_up: bool) -> None:
+        """Count what the cap on requests in flight held back, the warm-up left out."""
+        if sample.final:
+            self._sends = sample.sends
+            self._held_back = sample.held_back
+        elif sample.held_back is not None and not warming_up:
+            self._held_back = (self._held_back or 0) + sample.held_back
+
+    def _span_s(self) -> float | None:
+        """What rates are over: from the first due to the last end, or to the present.
+
+        The present is the generator's last word, which the counts are of, too.
+        """
+        first_ns, last_ns = self._counts.first_due_ns, self._counts.last_end_ns
+        going_on = self._moments.draining_ns is None and not self.ended
+        if going_on and self._told is not None:
+            last_ns = self._told[0].t_ns
+        if first_ns is None or last_ns is None or last_ns <= first_ns:
+            return None
+        return (last_ns - first_ns) / NS_PER_S
 
     @property
     def _most_in_flight(self) -> int | None:

@@ -36,7 +36,7 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRun:
-    """The run that goes on, else the latest; counts are of the whole run.
+    """How far a load run is, and what became of its requests, of the whole run.
 
     While it sends, counts are as of the generator's last word, each second, so that
     sent is always what ended and what is in flight.
@@ -64,6 +64,16 @@ class LoadRun:
     failed: int = 0
     aborted: int = 0
     """By us, at the end: no failure of the server."""
+    unaccounted: int = 0
+    """Sent, and nobody knows what became of them: their reports were lost."""
+    held_back: int | None = None
+    """Requests that left late because as many as allowed were in flight."""
+    most_in_flight: int | None = None
+    """So many are allowed; None in a closed loop."""
+    done_per_s: float | None = None
+    """Succeeded, from the first that was due to the last end."""
+    tokens_per_s: float | None = None
+    """Output tokens of those, likewise."""
     warmup: int = 0
     failures: tuple[FailureCount, ...] = ()
     """Most frequent first."""
@@ -81,8 +91,14 @@ class LoadRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTimeline:
-    """The client's columns on the bins of the snapshot's timeline; None is a gap."""
+    """What the client saw of one run over time, in bins of equal length; None is a gap.
 
+    The bins are those of the snapshot's timeline while the run goes on; once it has
+    ended, and for the whole session, they reach from its start to its end.
+    """
+
+    start_ns: int = 0
+    bin_ns: int = 1
     asked_per_s: Column = ()
     """At the end of the bin; the warm-up and the drain left out."""
     sent_per_s: Column = ()

@@ -36,6 +36,15 @@ class Grid:
         return np.where(inside, index, -1)
 
 
+def grid_over(begin_ns: int, end_ns: int) -> Grid:
+    """The finest bins that reach from one moment to another and are not too many."""
+    bin_ns = SESSION_FINEST_NS
+    while end_ns // bin_ns - begin_ns // bin_ns >= MOST_COLUMNS:
+        bin_ns *= 2
+    first = begin_ns // bin_ns
+    return Grid(first * bin_ns, bin_ns, max(end_ns // bin_ns - first + 1, 1))
+
+
 class RateCurve(msgspec.Struct, array_like=True):
     """A count that grows, straight between what was told; pauses count as no time.
 
@@ -100,6 +109,21 @@ class LevelCurve(msgspec.Struct, array_like=True):
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()
         return tuple(self.changes[i - 1][1] if i else None for i in after)
+
+    def mean(self, now_ns: int) -> float | None:
+        """Over the time in which there was a value."""
+        times = [t_ns for t_ns, _ in self.changes]
+        held = [
+            (value, max(end_ns - t_ns, 0))
+            for (t_ns, value), end_ns in zip(
+                self.changes, [*times[1:], now_ns], strict=False
+            )
+            if value is not None
+        ]
+        whole_ns = sum(span_ns for _, span_ns in held)
+        if not whole_ns:
+            return held[-1][0] if held else None
+        return sum(value * span_ns for value, span_ns in held) / whole_ns
 
 
 def thin(points: list[tuple[int, int, int]] | list[tuple[int, float | None]]) -> None:

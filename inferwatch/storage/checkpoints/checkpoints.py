@@ -257,7 +257,8 @@ class Checkpoints:
 
     def _drop_blocks(self, before: Reach, after: Reach) -> None:
         """Delete the blocks that neither of two neighbouring checkpoints needs."""
-        between = [(before[name][1], after[name][0]) for name in before]
+        kept = before.keys() & after.keys()  # rows of a load run go with its samples
+        between = [(before[name][1], after[name][0]) for name in kept]
         apart = [(begin, end) for begin, end in between if begin < end]
         self._connection.executemany(DELETE_BLOCKS, apart)
 

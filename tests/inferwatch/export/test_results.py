@@ -164,7 +164,8 @@ def test_it_replays_like_a_session_of_our_own(imported: Imported, file: Path) ->
     client = model.snapshot(2_000_000_000, Window.SESSION).client
 
     assert client is not None
-    assert client.sent == client.succeeded == len(records(readings))
+    assert client.run is not None
+    assert client.run.sent == client.run.succeeded == len(records(readings))
     rows = {row.metric: row.quantiles for row in client.latencies}
     due = [seconds(r.first_token_ns, r.intended_ns) for r in records(readings)]
     assert rows["ttft_s"].mean == pytest.approx(mean(due), abs=1e-6)

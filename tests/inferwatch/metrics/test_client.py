@@ -13,8 +13,9 @@ from collectors.readings import (
     TokenTimes,
     Vantage,
 )
-from inferwatch.metrics.load import client
-from inferwatch.metrics.load.client import LoadClient
+from inferwatch.metrics.load import client_run
+from inferwatch.metrics.load.client_run import ClientRun
+from inferwatch.metrics.load.progress import RunProgress
 from inferwatch.metrics.snapshot import ClientView, Snapshot
 
 See = Callable[..., Snapshot]
@@ -89,7 +90,8 @@ def test_warm_up_is_counted_and_left_out(see: See) -> None:
     for readings in ([warm, chunks()], [chunks(), warm]):
         snapshot = see([*readings, record("b")])
         view = viewed(snapshot)
-        assert (view.sent, view.succeeded, view.warmup) == (1, 1, 1)
+        assert view.run is not None
+        assert (view.run.sent, view.run.succeeded, view.run.warmup) == (1, 1, 1)
         assert [row.quantiles.n for row in view.latencies] == [1, 1, 0, 1]
 
 
@@ -97,7 +99,8 @@ def test_a_failure_after_tokens_has_a_ttft_only(see: See) -> None:
     snapshot = see([record(failure="disconnected")])
 
     view = viewed(snapshot)
-    assert (view.sent, view.succeeded, view.failed) == (1, 0, 1)
+    assert view.run is not None
+    assert (view.run.sent, view.run.succeeded, view.run.failed) == (1, 0, 1)
     assert [row.quantiles.n for row in view.latencies] == [1, 0, 0, 0]
 
 
@@ -112,7 +115,8 @@ def test_a_request_that_nobody_took_set_out_and_failed(see: See) -> None:
 
     view = viewed(see([never], now_ms=150))
 
-    assert (view.sent, view.failed) == (1, 1)
+    assert view.run is not None
+    assert (view.run.sent, view.run.failed) == (1, 1)
 
 
 @pytest.mark.parametrize("output_tokens", [None, 1], ids=["unknown", "one"])
@@ -122,11 +126,10 @@ def test_tpot_needs_two_tokens(see: See, output_tokens: int | None) -> None:
     assert {row.metric: row.quantiles.n for row in rows}["tpot_s"] == 0
 
 
-def test_only_the_windows_requests_count(see: See) -> None:
+def test_all_of_the_run_counts_however_long_ago_it_was(see: See) -> None:
     view = viewed(see([record(), chunks()], now_ms=70_000))
 
-    assert view.sent == 0
-    assert all(row.quantiles.n == 0 for row in view.latencies)
+    assert [row.quantiles.n for row in view.latencies] == [1, 1, 3, 1]
 
 
 def test_the_asked_rate_holds_until_the_load_stops(see: See) -> None:
@@ -138,15 +141,15 @@ def test_the_asked_rate_holds_until_the_load_stops(see: See) -> None:
     ]
 
     assert viewed(see(events[:3])).rate_per_s == 4.5
-    assert viewed(see(events[:3])).last_event == events[2]
+    assert viewed(see(events[:3])).events[-1] == events[2]
     assert viewed(see(events)).rate_per_s is None
 
 
 def test_halves_without_the_other_are_remembered_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "MOST_UNMATCHED", 3)
-    held = LoadClient()
+    monkeypatch.setattr(client_run, "MOST_UNMATCHED", 3)
+    held = ClientRun(1, RunProgress("load", None))
     for number in range(10):
         held.tokens(chunks(str(number)))
 
@@ -159,7 +162,8 @@ def test_what_we_aborted_ourselves_is_no_failure(see: See) -> None:
 
     snapshot = see([record("c"), cut_off, failed])
 
-    view = viewed(snapshot)
-    ends = view.succeeded, view.failed, view.aborted
-    assert (view.sent, ends) == (3, (1, 1, 1))
+    run = viewed(snapshot).run
+    assert run is not None
+    ends = run.succeeded, run.failed, run.aborted
+    assert (run.sent, ends) == (3, (1, 1, 1))
     assert snapshot.flow.failed == 1

@@ -271,6 +271,7 @@ def test_asked_and_sent_stand_on_the_bins_of_the_timeline(see: See) -> None:
 
     columns = view_of(snapshot).timeline
     line = snapshot.timeline
+    assert (columns.start_ns, columns.bin_ns) == (line.start_ns, line.bin_ns)
 
     def at(moment_s: float, name: str) -> float | None:
         index = line.index_at(int(moment_s * S))
@@ -295,24 +296,28 @@ def test_latencies_stand_where_they_were_measured(see: See, window: Window) -> N
     snapshot = see(readings, 6_000, window)
 
     columns = view_of(snapshot).timeline
-    index = snapshot.timeline.index_at(3 * S + 400 * MS)
-    assert index is not None
+
+    def bin_of(t_ns: int) -> int:
+        return (t_ns - columns.start_ns) // columns.bin_ns
+
+    index = bin_of(3 * S + 400 * MS)
     assert columns.ttft_max_s[index] == pytest.approx(0.4)
-    gap = snapshot.timeline.index_at(3 * S + 610 * MS)
-    assert gap is not None
-    assert columns.itl_max_s[gap] == pytest.approx(0.2)
-    early = snapshot.timeline.index_at(S + 50 * MS)
-    assert early is not None
+    assert columns.itl_max_s[bin_of(3 * S + 610 * MS)] == pytest.approx(0.2)
+    early = bin_of(S + 50 * MS)
     if early != index:
         assert columns.ttft_mean_s[early] == pytest.approx(0.05)
 
 
-def test_a_session_without_an_engine_has_columns_from_the_loads_start(see: See) -> None:
-    snapshot = see(begun(*load(3)), 500_000, Window.SESSION)
+def test_a_run_that_is_over_has_columns_from_its_start_to_its_end(see: See) -> None:
+    ended = event(5, LoadKind.STOPPED)
 
-    line, columns = snapshot.timeline, view_of(snapshot).timeline
-    assert line.start_ns <= S
-    assert len(line.steps) <= 240
+    views = [view_of(see(begun(*load(3), ended), 500_000, window)) for window in Window]
+
+    assert all(view == views[0] for view in views)
+    columns = views[0].timeline
+    assert columns.start_ns <= S
+    assert columns.start_ns + columns.bin_ns * len(columns.sent_per_s) >= 5 * S
+    assert len(columns.sent_per_s) == 10
     sent = [each for each in columns.sent_per_s if each is not None]
     assert sum(sent) / len(sent) == pytest.approx(10)
 
@@ -333,8 +338,8 @@ def test_who_waits_for_the_last_answers_achieves_no_less(see: See) -> None:
     view = view_of(see(begun(*load(4), drains, *waits), 19_000))
 
     assert view.achieved_per_s == pytest.approx(10, rel=0.05)
-    assert view.timeline.sent_per_s[-1] is None
-    assert view.timeline.asked_per_s[-1] is None
+    assert view.timeline.sent_per_s[-2] is None
+    assert view.timeline.asked_per_s[-2] is None
 
 
 def test_what_warmed_up_was_not_asked(see: See) -> None:
@@ -375,6 +380,110 @@ def test_a_new_run_begins_anew_and_late_words_of_the_old_are_not_its(see: See) -
 
     assert (run.run_id, run.sent, run.succeeded) == ("load-2", 0, 0)
     assert run.plan is None
+
+
+def another(*readings: AnyReading, source: str, **plan: Any) -> list[AnyReading]:
+    """The same of another run, after the first."""
+    facts = {"run_id": source, "model": "m", "rate_per_s": 20.0, "warmup_s": 0.0}
+    text = public_plan(LoadPlan(**{**facts, **plan}))
+    return [
+        LoadPlanned(source=source, t_ns=20 * S, plan=text),
+        event(20, LoadKind.STARTED, source=source),
+        event(20, LoadKind.RATE, source=source, rate_per_s=20.0),
+        *(msgspec.structs.replace(each, source=source) for each in readings),
+    ]
+
+
+ENDED = event(6, LoadKind.STOPPED)
+
+
+def test_two_loads_on_one_engine_are_never_pooled(see: See) -> None:
+    slow = request(7, 21, first_token_ns=24 * S, last_token_ns=25 * S)
+    readings = [*begun(*load(3), ENDED), *another(slow, source="load-2")]
+
+    view = view_of(see(readings, 26_000, Window.SESSION))
+
+    first, second = view.runs
+    assert [each.run.run_id for each in (first, second) if each.run] == [RUN, "load-2"]
+    assert [each.number for each in view.runs] == [1, 2]
+    assert [each.latencies[0].quantiles.n for each in view.runs] == [30, 1]
+    assert first.latencies[0].quantiles.max == pytest.approx(0.05)
+    assert second.latencies[0].quantiles.max == pytest.approx(3)
+    assert [len(each.events) for each in view.runs] == [3, 2]
+    assert max(filter(None, second.timeline.ttft_max_s)) == pytest.approx(3)
+    assert second.others == (first,)
+
+
+def test_an_earlier_run_is_told_as_it_was_when_it_was_the_latest(see: See) -> None:
+    alone = begun(*load(3), ENDED, slo="ttft_s<0.2")
+
+    then = view_of(see(alone, 26_000))
+    now = view_of(see([*alone, *another(source="load-2")], 26_000))
+
+    assert now.others == (then,)
+
+
+def test_two_runs_that_go_on_at_once_are_told_apart(see: See) -> None:
+    """One was started here, the other by somebody else."""
+    readings = [*begun(*load(1)), *another(source="load-2"), *load(2, first=10)]
+
+    view = view_of(see(readings, 21_000))
+
+    runs = [each.run for each in view.runs if each.run]
+    assert [(run.run_id, run.succeeded) for run in runs] == [(RUN, 30), ("load-2", 0)]
+
+
+def test_of_many_runs_the_latest_are_kept_with_their_numbers() -> None:
+    model = Model()
+    for number in range(150):
+        source = f"load-{number}"
+        model.fold(event(number, LoadKind.STARTED, source=source))
+        model.fold(event(number + 0.5, LoadKind.STOPPED, source=source))
+
+    runs = view_of(model.snapshot(200 * S, Window.MINUTE)).runs
+
+    assert [each.number for each in runs] == list(range(50, 151))
+
+
+def test_what_a_checkpoint_keeps_of_an_earlier_run_is_written_once() -> None:
+    model = Model()
+    for reading in [*begun(*load(60), ENDED), *another(source="load-2")]:
+        model.fold(reading)
+    before = model.saved()
+
+    model.fold(second(22))
+
+    assert set(before.parts) <= set(model.saved().parts)
+    assert len(before.state) < 8_000
+
+
+def test_rates_of_what_was_done_are_over_the_time_that_it_took(see: See) -> None:
+    run = run_of(see(begun(*load(4), event(6.0, LoadKind.STOPPED)), 40_000))
+
+    assert run.done_per_s == pytest.approx(40 / 3.991)
+    assert run.tokens_per_s == pytest.approx(200 / 3.991)
+
+
+def test_counts_of_a_run_add_up_even_where_reports_were_lost(see: See) -> None:
+    final = second(6.0, final=True, sends=43, held_back=5)
+    readings = begun(*load(4), final, event(6.0, LoadKind.STOPPED))
+
+    run = run_of(see(readings, 40_000))
+
+    assert (run.sent, run.succeeded, run.unaccounted) == (43, 40, 3)
+    assert (run.in_flight, run.held_back) == (0, 5)
+
+
+def test_of_a_generator_that_died_nobody_knows_what_was_in_flight(see: See) -> None:
+    run = run_of(see(begun(*load(1), second(3, 4)), 60_000))
+
+    assert run.state is RunState.SILENT
+    assert (run.sent, run.succeeded, run.in_flight, run.unaccounted) == (
+        14,
+        10,
+        None,
+        4,
+    )
 
 
 def test_objectives_of_the_plan_judge_each_request(see: See) -> None:

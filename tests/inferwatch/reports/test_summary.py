@@ -75,6 +75,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "unrecorded_readings",
         "self_cpu_s",
         "client",
+        "load_runs",
     }
     assert summary["itl_s"].keys() == {
         "n",

@@ -41,7 +41,7 @@ def client() -> ClientView:
     failed = FailureCount(kind="http", count=3, first='400 {"message":"no"}')
     run = LoadRun(run_id="load-1", state=RunState.SENDING, failures=(failed,))
     began = LoadEvent(t_ns=1, kind=LoadKind.STARTED, source="load-1")
-    return ClientView(sent=9, failed=3, run=run, last_event=began, events=(began,))
+    return ClientView(run=run, events=(began,))
 
 
 @dataclasses.dataclass

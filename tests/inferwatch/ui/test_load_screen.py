@@ -150,8 +150,6 @@ def client_view(now_ns: int, bins: int, **changes: Any) -> ClientView:
     trends = {"ttft_s": line.ttft_max_s, "itl_s": line.itl_max_s}
     scales = {"ttft_s": 0.071, "tpot_s": 0.0091, "itl_s": 0.0088, "e2el_s": 0.74}
     view = ClientView(
-        sent=662,
-        succeeded=653,
         rate_per_s=22.0,
         asked_mean_per_s=20.7,
         achieved_per_s=20.4,
@@ -207,7 +205,6 @@ def troubled(made: Snapshot) -> Snapshot:
     client = replace(
         shown.client,
         run=run,
-        failed=41,
         verdict="CLIENT-BOUND",
         reasons=(
             "send lag p99 is 31.2 ms or more, over 10% of the TTFT's p50 71 ms",

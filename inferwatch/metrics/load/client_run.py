@@ -1,0 +1,244 @@
+"""One load run as its client saw it: requests, latencies, events, charts."""
+
+from collections import deque
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from collectors.readings import (
+    ClientSample,
+    LoadEvent,
+    Phase,
+    RequestRecord,
+    TokenTimes,
+    Vantage,
+)
+from inferwatch.metrics.engine.cost import HostUse
+from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.goodput import broken_by
+from inferwatch.metrics.load.plan import PlanFacts
+from inferwatch.metrics.load.progress import RunProgress, SavedRun
+from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
+from inferwatch.metrics.load.view import ClientTimeline
+from inferwatch.metrics.series.curves import (
+    ChartedSamples,
+    Grid,
+    LevelCurve,
+    RateCurve,
+    SessionBins,
+    grid_over,
+)
+from inferwatch.metrics.snapshot import ClientView, Latency, Window
+
+Plan = tuple[PlanFacts, str]
+"""A plan's facts, and all of it as it was recorded."""
+METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+MOST_UNMATCHED = 4_096
+MOST_EVENTS = 200
+
+
+class SavedClientRun(msgspec.Struct, array_like=True):
+    """The state of a ``ClientRun`` in a checkpoint, but for the rows of its samples."""
+
+    number: int
+    began_ns: int | None
+    run: SavedRun
+    events: list[LoadEvent]
+    asked: LevelCurve
+    sent: RateCurve
+    unmatched: list[TokenTimes | RequestRecord]
+    judged: int
+    good: int
+    session: dict[str, SessionBins]
+    """By metric."""
+
+
+class ClientRun:
+    """Folds what the load generator reports of one run."""
+
+    def __init__(self, number: int, progress: RunProgress) -> None:
+        self.number = number
+        self.progress = progress
+        self.samples = {metric: ChartedSamples() for metric in METRICS}
+        self._slos = dict(progress.plan.objectives()) if progress.plan else {}
+        self._began_ns: int | None = None
+        self._judged = self._good = 0
+        self._events: deque[LoadEvent] = deque(maxlen=MOST_EVENTS)
+        self._asked = LevelCurve()
+        self._sent = RateCurve()
+        self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
+        """Token times whose record has not come, records whose token times have not."""
+
+    @property
+    def run_id(self) -> str:
+        """The source of its readings."""
+        return self.progress.run_id
+
+    def event(self, event: LoadEvent) -> None:
+        """Take in what the run began or ended."""
+        self._began(event.t_ns)
+        self._events.append(event)
+        self.progress.event(event)
+        self._asked.tell(event.t_ns, self.progress.rate_per_s)
+
+    def sample(self, sample: ClientSample, host: HostUse) -> None:
+        """Take in one second of the generator itself, on a host so busy."""
+        self._began(sample.t_ns - sample.span_ns)
+        self.progress.judge.sample(sample, self.samples["itl_s"], host)
+        second = self.progress.sample(sample)
+        if second is not None:
+            self._sent.add(*second)
+
+    def record(self, record: RequestRecord) -> None:
+        """Take in a complete request."""
+        self._began(record.intended_ns)
+        self.progress.record(record)
+        if record.phase is not Phase.WARMUP:
+            self._latencies(record)
+        if record.first_token_ns is None:
+            self._judge(record, [])
+        else:
+            self._pair(record.external_id, record)
+
+    def tokens(self, times: TokenTimes) -> None:
+        """Take in when a request's chunks came; its record may come later."""
+        self._pair(times.external_id, times)
+
+    def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView:
+        """The whole run, charted on the bins of a window while it goes on."""
+        over_ns = self.progress.over_ns
+        if over_ns is not None and over_ns <= now_ns:
+            now_ns, window = over_ns, Window.SESSION
+        if window.value is None:
+            grid = grid_over(
+                now_ns if self._began_ns is None else self._began_ns, now_ns
+            )
+        timeline = self._timeline(now_ns, window, grid)
+        slos = dict.fromkeys(map(str, self._slos.values()))
+        run = self.progress.view(now_ns)
+        return ClientView(
+            **self._quality(),
+            run=run,
+            number=self.number,
+            rate_per_s=run.rate_per_s,
+            latencies=self._table(now_ns, timeline),
+            events=tuple(self._events),
+            timeline=timeline,
+            asked_mean_per_s=self._asked.mean(now_ns),
+            achieved_per_s=self._sent.over(None, now_ns),
+            slo=", ".join(slos) or None,
+            judged=self._judged,
+            good=self._good,
+        )
+
+    def saved(self) -> SavedClientRun:
+        """Its state for a checkpoint, but for the rows of its samples."""
+        return SavedClientRun(
+            number=self.number,
+            began_ns=self._began_ns,
+            run=self.progress.saved(),
+            events=list(self._events),
+            asked=self._asked,
+            sent=self._sent,
+            unmatched=list(self._unmatched.values()),
+            judged=self._judged,
+            good=self._good,
+            session={name: each.session for name, each in self.samples.items()},
+        )
+
+    @classmethod
+    def restored(cls, saved: SavedClientRun) -> Self:
+        """The run as a checkpoint holds it."""
+        run = cls(saved.number, RunProgress.restored(saved.run))
+        run._began_ns, run._asked, run._sent = saved.began_ns, saved.asked, saved.sent
+        run._judged, run._good = saved.judged, saved.good
+        run._events.extend(saved.events)
+        run._unmatched = {each.external_id: each for each in saved.unmatched}
+        for name, session in saved.session.items():
+            run.samples[name].session = session
+        return run
+
+    def _timeline(self, now_ns: int, window: Window, grid: Grid) -> ClientTimeline:
+        ttft = self.samples["ttft_s"].columns(window, grid)
+        itl = self.samples["itl_s"].columns(window, grid)
+        return ClientTimeline(
+            start_ns=grid.start_ns,
+            bin_ns=grid.bin_ns,
+            asked_per_s=self._asked.columns(grid, now_ns),
+            sent_per_s=self._sent.columns(grid),
+            ttft_mean_s=ttft[0],
+            ttft_max_s=ttft[1],
+            itl_mean_s=itl[0],
+            itl_max_s=itl[1],
+        )
+
+    def _table(self, now_ns: int, timeline: ClientTimeline) -> tuple[Latency, ...]:
+        trends = {"ttft_s": timeline.ttft_max_s, "itl_s": timeline.itl_max_s}
+        return tuple(
+            Latency(
+                metric=metric,
+                vantage=Vantage.CLIENT,
+                quantiles=samples.quantiles(now_ns, Window.SESSION),
+                trend=trends.get(metric, ()),
+            )
+            for metric, samples in self.samples.items()
+        )
+
+    def _quality(self) -> dict[str, Any]:
+        run = self.progress
+        found = run.judge.quality(self.samples["itl_s"], ended=run.ended)
+        return {
+            "verdict": found.verdict.state.value,
+            "reasons": found.verdict.reasons,
+            "cause": found.verdict.cause,
+            "send_lag_p99_s": found.send_lag_p99_s,
+            "recv_lag_p99_s": found.recv_lag_p99_s,
+            "merged_share": found.merged_share,
+            "cpu_share": found.cpu_share,
+        }
+
+    def _began(self, t_ns: int) -> None:
+        if self._began_ns is None or t_ns < self._began_ns:
+            self._began_ns = t_ns
+
+    def _latencies(self, record: RequestRecord) -> None:
+        first_ns, last_ns = record.first_token_ns, record.last_token_ns
+        for metric, at_ns, value_ns in (
+            ("ttft_s", first_ns, ttft_ns(record)),
+            ("e2el_s", last_ns, e2el_ns(record)),
+            ("tpot_s", last_ns, tpot_ns(record)),
+        ):
+            if at_ns is not None and value_ns is not None:
+                self.samples[metric].add(at_ns, value_ns)
+
+    def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
+        """Complete a request from its record and its token times, in either order."""
+        other = self._unmatched.pop(external_id, None)
+        if isinstance(half, TokenTimes) and isinstance(other, RequestRecord):
+            self._complete(other, half)
+        elif isinstance(half, RequestRecord) and isinstance(other, TokenTimes):
+            self._complete(half, other)
+        else:
+            self._unmatched[external_id] = half
+            while len(self._unmatched) > MOST_UNMATCHED:
+                del self._unmatched[next(iter(self._unmatched))]
+
+    def _complete(self, record: RequestRecord, times: TokenTimes) -> None:
+        if record.phase is Phase.WARMUP:
+            return
+        if record.failure is None:
+            gaps_ns = np.array(times.gaps_ns, np.int64)
+            at_ns = times.first_ns + np.cumsum(gaps_ns)
+            self.samples["itl_s"].add_many(at_ns, gaps_ns)
+        self._judge(record, times.gaps_ns)
+
+    def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:
+        """Count it as good or not, unless we aborted it before it broke a limit."""
+        slo = self._slos.get(record.class_name or "", self._slos.get(""))
+        if slo is None or record.phase is Phase.WARMUP:
+            return
+        broken = broken_by(record, gaps_ns, slo)
+        if broken or record.failure != ABORTED:
+            self._judged += 1
+            self._good += not broken and record.failure is None
