@@ -14,6 +14,7 @@ from collectors.readings import (
     EngineInfo,
     GpuInfo,
     LoadEvent,
+    LoadKind,
     Note,
     Step,
     Vantage,
@@ -313,6 +314,18 @@ class ClientView:
     cpu_share: float | None = None
     others: tuple["ClientView", ...] = ()
     """The session's other runs, each likewise; the latest 100, oldest first."""
+
+    @property
+    def users(self) -> int | None:
+        """Of a closed loop, as last told; None in an open one."""
+        told = (each.users for each in reversed(self.events) if each.users is not None)
+        return next(told, None)
+
+    @property
+    def measured_per_s(self) -> float | None:
+        """The rate that it was told first: what a warm-up measured, or the plan's."""
+        told = (each for each in self.events if each.kind is LoadKind.RATE)
+        return next((each.rate_per_s for each in told), None)
 
     @property
     def runs(self) -> tuple["ClientView", ...]:

@@ -87,7 +87,7 @@ class PlanFields(
                 shown=ShownBounds.NEITHER,
             ),
             bounds=Bounds(0, 1 << 62),
-            row=FormRow("seed", 9, "seed", "draws the load"),
+            row=FormRow("seed", 9, "seed", "same seed: again"),
         ),
     ] = 0
     prompt_tokens: Annotated[
@@ -101,7 +101,7 @@ class PlanFields(
                 metavar="N|LOW-HIGH",
             ),
             read=read_lengths,
-            row=FormRow("prompt", 7, "prompt tokens", "N or LOW-HIGH"),
+            row=FormRow("prompt", 7, "prompt tokens", "like 64 or 32-128"),
         ),
     ] = Range(32, 128)
     output_tokens: Annotated[
@@ -115,7 +115,7 @@ class PlanFields(
                 metavar="N|LOW-HIGH",
             ),
             read=read_lengths,
-            row=FormRow("output", 8, "output tokens", "N or LOW-HIGH"),
+            row=FormRow("output", 8, "output tokens", "like 64 or 32-128"),
         ),
     ] = OUTPUT_TOKENS
     """Where a data set knows its own, these count only if they are not the default."""
@@ -147,7 +147,7 @@ class PlanFields(
                 metavar="LIMITS",
             ),
             read=read_slo,
-            row=FormRow("slo", 12, "SLO", "all hold, or bad", read=read_slo_row),
+            row=FormRow("slo", 12, "SLO", "all must be met", read=read_slo_row),
         ),
     ] = None
     """What every request should hold, unless its class says other."""
@@ -448,7 +448,7 @@ class PlanFields(
             bounds=Bounds(1, 1 << 30),
             of=OPEN | TRACE,
             elsewhere="max_in_flight holds back a rate; users wait by themselves",
-            row=FormRow("in_flight", 10, "max in flight", "beyond it, wait"),
+            row=FormRow("in_flight", 10, "max in flight", "more have to wait"),
         ),
     ] = MAX_IN_FLIGHT
     """What is due beyond that waits, is sent late, and counted as late."""

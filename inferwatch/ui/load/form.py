@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -271,6 +272,7 @@ class LoadForm(Vertical):
         self._base = plan
         self._sketch = sketch
         self._blocked = ""
+        self._measured: float | None = None
         self.reading = FormReading(plan=None)
 
     def compose(self) -> ComposeResult:
@@ -304,12 +306,16 @@ class LoadForm(Vertical):
             self._blocked = blocked
             self._tell()
 
-    def follow(self, plan: LoadPlan) -> None:
-        """Show another plan, unless somebody types or has typed a plan of his own."""
+    def follow(self, plan: LoadPlan, *, running: bool) -> None:
+        """Show another plan, unless somebody types or has typed a plan of his own.
+
+        A run that has just begun is shown whatever was typed, but not while typing.
+        """
+        begun = running and plan.run_id != self._base.run_id
         if plan == self._base:
             return
         if not self._says(plan):
-            if not self._says(self._base) or self._inside:
+            if self._inside or not (begun or self._says(self._base)):
                 return
             for row in self.query(LoadField):
                 row.write(row.field.text(plan))
@@ -339,9 +345,24 @@ class LoadForm(Vertical):
         for row in rows:
             row.display = arrivals in row.field.only
             row.say(self.reading.faults.get(row.field.key, ""))
-        self.query_one(LoadSketch).sketch(self.reading.plan)
-        self.query_one(LoadSketchAxis).show(self.reading.plan)
+        self._sketch_it()
         self._tell()
+
+    def measured(self, rate_per_s: float | None) -> None:
+        """Take the rate that the warm-up of such a plan came to."""
+        if rate_per_s != self._measured:
+            self._measured = rate_per_s
+            self._sketch_it()
+
+    def _sketch_it(self) -> None:
+        """Draw the plan; one that a warm-up decides, once that has told the rate."""
+        plan, also = self.reading.plan, ""
+        if plan is not None and plan.measures_rate and self._measured is not None:
+            share = f"{plan.rate_fraction:.0%} of what the warm-up measured"
+            also = f"{self._measured:.3g}/s: {share}"
+            plan = msgspec.structs.replace(plan, rate_per_s=self._measured)
+        self.query_one(LoadSketch).sketch(plan, also)
+        self.query_one(LoadSketchAxis).show(plan)
 
     def _offer(self) -> None:
         """The words to choose from; a trace can be kept, not made up."""

@@ -1,7 +1,7 @@
 """Drive it: a plan, a run, and keys that change the run while it goes on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import on, work
@@ -12,11 +12,12 @@ from textual.widget import Widget
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan.plan import Arrivals
-from inferwatch.metrics.snapshot import LoadRun, Snapshot
+from inferwatch.metrics.snapshot import ClientView, LoadRun, Snapshot, Timeline, Window
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.host_question import HostQuestion
+from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
@@ -77,9 +78,10 @@ class LoadScreen(WatchScreen):
     NEEDS_CLIENT = True
     EXPLAINS = (
         *catalog_keys(
-            "run", "state share elapsed_s sent in_flight succeeded failed aborted"
+            "run", "state share elapsed_s sent succeeded failed aborted in_flight"
         ),
-        *catalog_keys("run", "warmup rate_per_s users before failures transport"),
+        *catalog_keys("run", "unaccounted held_back warmup done_per_s tokens_per_s"),
+        *catalog_keys("run", "rate_per_s users before failures transport"),
         *catalog_keys(
             "client", "asked_mean_per_s achieved_per_s verdict send_lag_p99_s"
         ),
@@ -96,27 +98,30 @@ class LoadScreen(WatchScreen):
     KEYS = (
         ("e", "edit the plan; esc leaves the form, tab goes on in it"),
         ("s", "start the load, or stop it"),
-        ("> <", "ask a tenth more or less, while it runs; or a user more or less"),
+        ("< >", "ask a tenth less or more, while it runs; or a user more or less"),
+        ("{ }", "an earlier run of this session, a later one; or click on it"),
         *CHART_KEYS,
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         *CHART_BINDINGS,
         Binding("s", "start_stop", "start/stop", tooltip="Start the load, or stop it"),
         Binding(
-            "greater_than_sign",
-            "ask(1)",
-            "more",
-            key_display=">",
-            tooltip="Ask a tenth more: requests per second, or users",
-        ),
-        Binding(
             "less_than_sign",
             "ask(-1)",
-            "less",
-            key_display="<",
-            tooltip="Ask a tenth less",
+            "rate",
+            key_display="< >",
+            tooltip="Ask a tenth less, or more: requests per second, or users",
         ),
+        Binding("greater_than_sign", "ask(1)", "more", show=False),
         Binding("e,enter", "edit", "edit plan", key_display="e", tooltip="Edit it"),
+        Binding(
+            "left_curly_bracket",
+            "run(-1)",
+            "run",
+            key_display="{ }",
+            tooltip="An earlier run of this session, or a later one",
+        ),
+        Binding("right_curly_bracket", "run(1)", "later run", show=False),
     ]
 
     AUTO_FOCUS = ""
@@ -127,17 +132,22 @@ class LoadScreen(WatchScreen):
         #live { width: 1fr; }
         LoadForm { width: 54; margin-right: 2; }
         LatencyTable { height: 5; margin-top: 1; }
-        LoadFailures { height: 4; }
-        &.-short LatencyTable { display: none; }
-        &.-short LoadFailures { height: 2; }
+        &.-short LoadStatus { height: 6; }
+        &.-short LatencyTable { margin: 0; }
+        &.-short LoadMarks { display: none; }
         &.-short .go { height: 1; }
+        &.-tall LoadSketch { max-height: 100; }
         &.-alone LoadForm { width: 1fr; margin: 0; }
     }
     """
 
     editing = False
     """Where there is room for one of both: the form."""
+    listing = False
+    """Where there is no room for both: the runs, not the charts."""
     _shown: Snapshot | None = None
+    _picked: int | None = None
+    """The number of the run to look at; None is the one that goes on, or the last."""
     _asked: LoadAdjustment | None = None
     _doing = ""
     _could: tuple[object, ...] = ()
@@ -149,9 +159,46 @@ class LoadScreen(WatchScreen):
 
     @property
     def run_shown(self) -> LoadRun | None:
-        """The run of the moment shown."""
-        client = self._shown.client if self._shown else None
-        return client.run if client else None
+        """The run that the screen is about, as of the moment shown."""
+        view = self._view_in(self._shown) if self._shown else None
+        return view.run if view else None
+
+    @property
+    def _latest(self) -> LoadRun | None:
+        """The run that goes on, or the last one, whichever is looked at."""
+        view = self._latest_in(self._shown) if self._shown else None
+        return view.run if view else None
+
+    def _latest_in(self, shown: Snapshot) -> ClientView | None:
+        """Ours while it goes on, though others may have begun since."""
+        if shown.client is None or self.desk is None or not self.desk.running:
+            return shown.client
+        ours = self.desk.plan.run_id
+        runs = [view for view in shown.client.runs if view.run]
+        mine = (view for view in runs if view.run and view.run.run_id == ours)
+        return next(mine, shown.client)
+
+    def _view_in(self, shown: Snapshot) -> ClientView | None:
+        """The run that was picked, else the latest."""
+        runs = shown.client.runs if shown.client else ()
+        picked = (view for view in runs if view.number == self._picked)
+        return next(picked, self._latest_in(shown))
+
+    def charted(self, shown: Snapshot) -> Snapshot:
+        """The run alone: over the window while it goes on, else from start to end."""
+        view = self._view_in(shown)
+        if view is None:
+            return shown
+        line, now_ns = view.timeline, shown.now_ns
+        bins = len(line.sent_per_s)
+        window = shown.timeline
+        if (line.start_ns, line.bin_ns) != (window.start_ns, window.bin_ns):
+            end_ns = line.start_ns + bins * line.bin_ns
+            window = Timeline(
+                start_ns=line.start_ns, bin_ns=line.bin_ns, steps=(0,) * bins
+            )
+            shown = replace(shown, window=Window.SESSION, now_ns=min(now_ns, end_ns))
+        return replace(shown, client=view, timeline=window)
 
     def compose_panels(self) -> Iterable[Widget]:
         """The form on the left, the run on the right."""
@@ -163,25 +210,35 @@ class LoadScreen(WatchScreen):
                 yield LatencyTable()
                 yield ChartStack((load_charts.RATE, load_charts.TTFT, load_charts.ITL))
                 yield LoadMarks()
+                yield LoadRuns()
                 yield LoadFailures()
 
     def show_panels(self, shown: Snapshot) -> None:
         """The run as of now."""
-        client = shown.client
-        self._forget_wish(client.run if client else None, shown.now_ns)
-        before, self._shown = self.run_shown, shown
-        run = self.run_shown
-        if (run is None) != (before is None):
+        before, self._shown = self._rooms, shown
+        self._forget_wish(self._latest, shown.now_ns)
+        view, run = self._view_in(shown), self.run_shown
+        if self._rooms != before:
             self.fit_height()  # where one has room: the run as soon as there is one
-        self.query_one(LoadStatus).show(shown, self.wish)
+        charted = self.charted(shown)
+        self.query_one(LoadStatus).show(view, shown.now_ns, self.wish)
         self.query_one(LoadFailures).show(run.failures if run else ())
         self.query_one(LatencyTable).show(
-            client.latencies if client else (), shown.window
+            view.latencies if view else (), charted.window, "whole run"
         )
-        axis = self.query_one(ChartStack).axis(shown)
-        self.query_one(LoadMarks).show(axis, client.events if client else ())
-        self._show_form()
+        axis = self.query_one(ChartStack).axis(charted)
+        self.query_one(LoadMarks).show(axis, view.events if view else ())
+        runs = shown.client.runs if shown.client else ()
+        self.query_one(LoadRuns).show(runs, view.number if view else None)
+        self._show_form(view)
         self._show_what_can_be_done()
+
+    @property
+    def _rooms(self) -> tuple[int, int]:
+        """How many runs there are, and how many kinds of failures to tell."""
+        client = self._shown.client if self._shown else None
+        run = self.run_shown
+        return len(client.runs) if client else 0, len(run.failures) if run else 0
 
     def fit_height(self) -> None:
         """Form and run side by side where both can be read."""
@@ -193,13 +250,29 @@ class LoadScreen(WatchScreen):
             form.display = not alone or self.editing or self.run_shown is None
         live = not (alone and any(form.display for form in forms))
         self.query_one("#live").display = live
+        self._share_rows()
 
-    def _show_form(self) -> None:
+    def _share_rows(self) -> None:
+        """Rows for what there is: runs where there are several, failures, charts."""
+        runs, kinds = self._rooms
+        rows = 2 if self.is_short else max(self.size.height // 8, 3)
+        failures, listed = self.query_one(LoadFailures), self.query_one(LoadRuns)
+        failures.styles.height = "1fr" if self.is_short else min(kinds, 3) + 1
+        listed.display = runs > 1 and (not self.is_short or self.listing)
+        room = self.size.height if self.is_short else rows
+        listed.styles.height = "1fr" if self.listing else min(runs, room) + 2
+        failures.display = kinds > 0 and not self.listing
+        charts = not (self.listing or (self.is_short and kinds))
+        self.query_one(ChartStack).display = charts
+        self.query_one(LoadMarks).display = charts and not self.is_short
+
+    def _show_form(self, view: ClientView | None) -> None:
         desk = self.desk
         if desk is not None:
             blocked = "" if desk.running else desk.unavailable or ""
             for form in self.query(LoadForm):
-                form.follow(desk.plan)
+                form.follow(desk.plan, running=desk.running)
+                form.measured(view.measured_per_s if view else None)
                 form.show(running=desk.running, blocked=blocked)
 
     def action_edit(self) -> None:
@@ -226,14 +299,49 @@ class LoadScreen(WatchScreen):
             return possible or None
         if desk is not None and action == "ask":
             return desk.running and self._asked_now is not None
+        if action == "run":
+            return self._rooms[0] > 1
         return super().check_action(action, parameters)
 
     def _show_what_can_be_done(self) -> None:
         desk = self.desk
-        could = desk and (desk.running, desk.unavailable, self._asked_now is None)
+        several = self._rooms[0] > 1
+        could: tuple[object, ...] = (several,)
+        if desk is not None:
+            asks = self._asked_now is not None
+            could = several, desk.running, desk.unavailable, asks
         if could != self._could:
-            self._could = could or ()
+            self._could = could
             self.refresh_bindings()
+
+    # Which run.
+
+    def action_run(self, by: int) -> None:
+        """An earlier run, or a later one, in the order of the list."""
+        client = self._shown.client if self._shown else None
+        view = self._view_in(self._shown) if self._shown else None
+        if client is None or view is None:
+            return
+        numbers = [each.number for each in in_order(client.runs)]
+        at = numbers.index(view.number) + by
+        self.action_pick(numbers[min(max(at, 0), len(numbers) - 1)])
+
+    def action_pick(self, number: int) -> None:
+        """A run by its number; the latest is followed when another one begins."""
+        latest = self._latest_in(self._shown) if self._shown else None
+        self._picked = None if latest and latest.number == number else number
+        self.post_message(LookAgain())
+
+    def action_chart(self, by: int) -> None:
+        """Another chart alone; where there is little room, the list of runs, too."""
+        stack = self.query_one(ChartStack)
+        several = self.is_short and self._rooms[0] > 1
+        if self.listing or (several and stack.at_end(by)):
+            self.listing = not self.listing
+            self.fit_height()
+        if not self.listing:
+            stack.next(by)
+        self.post_message(LookAgain())
 
     # The run.
 
@@ -277,7 +385,7 @@ class LoadScreen(WatchScreen):
         """Start or stop the load, and say so while it takes a moment."""
         plan = self.query_one(LoadForm).reading.plan
         self._asked, self._doing = None, doing
-        self.editing = False
+        self._picked, self.editing = None, False
         self.set_focus(None)
         self.post_message(LookAgain())
         try:
@@ -312,7 +420,7 @@ class LoadScreen(WatchScreen):
     @property
     def _asked_now(self) -> LoadAdjustment | None:
         """The rate or users last asked for, else the plan's, else what was measured."""
-        desk, run = self.desk, self.run_shown
+        desk, run = self.desk, self._latest
         if self._asked is not None or desk is None or not desk.running:
             return self._asked
         plan = desk.plan
@@ -335,7 +443,7 @@ class LoadScreen(WatchScreen):
     @property
     def _is_coming(self) -> bool:
         """Started, and nothing is heard of it yet: its process takes a moment."""
-        desk, run, playback = self.desk, self.run_shown, self.feed.playback
+        desk, run, playback = self.desk, self._latest, self.feed.playback
         live = playback is None or playback.at_live
         if desk is None or not desk.running or not live:
             return False

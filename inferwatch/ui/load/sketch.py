@@ -118,11 +118,12 @@ class LoadSketch(TimeChart):
         super().__init__(plan, id=id)
         self._load: LoadPlan | None = None
         self._why = ""
+        self._also = ""
 
-    def sketch(self, plan: LoadPlan | None) -> None:
-        """Draw a plan; None is one that is not complete."""
-        self._load = plan
-        self._why = "mend what is marked ✖" if plan is None else unseen(plan)
+    def sketch(self, plan: LoadPlan | None, also: str = "") -> None:
+        """Draw a plan, and what is to be said of it; None is one with mistakes."""
+        self._load, self._also = plan, also
+        self._why = "first correct what is marked ✖" if plan is None else unseen(plan)
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
@@ -149,7 +150,7 @@ class LoadSketch(TimeChart):
         drawn = preview(self._load, columns) if self._load else NOTHING
         axis = TimeAxis(0, 1, columns, columns, columns)
         super().show(drawn, axis)
-        told = self._why or "▇ drawn by this seed, ⣿ asked"
+        told = self._why or self._also or "▇ drawn by this seed, ⣿ asked"
         head = (TextRun("sketch", "strong"), TextRun(" requests/s", "muted"))
         self._heading = ruled(head, (TextRun(told, "muted"),), self.size.width)
         self.refresh()

@@ -1,6 +1,7 @@
 """A load run in a few rows: how far, how much, how good the client is, what failed."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import (
@@ -16,7 +17,6 @@ from inferwatch.metrics.snapshot import (
     FailureCount,
     LoadRun,
     RunState,
-    Snapshot,
 )
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
@@ -40,15 +40,17 @@ STATES = {
 }
 VERDICTS = {
     "OK": ("●", "good"),
-    "CLIENT-BOUND": ("▲", "bad"),
+    "CLIENT-BOUND": ("▲", "warn"),
     "UNKNOWN": ("○", "muted"),
 }
 """Shape, word and colour say the same."""
 FILLED, EMPTY = "█", "░"
+TOLD_S = 30.0
+"""How long after a change it is told."""
 
 
 class LoadStatus(Panel):
-    """How far a run is, at what rate and by how good a client, in seven rows.
+    """How far a run is, what became of its requests, and by how good a client.
 
     What is unknown is a dash in the same place.
     """
@@ -57,34 +59,30 @@ class LoadStatus(Panel):
     LoadStatus { height: 7; }
     """
 
-    _snapshot: Snapshot | None = None
+    _view: ClientView | None = None
+    _now_ns = 0
     _wish = ""
 
-    def show(self, snapshot: Snapshot, wish: str) -> None:
-        """Take what is known, and what was asked a moment ago."""
-        self._snapshot, self._wish = snapshot, wish
+    def show(self, view: ClientView | None, now_ns: int, wish: str) -> None:
+        """Take a run, and what was asked of it a moment ago."""
+        self._view, self._now_ns, self._wish = view, now_ns, wish
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows."""
-        del height
-        if self._snapshot is None:
-            return ()
-        client = self._snapshot.client
-        if client is None or client.run is None:
+        """The rows; reasons against the client are never cut off."""
+        view = self._view
+        if view is None or view.run is None:
             return _nothing(width, self._wish)
-        now_ns, label = self._snapshot.now_ns, self._snapshot.window.label
-        rows = (
-            _progress(client.run, width),
-            _counts(client.run, width),
-            _rates(client, label),
-            _change(client.run, now_ns, self._wish),
-            _verdict(client, width),
-            _reasons_or_slo(client, label),
-        )
+        run = view.run
+        change = _change(run, self._now_ns, self._wish)
+        rows = [_counts(run, width), _rates(view, change, width)]
+        verdict = _verdict(view, width - 1)
+        if len(rows) + len(verdict) < height - 1:
+            rows = [_progress(run, width), *rows]
+        rows += verdict
         return [
-            _head(client.run, width),
-            *(fit((TextRun(" "), *r), width) for r in rows),
+            _head(view, width),
+            *(fit((TextRun(" "), *row), width) for row in rows),
         ]
 
 
@@ -95,12 +93,24 @@ def _nothing(width: int, wish: str) -> Sequence[Line]:
     return (head, (), fit((TextRun(f" {wish}" if wish else ""),), width))
 
 
-def _head(run: LoadRun, width: int) -> Line:
+def _head(view: ClientView, width: int) -> Line:
+    run = view.run
+    if run is None:
+        return ()
     glyph, ink = STATES[run.state]
     state = (TextRun(f"{glyph} {run.state.value.upper()}", f"{ink} bold"),)
-    return ruled(
-        (TextRun("load ", "strong"), TextRun(run.run_id, "muted")), state, width
-    )
+    name: Line = (TextRun("load ", "strong"), TextRun(run.run_id, "muted"))
+    runs = view.runs
+    if len(runs) > 1:
+        total = runs[-1].number
+        name = (
+            *name,
+            TextRun(f"  run {view.number} of {total} "),
+            TextRun("{", "accent", "screen.run(-1)"),
+            TextRun(" "),
+            TextRun("}", "accent", "screen.run(1)"),
+        )
+    return ruled(name, state, width)
 
 
 def _progress(run: LoadRun, width: int) -> Line:
@@ -135,52 +145,78 @@ def _how_far(run: LoadRun) -> Line:
 
 
 def _counts(run: LoadRun, width: int) -> Line:
-    """As many counts as fit, the most telling first."""
-    facts = [
-        _fact(label_of("run.sent"), _count(run.sent)),
-        _fact(label_of("run.in_flight"), _count(run.in_flight, 4)),
-        _fact(label_of("run.succeeded"), _count(run.succeeded), "good"),
-        _fact(
-            label_of("run.failed"),
-            _count(run.failed, 5),
-            "bad" if run.failed else "muted",
+    """What was sent, and what became of all of it: the parts add up.
+
+    Parts that are zero go where there is no room.
+    """
+    if run.state is RunState.WARMING_UP:
+        return (
+            TextRun("warm-up ", "muted"),
+            TextRun(f"{run.warmup:,} answered, {_count(run.in_flight)} in flight"),
+        )
+    bad = "bad" if run.failed else "muted"
+    sent = _fact(label_of("run.sent"), _count(run.sent))
+    parts = [
+        (True, _fact(label_of("run.succeeded"), _count(run.succeeded), "good")),
+        (run.failed, _fact(label_of("run.failed"), _count(run.failed), bad)),
+        (run.aborted, _fact(label_of("run.aborted"), _count(run.aborted))),
+        (
+            run.in_flight != 0 or run.state.going_on,
+            _fact(label_of("run.in_flight"), _count(run.in_flight)),
         ),
-        _fact(label_of("run.aborted"), _count(run.aborted, 4)),
-        _fact(label_of("run.warmup"), _count(run.warmup, 4)),
     ]
-    for many in range(len(facts), 0, -1):
-        line = join(facts[:many], "  ")
+    if run.unaccounted:
+        lost = _fact(label_of("run.unaccounted"), _count(run.unaccounted), "warn")
+        parts.append((run.unaccounted, lost))
+    beside = []
+    if run.held_back:
+        beside = [_fact(label_of("run.held_back"), _count(run.held_back), "warn")]
+    if run.warmup:
+        beside.append(_fact(label_of("run.warmup"), _count(run.warmup)))
+    whole = join([fact for _, fact in parts], " + ")
+    some = join([fact for many, fact in parts if many], " + ")
+    equals = TextRun(" = ", "faint")
+    for line in (
+        join([(*sent, equals, *whole), *beside]),
+        join([(*sent, equals, *some), *beside]),
+        join([(*sent, equals, *some), *beside[: int(bool(run.held_back))]]),
+    ):
         if width_of(line) + 1 <= width:
             return line
-    return facts[0]
+    return (*sent, equals, *some)
 
 
-def _count(value: int | None, width: int = 7) -> str:
-    return format_count(value).strip().rjust(width)
+def _count(value: int | None) -> str:
+    return format_count(value).strip()
 
 
 def _fact(label: str, value: str, ink: str = "muted") -> Line:
     return (TextRun(f"{label} ", ink), TextRun(value))
 
 
-def _rates(client: ClientView, window: str) -> Line:
-    run = client.run
-    users = run.users if run is not None else None
-    if users is not None:
-        asked = _fact(label_of("run.users"), f"{users:>5}")
+def _per_s(label: str, rate: float | None, ink: str = "muted") -> Line:
+    return _fact(label, f"{format_rate(rate).strip()}/s", ink)
+
+
+def _rates(view: ClientView, change: Line, width: int) -> Line:
+    """Asked, sent, done, tokens; what was asked before a change, for a while."""
+    run = view.run
+    if run is None:
+        return ()
+    if view.users is not None:
+        asked = _fact(label_of("run.users"), f"{view.users:,}")
+    elif run.rate_per_s is not None:
+        asked = _per_s(label_of("run.rate_per_s"), run.rate_per_s, "waiting")
     else:
-        rate = run.rate_per_s if run is not None else None
-        asked = _fact(label_of("run.rate_per_s"), f"{format_rate(rate)}/s", "waiting")
-    achieved = f"{format_rate(client.achieved_per_s)}/s"
-    sent = _fact(label_of("client.achieved_per_s"), achieved, "output")
-    mean: Line = ()
-    if users is None and client.asked_mean_per_s is not None:
-        mean = (
-            TextRun(
-                f" of {format_rate(client.asked_mean_per_s).strip()}/s asked", "muted"
-            ),
-        )
-    return (*join((asked, sent), "   "), TextRun(f" over {window}", "muted"), *mean)
+        asked = _per_s(label_of("run.rate_per_s"), view.asked_mean_per_s, "waiting")
+    tokens = format_rate(run.tokens_per_s).strip()
+    came = [
+        _per_s(label_of("client.achieved_per_s"), view.achieved_per_s, "output"),
+        _per_s(label_of("run.done_per_s"), run.done_per_s, "good"),
+        (TextRun(f"{tokens} "), TextRun(label_of("run.tokens_per_s"), "muted")),
+    ]
+    line = join([change or asked, *came])
+    return line if width_of(line) < width else join([change[:1] or asked, *came])
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
@@ -189,11 +225,13 @@ def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
         return (TextRun(wish, "accent"),)
     if run.before is None or run.changed_ns is None or run.state is RunState.ENDED:
         return ()
-    ago = age_text(max(now_ns - run.changed_ns, 0) / NS_PER_S)
+    since_s = max(now_ns - run.changed_ns, 0) / NS_PER_S
+    if since_s > TOLD_S:
+        return ()
     after = run.users if run.users is not None else run.rate_per_s
     return (
         TextRun(changed(run.before, after, users=run.users is not None)),
-        TextRun(f"  {ago} ago", "muted"),
+        TextRun(f"  {age_text(since_s)} ago", "muted"),
     )
 
 
@@ -206,43 +244,64 @@ def changed(before: float, after: float | None, *, users: bool) -> str:
     return f"asked {before:.3g} → {now}{unit}"
 
 
-def _verdict(client: ClientView, width: int) -> Line:
-    glyph, ink = VERDICTS.get(client.verdict, VERDICTS["UNKNOWN"])
-    word = (TextRun(f"{glyph} client {client.verdict}", f"{ink} bold"),)
-    transport = client.run.transport if client.run else None
+def _verdict(view: ClientView, width: int) -> Sequence[Line]:
+    """Whether to believe the numbers: reasons against it whole, else the lags."""
+    glyph, ink = VERDICTS.get(view.verdict, VERDICTS["UNKNOWN"])
+    word = TextRun(f"{glyph} client {view.verdict}", f"{ink} bold")
+    told = [*view.reasons, *([view.cause] if view.cause else [])]
+    if why := "; ".join(told) or _held_back(view):
+        return _said(word, why, width)
+    transport = view.run.transport if view.run else None
     facts = [
-        _fact(
-            label_of("client.send_lag_p99_s"), format_duration(client.send_lag_p99_s)
-        ),
-        _fact(
-            label_of("client.recv_lag_p99_s"), format_duration(client.recv_lag_p99_s)
-        ),
-        _fact(label_of("client.cpu_share"), format_share(client.cpu_share)),
-        _fact(label_of("client.merged_share"), format_share(client.merged_share)),
-        (TextRun(transport or "–", "muted"),),
+        _fact(label, text.strip())
+        for label, text in (
+            (label_of("client.send_lag_p99_s"), format_duration(view.send_lag_p99_s)),
+            (label_of("client.recv_lag_p99_s"), format_duration(view.recv_lag_p99_s)),
+            (label_of("client.cpu_share"), format_share(view.cpu_share)),
+            (label_of("client.merged_share"), format_share(view.merged_share)),
+        )
     ]
+    facts.append((TextRun(transport or "–", "muted"),))
+    line: Line = (word,)
     for many in range(len(facts), 0, -1):
-        line = join((word, *facts[:many]), "  ")
-        if width_of(line) + 1 <= width:
-            return line
-    return word
+        longer = join(((word,), *facts[:many]))
+        if width_of(longer) <= width:
+            line = longer
+            break
+    return line, _slo(view)
 
 
-def _reasons_or_slo(client: ClientView, window: str) -> Line:
-    """Why the client is the bottleneck, which makes all else void; else the SLO."""
-    if client.reasons:
-        return (TextRun("because ", "bad"), TextRun(client.reasons[0]))
-    if client.slo is None:
+def _held_back(view: ClientView) -> str:
+    """Why nothing is known of a client whose every request waits for another."""
+    run = view.run
+    if run is None or view.verdict != "UNKNOWN" or run.state is not RunState.SENDING:
+        return ""
+    most, here = run.most_in_flight, run.in_flight
+    if most is None or here is None or here < most:
+        return ""
+    return (
+        f"{most:,} requests are in flight, as many as the plan allows, so the next "
+        "ones are held back. Latencies include that wait."
+    )
+
+
+def _slo(view: ClientView) -> Line:
+    if view.slo is None:
         return ()
-    share = client.good / client.judged if client.judged else None
+    share = view.good / view.judged if view.judged else None
     return (
         TextRun("SLO ", "muted"),
-        TextRun(f"{client.slo} "),
-        TextRun(format_share(share), "strong"),
-        TextRun(
-            f" of {format_count(client.judged).strip()} good over {window}", "muted"
-        ),
+        TextRun(f"{view.slo} "),
+        TextRun(format_share(share).strip(), "strong"),
+        TextRun(f" of {_count(view.judged)} good", "muted"),
     )
+
+
+def _said(word: TextRun, why: str, width: int) -> list[Line]:
+    """A verdict and its reason, in as many rows as they take."""
+    first, *rest = wrap(f"{word.text}: {why}", max(width, 20))
+    rows = [(TextRun(line),) for line in rest]
+    return [(word, TextRun(first.removeprefix(word.text))), *rows]
 
 
 KIND_WIDTH = 20

@@ -52,6 +52,11 @@ class ChartStack(Vertical):
         self.fit(only_one=self._only_one)
         self.post_message(LookAgain())
 
+    def at_end(self, by: int) -> bool:
+        """The next chart, or the one before, is round the corner."""
+        stops = len(self._plans) + (not self._only_one)
+        return not 0 <= self._here + by < stops
+
     def fit(self, *, only_one: bool) -> None:
         """One chart where several would be unreadable."""
         self._only_one = only_one

@@ -50,10 +50,13 @@ class LatencyTable(Panel):
 
     _latencies: Sequence[Latency] = ()
     _window = Window.MINUTE
+    _of = "latency"
 
-    def show(self, latencies: Sequence[Latency], window: Window) -> None:
-        """Take the latencies of a window."""
-        self._latencies, self._window = latencies, window
+    def show(
+        self, latencies: Sequence[Latency], window: Window, of: str = "latency"
+    ) -> None:
+        """Take the latencies of a window, or of something else that is named."""
+        self._latencies, self._window, self._of = latencies, window, of
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -68,7 +71,7 @@ class LatencyTable(Panel):
     def _head(self, shown: Sequence[str], trend: int) -> Line:
         titles = [cells(key, VALUE_WIDTH, "muted", right=True) for key in shown]
         return (
-            cells(" latency", NAME_WIDTH + UNIT_WIDTH, "muted"),
+            cells(f" {self._of}", NAME_WIDTH + UNIT_WIDTH, "muted"),
             *titles,
             cells("n", COUNT_WIDTH, "muted", right=True),
             TextRun("  "),

@@ -132,20 +132,27 @@ class WatchScreen(SessionScreen):
         self.show_panels(now)
         if charts:
             for stack in self.query(ChartStack):
-                stack.show(now)
+                stack.show(self.charted(now))
         self._show_moment(now)
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""
 
+    def charted(self, shown: Snapshot) -> Snapshot:
+        """What the charts draw: the window, unless the screen is about another span."""
+        return shown
+
     def _show_moment(self, shown: Snapshot) -> None:
         cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
+        charted = self.charted(shown)
+        on_charts = self.view.bin_of(charted)
         clock = self.feed.wall_text(shown.now_ns if cursor_ns is None else cursor_ns)
         here = "here" if self.has_class("-elsewhere") else "now"
         when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None, here=here)
         self.query_one(ReadoutLine).show(when, shown, index)
         for stack in self.query(ChartStack):
-            stack.point(shown, index, cursor_ns, clock, here)
+            end = here if charted.timeline is shown.timeline else "end"
+            stack.point(charted, on_charts, cursor_ns, clock, end)
 
     def _show_loss(self, shown: Snapshot) -> None:
         """A loss is told of the present, wherever one looks; else of what is shown."""
@@ -193,7 +200,9 @@ class WatchScreen(SessionScreen):
 
     @property
     def _now_shown(self) -> Snapshot:
-        return self.feed.snapshot(self.view.window, requests=False)
+        client = self.NEEDS_CLIENT
+        window = self.view.window
+        return self.charted(self.feed.snapshot(window, requests=False, client=client))
 
     # The charts.
 

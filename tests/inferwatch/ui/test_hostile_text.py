@@ -82,7 +82,7 @@ def written(app: App[Any]) -> str:
 
 def squeezed(app: App[Any]) -> str:
     """The same without what wrapping puts in."""
-    return "".join(each for each in written(app) if each not in " ▌│\n")
+    return "".join(each for each in written(app) if each not in " ▌│─\n")
 
 
 @pytest.fixture

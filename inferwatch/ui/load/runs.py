@@ -1,0 +1,153 @@
+"""The load runs of a session, one row each: a list to pick from, a curve to read."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.snapshot import ClientView, Quantiles
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    fit,
+    ruled,
+)
+
+OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
+"""What runs of the same load at other rates may differ in."""
+HEADS = ("sent", "done", "tok/s", "TTFT p50", "TTFT p99", "good")
+WIDTHS = (7, 7, 7, 9, 10, 5)
+NAME = 14
+LEAST_BAR = 6
+VERDICTS = {"OK": ("●", "good"), "CLIENT-BOUND": ("▲", "warn")}
+
+
+class LoadRuns(Panel):
+    """Every run of the session; those of a search or a sweep in order of their load.
+
+    The bars are of TTFT p99, so that a search shows where the queue begins.
+    """
+
+    DEFAULT_CSS = """
+    LoadRuns { height: 0; }
+    """
+
+    _views: Sequence[ClientView] = ()
+    _shown: int | None = None
+
+    def show(self, views: Sequence[ClientView], shown: int | None) -> None:
+        """Take all runs, and the number of the one that the screen is about."""
+        self._views, self._shown = views, shown
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """A heading, the columns, and as many rows as there is room for."""
+        if height < 3:
+            return ()
+        ordered = in_order(self._views)
+        at = next((i for i, v in enumerate(ordered) if v.number == self._shown), 0)
+        room = height - 2
+        first = max(min(at - room // 2, len(ordered) - room), 0)
+        seen = ordered[first : first + room]
+        worst = max((_p99(view) or 0.0 for view in ordered), default=0.0)
+        return [
+            _head(ordered, seen, width),
+            _columns(width),
+            *(
+                _row(view, width, worst, here=view.number == self._shown)
+                for view in seen
+            ),
+        ]
+
+
+def in_order(views: Sequence[ClientView]) -> Sequence[ClientView]:
+    """By load, where all are of the same load at other rates; else as they began."""
+    if len(views) < 2 or len({_alike(view) for view in views}) > 1:
+        return views
+    return sorted(views, key=lambda view: (_load(view) or 0.0, view.number))
+
+
+def _alike(view: ClientView) -> bytes | str:
+    """What the plans of one search have in common."""
+    if view.run is None or view.run.plan is None:
+        return ""
+    try:
+        plan = msgspec.json.decode(view.run.plan, type=LoadPlan)
+    except msgspec.MsgspecError:
+        return view.run.plan
+    plain = msgspec.to_builtins(plan)
+    return msgspec.json.encode({k: v for k, v in plain.items() if k not in OWN})
+
+
+def _load(view: ClientView) -> float | None:
+    return view.users if view.users is not None else view.asked_mean_per_s
+
+
+def _load_text(view: ClientView) -> str:
+    if view.users is not None:
+        return f"{view.users:,} user{'s' * (view.users != 1)}"
+    return f"{format_rate(view.asked_mean_per_s).strip()}/s"
+
+
+def _ttft(view: ClientView) -> Quantiles:
+    rows = [row.quantiles for row in view.latencies if row.metric == "ttft_s"]
+    return rows[0] if rows else Quantiles()
+
+
+def _p99(view: ClientView) -> float | None:
+    return _ttft(view).p99
+
+
+def _head(
+    ordered: Sequence[ClientView], seen: Sequence[ClientView], width: int
+) -> Line:
+    alike = len({_alike(view) for view in ordered}) == 1
+    what = " of the same load, by rate" if alike else " of this session"
+    told = f"{len(seen)} of {len(ordered)}" if len(seen) < len(ordered) else ""
+    right = (TextRun(told, "muted"),) if told else ()
+    return ruled((TextRun("runs", "strong"), TextRun(what, "muted")), right, width)
+
+
+def _columns(width: int) -> Line:
+    heads = [
+        cells(h, w, "muted", right=True) for h, w in zip(HEADS, WIDTHS, strict=True)
+    ]
+    return fit((cells(" run asked", NAME, "muted"), *heads), width)
+
+
+def _row(view: ClientView, width: int, worst: float, *, here: bool) -> Line:
+    run, ttft = view.run, _ttft(view)
+    if run is None:
+        return ()
+    glyph, ink = VERDICTS.get(view.verdict, ("○", "muted"))
+    good = view.good / view.judged if view.judged else None
+    values = (
+        format_rate(view.achieved_per_s),
+        format_rate(run.done_per_s),
+        format_rate(run.tokens_per_s),
+        format_duration(ttft.p50),
+        format_duration(ttft.p99) + ("~" if "p99" in ttft.weak else ""),
+        format_share(good),
+    )
+    pick = f"screen.pick({view.number})"
+    name = f"{'▶' if here else ' '}{view.number:>3} {_load_text(view)}"
+    told = [
+        cells(value.strip(), cell, "strong" if here else "", right=True)
+        for value, cell in zip(values, WIDTHS, strict=True)
+    ]
+    room = width - NAME - sum(WIDTHS) - 4
+    bar = ""
+    if room >= LEAST_BAR and worst and ttft.p99:
+        bar = "▇" * max(round(ttft.p99 / worst * room), 1)
+    return fit(
+        (
+            cells(name, NAME, "accent" if here else "muted")._replace(action=pick),
+            *(each._replace(action=pick) for each in told),
+            TextRun(f" {glyph} ", ink),
+            TextRun(bar, "worst"),
+        ),
+        width,
+    )
