@@ -213,7 +213,10 @@ class RequestTracker:
         request.row = None
         if produced and request.awaits_first:
             self._first_token(request, step.end_ns)
-        request.stage = RequestState.DECODE if produced else RequestState.PREFILL
+        if produced:
+            request.stage = RequestState.DECODE
+        elif request.stage is not RequestState.DECODE:
+            request.stage = RequestState.PREFILL
         if request.ended:
             self._ended_early.append(request)
             return request

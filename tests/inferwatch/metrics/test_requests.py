@@ -80,6 +80,16 @@ def test_a_chunk_of_prefill_is_prefill(
     assert snapshot.flow.running == 1
 
 
+def test_a_step_that_brings_a_decoding_request_no_token_is_no_prefill(
+    see: See, make_life: Make, make_step: Make
+) -> None:
+    _, engine = make_life(100, ordinal=0)
+
+    (row,) = see([*engine[:-1], make_step(200, {0: 0})]).requests
+
+    assert (row.state, row.output_tokens) == (RequestState.DECODE, 3)
+
+
 def test_a_preempted_request_waits_and_says_so(
     see: See, make_life: Make, make_step: Make
 ) -> None:
