@@ -82,14 +82,19 @@ class EngineConfig:
         Raises:
             FlagError: a flag of ours stands among those passed through.
         """
-        self._refuse_ours()
+        self.refuse_ours()
         listen = ["--host", self.host, "--port", str(port)]
         if self.uds is not None:
             listen = ["--uds", str(self.uds)]
         worker = [python, "-m", "embedded_engine.worker", "serve", model]
         return [*worker, *listen, *self.flags]
 
-    def _refuse_ours(self) -> None:
+    def refuse_ours(self) -> None:
+        """No flag that we must know goes past us.
+
+        Raises:
+            FlagError: one does.
+        """
         for flag in self.flags:
             if flag.partition("=")[0].replace("_", "-") in OURS:
                 raise FlagError(

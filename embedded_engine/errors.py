@@ -2,7 +2,7 @@
 
 EngineError
 ├── EngineMissingError    vLLM is not installed, or cannot be imported
-├── ModelNotFoundError    the model's path does not exist
+├── ModelNotFoundError    there is no model at its path
 ├── PortTakenError        somebody else listens there
 ├── FlagError             a flag that inferwatch has to know itself
 ├── NoSuchEngineError     no served engine of that id lives
@@ -21,7 +21,7 @@ class EngineMissingError(EngineError):
 
 
 class ModelNotFoundError(EngineError):
-    """The model's path does not exist."""
+    """There is no model at its path."""
 
 
 class PortTakenError(EngineError):

@@ -30,6 +30,7 @@ from embedded_engine.listen import clear_unix_socket, reserved, url_of
 from embedded_engine.logs import cause, rendezvous_files, tail, telling
 from embedded_engine.startup import (
     OnStage,
+    checked_model,
     connect,
     follow,
     model_of,
@@ -168,6 +169,18 @@ class Engine:
         if self.file.uds is not None:
             clear_unix_socket(Path(self.file.uds))
         self.file.remove()
+
+
+def check(config: EngineConfig) -> None:
+    """Before anything is started: the model's path, the flags, the place to listen.
+
+    Raises:
+        EngineError: it cannot come up so; the subclass says why.
+    """
+    checked_model(config.model)
+    config.refuse_ours()
+    with reserved(config.host, config.port, config.uds):
+        return
 
 
 def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:

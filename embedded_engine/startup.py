@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 import httpx
@@ -32,6 +33,8 @@ from embedded_engine.errors import (
 from embedded_engine.logs import open_log
 from embedded_engine.startup_pipe import VARIABLE, StartupPipe
 
+MODEL_FILES = ("config.json", "params.json", "*.gguf")
+"""One of these is in the directory of a model."""
 LOOK_S = 0.05
 TIMEOUT_S = 2.0
 
@@ -101,28 +104,60 @@ async def model_of(config: EngineConfig) -> str:
     """The model to serve, made first when it is the tiny one.
 
     Raises:
-        ModelNotFoundError: it is a path, and nothing is there.
+        ModelNotFoundError: it is a path, and there is none.
     """
     if config.tiny_model_dir is not None:
         return str(await make_tiny_model(config.tiny_model_dir))
-    if config.model.startswith(("/", "./", "../", "~")):
-        return str(existing(config.model))
-    return config.model
+    return checked_model(config.model)
 
 
-def existing(name: str) -> Path:
-    """The path of that name, if something is there.
+def checked_model(name: str) -> str:
+    """The model as vLLM is given it; what is a path is looked at, and not loaded.
 
     Raises:
-        ModelNotFoundError: nothing is.
+        ModelNotFoundError: it is a path, and there is no model.
     """
+    if not _is_path(name):
+        return name
     path = Path(name).expanduser()
     if not path.exists():
         raise ModelNotFoundError(
-            f"no model at {path}: give a directory with config.json and weights, "
-            "or the name of a model on the Hugging Face Hub"
+            f"no model at {path}{_did_you_mean(path)}: give a directory with "
+            "config.json and weights, or the name of a model on the Hugging Face Hub"
+            f"{_if_the_hubs_is_meant(name)}"
         )
-    return path
+    if path.is_dir() and not any(map(list, map(path.glob, MODEL_FILES))):
+        raise ModelNotFoundError(
+            f"no model at {path}: the directory has no config.json; give the one that "
+            "holds config.json and the weights"
+        )
+    return str(path)
+
+
+def _is_path(name: str) -> bool:
+    """Not the name of a model elsewhere, such as ``org/name`` or ``s3://bucket``."""
+    if "://" in name:
+        return False
+    if name.startswith(("/", "./", "../", "~")) or Path(name).exists():
+        return True
+    folder, slash, rest = name.partition("/")
+    return "/" in rest or bool(slash and Path(folder).is_dir())
+
+
+def _if_the_hubs_is_meant(name: str) -> str:
+    folder, _, rest = name.partition("/")
+    if folder.startswith((".", "~")) or not folder or "/" in rest:
+        return ""
+    return f" (its {name}: where there is no folder {folder}/)"
+
+
+def _did_you_mean(path: Path) -> str:
+    """The name beside it that is most like it."""
+    with suppress(OSError):
+        names = sorted(each.name for each in path.parent.iterdir())
+        for like in get_close_matches(path.name, names, 1):
+            return f" (is it {path.with_name(like)}?)"
+    return ""
 
 
 async def make_tiny_model(directory: Path) -> Path:

@@ -14,10 +14,10 @@ from collectors.clock import monotonic_ns
 from collectors.readings import Endpoint, Note, NoteKind
 from embedded_engine.config import EngineConfig, cpu_defaults, new_engine_id
 from embedded_engine.engine_file import EngineFile
-from embedded_engine.errors import NOT_INSTALLED
-from embedded_engine.launch import Engine
+from embedded_engine.errors import NOT_INSTALLED, EngineError
+from embedded_engine.launch import Engine, check
 from embedded_engine.logs import new_log_path
-from inferwatch.errors import SourceError
+from inferwatch.errors import SourceError, UsageError
 
 OnStage = Callable[[Note], None]
 
@@ -150,6 +150,7 @@ def serve_source(
 
     Raises:
         SourceError: vLLM is not installed.
+        UsageError: what was asked for cannot be: no such model, the port is taken.
     """
     require_vllm()
 
@@ -169,6 +170,10 @@ def serve_source(
             notice=notice,
         )
 
+    try:
+        check(configure())
+    except EngineError as error:
+        raise UsageError(str(error)) from error
     return StartedEngine(configure=configure, served=not hostage)
 
 

@@ -9,7 +9,9 @@ import pytest
 from collectors.liveness import birth
 from embedded_engine import config as configuration
 from embedded_engine.config import DEMO_ENV, EngineConfig, cpu_defaults
+from embedded_engine.errors import ModelNotFoundError
 from embedded_engine.logs import KEPT_LOGS, new_log_path, prune, tail
+from embedded_engine.startup import checked_model
 
 Configure = Callable[..., EngineConfig]
 
@@ -32,6 +34,48 @@ def test_a_unix_socket_takes_the_place_of_host_and_port(engine_home: Path) -> No
     config = served(engine_home, uds=Path("/run/api.sock"))
 
     assert config.command("python", "m", None)[5:] == ["--uds", "/run/api.sock"]
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model among others, in the directory where the command is given."""
+    for name in ("models/tiny", "models/empty"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "models/tiny/config.json").touch()
+    (tmp_path / "some.gguf").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    "name",
+    ["models/tiny", "./models/tiny", "some.gguf", "org/name", "gpt2", "s3://a/b/c"],
+)
+def test_a_model_that_may_be_there_is_left_to_vllm(name: str) -> None:
+    assert Path(checked_model(name)) == Path(name)
+
+
+def test_a_model_at_home_is_given_with_its_path(models: Path) -> None:
+    assert checked_model("~/models/tiny") == str(models / "models/tiny")
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("./no/such", "no model at no/such: give a directory with config.json"),
+        ("~/nothing", "/nothing: give a directory"),
+        ("some/where/else", "no model at some/where/else: "),
+        ("models/tinny", r"no model at models/tinny \(is it models/tiny\?\): "),
+        ("models/other", r"Hub \(its models/other: where there is no folder models/"),
+        ("models/empty", "the directory has no config.json"),
+    ],
+)
+def test_a_path_without_a_model_is_named(name: str, said: str) -> None:
+    with pytest.raises(ModelNotFoundError, match=said):
+        checked_model(name)
 
 
 def test_only_a_hostage_knows_its_parent(

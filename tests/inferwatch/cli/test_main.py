@@ -1,7 +1,7 @@
 """The command line teaches, and fails in words."""
 
-import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -72,6 +72,19 @@ def test_a_duration_of_nothing_is_a_usage_error() -> None:
 
     assert status == 2
     assert "--duration" in err
+
+
+@pytest.mark.process
+def test_a_port_in_use_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        status, _, err = run("serve", "m", "--no-record", "--port", port, env=env)
+
+    assert status == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in err
 
 
 @pytest.mark.process
@@ -280,16 +293,15 @@ def test_without_an_engine_it_says_what_to_type(
 def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
     tmp_path: Path,
 ) -> None:
-    record = str(tmp_path / "sessions.db")
+    record = tmp_path / "sessions.db"
     (tmp_path / "vllm").mkdir()  # found where no real one is; nobody starts it
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    status, out, err = run("serve", "/no/such/model", "--json", "--db", record, env=env)
+    status, out, err = run("serve", "./no/model", "--db", str(record), env=env)
 
-    assert status == 3
-    assert "/no/such/model" in err
-    assert "Traceback" not in err
-    assert json.loads(out)["requests"]["finished"] == 0
+    assert (status, out) == (2, "")
+    assert err.startswith("inferwatch: no model at no/model: ")
+    assert not record.exists()
 
 
 @pytest.mark.parametrize("command", [["demo"], ["serve", "some/model"]])
