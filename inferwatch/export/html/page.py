@@ -121,6 +121,7 @@ def _cards(summary: Summary) -> str:
             ("sent", format_count(client["sent"])),
             ("succeeded", format_count(client["succeeded"])),
             ("failed", format_count(client["failed"])),
+            ("client", str(client["verdict"])),
         ]
     else:
         told = [
@@ -149,7 +150,21 @@ def _latencies(summary: Summary) -> Iterable[str]:
             for name in held:
                 yield _latency(name, rows[name])
             yield "</table></div>"
+    if client:
+        yield _verdict(client)
     yield "<p>~ rests on fewer than 10/(1-p) samples.</p>"
+
+
+def _verdict(client: Summary) -> str:
+    """Whether the client was fast enough for the latencies above, and why not."""
+    said = f"Client {client['verdict']}"
+    if not client["reasons"]:
+        return f"<p>{said}.</p>"
+    why = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
+    told = (
+        f"{said}: {'; '.join(why)}. These numbers are the client's, not the server's."
+    )
+    return f'<p class="doubt">▲ {as_html(told)}</p>'
 
 
 def _latency(metric: str, row: dict[str, Any]) -> str:

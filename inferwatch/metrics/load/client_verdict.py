@@ -337,9 +337,10 @@ class ClientJudge:
         if not self._samples:
             return ClientQuality(verdict=self._over_all(gaps))
         found = self._now(gaps)
-        sample = together(list(self._samples))
+        sample, whole = together(list(self._samples)), self._whole.sample
+        over = ended or (whole is not None and whole.final)
         return ClientQuality(
-            verdict=self._over_all(gaps) if ended else self._at_present(),
+            verdict=self._over_all(gaps) if over else self._at_present(),
             send_lag_p99_s=found.send_lag.quantiles.p99,
             recv_lag_p99_s=recv_lag_p99_s(sample),
             merged_share=merged_share(sample),

@@ -46,7 +46,8 @@ KEYS: tuple[Key, ...] = (
     ("← →", "another session against the first, where there are several"),
     ("w", "cut the detected warm-up, or compare from the beginning of the load"),
     ("t", "dark or light"),
-    ("q", "back"),
+    ("ctrl+s", "save the screen as a picture (SVG)"),
+    ("q esc", "back to where you came from"),
 )
 
 

@@ -35,6 +35,7 @@ KEYS: Sequence[Key] = (
     ("x", "look at the recorded session that comes with inferwatch"),
     *BROWSER_KEYS,
     ("t", "dark or light"),
+    ("ctrl+s", "save the screen as a picture (SVG)"),
     ("q", "quit"),
 )
 

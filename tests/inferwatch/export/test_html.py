@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from collectors.readings import (
+    ClientSample,
     EngineInfo,
     LoadPlanned,
     Note,
@@ -196,6 +197,24 @@ def test_a_distribution_is_true_to_a_hundredth() -> None:
     for value_s, share in points[1:-1]:
         true = (value_s * 1e9 - 1_000_000) / 10_000_000
         assert share == pytest.approx(true, abs=0.012)
+
+
+def test_a_client_that_was_too_slow_says_so_below_its_latencies(
+    traffic: Any, page_of: Callable[..., tuple[Path, str]]
+) -> None:
+    starved = ClientSample(
+        source="load-1",
+        t_ns=7_000_000_000,
+        span_ns=7_000_000_000,
+        final=True,
+        transport="raw",
+        cpu_s=6.9,
+    )
+
+    _, text = page_of([*traffic.start(), *traffic.run(6), starved])
+
+    assert "; the generator used 99% of a core. These numbers" in text
+    assert "▲ Client CLIENT-BOUND: send lag p99 is 1 ms" in text
 
 
 @pytest.mark.process
