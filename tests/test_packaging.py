@@ -28,10 +28,17 @@ def test_the_top_level_holds_only_what_was_agreed() -> None:
     tops = {name.split("/")[0] for name in listed.stdout.splitlines()}
 
     folders = {"inferwatch", "collectors", "embedded_engine", "tests", "screenshots"}
-    tools = {"benchmarks", "requirements", ".ci"}
+    tools = {"benchmarks", "docs", "requirements", ".ci"}
     files = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"}
     files |= {"CONTRIBUTING.md", ".gitignore"}
     assert tops <= folders | tools | files
+
+
+def test_the_documentation_goes_where_the_source_goes() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+
+    packed = build["build"]["targets"]["sdist"]["only-include"]
+    assert {"README.md", "docs", "CHANGELOG.md"} <= {*packed}
 
 
 @pytest.fixture(scope="session")
