@@ -241,6 +241,7 @@ class Model:
             kv=kv,
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
+            requests_seen=self._requests.seen,
             client=self._client.view(now_ns, window, grid) if client else None,
             cost=self._cost.cost(unrecorded_readings),
             notes=tuple(self._notes),

@@ -370,6 +370,8 @@ class Snapshot:
     requests: tuple[RequestRow, ...] = ()
     """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0
+    requests_seen: int = 0
+    """In the session, those without a row included."""
     client: ClientView | None = None
     cost: Cost = field(default_factory=Cost)
     notes: tuple[Note, ...] = ()

@@ -179,6 +179,11 @@ class RequestIndex:
         return tuple(sorted(rows, key=_arrival, reverse=True)[:MOST_ROWS])
 
     @property
+    def seen(self) -> int:
+        """Requests that have a name, live and ended ones."""
+        return self._seen
+
+    @property
     def evicted(self) -> int:
         """Requests seen that no longer have a row."""
         named = sum(each.request_id is not None for each in self.live)

@@ -51,6 +51,8 @@ class KvScreen(WatchScreen):
     }
     """
 
+    WILL_SHOW = "who holds these blocks over time, and what a lack of them costs"
+
     def compose_panels(self) -> Iterable[Widget]:
         """The state, then its history."""
         yield TotalsPanel()

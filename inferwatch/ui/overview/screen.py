@@ -45,9 +45,13 @@ class OverviewScreen(WatchScreen):
         #chart-1 { height: 4fr; }
         #chart-2, #chart-3 { height: 3fr; }
         &.-short FlowPanel { height: 4; }
+        &.-untouched LatencyTable { display: none; }
         &.-short FlowPanel, &.-short LatencyTable { margin: 0; }
     }
     """
+
+    WILL_SHOW = "the way of requests, their latencies, batch, KV and tokens over time"
+    TELLS_HOW = True
 
     def compose_panels(self) -> Iterable[Widget]:
         """From the flow down to the charts and their axis."""

@@ -15,6 +15,9 @@ from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.shared.welcome import is_untouched
+
+HOW_TO_BEGIN = ": 1 says how to send one, 7 sends a load"
 
 
 class RequestsScreen(WatchScreen):
@@ -73,7 +76,9 @@ class RequestsScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """List, and bring the opened request up to date."""
         self._shown = shown
-        self.query_one(RequestTable).show(shown.requests, shown.now_ns)
+        table = self.query_one(RequestTable)
+        table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, shown) else ""
+        table.show(shown.requests, shown.now_ns)
         self._show_filter()
         self._show_opened(shown)
 

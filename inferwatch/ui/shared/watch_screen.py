@@ -27,6 +27,7 @@ from inferwatch.ui.shared.status_lines import (
 from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
 from inferwatch.ui.shared.view import View
+from inferwatch.ui.shared.welcome import Welcome, curl_lines, is_untouched
 
 TALL = 50
 """Rows; from here on there is room for more of the time line."""
@@ -46,6 +47,7 @@ MOMENT_BINDINGS: list[BindingType] = [
     Binding(
         "escape", "release", "cursor off", show=False, tooltip="No time cursor any more"
     ),
+    Binding("y", "copy_curl", "copy curl", tooltip="Copy the command shown"),
     Binding("w", "window", "window", show=False, tooltip="10 s, 60 s, 5 min, session"),
 ]
 MOMENT_KEYS: tuple[Key, ...] = (
@@ -69,8 +71,15 @@ class WatchScreen(SessionScreen):
         &.-short TimeLine { height: 3; }
         &.-tall TimeLine { height: 6; }
         &.-short.-elsewhere HostLine { display: none; }
+        &.-untouched Welcome { display: block; }
+        &.-untouched ChartStack, &.-untouched ReadoutLine { display: none; }
     }
     """
+
+    WILL_SHOW: ClassVar[str] = ""
+    """What is here once there were requests; with none, it takes the charts' place."""
+    TELLS_HOW: ClassVar[bool] = False
+    """It tells in full how to send the first one."""
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
@@ -80,6 +89,8 @@ class WatchScreen(SessionScreen):
         """No cursor, nothing to let go of; nothing to play, no keys for it."""
         if action == "release":
             return self.view.cursor_ns is not None
+        if action == "copy_curl":
+            return self.TELLS_HOW and self.has_class("-untouched")
         can = self.playback.can(action)
         return super().check_action(action, parameters) if can is None else can
 
@@ -94,6 +105,8 @@ class WatchScreen(SessionScreen):
         yield LostBanner()
         with Vertical(id="body"):
             yield from self.compose_panels()
+            if self.WILL_SHOW:
+                yield Welcome(self.WILL_SHOW, whole=self.TELLS_HOW)
         yield ReadoutLine()
         yield HostLine()
         yield TimeLine()
@@ -129,11 +142,27 @@ class WatchScreen(SessionScreen):
         self.set_class(position is not None, "-elsewhere")
         self.query_one(TimeLine).show(position)
         self._show_loss(now)
+        self._show_welcome(now)
         self.show_panels(now)
         if charts:
             for stack in self.query(ChartStack):
                 stack.show(self.charted(now))
         self._show_moment(now)
+
+    def _show_welcome(self, shown: Snapshot) -> None:
+        untouched = is_untouched(self.feed, shown)
+        if untouched != self.has_class("-untouched"):
+            self.set_class(untouched, "-untouched")
+            self.refresh_bindings()
+        for welcome in self.query(Welcome):
+            if untouched:
+                welcome.show(shown.endpoints[-1])
+
+    def action_copy_curl(self) -> None:
+        """Put the command of a first request where people can paste it from."""
+        lines = curl_lines(self._now_shown.endpoints[-1])
+        self.app.copy_to_clipboard("\n".join(lines))
+        self.notify("copied, where the terminal lets programs copy", timeout=4)
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""

@@ -50,8 +50,11 @@ class StepsScreen(WatchScreen):
         #totals { height: 4; margin-top: 1; }
         #slowest { height: 4; }
         &.-short #totals { margin: 0; }
+        &.-untouched #slowest { display: none; }
     }
     """
+
+    WILL_SHOW = "batch, step time and what binds, step by step"
 
     def compose_panels(self) -> Iterable[Widget]:
         """Totals, charts, the slowest step."""

@@ -501,6 +501,35 @@ def starting(feed: ScriptedFeed) -> ScriptedFeed:
     return feed
 
 
+def untouched(feed: ScriptedFeed) -> ScriptedFeed:
+    """An engine that is served, and that nobody has asked anything yet."""
+    feed.served = True
+    feed.change = lambda made: Snapshot(
+        now_ns=made.now_ns,
+        window=made.window,
+        covered_ns=3 * S,
+        verdict=Verdict(
+            health=Health.IDLE,
+            sentence="nothing running, nothing waiting",
+            since_ns=NOW_NS - 3 * S,
+        ),
+        engines=made.engines,
+        endpoints=made.endpoints,
+        gpus=made.gpus,
+        flow=Flow(running=0, waiting=0),
+        kv=KvState(
+            total_blocks=BLOCKS,
+            used_blocks=0,
+            cached_blocks=0,
+            free_blocks=BLOCKS,
+            block_tokens=16,
+        ),
+        cost=made.cost,
+        notes=made.notes,
+    )
+    return feed
+
+
 def lost(feed: ScriptedFeed) -> ScriptedFeed:
     """Two seconds after the engine was killed."""
     feed.state, feed.can_restart = FeedState.LOST, True
@@ -544,6 +573,11 @@ def starting_feed() -> ScriptedFeed:
 @pytest.fixture
 def lost_feed() -> ScriptedFeed:
     return lost(ScriptedFeed())
+
+
+@pytest.fixture
+def untouched_feed() -> ScriptedFeed:
+    return untouched(ScriptedFeed())
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """The session from start to loss, as the screens tell it."""
 
+import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,13 @@ from typing import Any
 import pytest
 from textual.widgets._footer import FooterKey
 
+from collectors.readings import Endpoint
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.dialogs import ConfirmScreen
+from inferwatch.ui.shared.welcome import curl_lines
 
 SIZE = (120, 40)
 
@@ -112,6 +116,86 @@ async def test_a_recorded_loss_is_told_like_one_of_now(
 
         assert "was killed by SIGKILL" in banner
         assert "restart" not in banner
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_an_engine_nobody_asked_yet_tells_how_to_ask(
+    untouched_feed: Any, text_of: Any, settle: Any, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(SessionPage(untouched_feed))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        said = text_of(app, "Welcome")
+        told = "\n".join(said)
+
+        assert "inferwatch/tiny-llama answers at http://127.0.0.1:8000" in told
+        assert "curl http://127.0.0.1:8000/v1/completions \\" in told
+        assert '"prompt": "Once upon a time", "max_tokens": 64}' in told
+        assert "7 sends a load" in told
+        assert "…" not in told
+        assert not app.screen.query_one("ChartStack").display
+
+        await pilot.press("2")
+        await settle(pilot)
+        assert "1 says how to send one" in "\n".join(text_of(app, "RequestTable"))
+        for key in ("3", "4"):
+            await pilot.press(key)
+            await settle(pilot)
+            assert "No request yet. 1 says how" in "\n".join(text_of(app, "Welcome"))
+
+
+async def test_the_welcome_gives_way_to_the_first_request(
+    untouched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(untouched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert "y" in app.active_bindings
+        idle = untouched_feed.change
+        untouched_feed.change = lambda made: replace(idle(made), requests_seen=1)
+        await settle(pilot)
+
+        assert not app.screen.query_one("Welcome").display
+        assert app.screen.query_one("ChartStack").display
+        assert "y" not in app.active_bindings
+
+
+async def test_the_command_can_be_copied_whole(
+    untouched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(untouched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("y")
+        await settle(pilot)
+
+        words = shlex.split(app.clipboard)
+        assert words[:2] == ["curl", "http://127.0.0.1:8000/v1/completions"]
+        assert json.loads(words[-1])["model"] == "inferwatch/tiny-llama"
+
+
+def test_a_unix_socket_is_asked_through_itself() -> None:
+    endpoint = Endpoint(t_ns=0, pid=1, model="it's", uds="/run/my engine.sock")
+
+    words = shlex.split("\n".join(curl_lines(endpoint)))
+
+    assert words[1:4] == [
+        "--unix-socket",
+        "/run/my engine.sock",
+        "http://localhost/v1/completions",
+    ]
+    assert json.loads(words[-1])["model"] == "it's"
+
+
+async def test_a_recorded_session_without_requests_offers_none(
+    untouched_feed: Any, settle: Any
+) -> None:
+    untouched_feed.state = FeedState.REPLAYING
+    app = InferwatchApp(SessionPage(untouched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        assert not app.screen.query_one("Welcome").display
 
 
 async def test_restart_is_offered_only_when_it_can_be_done(
