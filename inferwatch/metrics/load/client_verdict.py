@@ -109,7 +109,14 @@ def host_text(host: HostUse) -> str | None:
         return None
     else:
         parts[0] += " cores"
-    return f"this host: {', '.join(parts)}"
+    few = ": too few cores for the engine and its client" if _short(host) else ""
+    return f"this host: {', '.join(parts)}{few}"
+
+
+def _short(host: HostUse) -> bool:
+    """The engine's busy threads leave no core to a client."""
+    busy = sum(round(host.by_role.get(role, 0.0)) for role in ENGINE_ROLES)
+    return host.cores is not None and busy > 0 and host.cores < busy + 1
 
 
 def judge(evidence: Evidence) -> ClientVerdict:

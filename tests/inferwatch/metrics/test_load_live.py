@@ -559,12 +559,27 @@ def test_a_busy_client_names_who_keeps_its_host_busy(see: See) -> None:
     busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
     hosts = [
         host(12, 10, api=1, core=5, load=1),
-        host(16, 17.6, api=1.4, core=11.8, load=1.4),
+        host(16, 16, api=2, core=9, load=1.8),
     ]
 
     view = view_of(see(begun(*load(12), *hosts, *busy), 23_500))
 
-    assert view.cause == "this host: 1.9 of 2 cores busy, engine 1.8, client 0.1"
+    assert view.cause == ("this host: 1.5 of 2 cores busy, engine 1.2, client 0.2")
+
+
+def test_an_engine_that_leaves_no_core_is_said_beside_the_cause(see: See) -> None:
+    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+    hosts = [
+        host(12, 10, api=1, core=5, worker=5, load=1),
+        host(16, 17.6, api=1.4, core=8.6, worker=8.2, load=1.4),
+    ]
+
+    view = view_of(see(begun(*load(12), *hosts, *busy), 23_500))
+
+    assert view.cause == (
+        "this host: 1.9 of 2 cores busy, engine 1.8, client 0.1: "
+        "too few cores for the engine and its client"
+    )
 
 
 def test_nobody_is_blamed_where_the_host_is_not_known(see: See) -> None:
