@@ -11,21 +11,24 @@ from contextlib import contextmanager
 import plotext
 
 from inferwatch.cli.say import say, say_no_more, say_now, say_over
+from inferwatch.formatting import format_duration, format_rate
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.snapshot import ClientView, LoadRun, RunState, Window
 from inferwatch.session.load_points import PointRun
 from inferwatch.session.load_session import LoadSession
 
-BAR_CELLS = 24
+BAR_CELLS = 16
 LIVE_S, LINES_S = 0.25, 5.0
 """One line that changes on a terminal, a line now and then elsewhere."""
 
 
 @contextmanager
-def shown_progress(session: LoadSession, plan: LoadPlan) -> Iterator[None]:
-    """Show how far a run is, for as long as the context lasts."""
+def shown_progress(
+    session: LoadSession, plan: LoadPlan, which: str = ""
+) -> Iterator[None]:
+    """Show how far a run is, and which of several, for as long as the context lasts."""
     live = sys.stderr.isatty()
-    task = asyncio.create_task(_show(session, plan, live=live))
+    task = asyncio.create_task(_show(session, plan, which, live=live))
     try:
         yield
     finally:
@@ -34,31 +37,41 @@ def shown_progress(session: LoadSession, plan: LoadPlan) -> Iterator[None]:
             say_no_more()
 
 
-async def _show(session: LoadSession, plan: LoadPlan, *, live: bool) -> None:
+async def _show(
+    session: LoadSession, plan: LoadPlan, which: str, *, live: bool
+) -> None:
     began_s = time.monotonic()
     while True:
         await asyncio.sleep(LIVE_S if live else LINES_S)
         elapsed_s = time.monotonic() - began_s
         client = session.snapshot(window=Window.SESSION).client
         run = client.run if client else None
-        ours = run if run and run.run_id == plan.run_id else None
-        counts = (ours.succeeded, ours.failed) if ours else (0, 0)
-        text = _progress_line(plan, counts, elapsed_s)
+        ours = client if run and run.run_id == plan.run_id else None
+        text = which + progress_line(plan, ours or ClientView(), elapsed_s)
         if live:
             say_now(text)
         else:
             say(text, err=True)
 
 
-def _progress_line(plan: LoadPlan, ended: tuple[int, int], elapsed_s: float) -> str:
-    """A bar where there is an end, then counts: of this run, not of all in a search."""
-    counts = "{:,} ok  {:,} failed".format(*ended)
-    done = _done(plan, sum(ended), elapsed_s)
+def progress_line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
+    """A bar where there is an end; the rate sent, TTFT, and what failed so far."""
+    run = view.run or LoadRun(run_id=plan.run_id, state=RunState.STARTING)
+    ttft = [row.quantiles for row in view.latencies if row.metric == "ttft_s"]
+    waits = format_duration(ttft[0].p50 if ttft else None).strip()
+    facts = (
+        f"{format_rate(view.achieved_per_s).strip()}/s",
+        f"TTFT p50 {waits}",
+        f"{run.succeeded:,} done",
+        f"{run.failed:,} failed",
+    )
+    told = "  ".join(facts)
+    done = _done(plan, run.succeeded + run.failed, elapsed_s)
     if done is None:
-        return f"{elapsed_s:6.0f} s  {counts}"
+        return f"{elapsed_s:6.0f} s  {told}"
     filled = round(min(done, 1.0) * BAR_CELLS)
     bar = "━" * filled + "╌" * (BAR_CELLS - filled)
-    return f"{bar} {elapsed_s:4.0f} s  {counts}"
+    return f"{bar} {elapsed_s:4.0f} s  {told}"
 
 
 def _done(plan: LoadPlan, ended: int, elapsed_s: float) -> float | None:
@@ -84,6 +97,10 @@ class PointPrinter:
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._rows = 0
+
+    def head(self, line: str) -> None:
+        """Print the names of a point's columns, before the first."""
+        say(line, err=True)
 
     def tell(self, line: str, runs: Sequence[PointRun]) -> None:
         """Print a point as soon as it is known, and draw the curve anew."""

@@ -56,6 +56,7 @@ class SearchRuns:
 
     async def find(self, options: LoadOptions) -> RateSearch:
         """Search until it has ended, or is stopped."""
+        self._curve.head(_heading())
         search = RateSearch(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
             path = options.database or default_database()
@@ -73,20 +74,22 @@ class SearchRuns:
 
     async def sweep(self, what: str, values: Sequence[float]) -> None:
         """One run for each value, in the order given."""
-        for value in values:
+        self._curve.head(_heading())
+        for number, value in enumerate(values, 1):
             change: dict[str, Any] = {what: value, "run_id": new_run_id()}
             if self._over:
                 return
-            await self._run(msgspec.structs.replace(self._plan, **change))
+            plan = msgspec.structs.replace(self._plan, **change)
+            await self._run(plan, f"{number} of {len(values)}  ")
 
-    async def _run(self, plan: LoadPlan) -> PointRun | None:
+    async def _run(self, plan: LoadPlan, which: str = "") -> PointRun | None:
         """Follow one plan; None when it was stopped early: half a run is no point.
 
         One that failed is: an overloaded server may answer nobody, and be asked less
         next. But one that takes no connection, or has no address, is not there.
         """
         try:
-            with shown_progress(self._session, plan):
+            with shown_progress(self._session, plan, which or f"{_load(plan)}  "):
                 run = await self._session.follow(plan, self._stop)
         except SourceError as error:
             self.fault = error
@@ -173,11 +176,22 @@ def _where(session: LoadSession) -> dict[str, Any]:
 
 
 def _table(runs: Sequence[PointRun]) -> str:
-    lines = ["load".ljust(20) + "".join(head.rjust(10) for head in HEADS)]
+    lines = [_heading()]
     ordered = sorted(runs, key=lambda r: (r.plan.rate_per_s or 0, r.plan.concurrency))
     for run in ordered:
         lines += [_line(run), *_failed(run)]
     return "\n".join(lines)
+
+
+def _heading() -> str:
+    return "load".ljust(20) + "".join(head.rjust(10) for head in HEADS)
+
+
+def _load(plan: LoadPlan) -> str:
+    """The rate or the users that a plan asks for."""
+    if plan.rate_per_s:
+        return f"{plan.rate_per_s:.4g}/s"
+    return f"{plan.concurrency} users" if plan.concurrency > 1 else "1 user"
 
 
 def _failed(run: PointRun) -> list[str]:
@@ -192,7 +206,6 @@ def _line(run: PointRun) -> str:
     result, goodput = run.result, run.result.worst
     ttft = result.latencies["ttft_s"].quantiles
     tokens = result.output_tokens / result.span_s if result.span_s else None
-    load = f"{run.plan.rate_per_s:.4g}/s" if run.plan.rate_per_s else ""
     tpot_s = result.latencies["tpot_s"].quantiles.p99
     unit = shared_unit((ttft.p50, ttft.p99, tpot_s))
     cells = (
@@ -201,9 +214,9 @@ def _line(run: PointRun) -> str:
         format_rate(tokens).strip(),
         CLIENTS[result.verdict.state],
     )
-    many = run.plan.concurrency
-    load = load or (f"{many} users" if many > 1 else "1 user")
-    return f"{load:<17}{unit.name:<3}" + "".join(cell.rjust(10) for cell in cells)
+    return f"{_load(run.plan):<17}{unit.name:<3}" + "".join(
+        cell.rjust(10) for cell in cells
+    )
 
 
 def sentence(found: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ def test_a_search_that_was_cut_off_goes_on_where_it_was(
         text=True,
     ) as process:
         assert process.stderr is not None
-        for _ in range(2):
+        for _ in range(3):  # the columns, then points
             process.stderr.readline()
         process.send_signal(number)
         process.communicate(timeout=30)
@@ -155,9 +155,15 @@ def test_progress_counts_the_run_that_goes_on(load: Load) -> None:
         *("--output-tokens", "2", "--model", "ttft=0.05,itl=0.001", "--no-record"),
     )
 
-    told = [line for line in done.stderr.splitlines() if " ok  " in line]
-    first, second = (int(line.split(" s ")[1].split()[0]) for line in told)
+    head, *told = done.stderr.splitlines()
+    assert "TTFT p50" in head
+    told = [line for line in told if " done  " in line]
+    assert [line[:8] for line in told] == ["1 of 2  ", "2 of 2  "]
+    first, second = (
+        int(line.partition(" done")[0].split()[-1].replace(",", "")) for line in told
+    )
     assert 0 < first < second < 2.6 * first
+    assert all("TTFT p50 5" in line and "0 failed" in line for line in told)
     assert "1 user " in done.stdout
 
 

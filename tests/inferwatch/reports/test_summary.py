@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import BoundBy, EngineInfo, Phase, RequestRecord
+from collectors.readings import (
+    BoundBy,
+    EngineInfo,
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+)
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.reports.summary import share, summarise, summary_text
 
@@ -123,6 +130,39 @@ def test_the_numbers_survive_json(session: Snapshot) -> None:
     assert summary["window_s"] == 4
 
 
+def test_each_load_run_has_rows_of_its_own(see: See) -> None:
+    def record(source: str, ttft_ms: int) -> RequestRecord:
+        return RequestRecord(
+            source=source,
+            index=0,
+            external_id=f"{source}-0",
+            phase=Phase.STEADY,
+            intended_ns=0,
+            sent_ns=0,
+            first_token_ns=ttft_ms * MS,
+            last_token_ns=(ttft_ms + 5) * MS,
+            end_ns=(ttft_ms + 5) * MS,
+            output_tokens=2,
+        )
+
+    def started(source: str) -> LoadEvent:
+        return LoadEvent(source=source, t_ns=1, kind=LoadKind.STARTED)
+
+    readings = [started("a"), record("a", 10), started("b"), record("b", 90)]
+
+    summary = summarise(see(readings, 4_000, Window.SESSION), "s1")
+
+    runs = summary["load_runs"]
+    assert [run["run_id"] for run in runs] == ["a", "b"]
+    assert [run["ttft_s"]["n"] for run in runs] == [1, 1]
+    assert [run["ttft_s"]["p50"] for run in runs] == pytest.approx([0.01, 0.09])
+    assert [run["sent"] for run in runs] == [1, 1]
+    assert summary["client"]["ttft_s"] == runs[1]["ttft_s"]
+    text = summary_text(summary)
+    assert "load 1, a: 1 sent, 1 done" in text
+    assert text.count("client clock") == 2
+
+
 def test_the_recorder_knows_best_what_it_missed(session: Snapshot) -> None:
     @dataclass
     class Record:
@@ -156,6 +196,8 @@ def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
         "TPOT      ms      10.0    ~10.0    ~10.0    ~10.0    ~10.0     10.0        1",
         "ITL                  –        –        –        –        –        –        0",
         "E2EL      ms      42.0    ~42.0    ~42.0    ~42.0    ~42.0     42.0        1",
+        "",
+        "client UNKNOWN",
         "",
         "lost 0 readings, 0 unrecorded · inferwatch used – CPU",
         "~ fewer samples than the percentile needs: 10/(1-p)",

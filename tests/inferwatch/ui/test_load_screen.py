@@ -820,6 +820,160 @@ async def test_the_run_is_told_in_numbers(bench: Bench) -> None:
         assert "98% of 653 good" in told
 
 
+def searched(made: Snapshot) -> Snapshot:
+    """Five runs of the same load at other rates; the last is over."""
+    shown = ended(made).client
+    assert shown is not None
+
+    def run(number: int, rate: float, ttft: float) -> ClientView:
+        assert shown.run is not None
+        plan = f'{{"run_id":"load-{number}","model":"tiny","rate_per_s":{rate}}}'
+        latencies = tuple(
+            replace(each, quantiles=quantiles(each.quantiles.p50 * ttft, 600 + number))
+            for each in shown.latencies
+            if each.quantiles.p50
+        )
+        line = replace(shown.timeline, start_ns=made.now_ns - 100 * S, bin_ns=S // 2)
+        return replace(
+            shown,
+            number=number,
+            asked_mean_per_s=rate,
+            latencies=latencies,
+            timeline=line,
+            run=replace(shown.run, run_id=f"load-{number}", plan=plan),
+        )
+
+    views = [
+        run(1, 10, 1),
+        run(2, 20, 1.2),
+        run(3, 40, 9),
+        run(4, 30, 3),
+        run(5, 25, 2),
+    ]
+    return replace(made, client=replace(views[-1], others=tuple(views[:-1])))
+
+
+async def test_a_search_is_a_curve_by_rate_and_each_run_can_be_picked(
+    bench: Bench,
+) -> None:
+    bench.feed.change = searched
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        rows = bench.text("LoadRuns")[2:]
+
+        assert [row.split()[-8] for row in rows if "▶" not in row] == list("1243")
+        assert "▶" in rows[2]
+        assert "run 5 of 5" in bench.text("LoadStatus")[0]
+        assert " 605  " in bench.rows("LatencyTable")
+
+        await bench.go(pilot, "right_curly_bracket")
+        assert "load-4  run 4 of 5" in bench.text("LoadStatus")[0]
+        assert " 604  " in bench.rows("LatencyTable")
+        assert "▶" in bench.text("LoadRuns")[5]
+
+        await bench.go(pilot, *["left_curly_bracket"] * 9)
+        assert "load-1  run 1 of 5" in bench.text("LoadStatus")[0]
+
+
+async def test_a_small_screen_lists_the_runs_after_the_charts(bench: Bench) -> None:
+    bench.feed.change = searched
+    async with bench.app.run_test(size=(80, 24)) as pilot:
+        screen = await bench.go(pilot)
+        assert not screen.query_one("LoadRuns").display
+
+        await bench.go(pilot, "tab", "tab", "tab")
+
+        assert screen.query_one("LoadRuns").display
+        assert not screen.query_one("ChartStack").display
+        assert "▶  5 25.0/s" in bench.rows("LoadRuns")
+
+        await bench.go(pilot, "tab")
+        assert screen.query_one("ChartStack").display
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=str)
+async def test_counts_add_up_and_latencies_are_there_at_every_size(
+    bench: Bench, size: tuple[int, int]
+) -> None:
+    bench.feed.change = troubled
+    async with bench.app.run_test(size=size) as pilot:
+        await bench.go(pilot)
+        status, table = bench.rows("LoadStatus"), bench.rows("LatencyTable")
+
+        assert "sent 662 = done 612 + failed 41 +" in status
+        assert "in flight 9" in status
+        assert all(name in table for name in ("TTFT", "TPOT", "E2EL", "p99", " n "))
+
+
+def capped(made: Snapshot) -> Snapshot:
+    """As many as allowed are in flight."""
+    shown = running(made).client
+    assert shown is not None
+    assert shown.run is not None
+    run = replace(shown.run, in_flight=512, most_in_flight=512, held_back=1_204)
+    view = replace(shown, verdict="UNKNOWN", send_lag_p99_s=None, run=run)
+    return replace(made, client=view)
+
+
+async def test_at_the_cap_it_says_that_the_cap_holds_requests_back(
+    bench: Bench,
+) -> None:
+    bench.feed.change = capped
+    async with bench.app.run_test(size=(80, 24)) as pilot:
+        await bench.go(pilot)
+        told = " ".join(bench.rows("LoadStatus").split())
+
+        assert "held back 1,204" in told
+        assert "512 requests are in flight, as many as the plan allows, so the" in told
+        assert "send lag" not in told
+
+
+MEASURING = msgspec.structs.replace(PLAN, rate_per_s=None, rate_fraction=0.6)
+
+
+async def test_a_plan_that_the_warm_up_decides_is_drawn_once_that_has_told(
+    bench: Bench,
+) -> None:
+    bench.desk.plan, bench.desk.running = MEASURING, True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        assert "█" not in bench.rows("LoadSketch")
+
+        bench.feed.change = running
+        await bench.settle(pilot)
+
+        assert "20/s: 60% of what" in bench.text("LoadSketch")[0]
+        assert "█" in bench.rows("LoadSketch")
+
+
+async def test_a_run_that_begins_by_itself_is_in_the_form_whatever_was_typed(
+    bench: Bench,
+) -> None:
+    """As when a lost engine is started again with the load that was planned for it."""
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        await bench.type_in(pilot, "rate", "77")
+        await pilot.press("escape")
+
+        other = msgspec.structs.replace(PLAN, run_id="load-2", rate_per_s=33.0)
+        bench.desk.plan, bench.desk.running = other, True
+        await bench.settle(pilot)
+
+        assert screen.query_one("#field-rate", Input).value == "33"
+
+
+async def test_the_footer_of_a_small_screen_has_the_keys_of_a_run(
+    bench: Bench,
+) -> None:
+    bench.feed.change, bench.desk.running = running, True
+    async with bench.app.run_test(size=(80, 24)) as pilot:
+        await bench.go(pilot)
+        told = bench.rows("Footer") if False else bench.app.export_screenshot()
+
+        for key in ("&lt;", "&gt;", "rate", "edit", "quit"):
+            assert key in told
+
+
 async def test_a_client_that_is_the_bottleneck_is_called_so_with_the_reason(
     bench: Bench,
 ) -> None:
