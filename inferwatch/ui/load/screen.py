@@ -221,14 +221,15 @@ class LoadScreen(WatchScreen):
         if self._rooms != before:
             self.fit_height()  # where one has room: the run as soon as there is one
         charted = self.charted(shown)
-        self.query_one(LoadStatus).show(view, shown.now_ns, self.wish)
+        runs = shown.client.runs if shown.client else ()
+        of = runs[-1].number if runs else 0
+        self.query_one(LoadStatus).show(view, of, shown.now_ns, self.wish)
         self.query_one(LoadFailures).show(run.failures if run else ())
         self.query_one(LatencyTable).show(
             view.latencies if view else (), charted.window, "whole run"
         )
         axis = self.query_one(ChartStack).axis(charted)
         self.query_one(LoadMarks).show(axis, view.events if view else ())
-        runs = shown.client.runs if shown.client else ()
         self.query_one(LoadRuns).show(runs, view.number if view else None)
         self._show_form(view)
         self._show_what_can_be_done()

@@ -60,12 +60,14 @@ class LoadStatus(Panel):
     """
 
     _view: ClientView | None = None
+    _of = 1
     _now_ns = 0
     _wish = ""
 
-    def show(self, view: ClientView | None, now_ns: int, wish: str) -> None:
-        """Take a run, and what was asked of it a moment ago."""
-        self._view, self._now_ns, self._wish = view, now_ns, wish
+    def show(self, view: ClientView | None, of: int, now_ns: int, wish: str) -> None:
+        """Take one run of so many, and what was asked of it a moment ago."""
+        self._view, self._of = view, of
+        self._now_ns, self._wish = now_ns, wish
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -81,7 +83,7 @@ class LoadStatus(Panel):
             rows = [_progress(run, width), *rows]
         rows += verdict
         return [
-            _head(view, width),
+            _head(view, self._of, width),
             *(fit((TextRun(" "), *row), width) for row in rows),
         ]
 
@@ -93,19 +95,17 @@ def _nothing(width: int, wish: str) -> Sequence[Line]:
     return (head, (), fit((TextRun(f" {wish}" if wish else ""),), width))
 
 
-def _head(view: ClientView, width: int) -> Line:
+def _head(view: ClientView, of: int, width: int) -> Line:
     run = view.run
     if run is None:
         return ()
     glyph, ink = STATES[run.state]
     state = (TextRun(f"{glyph} {run.state.value.upper()}", f"{ink} bold"),)
     name: Line = (TextRun("load ", "strong"), TextRun(run.run_id, "muted"))
-    runs = view.runs
-    if len(runs) > 1:
-        total = runs[-1].number
+    if of > 1:
         name = (
             *name,
-            TextRun(f"  run {view.number} of {total} "),
+            TextRun(f"  run {view.number} of {of} "),
             TextRun("{", "accent", "screen.run(-1)"),
             TextRun(" "),
             TextRun("}", "accent", "screen.run(1)"),
