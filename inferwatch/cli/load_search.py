@@ -229,7 +229,7 @@ def sentence(found: dict[str, Any]) -> str:
         return f"no rate held the objectives for {share}"
     upto = f", {failed:.4g}/s does not" if failed is not None else ""
     bound = found["highest_held_client_bound"]
-    doubt = ", but its client was too slow to say so" if bound else ""
+    doubt = "; but there the client was too slow to be sure of it" if bound else ""
     return f"{held:.4g}/s holds the objectives for {share}{upto}{doubt}"
 
 
@@ -238,7 +238,7 @@ def client_sentence(runs: Sequence[PointRun]) -> str:
     bound = [run.result.verdict for run in runs if run.result.client_bound]
     if not bound:
         return ""
-    which = "every point" if len(bound) == len(runs) else f"{len(bound)} of {len(runs)}"
+    which = "Every point" if len(bound) == len(runs) else f"{len(bound)} of {len(runs)}"
     was = "was" if len(bound) in {1, len(runs)} else "were"
     return (
         f"{which} {was} {ClientState.CLIENT_BOUND}: those numbers are the client's, "

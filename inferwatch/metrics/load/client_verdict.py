@@ -88,15 +88,16 @@ def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
     return found[-1] if found else ClientVerdict()
 
 
-def host_text(host: HostUse) -> str | None:
+def host_text(host: HostUse, client: float | None) -> str | None:
     """``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``; None: unknown."""
     roles = host.by_role
+    engine = [roles[role] for role in ENGINE_ROLES if role in roles]
     used = {
-        "engine": [roles[role] for role in ENGINE_ROLES if role in roles],
-        "client": [roles["load"]] if "load" in roles else [],
-        "inferwatch": [roles["inferwatch"]] if "inferwatch" in roles else [],
+        "engine": sum(engine) if engine else None,
+        "client": client,
+        "inferwatch": roles.get("inferwatch"),
     }
-    told = {who: sum(shares) for who, shares in used.items() if shares}
+    told = {who: cores for who, cores in used.items() if cores is not None}
     if host.busy is not None:
         others = host.busy - sum(told.values())
         told |= {"other programs": others} if others >= WORTH_SAYING else {}
@@ -357,7 +358,8 @@ class ClientJudge:
     def _say(self, t_ns: int, found: Evidence, host: HostUse) -> None:
         verdict, before = judge(found), self._said
         if verdict.state is ClientState.CLIENT_BOUND:
-            cause = host_text(host)
+            client = cpu_share(found.sample) if found.sample else None
+            cause = host_text(host, client)
             self._said = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
         elif before.bound_ns is None or t_ns - before.bound_ns >= CALM_NS:
             self._said = JudgedSecond(verdict.state, (), before.bound_ns, before.cause)

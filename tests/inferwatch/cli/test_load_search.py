@@ -324,7 +324,7 @@ SEARCHED = {
         ({"highest_held_per_s": 4.0}, "4/s holds the objectives for 95% of requests"),
         (
             {"highest_held_per_s": 4.0, "highest_held_client_bound": True},
-            "for 95% of requests, but its client was too slow to say so",
+            "for 95% of requests; but there the client was too slow to be sure",
         ),
     ],
     ids=["cut off", "none", "failed, cut off", "held, cut off", "client too slow"],
@@ -356,7 +356,7 @@ def test_a_search_with_a_starved_client_says_so_and_why() -> None:
     late = judged_run("send lag p99 is 2.5 s", cause="this host: 2.0 of 2 cores busy")
 
     assert client_sentence([judged_run(), judged_run()]) == ""
-    assert client_sentence([late, late]).startswith("every point was CLIENT-BOUND:")
+    assert client_sentence([late, late]).startswith("Every point was CLIENT-BOUND:")
     assert client_sentence([judged_run(), late]) == (
         "1 of 2 was CLIENT-BOUND: those numbers are the client's, not the server's. "
         "The last of them: send lag p99 is 2.5 s; this host: 2.0 of 2 cores busy."
