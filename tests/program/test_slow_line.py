@@ -8,9 +8,9 @@ from typing import Any
 import pexpect
 import pytest
 
-BYTES_PER_S = 4_000
+BYTES_PER_S = 1_500
 QUESTION, ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
-SOON_S = 40.0
+SOON_S = 60.0
 AT_ONCE_S = 3.0
 
 

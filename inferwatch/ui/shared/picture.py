@@ -7,6 +7,7 @@ a wait.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -106,11 +107,16 @@ class Row:
             if control:
                 continue
             ink, blank = inks(style, system)
-            if text.isascii() or cell_len(text) == len(text):
-                self.letters.extend(text)
-                self.inks.extend(blank if each == " " else ink for each in text)
-            else:
+            if not text.isascii() and cell_len(text) != len(text):
                 self._add_wide(text, ink, blank)
+                continue
+            self.letters.extend(text)
+            if " " not in text or ink is blank:
+                self.inks.extend([ink] * len(text))
+            elif text.isspace():
+                self.inks.extend([blank] * len(text))
+            else:
+                self.inks.extend([blank if each == " " else ink for each in text])
 
     def _add_wide(self, text: str, ink: Ink, blank: Ink) -> None:
         for each in text:
@@ -175,11 +181,10 @@ class Picture:
         return "".join(text)
 
     def _written(self, row: Row, x: int, end: int) -> Iterator[str]:
-        for at in range(x, end):
-            ink = row.inks[at]
+        for ink, cells in groupby(range(x, end), row.inks.__getitem__):
             if ink is not self._ink:
                 yield self._dip(ink)
-            yield row.letters[at]
+            yield "".join(map(row.letters.__getitem__, cells))
 
     def _dip(self, ink: Ink) -> str:
         """Change the terminal's ink to this one, as far as it matters."""
@@ -227,35 +232,50 @@ def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
 def _runs(wanted: Row, told: Row, y: int) -> Iterator[tuple[str, int, int]]:
     """Stretches to write, each with how the cursor gets there."""
     reached: int | None = None
-    x, width = 0, len(wanted.letters)
-    while x < width:
-        if not _differ(wanted, told, x):
-            x += 1
-            continue
-        begin = x
-        while begin and not wanted.letters[begin]:
-            begin -= 1
-        plain = True
-        while x < width and plain and _differ(wanted, told, x):
-            plain = _plain(wanted.letters[x])
-            x += 1
-            while x < width and not wanted.letters[x]:
-                x, plain = x + 1, False
-        if reached is not None and _bridged(wanted, reached, begin):
-            yield "", reached, x
-        elif reached is None:
-            yield f"\x1b[{y + 1};{begin + 1}H", begin, x
+    for begin, end, plain in _stretches(wanted, told):
+        if reached is None:
+            yield f"\x1b[{y + 1};{begin + 1}H", begin, end
+        elif _bridged(wanted, reached, begin):
+            yield "", reached, end
         else:
-            yield _right(begin - reached), begin, x
-        reached = x if plain else None
+            yield _right(begin - reached), begin, end
+        reached = end if plain else None
+
+
+def _stretches(wanted: Row, told: Row) -> list[tuple[int, int, bool]]:
+    """Cells in a row that differ; False after one whose width is disputed."""
+    letters = wanted.letters
+    cells = zip(letters, told.letters, wanted.inks, told.inks, strict=True)
+    differing = [x for x, (a, b, c, d) in enumerate(cells) if a != b or c is not d]
+    found: list[tuple[int, int, bool]] = []
+    begin, end, plain = 0, 0, False
+    for x in differing:
+        if x < end:
+            continue
+        if plain and x == end:
+            found.pop()
+        else:
+            begin = _character_at(letters, x)
+        end, plain = _character_end(letters, x), _plain(letters[x])
+        found.append((begin, end, plain))
+    return found
+
+
+def _character_at(letters: Sequence[str], x: int) -> int:
+    while x and not letters[x]:
+        x -= 1
+    return x
+
+
+def _character_end(letters: Sequence[str], x: int) -> int:
+    x += 1
+    while x < len(letters) and not letters[x]:
+        x += 1
+    return x
 
 
 def _right(cells: int) -> str:
     return f"\x1b[{cells}C" if cells > 1 else "\x1b[C" if cells else ""
-
-
-def _differ(wanted: Row, told: Row, x: int) -> bool:
-    return wanted.letters[x] != told.letters[x] or wanted.inks[x] is not told.inks[x]
 
 
 def _bridged(row: Row, begin: int, end: int) -> bool:
