@@ -1,7 +1,9 @@
 """A chart over time: layers stacked on the axis that all charts of a screen share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from rich.segment import Segment
 from rich.style import Style
@@ -9,7 +11,6 @@ from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
-from textual_plotext import PlotextPlot
 
 from collectors.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot
@@ -19,21 +20,22 @@ from inferwatch.ui.shared.renderables.bars import BlockCell, Texture, split, sta
 from inferwatch.ui.shared.renderables.plot import (
     MARGIN,
     axis_top,
-    coloured_runs,
     ticks,
 )
 from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
-LAYERS = 16
-"""Palette numbers of the layers start here; below are those of lines."""
 LIMIT, DIVIDER, FRAME = -1, -2, -3
+"""Numbers of lines; those of layers are from 0."""
 LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
 LINE = "╌"
+BLANK = " ", None
+Run = tuple[str, int | None]
+"""Text and its number; None: it has no colour of its own."""
 
 
-class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
-    """Draws a plan; plotext draws in palette numbers, the theme gives them colours."""
+class TimeChart(Inked):
+    """Draws a plan; its layers have numbers, the theme gives them colours."""
 
     DEFAULT_CSS = """
     TimeChart { width: 1fr; height: 1fr; min-height: 3; }
@@ -48,7 +50,7 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
     _axis: TimeAxis | None = None
     _full: float | None = None
     _limit: float | None = None
-    _rows: list[str] | None = None
+    _rows: list[list[Run]] | None = None
     _built = Size()
     _heading: Line = ()
     _marked: int | None = None
@@ -57,11 +59,6 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         super().__init__(id=id)
         self._plan = plan
         self._columns: list[Columns] = []
-        self.plt.theme("clear")
-        self.plt.xaxes(lower=False, upper=False)
-        self.plt.yaxes(left=True, right=False)
-        self.plt.xticks([])
-        self.plt.ticks_color(LAYERS + FRAME)
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
         """Take new values; draws only when a column changed."""
@@ -109,7 +106,7 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
             self.post_message(self.Clicked(self._axis.moment(column)))
 
     def render_line(self, y: int) -> Strip:
-        """The heading, or a row as plotext drew it with the marked column over it."""
+        """The heading, or a row with the marked column over it."""
         width = self.size.width
         if y == 0:
             return self.strip_of(self._heading, width)
@@ -117,8 +114,7 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
             self._built = self.size
             self._rows = self._build(width, self.size.height - 1)
         strip = Strip(
-            Segment(text, self._paint(number))
-            for text, number in coloured_runs(self._rows[y - 1])
+            Segment(text, self._paint(number)) for text, number in self._rows[y - 1]
         ).adjust_cell_length(width, self.ink(""))
         if self._marked is None:
             return strip
@@ -126,17 +122,8 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         line = Strip([Segment("│", self.ink("marker"))])
         return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
 
-    def _build(self, width: int, height: int) -> list[str]:
-        """Let plotext draw; the rows from the top."""
-        plot = self.plt
-        plot.clear_data()
-        plot._set_size(width, height)  # noqa: SLF001 - plotsize stops at 80 columns
-        plot.xlim(0, max(width - MARGIN, 2) - 1)
-        plot.ylim(0, max(height, 2) - 1)
-        self._draw_layers(height)
-        return str(plot.build()).split("\n")[:height]
-
-    def _draw_layers(self, rows: int) -> None:
+    def _build(self, width: int, rows: int) -> list[list[Run]]:
+        """Axis and cells; the rows from the top."""
         plan, count = self._plan, len(self._plan.series)
         low, high = split(rows) if plan.lane is not None else (rows, 0)
         tops = plan.tops(self._columns[:count])
@@ -157,23 +144,16 @@ class TimeChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
                     BlockCell(column, low, LINE, line) for column in range(len(tops))
                 ]
             told += ticks(lane_top, high, plan.unit, base)
-        self.plt.yticks(
-            [row for row, _ in told], [f"{label:>{MARGIN - 2}} " for _, label in told]
-        )
-        self.plt.scatter(
-            [cell.column for cell in cells],
-            [cell.row for cell in cells],
-            marker=[cell.glyph for cell in cells],
-            color=[LAYERS + cell.layer for cell in cells],
-        )
+        labels = dict(told)
+        drawn = _drawn(cells, width - MARGIN, rows)
+        return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
 
     def _paint(self, number: int | None) -> Style:
-        """The theme's colours for a palette number."""
+        """The theme's colours for a number."""
         if number is None:
             return self.ink("")
-        layer = number - LAYERS
         drawn = self._plan.drawn
-        return self.ink(drawn[layer].ink if layer >= 0 else LINE_INKS[layer])
+        return self.ink(drawn[number].ink if number >= 0 else LINE_INKS[number])
 
 
 def _peak(tops: Sequence[Sequence[float]]) -> float:
@@ -191,6 +171,30 @@ def _cells(
         cell
         for column, edges in enumerate(tops)
         for cell in stack([edge / top * rows for edge in edges], textures, column, rows)
+    ]
+
+
+def _axis(label: str | None) -> list[Run]:
+    """The y axis in one row."""
+    if label is None:
+        return [(" " * (MARGIN - 1), None), ("│", FRAME)]
+    return [(f"{label:>{MARGIN - 2}} ┤", FRAME)]
+
+
+def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]:
+    """The rows from the bottom; of two in one place the later one is seen."""
+    grid: list[dict[int, tuple[str, int]]] = [{} for _ in range(rows)]
+    for cell in cells:
+        if cell.row < rows and cell.column < width:
+            grid[cell.row][cell.column] = cell.glyph, cell.layer
+    return [
+        [
+            ("".join(glyph for glyph, _ in run), number)
+            for number, run in groupby(
+                (row.get(column, BLANK) for column in range(width)), itemgetter(1)
+            )
+        ]
+        for row in grid
     ]
 
 
