@@ -7,10 +7,24 @@ without a line here. Their names carry the units; unknown is None.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
+from heapq import merge
+from operator import attrgetter, itemgetter
 from typing import Any
 
+from collectors.readings import (
+    AnyReading,
+    ClientSample,
+    HostSample,
+    LoadEvent,
+    LoadPlanned,
+    Note,
+    RequestRecord,
+    TokenTimes,
+)
 from inferwatch.export.recording import EVERY, Recording
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Window
+from inferwatch.reports.summary import load_runs
 from inferwatch.storage.tables.reading_tables import every_table
 from inferwatch.storage.tables.table import (
     ReadingTable,
@@ -20,6 +34,37 @@ from inferwatch.storage.tables.table import (
 )
 
 Row = tuple[Any, ...]
+LOAD_RUNS = "load_runs"
+RUN_COLUMNS = (
+    "number",
+    "run_id",
+    "state",
+    "verdict",
+    "reasons",
+    "cause",
+    "asked_per_s",
+    "users",
+    "achieved_per_s",
+    "done_per_s",
+    "output_tokens_per_s",
+    "sent",
+    "succeeded",
+    "failed",
+    "aborted",
+    "warmup",
+    "held_back",
+)
+RUN_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+RUN_STATISTICS = ("n", "mean", "p50", "p90", "p95", "p99", "max")
+LOAD_READINGS = (
+    ClientSample,
+    HostSample,
+    LoadEvent,
+    LoadPlanned,
+    RequestRecord,
+    TokenTimes,
+)
+"""What a load run's numbers and the verdict on its client are made of."""
 TimeRange = tuple[int | None, int | None]
 """First and last moment wanted, in session time; None: no bound."""
 EVERYWHEN: TimeRange = (None, None)
@@ -53,7 +98,51 @@ def tables(
         wanted = token_times or not unpacked.on_request
         if wanted and what in {SessionPart.ALL, table.part}:
             found.append(_taken_apart(recording, table, unpacked, span))
+    if what in {SessionPart.ALL, SessionPart.CLIENT}:
+        found.append(_load_runs(recording))
     return found
+
+
+def _load_runs(recording: Recording) -> ExportTable:
+    """Each load run in a row: whether its client kept up, what became of it, how fast.
+
+    Always of the whole run, as a verdict is.
+    """
+    latencies = [
+        (metric, statistic) for metric in RUN_LATENCIES for statistic in RUN_STATISTICS
+    ]
+
+    def rows() -> Iterator[Row]:
+        model = Model()
+        for reading in _load_readings(recording):
+            model.fold(reading)
+        now_ns = recording.session.duration_ns
+        view = model.snapshot(now_ns, Window.SESSION, requests=False).client
+        for run in load_runs(view):
+            told = {**run, "reasons": "; ".join(run["reasons"]) or None}
+            yield (
+                *(told[column] for column in RUN_COLUMNS),
+                *(told[metric][statistic] for metric, statistic in latencies),
+            )
+
+    names = (
+        f"{m.removesuffix('_s')}_{s}{'' if s == 'n' else '_s'}" for m, s in latencies
+    )
+    return ExportTable(name=LOAD_RUNS, columns=(*RUN_COLUMNS, *names), rows=rows)
+
+
+def _load_readings(recording: Recording) -> Iterator[AnyReading]:
+    """In order of receipt; what else is recorded is not read."""
+    told = merge(
+        *(
+            readable(table.read(recording.connection, number, recording.sources))
+            for table in every_table()
+            if table.kind in {*LOAD_READINGS, Note, None}
+            for number in [recording.session.session]
+        ),
+        key=itemgetter(0),
+    )
+    return (reading for _, reading in told if isinstance(reading, LOAD_READINGS))
 
 
 def _unpacked() -> list[tuple[ReadingTable[Any], Unpacked]]:

@@ -88,7 +88,7 @@ def summarise(
         ),
         "self_cpu_s": cost.self_cpu_s,
         "client": _client(snapshot.client),
-        "load_runs": _runs(snapshot.client),
+        "load_runs": load_runs(snapshot.client),
     }
 
 
@@ -137,7 +137,7 @@ def _client(client: ClientView | None) -> Summary | None:
     return {**counts, **client_verdict(client), **_latencies(client.latencies)}
 
 
-def _runs(client: ClientView | None) -> list[Summary]:
+def load_runs(client: ClientView | None) -> list[Summary]:
     """Each load run for itself, in order of their beginning."""
     if client is None:
         return []
@@ -226,13 +226,13 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
         block
         for run in runs
         for block in (
-            [*([_run_line(run)] if named else []), *_table("client", run)],
+            [*([run_line(run)] if named else []), *_table("client", run)],
             [f"client {run['verdict']}", *doubts(run)],
         )
     ]
 
 
-def _run_line(run: Summary) -> str:
+def run_line(run: Summary) -> str:
     """Which run it is, at what load, and what became of its requests."""
     asked = run["asked_per_s"]
     load = "" if asked is None else f" at {format_rate(asked).strip()}/s"

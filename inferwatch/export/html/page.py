@@ -41,7 +41,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import Timeline
-from inferwatch.reports.summary import SHOWN, Summary, summarise
+from inferwatch.reports.summary import SHOWN, Summary, run_line, summarise
 from inferwatch.visible import as_html
 
 COLUMNS = ("mean", *PERCENTS, "max")
@@ -115,14 +115,13 @@ def _about(recording: Recording) -> Iterable[str]:
 
 def _cards(summary: Summary) -> str:
     """What people look for first; the client's own counts where only it was there."""
-    requests, client = summary["requests"], summary["client"]
-    if summary["engine"] is None and client is not None:
+    requests, runs = summary["requests"], summary["load_runs"]
+    if summary["engine"] is None and runs:
         told = [
-            ("sent", format_count(client["sent"])),
-            ("succeeded", format_count(client["succeeded"])),
-            ("failed", format_count(client["failed"])),
-            ("client", str(client["verdict"])),
+            (name, format_count(sum(run[name] for run in runs)))
+            for name in ("sent", "succeeded", "failed")
         ]
+        told.append(("client", ", ".join({run["verdict"]: "" for run in runs})))
     else:
         told = [
             ("output tokens/s", format_rate(summary["output_tokens_per_s"])),
@@ -139,20 +138,25 @@ def _cards(summary: Summary) -> str:
 
 
 def _latencies(summary: Summary) -> Iterable[str]:
-    """One table for each vantage; grey values stand on too few samples."""
-    client = summary["client"] or {}
-    for heading, rows in (("server", summary), ("client", client)):
-        held = [name for name in SHOWN if rows.get(name, {}).get("n")]
-        if held:
-            heads = "".join(f"<th>{name}</th>" for name in ("n", *COLUMNS))
-            yield f'<h2>Latencies, {heading}</h2><div class="wide"><table>'
-            yield f"<tr><th></th>{heads}</tr>"
-            for name in held:
-                yield _latency(name, rows[name])
-            yield "</table></div>"
-    if client:
-        yield _verdict(client)
+    """The server's, then those of each load run; grey values rest on few samples."""
+    yield from _table("server", summary)
+    runs = summary["load_runs"]
+    for run in runs:
+        named = f", {run_line(run)}" if len(runs) > 1 else ""
+        yield from _table(f"client{named}", run)
+        yield _verdict(run)
     yield "<p>~ rests on fewer than 10/(1-p) samples.</p>"
+
+
+def _table(heading: str, rows: Summary) -> Iterable[str]:
+    held = [name for name in SHOWN if rows.get(name, {}).get("n")]
+    if held:
+        heads = "".join(f"<th>{name}</th>" for name in ("n", *COLUMNS))
+        yield f'<h2>Latencies, {as_html(heading)}</h2><div class="wide"><table>'
+        yield f"<tr><th></th>{heads}</tr>"
+        for name in held:
+            yield _latency(name, rows[name])
+        yield "</table></div>"
 
 
 def _verdict(client: Summary) -> str:

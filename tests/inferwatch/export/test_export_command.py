@@ -135,7 +135,8 @@ def test_whoever_reads_may_stop_early(recorded: Recorded, kind: str) -> None:
         said = process.stderr.read()
 
     assert said == b""
-    assert process.returncode == 141
+    fits_into_a_pipe = {0} if kind == "html" else set()
+    assert process.returncode in {141} | fits_into_a_pipe
 
 
 def test_imports_are_told_and_repeated_ones_are_warned_of(run: Run) -> None:

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 from collectors.clock import SessionClock
 from collectors.readings import (
     AnyReading,
+    ClientSample,
     EventKind,
     GpuInfo,
     LoadEvent,
+    LoadKind,
     Note,
     Phase,
     RequestEvent,
@@ -48,6 +50,7 @@ STEP_FIELDS = (
     *("bound_by", "kv_used_blocks", "kv_cached_blocks", "kv_free_blocks"),
     *("padded_tokens", "graph_mode", "recomputed_tokens", "prefix_queries"),
 )
+SECOND = 1_000_000_000
 MOMENTS = {
     (EventKind.ARRIVED, Vantage.FRONTEND): "arrived_ns",
     (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "first_token_ns",
@@ -195,7 +198,12 @@ def test_a_folder_gets_a_file_a_table(recorded: Recorded, tmp_path: Path) -> Non
         write_csv(tables(recording, SessionPart.CLIENT), target)
 
     names = {path.name for path in target.path.iterdir()}
-    assert names == {"client_requests.csv", "client_samples.csv", "load_events.csv"}
+    assert names == {
+        "client_requests.csv",
+        "client_samples.csv",
+        "load_events.csv",
+        "load_runs.csv",
+    }
 
 
 def test_several_tables_do_not_go_into_one_file(
@@ -405,3 +413,36 @@ def test_a_table_with_a_path_for_a_name_is_no_file(
 
     assert "../outside" not in {table.name for table in found}
     assert not (tmp_path / "outside.csv").exists()
+
+
+def test_each_load_run_is_a_row_with_the_verdict_on_its_client(
+    traffic: Any, keep_session: Callable[..., Recorded]
+) -> None:
+    """The second run's client used a whole core."""
+    readings = [*traffic.start(), *traffic.run(6)]
+    again = [
+        msgspec.structs.replace(each, source="load-2")
+        for each in of(RequestRecord, readings)
+    ]
+    starved = ClientSample(
+        source="load-2",
+        t_ns=7 * SECOND,
+        span_ns=7 * SECOND,
+        final=True,
+        transport="raw",
+        cpu_s=6.9,
+    )
+    begins = LoadEvent(source="load-2", t_ns=6 * SECOND, kind=LoadKind.STARTED)
+    path, _ = keep_session([*readings, begins, *again, starved])
+
+    with opened(path, "last") as recording:
+        found = {each.name: each for each in tables(recording, SessionPart.CLIENT)}
+        runs = found["load_runs"]
+        first, second = (dict(zip(runs.columns, r, strict=True)) for r in runs.rows())
+
+    assert (first["run_id"], second["run_id"]) == ("load-1", "load-2")
+    assert first["verdict"] == "UNKNOWN"
+    assert second["verdict"] == "CLIENT-BOUND"
+    assert "the generator used 99% of a core" in second["reasons"]
+    assert first["sent"] == second["ttft_n"] == len(again)
+    assert first["ttft_p50_s"] == second["ttft_p50_s"] > 0
