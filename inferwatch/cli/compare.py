@@ -72,7 +72,8 @@ def compare(
     when the whole interval of the change lies beyond it. Metrics: ttft, tpot, itl,
     e2el, queue and step, each as _p50_s, _p90_s, _p99_s and _mean_s;
     output_tokens_per_s, goodput_per_s, batch_mean; what the client measured begins
-    with `client.` (`client.ttft_p99_s`). Names are those of --json.
+    with `client.` (`client.ttft_p99_s`). Names are those of --json. Where a client was
+    CLIENT-BOUND, nothing can be told of what it measured, and no condition holds.
 
     Seconds of the windows count from the moment a session's load began.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap

@@ -58,6 +58,8 @@ class MetricResult:
     """About so many more in each session would tell."""
     why: str | None = None
     """What else there is to say of the verdict."""
+    client_alone: bool = False
+    """It tells of a client that was too slow, and not of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +213,13 @@ class _Pairing:
             b=b.value_of(metric),
             n_a=a.n_of(metric),
             n_b=b.n_of(metric),
+            client_alone=any(each.client_alone(metric) for each in (a, b)),
         )
         found = self._found.get(metric.key)
         if found is None or adjusted is None:
-            more = self._more_for_percentile(metric)
+            more = None
+            if not plain.client_alone:
+                more = self._more_for_percentile(metric)
             return replace(plain, why=self._why_not(metric), more_requests=more)
         judged = replace(
             plain,
@@ -253,8 +258,7 @@ class _Pairing:
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
         """Requests until there are enough values."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
-        slow = any(each.client_alone(metric) for each in (self._a, self._b))
-        if slow or not n:
+        if not n:
             return None
         return self._more(max(metric.least_n / n, self._too_short(metric)))
 

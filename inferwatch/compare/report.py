@@ -36,6 +36,7 @@ GLYPHS = {
 MOST_NAMED = 3
 NOT_RECORDED = "GPU energy and cost: nothing recorded them, so they are not compared."
 MORE = "+N req: about so many more requests in each session would tell."
+SLOW_CLIENT = "cannot tell: client: a client was too slow for the latencies it reports."
 A_PEAK = "one observation, so not judged"
 
 
@@ -69,7 +70,9 @@ def span_text(span: Interval | None) -> str:
 
 
 def verdict_text(result: MetricResult) -> str:
-    """The word, and what it would take; MORE explains it."""
+    """The word, and what it would take; MORE explains it, or SLOW_CLIENT."""
+    if result.client_alone:
+        return f"{result.verdict}: client"
     if result.verdict is MetricVerdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
         return f"{result.verdict} +{more} req"
@@ -244,6 +247,8 @@ def _table(pair: SessionPair, paint: Paint) -> Iterator[str]:
     yield NOT_RECORDED
     if any(each.more_requests for each in pair.results):
         yield MORE
+    if any(each.client_alone for each in pair.results):
+        yield SLOW_CLIENT
 
 
 def _group_head(name: str, result: MetricResult) -> str:

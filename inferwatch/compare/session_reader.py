@@ -107,7 +107,7 @@ class _SessionReader:
             sums={**steps.sums(), **self._sums(span)},
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
-            client=client_verdict(connection, session, self._client),
+            client=client_verdict(connection, session, self._client, span),
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -358,9 +358,15 @@ class SentRow:
 
 
 def client_verdict(
-    connection: sqlite3.Connection, session: int, client: ClientRequests
+    connection: sqlite3.Connection,
+    session: int,
+    client: ClientRequests,
+    span: ComparedSpan | None = None,
 ) -> ClientVerdict:
-    """That of the worst run; unknown where no generator told of itself."""
+    """That of the worst run, of those that sent in the span.
+
+    Unknown where no generator told of itself.
+    """
     names = SourceNames(connection.execute(GENERATORS, (session,)).fetchall())
     books: dict[str, LoadBook] = {}
     for _, reading in readable(SAMPLES.read(connection, session, names)):
@@ -379,9 +385,16 @@ def client_verdict(
             )
         )
         for number, run in names.items()
-        if run in samples
+        if run in samples and _sent_in(client.columns, number, span)
     ]
     return worst(found)
+
+
+def _sent_in(columns: dict[str, Ints], source: int, span: ComparedSpan | None) -> bool:
+    if span is None:
+        return True
+    due = columns["intended_ns"][columns["source"] == source]
+    return bool(((due >= span.start_ns) & (due < span.end_ns)).any())
 
 
 def _gap_p50_s(connection: sqlite3.Connection, session: int) -> float | None:

@@ -182,10 +182,10 @@ def test_sessions_of_one_name_are_told_apart_by_their_files(
     assert "friday against monday: no difference shown" in text
 
 
-@pytest.fixture(scope="module")
-def starved(sessions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def starved(sessions: Path, tmp_path: Path) -> Path:
     """The sessions, and ``starved``: a much slower engine, a client without a core."""
-    path = tmp_path_factory.mktemp("starved") / "sessions.db"
+    path = tmp_path / "sessions.db"
     path.write_bytes(sessions.read_bytes())
     slow = TinyEngine(5, slots=8, step_ms=20).run(90)
     told = ClientSample(
@@ -228,6 +228,32 @@ def test_a_starved_client_is_named_before_the_figures(
     head = " ".join(text.split("\n\n")[0].split())
     assert "! starved's client was too slow" in head
     assert "CLIENT-BOUND: the generator used 97% of a core" in head
+    assert "? cannot tell: client" in text
+    assert "\ncannot tell: client: a client was too slow" in text
+
+
+def test_a_run_outside_the_window_accuses_nobody(
+    starved: Path, run_command: Run
+) -> None:
+    """Its requests came in the first 90 s; what is compared begins where they end."""
+    with closing(sqlite3.connect(starved)) as connection, connection:
+        connection.execute(
+            "INSERT INTO sources SELECT session, 99, 'load-2' FROM sessions "
+            "WHERE name = 'starved'"
+        )
+        connection.execute(
+            "UPDATE client_samples SET source = 99 WHERE session = "
+            "(SELECT session FROM sessions WHERE name = 'starved')"
+        )
+        connection.execute(
+            "UPDATE client_requests SET source = 99 WHERE intended_ns < 30000000000 "
+            "AND session = (SELECT session FROM sessions WHERE name = 'starved')"
+        )
+
+    for begin, verdict in (("0", "CLIENT-BOUND"), ("40", "UNKNOWN")):
+        window = ("--b-from", begin, "--json")
+        _, told, _ = run_command("--db", starved, "before", "starved", *window)
+        assert json.loads(told)["sessions"][1]["client"]["verdict"] == verdict
 
 
 def test_no_condition_fails_by_what_a_starved_client_measured(
