@@ -11,7 +11,7 @@ import platformdirs
 KEPT_LOGS = 20
 SEARCHED_BYTES = 1024 * 1024
 """How much of a log's beginning is searched for what vLLM leaves behind."""
-TAIL_BYTES = 256 * 1024
+TAIL_BYTES = 512 * 1024
 """How much of a log's end is ever looked at."""
 
 PREFIX = re.compile(

@@ -12,14 +12,14 @@ from textual.widgets import Footer
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.drawers import Key, LogDrawer, toggle_help
+from inferwatch.ui.shared.drawers import Key, toggle_help
 from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of, shown_time_of
+from inferwatch.ui.shared.log_drawer import MOST_LINES, LogDrawer
 from inferwatch.ui.shared.messages import SnapshotReady
 from inferwatch.ui.shared.view import View
 
 SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""
-LOG_LINES = 200
 DRAWER_BINDINGS: list[BindingType] = [
     Binding("l", "log", "log", tooltip="The engine's log"),
     Binding("l", "log_too", "log", show=False),
@@ -70,6 +70,8 @@ class SessionScreen(Screen[None]):
     NEEDS_CLIENT: ClassVar[bool] = False
     """The load generator's own view; likewise."""
 
+    _focused_before: Widget | None = None
+    """What had the keys until the log took them."""
     present: Snapshot | None = None
     """As things are now, whatever moment is shown."""
 
@@ -98,7 +100,7 @@ class SessionScreen(Screen[None]):
         self.query_one(HeaderLine).show(self.present, clock, self.feed.record, shown)
         self.show(message.snapshot, charts=message.charts)
         for drawer in self.query(LogDrawer):
-            drawer.show(self.feed.log_tail(LOG_LINES))
+            drawer.show(self.feed.log_tail(MOST_LINES))
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
         """Show a snapshot; charts only when it is their turn."""
@@ -107,10 +109,15 @@ class SessionScreen(Screen[None]):
         """Open or close the log over this screen."""
         if self.query(LogDrawer):
             self.query(LogDrawer).remove()
+            self.set_focus(self._focused_before)
             return
         drawer = LogDrawer()
+        if self.feed.state is FeedState.REPLAYING:
+            drawer = LogDrawer("a recorded session holds no log")
+        self._focused_before = self.focused
         self.mount(drawer)
-        drawer.show(self.feed.log_tail(LOG_LINES))
+        drawer.focus()
+        drawer.show(self.feed.log_tail(MOST_LINES))
 
     def action_log_too(self) -> None:
         """The same, where the footer has no room to say so."""
