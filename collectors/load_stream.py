@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,13 +24,19 @@ class LoadStream:
     """A collector of one load run. Bound from the start, so nothing is sent in vain."""
 
     def __init__(
-        self, clock: SessionClock, run_id: str, path: Path | None = None
+        self,
+        clock: SessionClock,
+        run_id: str,
+        path: Path | None = None,
+        also: Callable[[bytes], None] | None = None,
     ) -> None:
+        """Receive at a path of our own or the one given; ``also`` hears it, too."""
         path = path or _own_path(run_id)
         self.address = f"ipc://{path}"
         """Where the generator connects."""
         self._clock = clock
         self._run_id = run_id
+        self._also = also
         self._path = path
         self._loss = LossCounter()
         self._streams: set[str] = set()
@@ -52,7 +58,10 @@ class LoadStream:
         try:
             while await self._socket.poll(POLL_MS) or not self._closing:
                 while await self._socket.poll(0):
-                    yield self._open(await self._socket.recv())
+                    message = await self._socket.recv()
+                    if self._also is not None:
+                        self._also(message)
+                    yield self._open(message)
         finally:
             self._drained.set()
 

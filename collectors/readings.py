@@ -244,6 +244,8 @@ class LoadPlanned(Reading, frozen=True, kw_only=True):
     t_ns: int
     plan: str
     """As JSON, without what may be secret."""
+    elsewhere: bool = False
+    """Somebody else started it; we only listen."""
 
 
 class RequestRecord(Reading, frozen=True, kw_only=True):

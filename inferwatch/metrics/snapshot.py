@@ -287,6 +287,8 @@ class ClientView:
     run: LoadRun | None = None
     number: int = 1
     """Of the session's runs, in order of their beginning."""
+    elsewhere: bool = False
+    """Somebody else started it: it cannot be changed or stopped from here."""
     latencies: tuple[Latency, ...] = ()
     """ttft_s (from the intended send), tpot_s, itl_s, e2el_s."""
     rate_per_s: float | None = None

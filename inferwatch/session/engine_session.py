@@ -4,9 +4,11 @@ import asyncio
 from datetime import datetime
 
 from collectors.clock import NS_PER_S, SessionClock
+from collectors.readings import Endpoint
 from embedded_engine.logs import tail
 from inferwatch.feed import FeedState, RecordState
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.engine_supervisor import EngineSupervisor
 from inferwatch.session.live_playback import LivePlayback
@@ -36,6 +38,7 @@ class EngineSession:
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
         self._supervisor = EngineSupervisor(self._session, source, self.load_desk)
+        self._elsewhere = ElsewhereLoads(self._session, self._endpoint)
 
     # What the screens ask.
 
@@ -130,9 +133,16 @@ class EngineSession:
         """Watch until cancelled; whatever we started is gone when this returns."""
         async with self._session.recorded():
             try:
-                await self._session.collect(self._supervisor.run())
+                await self._session.collect(
+                    self._supervisor.run(), self._elsewhere.run()
+                )
             finally:
                 await self.playback.close()
+
+    def _endpoint(self) -> Endpoint | None:
+        """Where the engine listens, while one answers."""
+        engine = self._supervisor.engine
+        return engine.endpoint if engine and self.live.is_set() else None
 
     def _processes(self) -> list[tuple[int, str]]:
         engine = self._supervisor.engine.processes() if self._supervisor.engine else []

@@ -8,6 +8,7 @@ import msgspec
 
 from collectors.clock import monotonic_ns
 from collectors.collector import Collector
+from collectors.load_relay import LoadRelay
 from collectors.load_stream import LoadStream
 from collectors.readings import LoadPlanned
 from embedded_engine.logs import new_log_path, tail
@@ -45,9 +46,11 @@ class RunningLoad:
         stream: LoadStream,
         log_path: Path,
         listener: Listener | None = None,
+        relay: LoadRelay | None = None,
     ) -> None:
         self._plan = plan
         self._stream = stream
+        self._relay = relay
         self._collector: Collector = (
             TappedCollector(stream, listener) if listener else stream
         )
@@ -86,6 +89,9 @@ class RunningLoad:
             await self._stream.close()
             if self._pump is not None:
                 await self._pump
+            if self._relay is not None:
+                await asyncio.to_thread(self._relay.close)
+                self._relay = None
 
 
 async def begin_load(
@@ -96,10 +102,12 @@ async def begin_load(
     Raises:
         OSError: the generator did not start.
     """
-    planned = LoadPlanned(t_ns=monotonic_ns(), plan=public_plan(plan))
+    shown = public_plan(plan)
+    planned = LoadPlanned(t_ns=monotonic_ns(), plan=shown)
     session.take(planned, source=plan.run_id)
-    stream = LoadStream(session.clock, plan.run_id)
-    load = RunningLoad(plan, stream, new_log_path(plan.run_id), listener)
+    relay = LoadRelay.of(plan.run_id, plan.url, plan.uds, shown)
+    stream = LoadStream(session.clock, plan.run_id, also=relay.send if relay else None)
+    load = RunningLoad(plan, stream, new_log_path(plan.run_id), listener, relay)
     try:
         await load.start(session.pipeline)
     except BaseException:

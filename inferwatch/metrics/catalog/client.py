@@ -88,6 +88,17 @@ CLIENT_NOW = metrics(
         formula="load events",
     ),
     Metric(
+        key="elsewhere",
+        abbr="started elsewhere",
+        title="Started elsewhere",
+        unit=Unit.NONE,
+        definition=(
+            "Another program of this user started the run: here it can be watched, "
+            "not changed or stopped."
+        ),
+        formula="who gave notice of the run",
+    ),
+    Metric(
         key="others",
         abbr="other runs",
         title="Other runs",

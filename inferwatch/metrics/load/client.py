@@ -35,6 +35,7 @@ class SavedLoadClient(msgspec.Struct, array_like=True):
     began_ns: int | None
     begun: int
     plans: list[Plan]
+    elsewhere: list[str]
     runs: list[SavedClientRun]
     earlier: list[int]
     """Parts."""
@@ -53,6 +54,8 @@ class LoadClient:
         self._begun = 0
         self._plans: dict[str, Plan] = {}
         """Of runs that have not begun."""
+        self._elsewhere: dict[str, None] = {}
+        """Of these, the ones that somebody else started."""
         self._runs: dict[str, ClientRun] = {}
         """In order of their beginning, the latest last."""
         self._earlier: deque[ClientView] = deque(maxlen=MOST_EARLIER)
@@ -62,8 +65,12 @@ class LoadClient:
         """Take in the plan of a run that follows."""
         if (facts := plan_facts(planned)) is not None:
             self._plans[facts.run_id] = facts, planned.plan
+            if planned.elsewhere:
+                self._elsewhere[facts.run_id] = None
             while len(self._plans) > MOST_PLANNED:
                 del self._plans[next(iter(self._plans))]
+            while len(self._elsewhere) > MOST_PLANNED:
+                del self._elsewhere[next(iter(self._elsewhere))]
 
     def event(self, event: LoadEvent) -> None:
         """Take in what a load generator began or ended."""
@@ -116,6 +123,7 @@ class LoadClient:
             began_ns=self.began_ns,
             begun=self._begun,
             plans=list(self._plans.values()),
+            elsewhere=list(self._elsewhere),
             runs=[each.saved() for each in self._runs.values()],
             earlier=[parts.add(each, lasts=True) for each in self._earlier],
             host=self._host,
@@ -126,6 +134,7 @@ class LoadClient:
         self.began_ns, self._begun = saved.began_ns, saved.begun
         self._host = saved.host
         self._plans = {facts.run_id: (facts, plan) for facts, plan in saved.plans}
+        self._elsewhere = dict.fromkeys(saved.elsewhere)
         self._runs = {each.run.run_id: ClientRun.restored(each) for each in saved.runs}
         self._earlier.extend(written.get(each, ClientView) for each in saved.earlier)
 
@@ -147,7 +156,11 @@ class LoadClient:
                 self._put_away(each)
         self._begun += 1
         plan = self._plans.pop(run_id, None)
-        run = self._runs[run_id] = ClientRun(self._begun, RunProgress(run_id, plan))
+        elsewhere = run_id in self._elsewhere
+        self._elsewhere.pop(run_id, None)
+        progress = RunProgress(run_id, plan)
+        run = ClientRun(self._begun, progress, elsewhere=elsewhere)
+        self._runs[run_id] = run
         return run
 
     def _put_away(self, run: ClientRun) -> None:

@@ -42,6 +42,7 @@ class SavedClientRun(msgspec.Struct, array_like=True):
     """The state of a ``ClientRun`` in a checkpoint, but for the rows of its samples."""
 
     number: int
+    elsewhere: bool
     began_ns: int | None
     run: SavedRun
     events: list[LoadEvent]
@@ -57,8 +58,12 @@ class SavedClientRun(msgspec.Struct, array_like=True):
 class ClientRun:
     """Folds what the load generator reports of one run."""
 
-    def __init__(self, number: int, progress: RunProgress) -> None:
+    def __init__(
+        self, number: int, progress: RunProgress, *, elsewhere: bool = False
+    ) -> None:
         self.number = number
+        self.elsewhere = elsewhere
+        """Somebody else started it."""
         self.progress = progress
         self.samples = {metric: ChartedSamples() for metric in METRICS}
         self._slos = dict(progress.plan.objectives()) if progress.plan else {}
@@ -121,6 +126,7 @@ class ClientRun:
             **self._quality(),
             run=run,
             number=self.number,
+            elsewhere=self.elsewhere,
             rate_per_s=run.rate_per_s,
             latencies=self._table(now_ns, timeline),
             events=tuple(self._events),
@@ -136,6 +142,7 @@ class ClientRun:
         """Its state for a checkpoint, but for the rows of its samples."""
         return SavedClientRun(
             number=self.number,
+            elsewhere=self.elsewhere,
             began_ns=self._began_ns,
             run=self.progress.saved(),
             events=list(self._events),
@@ -150,7 +157,8 @@ class ClientRun:
     @classmethod
     def restored(cls, saved: SavedClientRun) -> Self:
         """The run as a checkpoint holds it."""
-        run = cls(saved.number, RunProgress.restored(saved.run))
+        progress = RunProgress.restored(saved.run)
+        run = cls(saved.number, progress, elsewhere=saved.elsewhere)
         run._began_ns, run._asked, run._sent = saved.began_ns, saved.asked, saved.sent
         run._judged, run._good = saved.judged, saved.good
         run._events.extend(saved.events)

@@ -102,6 +102,9 @@ def _head(view: ClientView, of: int, width: int) -> Line:
     glyph, ink = STATES[run.state]
     state = (TextRun(f"{glyph} {run.state.value.upper()}", f"{ink} bold"),)
     name: Line = (TextRun("load ", "strong"), TextRun(run.run_id, "muted"))
+    if view.elsewhere:
+        label = label_of("client.elsewhere")
+        name = (*name, TextRun(f"  {label}", "accent"))
     if of > 1:
         name = (
             *name,

@@ -11,21 +11,29 @@ import msgspec
 import psutil
 import pytest
 
+from collectors.clock import monotonic_ns
+from collectors.load_relay import LoadNotice, LoadRelay
 from collectors.readings import (
+    Endpoint,
     EventKind,
     LoadEvent,
     LoadKind,
     LoadPlanned,
+    Note,
     NoteKind,
     RequestEvent,
     RequestRecord,
     Vantage,
 )
+from collectors.runtime_dir import socket_dir
+from collectors.wire import Sender
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import FeedState
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.snapshot import RunState, Window
+from inferwatch.session.elsewhere_loads import loads
+from inferwatch.session.running_load import public_plan
 
 Watching = Callable[..., Any]
 Until = Callable[..., Awaitable[None]]
@@ -49,7 +57,7 @@ def plan_for(**changes: Any) -> LoadPlan:
 
 def sent(run: Any) -> int:
     client = run.watch.snapshot(Window.SESSION, client=True).client
-    return client.sent if client else 0
+    return sum(view.run.sent for view in client.runs) if client else 0
 
 
 def generators() -> list[psutil.Process]:
@@ -180,7 +188,7 @@ async def test_stopping_ends_the_generator_and_tells_of_it(
         assert not run.desk.running
         assert not generators()
         client = run.watch.snapshot(Window.SESSION, client=True).client
-        assert client.last_event.kind is LoadKind.STOPPED
+        assert client.events[-1].kind is LoadKind.STOPPED
         await run.desk.change(rate_per_s=5.0)  # late: nothing comes of it
         await run.desk.stop()
 
@@ -356,3 +364,59 @@ async def test_an_engine_is_stopped_after_its_load(
         assert not run.desk.running
         assert run.desk.unavailable
         assert not generators()
+
+
+async def test_a_load_started_elsewhere_on_this_engine_is_watched_and_left_alone(
+    truth_url: str, watching: Watching, until: Until
+) -> None:
+    async with watching(truth_url) as run:
+        await until(run.watch.live.is_set)
+        path = socket_dir() / "load-else.relay"
+        notice = LoadNotice(
+            run_id="load-else",
+            pid=os.getppid(),
+            url=truth_url.replace("127.0.0.1", "localhost"),
+            uds=None,
+            plan=public_plan(plan_for(run_id="load-else", url=truth_url)),
+            address=f"ipc://{path}",
+        )
+        relay, sender = LoadRelay(notice), Sender("load")
+
+        def view() -> Any:
+            return run.watch.snapshot(Window.SESSION, client=True).client
+
+        def sends() -> bool:
+            now_ns = monotonic_ns()
+            begun = LoadEvent(t_ns=now_ns, kind=LoadKind.STARTED)
+            relay.send(sender.pack([begun]))
+            return view() is not None
+
+        await until(sends)
+        shown = view()
+        assert shown.elsewhere
+        assert shown.run.run_id == "load-else"
+        assert not run.desk.running
+        relay.send(sender.pack([LoadEvent(t_ns=9, kind=LoadKind.STOPPED)]))
+        await until(lambda: view().run.state is RunState.ENDED)
+        relay.close()
+
+    notes = [each.text for each in await run.readings() if isinstance(each, Note)]
+    assert any("load-else was started elsewhere" in text for text in notes)
+
+
+def test_a_load_on_another_engine_is_not_ours_to_watch() -> None:
+    truth_url = "http://127.0.0.1:8000"
+    notice = LoadNotice(
+        run_id="a", pid=1, url="http://localhost:1", uds=None, plan="", address=""
+    )
+    here = msgspec.structs.replace(notice, url=truth_url)
+    unix = msgspec.structs.replace(notice, uds="/tmp/engine.sock")
+
+    def at(url: str | None, uds: str | None = None) -> Endpoint:
+        return Endpoint(t_ns=0, pid=1, model="m", url=url, uds=uds)
+
+    assert loads(here, at(truth_url))
+    assert not loads(notice, at(truth_url))
+    assert loads(unix, at(None, "/tmp/engine.sock"))
+    assert not loads(unix, at(truth_url))
+    assert not loads(here, None)

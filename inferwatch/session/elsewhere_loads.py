@@ -1,0 +1,67 @@
+"""Load on the watched engine that somebody started elsewhere: it is watched, too."""
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from collectors.clock import monotonic_ns
+from collectors.collector import CollectorError
+from collectors.load_relay import LoadNotice, RelayedLoad, notices
+from collectors.readings import Endpoint, LoadPlanned, NoteKind
+from inferwatch.session.live_session import LiveSession
+
+LOOK_S = 0.5
+"""A generator takes longer to start, so that nothing it reports is missed."""
+HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - named, not bound
+
+
+class ElsewhereLoads:
+    """Looks for such runs, and takes what they report into the session."""
+
+    def __init__(
+        self, session: LiveSession, endpoint: Callable[[], Endpoint | None]
+    ) -> None:
+        self._session = session
+        self._endpoint = endpoint
+        self._followed: set[str] = set()
+
+    async def run(self) -> None:
+        """Follow each run that begins on the engine, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for notice in await asyncio.to_thread(notices):
+                    if self._is_news(notice):
+                        self._followed.add(notice.run_id)
+                        tasks.create_task(self._follow(notice))
+                await asyncio.sleep(LOOK_S)
+
+    def _is_news(self, notice: LoadNotice) -> bool:
+        endpoint = self._endpoint()
+        known = endpoint is None or notice.run_id in self._followed
+        return not known and loads(notice, endpoint)
+
+    async def _follow(self, notice: LoadNotice) -> None:
+        collector = RelayedLoad(self._session.clock, notice)
+        plan = LoadPlanned(t_ns=monotonic_ns(), plan=notice.plan, elsewhere=True)
+        self._session.take(plan, source=notice.run_id)
+        text = f"load {notice.run_id} was started elsewhere, by process {notice.pid}"
+        self._session.note(NoteKind.STARTED, text, source=notice.run_id)
+        try:
+            await self._session.pipeline.pump(collector)
+        except CollectorError as error:
+            self._session.note(NoteKind.PROBE, str(error))
+
+
+def loads(notice: LoadNotice, endpoint: Endpoint | None) -> bool:
+    """Whether that run loads that engine."""
+    if endpoint is None:
+        return False
+    if notice.uds or endpoint.uds:
+        return notice.uds == endpoint.uds
+    return _place(notice.url) == _place(endpoint.url or "")
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    parts = urlsplit(url)
+    host = "localhost" if parts.hostname in HERE else parts.hostname
+    return host, parts.port
