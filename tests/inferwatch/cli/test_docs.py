@@ -50,6 +50,8 @@ KEYS = {
     ".": "full_stop",
     "/": "slash",
     "-": "minus",
+    "{": "left_curly_bracket",
+    "}": "right_curly_bracket",
     "+": "plus",
     "?": "question_mark",
     "<": "less_than_sign",
@@ -258,7 +260,7 @@ def test_every_option_that_is_named_exists() -> None:
 
 
 def options_of(command: click.Command) -> Iterator[str]:
-    for parameter in command.params:
+    for parameter in command.get_params(click.Context(command)):
         yield from (*parameter.opts, *parameter.secondary_opts)
     if isinstance(command, click.Group):
         for each in command.commands.values():
