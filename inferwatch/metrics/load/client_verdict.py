@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Self
 
 import msgspec
@@ -20,7 +21,7 @@ from inferwatch.metrics.load.book import held_back, together
 from inferwatch.metrics.series.intervals import Estimate, at_least
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.snapshot import Quantiles, Window
 
 LAG_SHARE = 0.1
 """Of the latency that a lag falsifies: more than a tenth is too much."""
@@ -250,6 +251,19 @@ class WholeRun(msgspec.Struct, array_like=True):
     """From a send to the first token."""
 
 
+class EndedSecond(msgspec.Struct, array_like=True, frozen=True):
+    """What the requests that ended in a second say of lags, without sorting them."""
+
+    sent: int
+    worst_lag_ns: int
+    wait_p50_ns: float
+
+    @property
+    def in_time(self) -> bool:
+        """No lag was long enough to accuse anybody."""
+        return self.worst_lag_ns <= LAG_SHARE * self.wait_p50_ns
+
+
 class JudgedSecond(msgspec.Struct, array_like=True, frozen=True):
     """What was last said of the present, and what of it was ever too slow."""
 
@@ -267,6 +281,7 @@ class SavedSeconds(msgspec.Struct, array_like=True):
     samples: list[ClientSample]
     requests: list[SentRequest]
     fresh: int
+    seconds: list[EndedSecond]
     whole: WholeRun
     said: JudgedSecond
 
@@ -285,6 +300,7 @@ class ClientJudge:
         self._records: deque[SentRequest] = deque(maxlen=MOST_RECORDS)
         self._fresh = 0
         """Records since the last sample."""
+        self._seconds: deque[EndedSecond] = deque(maxlen=SECONDS + 1)
         self._whole = WholeRun()
         self._said = JudgedSecond()
 
@@ -318,7 +334,7 @@ class ClientJudge:
         begin_ns = sample.t_ns - SECONDS * NS_PER_S
         while self._records and (self._records[0].sent_ns or 0) <= begin_ns:
             self._records.popleft()
-        self._say(sample.t_ns, self._now(gaps), host)
+        self._say(sample.t_ns, self._in_time(gaps) or self._now(gaps), host)
 
     def saved(self) -> SavedSeconds:
         """Its state for a checkpoint."""
@@ -326,6 +342,7 @@ class ClientJudge:
             samples=list(self._samples),
             requests=list(self._records),
             fresh=self._fresh,
+            seconds=list(self._seconds),
             whole=self._whole,
             said=self._said,
         )
@@ -337,6 +354,7 @@ class ClientJudge:
         judge._samples.extend(saved.samples)
         judge._records.extend(saved.requests)
         judge._fresh, judge._whole = saved.fresh, saved.whole
+        judge._seconds.extend(saved.seconds)
         judge._said = saved.said
         return judge
 
@@ -392,24 +410,62 @@ class ClientJudge:
         begin_ns = sample.t_ns - SECONDS * NS_PER_S
         recent = [each for each in self._records if (each.sent_ns or 0) > begin_ns]
         lags, waits = self._delays(recent, recent, sample.in_flight)
-        merged = (merged_share(sample) or 0.0) > MERGED_SHARE
         return Evidence(
             sample=sample,
             send_lag=lags_estimate(np.array(lags, np.int64)),
             ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
-            itl_p50_s=(
-                gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50 if merged else None
-            ),
+            itl_p50_s=self._itl_p50_s(sample, gaps),
         )
+
+    def _in_time(self, gaps: Samples) -> Evidence | None:
+        """Likewise, where no lag accuses anybody: quick, and mostly so.
+
+        The median of all waits is no less than the least of the seconds' medians.
+        """
+        told = [each for each in self._seconds if each.sent]
+        if not told:
+            return None
+        worst_ns = max(each.worst_lag_ns for each in told)
+        if worst_ns > LAG_SHARE * min(each.wait_p50_ns for each in told):
+            return None
+        sample = together(list(self._samples))
+        counted = Quantiles(n=sum(each.sent for each in told))
+        return Evidence(
+            sample=sample,
+            send_lag=Estimate(quantiles=counted),
+            itl_p50_s=self._itl_p50_s(sample, gaps),
+        )
+
+    @staticmethod
+    def _itl_p50_s(sample: ClientSample, gaps: Samples) -> float | None:
+        """Only where reads were merged does it matter."""
+        if (merged_share(sample) or 0.0) <= MERGED_SHARE:
+            return None
+        return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50
 
     def _keep(self, in_flight: int) -> None:
         """Add what ended since the last sample to the whole run."""
-        known = list(self._records)
-        fresh = known[-self._fresh :] if self._fresh else []
-        lags, waits = self._delays(fresh, known, in_flight)
+        fresh = list(
+            islice(self._records, max(len(self._records) - self._fresh, 0), None)
+        )
+        self._fresh = 0
+        sent = [each for each in fresh if each.sent_ns is not None]
+        lags = [(each.sent_ns or 0) - each.intended_ns for each in sent]
+        waits = [
+            each.first_token_ns - (each.sent_ns or 0)
+            for each in sent
+            if each.first_token_ns is not None
+        ]
+        second = EndedSecond(
+            sent=len(sent),
+            worst_lag_ns=max(lags, default=0),
+            wait_p50_ns=float(np.median(waits)) if waits else 0.0,
+        )
+        self._seconds.append(second)
+        if not second.in_time:
+            lags, _ = self._delays(fresh, list(self._records), in_flight)
         self._whole.lags.add(lags)
         self._whole.waits.add(waits)
-        self._fresh = 0
 
     def _delays(
         self, wanted: list[SentRequest], known: list[SentRequest], in_flight: int

@@ -556,19 +556,19 @@ def host(t_s: float, busy_s: float, **cpu_s: float) -> HostSample:
 
 
 def test_a_busy_client_names_who_keeps_its_host_busy(see: See) -> None:
-    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+    busy = [second(14 + at, reads=99, merged_reads=9) for at in range(10)]
     hosts = [
         host(12, 10, api=1, core=5, load=1),
-        host(16, 16, api=2, core=9, load=1.8),
+        host(16, 15.6, api=2, core=9, load=1.8),
     ]
 
     view = view_of(see(begun(*load(12), *hosts, *busy), 23_500))
 
-    assert view.cause == ("this host: 1.5 of 2 cores busy, engine 1.2, client 0.2")
+    assert view.cause == ("this host: 1.4 of 2 cores busy, engine 1.2, client 0.1")
 
 
 def test_an_engine_that_leaves_no_core_is_said_beside_the_cause(see: See) -> None:
-    busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
+    busy = [second(14 + at, reads=99, merged_reads=9) for at in range(10)]
     hosts = [
         host(12, 10, api=1, core=5, worker=5, load=1),
         host(16, 17.6, api=1.4, core=8.6, worker=8.2, load=1.4),
