@@ -27,7 +27,7 @@ from embedded_engine.errors import (
     PortTakenError,
 )
 from embedded_engine.listen import clear_unix_socket, reserved, url_of
-from embedded_engine.logs import cause, rendezvous_files, tail, telling
+from embedded_engine.logs import PREFIX, cause, rendezvous_files, tail, telling
 from embedded_engine.startup import (
     OnStage,
     checked_model,
@@ -203,7 +203,11 @@ def account(death: Death, log: list[str]) -> str:
     """A death and its cause in one line, then the end of the log."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
-    return "\n".join([first, *telling(log)[-SHOWN_LINES:]])
+    said = [PREFIX.sub("", line, count=1) for line in telling(log)]
+    said = [
+        line for line in said if line.strip(" ^~")
+    ]  # marks below a traceback's line
+    return "\n".join([first, *said[-SHOWN_LINES:]])
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:

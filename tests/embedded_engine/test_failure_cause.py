@@ -3,6 +3,7 @@
 import pytest
 
 from embedded_engine.engine_processes import Death
+from embedded_engine.launch import account
 from embedded_engine.logs import cause, telling
 
 CORE = "(EngineCore pid=7) ERROR 11-20 19:48:12 [core.py:1400] "
@@ -77,3 +78,17 @@ def test_who_was_killed_from_outside_cannot_have_logged_why() -> None:
     assert Death("core", 7, -9).from_outside
     assert not Death("core", 7, -11).from_outside
     assert not Death("core", 7, None).from_outside
+
+
+def test_a_death_is_accounted_for_with_what_lines_say_not_with_their_heads() -> None:
+    head = "(APIServer pid=7) ERROR 11-22 07:28:51 [async_llm.py:906]"
+    log = [
+        f"{head}     outputs = await it()",
+        f"{head}      ^^^",
+        f"{head} It died",
+    ]
+
+    told = account(Death("core", 8, -9), log).splitlines()
+
+    assert told[0].startswith("EngineCore (pid 8) was killed by SIGKILL")
+    assert told[1:] == ["    it = await it()", "It died"]

@@ -235,7 +235,7 @@ class LostBanner(Panel):
         self._lasted = _lasted(lost.verdict, lost.now_ns)
         screen = self.screen.size
         wanted = len(self._cause(screen.width)) + len(self._log) + bool(self._keys)
-        at_most = max(len(self._cause(screen.width)) + 3, screen.height // 5)
+        at_most = max(len(self._cause(screen.width)) + 1, screen.height // 5)
         self.styles.height = min(wanted, at_most, max(screen.height // 2, 3))
         self.redraw()
 
