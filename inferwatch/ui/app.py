@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from platformdirs import user_data_path
 from textual import on, work
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.screen import Screen
 
 from inferwatch.errors import InferwatchError
@@ -32,6 +33,7 @@ from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
 from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.header import Tab
+from inferwatch.ui.shared.keys import KeyCommands, KeyPalette
 from inferwatch.ui.shared.leaving_screen import LeavingScreen
 from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, SnapshotReady
 from inferwatch.ui.shared.note_announcer import NoteAnnouncer
@@ -56,26 +58,40 @@ TABS = tuple(Tab(each.KEY, each.NAME, each.LABEL) for each in SCREENS)
 APP_BINDINGS: list[BindingType] = [
     *(
         Binding(
-            tab.key,
-            f"look_at('{tab.name}')",
-            tab.title,
+            each.KEY,
+            f"look_at('{each.NAME}')",
+            each.LABEL,
             show=False,
-            tooltip=f"Go to {tab.title}",
+            tooltip=f"{each.LABEL}: {each.QUESTION}",
         )
-        for tab in TABS
+        for each in SCREENS
     ),
     Binding("r", "restart", "restart", tooltip="Start the lost engine again"),
-    Binding("Q", "stop_engine", "stop", tooltip="End the engine, after asking"),
+    Binding("Q", "stop_engine", "stop engine", tooltip="Stop the engine, after asking"),
     Binding("q", "quit", "quit", tooltip="Leave; an engine of ours ends with us"),
     Binding("q", "detach", "detach", tooltip="Leave; the engine runs on"),
-    Binding("q", "go_back", "back", tooltip="To where you came from"),
+    Binding("q", "go_back", "back", tooltip="Back to where you came from"),
     Binding("ctrl+c", "quit", "quit", show=False, priority=True),
     Binding("ctrl+c", "detach", "detach", show=False, priority=True),
     Binding("ctrl+c", "go_back", "back", show=False, priority=True),
     Binding(
-        "ctrl+s", "picture", "picture", show=False, tooltip="Save the screen as SVG"
+        "ctrl+p",
+        "command_palette",
+        "commands",
+        key_display="ctrl+p",
+        priority=True,
+        tooltip="Find an action or a screen by typing what it does",
     ),
-    Binding("t", "theme", "light/dark", show=False, tooltip="Dark or light"),
+    Binding(
+        "ctrl+s",
+        "picture",
+        "picture",
+        key_display="ctrl+s",
+        show=False,
+        priority=True,
+        tooltip="Save the screen as a picture (SVG)",
+    ),
+    Binding("t", "theme", "dark/light", show=False, tooltip="Dark or light colours"),
 ]
 
 
@@ -92,7 +108,10 @@ class InferwatchApp(TerminalApp[None]):
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         LeavingScreen.NAME: LeavingScreen
     }
-    ENABLE_COMMAND_PALETTE = False
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {
+        KeyCommands
+    }
+    KEY_GROUP: ClassVar[str] = "everywhere"
 
     def __init__(self, page: Page, open_page: OpenPage = nowhere) -> None:
         super().__init__()
@@ -375,6 +394,11 @@ class InferwatchApp(TerminalApp[None]):
     def action_go_back(self) -> None:
         """To where people came from."""
         self._leave()
+
+    def action_command_palette(self) -> None:
+        """Find an action by what it does."""
+        if not isinstance(self.screen, KeyPalette):
+            self.push_screen(KeyPalette())
 
     def action_theme(self) -> None:
         """Dark or light."""

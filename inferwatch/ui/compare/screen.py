@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
-from textual.widgets import Footer
 from textual.worker import get_current_worker
 
 from inferwatch.compare.comparison import Comparison
@@ -20,6 +19,7 @@ from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetu
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.shared.drawers import Key, toggle_help
+from inferwatch.ui.shared.keys import HERE, KeyFooter
 from inferwatch.ui.shared.messages import GoBack
 
 WIDE = 140
@@ -39,16 +39,7 @@ EXPLAINS = (
     "client.itl_s",
     "client.e2el_s",
 )
-KEYS: tuple[Key, ...] = (
-    ("↑ ↓", "another metric; its interval and its distribution are drawn"),
-    ("↑ ↓", "in the set-up: more lines; or the wheel"),
-    ("tab", "metrics, charts, set-up; or click"),
-    ("← →", "another session against the first, where there are several"),
-    ("w", "cut the detected warm-up, or compare from the beginning of the load"),
-    ("t", "dark or light"),
-    ("ctrl+s", "save the screen as a picture (SVG)"),
-    ("q esc", "back to where you came from"),
-)
+KEYS: tuple[Key, ...] = (("wheel", "in the set-up: more lines"),)
 
 
 class _Left(Exception):  # noqa: N818 - not an error: nobody waits any more
@@ -74,21 +65,37 @@ class CompareScreen(Screen[None]):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "pane(1)", "charts, set-up", tooltip="Metrics, charts, set-up"),
+        Binding(
+            "tab",
+            "pane(1)",
+            "charts, set-up",
+            tooltip="The metrics, their charts, the set-up of both",
+        ),
         Binding("shift+tab", "pane(-1)", "pane before", show=False),
-        Binding("left", "pair(-1)", "pair", key_display="←→", tooltip="Another pair"),
+        Binding(
+            "left",
+            "pair(-1)",
+            "pair",
+            key_display="← →",
+            tooltip="Another session against the first",
+        ),
         Binding("right", "pair(1)", "next pair", show=False),
         Binding("up", "lines(-1)", "up", show=False),
         Binding("down", "lines(1)", "down", show=False),
         Binding("pageup", "lines(-10)", "page up", show=False),
         Binding("pagedown", "lines(10)", "page down", show=False),
-        Binding("w", "warmup", "warm-up", tooltip="Cut the warm-up, or do not"),
+        Binding(
+            "w",
+            "warmup",
+            "warm-up",
+            tooltip="Cut the warm-up that was found, or do not",
+        ),
         Binding(
             "question_mark",
             "help",
             "help",
             key_display="?",
-            tooltip="What every number means, and all keys",
+            tooltip="This help: all keys, and what every number means",
         ),
         Binding("q", "leave", "back", tooltip="Leave the comparison"),
         Binding("escape", "leave", "back", show=False),
@@ -118,7 +125,7 @@ class CompareScreen(Screen[None]):
             with Vertical(id="charts"):
                 yield CompareChart(id="cdf")
                 yield CompareChart(id="throughput")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         """Begin."""
@@ -239,7 +246,7 @@ class CompareScreen(Screen[None]):
     def action_help(self) -> None:
         """Open or close the explanations."""
         question = "Did it get better, and could that be chance?"
-        toggle_help(self, question, EXPLAINS, KEYS, "what is compared")
+        toggle_help(self, question, {HERE: KEYS}, EXPLAINS, "what is compared")
 
     def action_leave(self) -> None:
         """Back to where one came from."""

@@ -77,7 +77,13 @@ class CompareTable(CursorTable[MetricResult]):
     """All metrics of a comparison, grouped by who measured them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "metric", key_display="↑↓", tooltip="Another metric"),
+        Binding(
+            "up",
+            "step(-1)",
+            "metric",
+            key_display="↑ ↓",
+            tooltip="Another metric; its interval and distribution",
+        ),
         Binding("home", "step(-1000)", "first", show=False),
         Binding("end", "step(1000)", "last", show=False),
     ]

@@ -9,6 +9,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
+from inferwatch.ui.shared.dialogs import DialogInput
+from inferwatch.ui.shared.keys import KeyFooter
 from inferwatch.visible import visible
 
 
@@ -43,7 +45,7 @@ class HostQuestion(ModalScreen[bool]):
                 id="consequence",
                 markup=False,
             )
-            name = Input(compact=True, placeholder="name of the host", id="host")
+            name = DialogInput(compact=True, placeholder="name of the host", id="host")
             name.cursor_blink = False
             yield name
             yield Label("", id="wrong")
@@ -56,6 +58,7 @@ class HostQuestion(ModalScreen[bool]):
                     compact=True,
                     disabled=True,
                 )
+        yield KeyFooter()
 
     @property
     def _named(self) -> bool:

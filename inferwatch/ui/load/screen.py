@@ -20,7 +20,7 @@ from inferwatch.ui.load.host_question import HostQuestion
 from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.drawers import COST_KEYS, Key, catalog_keys
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -95,33 +95,47 @@ class LoadScreen(WatchScreen):
         *catalog_keys("client_timeline", "itl_mean_s itl_max_s"),
         *COST_KEYS,
     )
-    KEYS = (
-        ("e", "edit the plan; esc leaves the form, tab goes on in it"),
-        ("s", "start the load, or stop it"),
-        ("< >", "ask a tenth less or more, while it runs; or a user more or less"),
-        ("{ }", "an earlier run of this session, a later one; or click on it"),
-        *CHART_KEYS,
-    )
+    KEYS = CHART_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [
-        *CHART_BINDINGS,
         Binding("s", "start_stop", "start/stop", tooltip="Start the load, or stop it"),
         Binding(
             "less_than_sign",
             "ask(-1)",
             "rate",
             key_display="< >",
-            tooltip="Ask a tenth less, or more: requests per second, or users",
+            tooltip="Ask for a tenth less, or more: requests per second, or users",
         ),
-        Binding("greater_than_sign", "ask(1)", "more", show=False),
-        Binding("e,enter", "edit", "edit plan", key_display="e", tooltip="Edit it"),
+        Binding(
+            "greater_than_sign",
+            "ask(1)",
+            "higher rate",
+            key_display="< >",
+            show=False,
+            tooltip="Ask for a tenth more",
+        ),
+        Binding(
+            "e,enter",
+            "edit",
+            "edit plan",
+            key_display="e",
+            tooltip="Edit the plan; esc leaves the form, tab goes on in it",
+        ),
         Binding(
             "left_curly_bracket",
             "run(-1)",
             "run",
             key_display="{ }",
-            tooltip="An earlier run of this session, or a later one",
+            tooltip="An earlier run of this session, or a later one; or click it",
         ),
-        Binding("right_curly_bracket", "run(1)", "later run", show=False),
+        Binding(
+            "right_curly_bracket",
+            "run(1)",
+            "later run",
+            key_display="{ }",
+            show=False,
+            tooltip="A later run of this session",
+        ),
+        *CHART_BINDINGS,
     ]
 
     AUTO_FOCUS = ""
@@ -287,6 +301,12 @@ class LoadScreen(WatchScreen):
         self.editing = False
         self.fit_height()
         self.post_message(LookAgain())
+
+    def more_keys(self) -> Iterable[Key]:
+        """Those that change a load, where none runs."""
+        told = "ask for a tenth less or more, while a load of ours runs"
+        own = (("< >", told),) if self.desk else ()
+        return (*own, *super().more_keys())
 
     # What can be done.
 

@@ -37,21 +37,28 @@ class RequestsScreen(WatchScreen):
         *COST_KEYS,
     )
     NEEDS_REQUESTS = True
-    KEYS = (
-        ("↑ ↓", "another request"),
-        ("enter", "its phases; esc closes"),
-        ("s", "sort by the next column; or click a title"),
-        ("S", "the other way round"),
-        ("e", "all, live or ended ones"),
-        ("/", "filter: ttft>1s state:queued prompt>1k, or part of an id"),
-    )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "sort", "sort", tooltip="Sort by the next column"),
-        Binding("S", "reverse", "reverse", show=False),
-        Binding("e", "scope", "scope", show=False, tooltip="All, live or ended ones"),
-        Binding("slash", "filter", "filter", show=False),
-        Binding("escape", "close", "close", show=False),
-        Binding("left", "move(-1)", "earlier", show=False),
+        Binding(
+            "s", "sort", "sort", tooltip="Sort by the next column; or click a title"
+        ),
+        Binding(
+            "slash",
+            "filter",
+            "filter",
+            key_display="/",
+            tooltip="List some: ttft>1s state:queued prompt>1k, or part of an id",
+        ),
+        Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
+        Binding(
+            "S", "reverse", "reverse", show=False, tooltip="Sort the other way round"
+        ),
+        Binding(
+            "escape",
+            "close",
+            "close",
+            show=False,
+            tooltip="Close the request, else clear the filter, else the time cursor",
+        ),
     ]
     DEFAULT_CSS = """
     RequestsScreen {

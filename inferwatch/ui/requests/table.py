@@ -222,7 +222,7 @@ class RequestTable(CursorTable[RequestRow]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+home", "step(-100000)", "first", show=False),
-        Binding("enter", "open", "open", tooltip="The phases of this request"),
+        Binding("enter", "open", "open", tooltip="Where the time of this request went"),
     ]
     MARGIN = 1
     STAYS_FIRST = True

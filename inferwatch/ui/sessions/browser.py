@@ -40,19 +40,10 @@ GROWN_EVERY = 5
 
 
 BROWSER_KEYS: Sequence[Key] = (
-    ("↑ ↓", "another session"),
-    ("enter", "replay it; or click it twice"),
-    ("m", "mark it, to compare; or click its left edge"),
-    ("c", "compare those marked with the first of them"),
-    ("/", "filter: model:llama requests>100 state:complete, or any word"),
-    ("s S", "by the next column, the other way round; or click a title"),
-    ("R", "rename it"),
-    ("T", "tag it; `keep` protects it from pruning"),
-    ("d", "delete it, or those marked: into the bin"),
-    ("u", "undo the last deletion; in the bin: restore"),
-    ("e", "those that are kept, or those in the bin"),
+    ("click", "twice: replay it; on its left edge: mark it"),
     *(column.help for column in session_columns(()) if column.help),
 )
+"""What the bindings do not say."""
 
 
 class SessionBrowser(Vertical):
@@ -76,21 +67,37 @@ class SessionBrowser(Vertical):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
+            "c", "compare", "compare", tooltip="Compare those marked with the first"
+        ),
+        Binding(
             "slash",
             "filter",
             "filter",
             key_display="/",
-            tooltip="By name, model, tag or state",
+            tooltip="List some: model:llama requests>100 state:complete, or any word",
         ),
-        Binding("s", "sort", "sort", show=False, tooltip="Sort by the next column"),
-        Binding("S", "reverse", "reverse", show=False, tooltip="The other way round"),
-        Binding("e", "scope", "bin", tooltip="What is in the bin, or what is kept"),
-        Binding("escape", "close", "close", show=False),
-        Binding("c", "compare", "compare", tooltip="Compare the sessions marked"),
+        Binding(
+            "s", "sort", "sort", tooltip="Sort by the next column; or click a title"
+        ),
         Binding("R", "rename", "rename", tooltip="Give this session a name"),
-        Binding("T", "tag", "tag", show=False, tooltip="Change its tags"),
-        Binding("d", "delete", "delete", tooltip="Into the bin; u brings it back"),
-        Binding("u", "undo", "undo", tooltip="Take out of the bin again"),
+        Binding("e", "scope", "bin", tooltip="List the bin, or what is kept"),
+        Binding(
+            "d", "delete", "delete", tooltip="Put it, or those marked, into the bin"
+        ),
+        Binding("u", "undo", "undo", tooltip="Take it out of the bin again"),
+        Binding(
+            "T", "tag", "tag", tooltip="Change its tags; keep protects it from pruning"
+        ),
+        Binding(
+            "S", "reverse", "reverse", show=False, tooltip="Sort the other way round"
+        ),
+        Binding(
+            "escape",
+            "close",
+            "close",
+            show=False,
+            tooltip="Clear the filter, else the marks",
+        ),
     ]
 
     @dataclass

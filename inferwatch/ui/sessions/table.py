@@ -245,7 +245,7 @@ class SessionTable(CursorTable[ListedSession]):
         Binding("home", "step(-100000)", "first", show=False),
         Binding("end", "step(100000)", "last", show=False),
         Binding("enter", "open", "open", tooltip="Replay this session"),
-        Binding("m", "mark", "mark", tooltip="Mark this session, to compare"),
+        Binding("m", "mark", "mark", tooltip="Mark this session, to compare it"),
     ]
 
     class MarksChanged(Message):

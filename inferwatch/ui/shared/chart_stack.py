@@ -14,9 +14,9 @@ from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis, shared_axis
 from inferwatch.ui.shared.time_chart import TimeAxisLine, TimeChart
 
-CHART_KEYS: Sequence[Key] = (("tab", "one chart after the other"),)
+CHART_KEYS: Sequence[Key] = (("click", "on a chart: put the time cursor there"),)
 CHART_BINDINGS: list[BindingType] = [
-    Binding("tab", "chart(1)", "chart", tooltip="One chart after the other"),
+    Binding("tab", "chart(1)", "chart", tooltip="One chart alone, then the next"),
     Binding("shift+tab", "chart(-1)", "chart before", show=False),
 ]
 """For a screen that has a stack of charts."""

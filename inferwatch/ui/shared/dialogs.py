@@ -10,8 +10,16 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
+from inferwatch.ui.shared.keys import KeyFooter
+
 Check = Callable[[str], str | None]
 """Says what is wrong with a text, None when nothing is."""
+
+
+class DialogInput(Input):
+    """The field of a dialog: its footer says that enter goes on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "confirm")]
 
 
 class PromptScreen(ModalScreen[str | None]):
@@ -44,8 +52,9 @@ class PromptScreen(ModalScreen[str | None]):
         """What is asked, a field, what can be typed or what is wrong with it."""
         with Vertical():
             yield Label(self._title, id="title", markup=False)
-            yield Input(self._text, compact=True, select_on_focus=False)
+            yield DialogInput(self._text, compact=True, select_on_focus=False)
             yield Label(self._hint, id="hint", markup=False)
+        yield KeyFooter()
 
     def action_leave(self) -> None:
         """Never mind."""
@@ -101,6 +110,7 @@ class ConfirmScreen(ModalScreen[bool]):
             with Horizontal():
                 yield Button("n  Keep it", id="no", compact=True)
                 yield Button(f"y  {self._yes}", id="yes", variant="error", compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         """No is the answer to a careless enter."""

@@ -1,6 +1,7 @@
 """What slides over a screen: every number and key explained."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,26 +12,31 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from inferwatch.metrics.catalog import CATALOG, Metric
+from inferwatch.ui.shared.keys import HERE, known_keys
 
 Key = tuple[str, str]
 """How a key is written, what it does."""
+KEY_WIDTH = 9
+WIDEST = 71
+"""Cells within the drawer where it has all its width."""
 
 
 class HelpDrawer(VerticalScroll, inherit_bindings=False):
-    """Numbers and keys of a screen explained, over its right side until closed."""
+    """Keys and numbers of a screen explained, over its right side until closed."""
 
     DEFAULT_CSS = """
     HelpDrawer {
         layer: drawer; dock: right; width: 76; max-width: 100%; height: 100%;
         margin: 2 0 1 0; padding: 0 2; background: $surface;
         border-left: outer $primary 60%; scrollbar-size-vertical: 1;
+        overflow-y: scroll;
         scrollbar-color: $ink-faint; scrollbar-background: $surface;
     }
     HelpDrawer Static { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "screen.help", "close", tooltip="Close this drawer"),
-        Binding("up", "scroll_up", "up", show=False),
+        Binding("escape", "screen.help", "close", tooltip="Close this help"),
+        Binding("up", "scroll_up", "scroll", key_display="↑↓"),
         Binding("down", "scroll_down", "down", show=False),
         Binding("pageup", "page_up", "page up", show=False),
         Binding("pagedown", "page_down", "page down", show=False),
@@ -38,39 +44,70 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
     """Not the arrows to the sides: they move the time cursor."""
 
     def __init__(
-        self, question: str, metrics: Iterable[str], window: str, keys: Sequence[Key]
+        self,
+        question: str,
+        keys: Mapping[str, Sequence[Key]],
+        metrics: Iterable[str] = (),
+        window: str = "",
     ) -> None:
         super().__init__()
-        self._question, self._metrics = question, metrics
-        self._window, self._keys = window, keys
+        self._question, self._keys = question, keys
+        self._metrics, self._window = tuple(metrics), window
+        self._width = WIDEST
 
     def compose(self) -> ComposeResult:
-        """The question of the screen, its numbers, the keys."""
-        yield Static(
-            Content("\n\n").join(
-                [
-                    Content.assemble("\n", (self._question, "bold $primary")),
-                    *(_explain(CATALOG[key], self._window) for key in self._metrics),
-                    Content("~ marks a percentile with fewer than 10/(1−p) samples."),
-                    Content("\n").join(map(_key, self._keys)),
-                    Content(""),
-                ]
+        """The question of the screen, then its keys, then its numbers."""
+        yield Static(self._explained(self._width))
+
+    def on_resize(self) -> None:
+        """Lines that are folded stay under their own text."""
+        width = self.scrollable_content_region.width
+        if width != self._width:
+            self._width = width
+            self.query_one(Static).update(self._explained(width))
+
+    def _explained(self, width: int) -> Content:
+        keys = [
+            Content("\n").join(
+                [_title(group), *(_key(key, width) for key in keys)],
             )
+            for group, keys in self._keys.items()
+        ]
+        numbers = [_explain(CATALOG[key], self._window) for key in self._metrics]
+        if numbers:
+            weak = Content("~ marks a percentile with fewer than 10/(1−p) samples.")
+            numbers = [_title("the numbers"), *numbers, weak]
+        head = Content.assemble(
+            "\n", (self._question, "bold"), ("   esc closes", "$ink-muted")
         )
+        return Content("\n\n").join([head, *keys, *numbers, Content("")])
 
 
 def toggle_help(
     screen: Screen[None],
     question: str,
-    metrics: Iterable[str],
-    keys: Sequence[Key],
+    more: Mapping[str, Sequence[Key]],
+    metrics: Iterable[str] = (),
     window: str = "",
 ) -> None:
-    """Open the explanations over a screen, or close them."""
+    """Open the explanations over a screen, or close them.
+
+    ``more`` is what its bindings do not say, by group: of the mouse, of other times.
+    """
     if screen.query(HelpDrawer):
         screen.query(HelpDrawer).remove()
         return
-    drawer = HelpDrawer(question, metrics, window, keys)
+    keys: dict[str, list[Key]] = {HERE: []}
+    told: set[str] = set()
+    for each in known_keys(screen):
+        if each.tells and each.key not in told:
+            told.add(each.key)
+            keys.setdefault(each.group, []).append((each.key, each.tells))
+    for group, rows in more.items():
+        fresh = [each for each in rows if each[0] not in told]
+        keys.setdefault(group, []).extend(fresh)
+    shown = {group: rows for group, rows in keys.items() if rows}
+    drawer = HelpDrawer(question, shown, metrics, window)
     screen.mount(drawer)
     drawer.focus()
 
@@ -104,6 +141,12 @@ def _explain(metric: Metric, window: str) -> Content:
     )
 
 
-def _key(key: Key) -> Content:
+def _title(text: str) -> Content:
+    return Content.assemble((text, "bold $primary"))
+
+
+def _key(key: Key, width: int) -> Content:
     name, what = key
-    return Content.assemble((f"{name:>8}", "bold $primary"), f"  {what}")
+    first, *rest = wrap(what, max(width - KEY_WIDTH - 2, 20)) or [""]
+    below = "".join(f"\n{' ' * (KEY_WIDTH + 2)}{each}" for each in rest)
+    return Content.assemble((f"{name:>{KEY_WIDTH}}", "$primary"), f"  {first}{below}")

@@ -18,57 +18,86 @@ from inferwatch.ui.shared.session_screen import SessionScreen
 PLAYBACK_BINDINGS: list[BindingType] = [
     Binding("space", "pause", "pause", tooltip="Hold the view; recording goes on"),
     Binding("space", "play", "play", tooltip="Let time go on from here"),
+    Binding("end", "go_live", "live", tooltip="Back to what happens now"),
+    Binding("end", "now", "now", tooltip="Let the time cursor go with time again"),
+    Binding("end", "go_to_end", "end", show=False, tooltip="To the end"),
+    Binding(
+        "n",
+        "mark(1)",
+        "next mark",
+        key_display="n N",
+        tooltip="To the next mark, or the one before: load, loss, stall, preemption",
+    ),
+    Binding(
+        "N",
+        "mark(-1)",
+        "mark before",
+        key_display="n N",
+        show=False,
+        tooltip="To the mark before this moment",
+    ),
+    Binding("g", "go_to", "go to", tooltip=f"Go to a time: {UNDERSTOOD}"),
+    Binding(
+        "b", "bookmark", "bookmark", tooltip="Mark this moment with a text, to keep"
+    ),
     Binding(
         "left_square_bracket",
         "skip(-1)",
-        "second",
+        "second back",
         key_display="[ ]",
         show=False,
         tooltip="A second back or forward; more while held",
     ),
-    Binding("right_square_bracket", "skip(1)", "a second on", show=False),
+    Binding(
+        "right_square_bracket",
+        "skip(1)",
+        "second forward",
+        key_display="[ ]",
+        show=False,
+        tooltip="A second forward",
+    ),
     Binding(
         "comma",
         "engine_step(-1)",
-        "step",
+        "step back",
         key_display=", .",
-        show=False,
         tooltip="One engine step back or forward",
     ),
-    Binding("full_stop", "engine_step(1)", "step on", show=False),
     Binding(
-        "n",
-        "mark(1)",
-        "next",
-        key_display="n N",
-        tooltip="Next or previous mark: load, loss, stall, preemption, bookmark",
+        "full_stop",
+        "engine_step(1)",
+        "step forward",
+        key_display=", .",
+        show=False,
+        tooltip="One engine step forward",
     ),
-    Binding("N", "mark(-1)", "mark before", show=False),
-    Binding("minus", "speed(-1)", "slower", show=False, tooltip="Play slower"),
     Binding(
-        "plus,equals_sign", "speed(1)", "faster", show=False, tooltip="Play faster"
+        "minus",
+        "speed(-1)",
+        "slower",
+        key_display="− +",
+        show=False,
+        tooltip="Play slower or faster: 0.1× to 100×",
     ),
-    Binding("g", "go_to", "go to", tooltip="Go to a time: 12:03:40, +90s, 50%"),
-    Binding("b", "bookmark", "mark", tooltip="Mark this moment with a text"),
-    Binding("home", "go_to_start", "start", show=False, tooltip="To the start"),
-    Binding("end", "go_live", "live", tooltip="Back to what happens now"),
-    Binding("end", "now", "now", tooltip="Let the time cursor go with time again"),
-    Binding("end", "go_to_end", "end", show=False, tooltip="To the end"),
+    Binding(
+        "plus,equals_sign",
+        "speed(1)",
+        "faster",
+        key_display="− +",
+        show=False,
+        tooltip="Play faster",
+    ),
+    Binding(
+        "home", "go_to_start", "start", show=False, tooltip="To the session's start"
+    ),
 ]
-PLAYBACK_KEYS: tuple[Key, ...] = (
-    ("space", "pause and play; what is recorded goes on being recorded"),
-    ("[ ]", "a second back, forward; more while held"),
-    (", .", "one engine step back, forward"),
-    ("n N", "next mark, previous mark"),
-    ("g", f"go to a time: {UNDERSTOOD}"),
-    ("− +", "play slower, faster: 0.1× to 100×"),
-    ("b", "bookmark the moment with a text, kept with the session"),
-    ("home", "the start of the session"),
-    ("end", "the end; live, where the session goes on"),
+ELSEWHERE_KEYS: tuple[Key, ...] = (
+    (", .", "one engine step back or forward, once paused"),
+    ("− +", "play slower or faster, once paused"),
 )
-ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark"}
+ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark", "mark"}
 """What makes sense while the present is followed, too."""
-ELSEWHERE = {"speed", "engine_step", "mark"}
+ELSEWHERE = {"speed", "engine_step"}
 """What has nowhere to go then."""
 STEP_NS = NS_PER_S
 """What one ``[`` or ``]`` goes."""
@@ -213,8 +242,8 @@ class PlaybackControl:
 
     @property
     def keys(self) -> Sequence[Key]:
-        """For the help; none where there is nothing to play."""
-        return () if self._feed.playback is None else PLAYBACK_KEYS
+        """For the help: what there is to do once the present is left."""
+        return () if self._feed.playback is None else ELSEWHERE_KEYS
 
     def pause(self) -> None:
         """Hold the view."""

@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.drawers import Key, toggle_help
-from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of, shown_time_of
+from inferwatch.ui.shared.header import HeaderLine, Tab, shown_time_of
+from inferwatch.ui.shared.keys import HERE, KeyFooter
 from inferwatch.ui.shared.log_drawer import MOST_LINES, LogDrawer
 from inferwatch.ui.shared.messages import SnapshotReady
 from inferwatch.ui.shared.view import View
@@ -22,28 +22,20 @@ SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""
 DRAWER_BINDINGS: list[BindingType] = [
     Binding("l", "log", "log", tooltip="The engine's log"),
-    Binding("l", "log_too", "log", show=False),
+    Binding("l", "log_too", "log", show=False, tooltip="The engine's log"),
     Binding(
         "question_mark",
         "help",
         "help",
         key_display="?",
-        tooltip="What every number means, and all keys",
+        tooltip="This help: all keys, and what every number means",
     ),
 ]
 ENGINE_KEYS: tuple[Key, ...] = (
-    ("r", "restart the engine, once it is lost"),
+    ("r", "start the engine again, once it is lost"),
     ("Q", "stop a served engine, after asking"),
 )
-"""There is no engine behind a replay."""
-GENERAL_KEYS: tuple[Key, ...] = (
-    ("l", "the engine's log"),
-    ("?", "this help"),
-    *ENGINE_KEYS,
-    ("t", "dark or light"),
-    ("ctrl+s", "save the screen as a picture (SVG)"),
-    ("q", "quit, detach from a served engine, or go back"),
-)
+"""Where there is one: not behind a replay."""
 
 
 class SessionScreen(Screen[None]):
@@ -63,7 +55,8 @@ class SessionScreen(Screen[None]):
     EXPLAINS: ClassVar[Sequence[str]] = ()
     """Catalog keys of the numbers shown."""
     KEYS: ClassVar[Sequence[Key]] = ()
-    """What only this screen can do."""
+    """What its bindings do not say."""
+    KEY_GROUP: ClassVar[str] = "everywhere"
     BINDINGS: ClassVar[list[BindingType]] = DRAWER_BINDINGS
     NEEDS_REQUESTS: ClassVar[bool] = False
     """Rows of requests are costly: only who shows them asks for them."""
@@ -86,7 +79,7 @@ class SessionScreen(Screen[None]):
         """Header, what the screen is about, keys."""
         yield HeaderLine()
         yield from self.compose_body()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyFooter()
 
     def compose_body(self) -> Iterable[Widget]:
         """What the screen is about."""
@@ -124,14 +117,11 @@ class SessionScreen(Screen[None]):
         self.action_log()
 
     def more_keys(self) -> Iterable[Key]:
-        """What other screens of its kind can do, too."""
-        return ()
+        """What keys would do that do nothing now."""
+        return () if self.feed.state is FeedState.REPLAYING else ENGINE_KEYS
 
     def action_help(self) -> None:
         """Open or close the explanations of this screen."""
-        replay = self.feed.state is FeedState.REPLAYING
-        general = [key for key in GENERAL_KEYS if not (replay and key in ENGINE_KEYS)]
-        screens = (keys_of(self.tabs), "go to a screen")
-        keys = (*self.KEYS, *self.more_keys(), screens, *general)
+        more = {HERE: self.KEYS, "at other times": tuple(self.more_keys())}
         window = self.view.window.label
-        toggle_help(self, self.QUESTION, self.EXPLAINS, keys, window)
+        toggle_help(self, self.QUESTION, more, self.EXPLAINS, window)

@@ -105,7 +105,14 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     CursorTable { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "step(-1)", "up", show=False),
+        Binding(
+            "up",
+            "step(-1)",
+            "up",
+            key_display="↑ ↓",
+            show=False,
+            tooltip="Another row",
+        ),
         Binding("down", "step(1)", "down", show=False),
         Binding("pageup", "page(-1)", "page up", show=False),
         Binding("pagedown", "page(1)", "page down", show=False),

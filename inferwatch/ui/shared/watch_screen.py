@@ -37,25 +37,28 @@ MOMENT_BINDINGS: list[BindingType] = [
     Binding(
         "left",
         "move(-1)",
-        "moment",
-        key_display="←→",
-        tooltip="Move the time cursor by a bin; shift: by ten",
+        "cursor",
+        key_display="← →",
+        tooltip="Move the time cursor; with shift ten times as far",
     ),
-    Binding("right", "move(1)", "later", show=False),
+    Binding(
+        "right",
+        "move(1)",
+        "cursor forward",
+        key_display="← →",
+        show=False,
+        tooltip="Move the time cursor forward",
+    ),
     Binding("shift+left", "move(-10)", "10 bins earlier", show=False),
     Binding("shift+right", "move(10)", "10 bins later", show=False),
     Binding(
         "escape", "release", "cursor off", show=False, tooltip="No time cursor any more"
     ),
+    Binding(
+        "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
+    ),
     Binding("y", "copy_curl", "copy curl", tooltip="Copy the command shown"),
-    Binding("w", "window", "window", show=False, tooltip="10 s, 60 s, 5 min, session"),
 ]
-MOMENT_KEYS: tuple[Key, ...] = (
-    ("← →", "move the time cursor by a bin, with shift by ten"),
-    ("click", "on a chart: put the time cursor there"),
-    ("esc", "no time cursor any more"),
-    ("w", "window: 10 s, 60 s, 5 min, whole session"),
-)
 
 
 class WatchScreen(SessionScreen):
@@ -65,7 +68,8 @@ class WatchScreen(SessionScreen):
     and a window, which all screens share, playback, and perhaps charts on one axis.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*PLAYBACK_BINDINGS, *MOMENT_BINDINGS]
+    KEY_GROUP: ClassVar[str] = "time"
+    BINDINGS: ClassVar[list[BindingType]] = [*MOMENT_BINDINGS, *PLAYBACK_BINDINGS]
     DEFAULT_CSS = """
     WatchScreen {
         &.-short TimeLine { height: 3; }
@@ -95,8 +99,8 @@ class WatchScreen(SessionScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def more_keys(self) -> Iterable[Key]:
-        """The time cursor's, then those that go elsewhere."""
-        return (*MOMENT_KEYS, *self.playback.keys)
+        """Those of playing, where nothing is played."""
+        return (*self.playback.keys, *super().more_keys())
 
     def compose_body(self) -> Iterable[Widget]:
         """Verdict on top, the moment below, the screen's own part between."""

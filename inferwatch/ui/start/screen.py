@@ -8,11 +8,11 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from inferwatch import __version__
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
-from inferwatch.ui.shared.drawers import Key, toggle_help
+from inferwatch.ui.shared.drawers import toggle_help
+from inferwatch.ui.shared.keys import HERE, KeyFooter
 from inferwatch.ui.shared.messages import (
     OpenComparison,
     OpenDemo,
@@ -30,15 +30,6 @@ from inferwatch.ui.shared.renderables.text import (
 )
 from inferwatch.ui.shared.session_screen import SHORT
 
-KEYS: Sequence[Key] = (
-    ("D", "start the demo: a small real vLLM engine under load"),
-    ("x", "look at the recorded session that comes with inferwatch"),
-    *BROWSER_KEYS,
-    ("t", "dark or light"),
-    ("ctrl+s", "save the screen as a picture (SVG)"),
-    ("q", "quit"),
-)
-
 
 class StartScreen(Screen[None]):
     """Leads to a demo, the sample, or what was recorded."""
@@ -50,12 +41,24 @@ class StartScreen(Screen[None]):
     """
     AUTO_FOCUS = "SessionTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("D", "demo", "demo", show=False, tooltip="Start a small real engine"),
         Binding(
-            "x", "sample", "sample", show=False, tooltip="A session that comes with us"
+            "D",
+            "demo",
+            "demo",
+            tooltip="Start the demo: a small real vLLM engine under load",
         ),
         Binding(
-            "question_mark", "help", "help", key_display="?", tooltip="What the keys do"
+            "x",
+            "sample",
+            "sample",
+            tooltip="Look at the recorded session that comes with inferwatch",
+        ),
+        Binding(
+            "question_mark",
+            "help",
+            "help",
+            key_display="?",
+            tooltip="This help: all keys",
         ),
     ]
 
@@ -67,7 +70,7 @@ class StartScreen(Screen[None]):
         """What can be done, then what was recorded."""
         yield StartPanel()
         yield SessionBrowser(self._database, "nothing recorded yet: D records a demo")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyFooter()
 
     def on_resize(self) -> None:
         """Leave out what has no room."""
@@ -83,7 +86,7 @@ class StartScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Open or close the explanations."""
-        toggle_help(self, "Nothing runs: what can be done?", (), KEYS)
+        toggle_help(self, "Nothing runs: what can be done?", {HERE: BROWSER_KEYS})
 
     @on(SessionBrowser.ReplayRequested)
     def _open(self, message: SessionBrowser.ReplayRequested) -> None:

@@ -1,0 +1,138 @@
+"""Keys as footer, help and command palette tell of them, all from the bindings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+from textual.widgets._footer import FooterKey
+
+from inferwatch.metrics.snapshot import Window
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.dialogs import ConfirmScreen, PromptScreen
+from inferwatch.ui.shared.keys import KeyFooter, KeyPalette, known_keys
+
+WIDTHS = (200, 120, 80, 60, 40)
+
+
+def footer(app: App[Any]) -> Sequence[str]:
+    keys = app.screen.query(FooterKey)
+    return [f"{each.key_display} {each.description}" for each in keys if each.display]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("screen", ["1", "2", "3", "7", "8"])
+async def test_a_footer_cuts_no_key_and_always_names_help_and_the_way_out(
+    watched_feed: Any, settle: Any, screen: str, width: int
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press(screen)
+        await settle(pilot)
+        shown = footer(app)
+
+        assert len(" ".join(shown)) <= width
+        assert shown[-2:] == ["? help", "q quit"]
+
+
+async def test_a_footer_fills_anew_when_the_terminal_grows(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(40, 24)) as pilot:
+        await settle(pilot)
+        narrow = footer(app)
+        await pilot.resize_terminal(120, 24)
+        await settle(pilot)
+
+        assert set(narrow) < set(footer(app))
+
+
+async def test_what_a_screen_does_itself_stays_in_a_narrow_footer(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(60, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await settle(pilot)
+
+        assert footer(app)[:3] == ["⏎ open", "s sort", "/ filter"]
+
+
+@pytest.mark.parametrize(
+    ("dialog", "said"),
+    [
+        (PromptScreen("Go", "", lambda _: None), ["⏎ confirm", "esc close"]),
+        (ConfirmScreen("Stop?", "", "Stop it"), ["y yes", "n no"]),
+    ],
+    ids=["prompt", "confirm"],
+)
+async def test_a_dialog_says_which_keys_it_takes(
+    app: InferwatchApp, settle: Any, dialog: Any, said: Sequence[str]
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await app.push_screen(dialog)
+        await pilot.pause()
+        await pilot.pause()
+
+        assert app.screen.query(KeyFooter)
+        assert footer(app) == said
+
+
+async def palette(pilot: Pilot[None], *typed: str) -> Sequence[str]:
+    """What the palette lists after this was typed."""
+    await pilot.press("ctrl+p", *typed)
+    await pilot.pause(0.2)
+    listed = pilot.app.screen.query_one(OptionList)
+    return [str(each.prompt) for each in listed.options]
+
+
+async def test_the_palette_has_every_action_and_screen_once(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settle(pilot)
+        actions = {each.binding.action for each in known_keys(app.screen) if each.tells}
+        listed = await palette(pilot)
+
+        assert len(listed) == len(set(listed)) == len(actions) - 1  # not itself
+        text = "\n".join(listed)
+        assert "2  Requests: Why was this one slow?" in text
+        assert "space  pause: Hold the view" in text
+        assert "play:" not in text
+        assert "restart" not in text
+
+
+async def test_what_is_chosen_in_the_palette_is_done(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await palette(pilot, *"steps")
+        await pilot.press("enter")
+        await pilot.pause()
+        await settle(pilot)
+        assert app.current_mode == "steps"
+
+        await palette(pilot, *"window")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.session.view.window is not Window.MINUTE
+        assert not isinstance(app.screen, KeyPalette)
+
+
+async def test_every_key_in_a_footer_tells_more_on_hover(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settle(pilot)
+        for key in "123478":
+            await pilot.press(key)
+            await settle(pilot)
+            for each in app.screen.query(FooterKey):
+                assert each.tooltip, each.description
