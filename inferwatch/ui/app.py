@@ -35,7 +35,7 @@ from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.header import Tab
 from inferwatch.ui.shared.keys import KeyCommands, KeyPalette
 from inferwatch.ui.shared.leaving_screen import LeavingScreen
-from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, SnapshotReady
+from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, LookAt, SnapshotReady
 from inferwatch.ui.shared.note_announcer import NoteAnnouncer
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.terminal import TerminalApp
@@ -136,6 +136,12 @@ class InferwatchApp(TerminalApp[None]):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Inks for the moment before our theme is set."""
         return DARK.variables
+
+    def get_key_display(self, binding: Binding) -> str:
+        """In a word: not every terminal has a sign for the enter key."""
+        if binding.key == "enter" and not binding.key_display:
+            return "enter"
+        return super().get_key_display(binding)
 
     def on_mount(self) -> None:
         """Begin to look."""
@@ -363,6 +369,10 @@ class InferwatchApp(TerminalApp[None]):
         """Show the present picture, charts and all, without waiting for the timer."""
         if isinstance(self._shown, SessionPage):
             self._look(self._shown, charts=True)
+
+    @on(LookAt)
+    def _look_at(self, wish: LookAt) -> None:
+        self.action_look_at(wish.screen)
 
     def action_look_at(self, mode: str) -> None:
         """Go to a screen."""

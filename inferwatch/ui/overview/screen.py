@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.metrics.snapshot import Snapshot
@@ -17,6 +17,7 @@ from inferwatch.ui.shared.drawers import (
     catalog_keys,
 )
 from inferwatch.ui.shared.latency_table import LatencyTable
+from inferwatch.ui.shared.messages import LookAt
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
@@ -36,7 +37,15 @@ class OverviewScreen(WatchScreen):
         *COST_KEYS,
     )
     KEYS = CHART_KEYS
-    BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "slowest",
+            "slowest requests",
+            tooltip="Which requests were slow, and what they waited for",
+        ),
+        *CHART_BINDINGS,
+    ]
     DEFAULT_CSS = """
     OverviewScreen {
         FlowPanel { margin-top: 1; }
@@ -65,3 +74,8 @@ class OverviewScreen(WatchScreen):
         """Flow and table."""
         self.query_one(FlowPanel).show(shown)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)
+
+    def action_slowest(self) -> None:
+        """To the requests, those first that waited longest for their first token."""
+        self.view.slowest_first = True
+        self.post_message(LookAt("requests"))

@@ -41,6 +41,8 @@ class RequestDetail(Panel):
             TextRun(row.external_id or row.request_id, "strong"),
         )
         close = (
+            TextRun("enter", "accent", "screen.steps"),
+            TextRun(" its steps · ", "muted", "screen.steps"),
             TextRun("esc", "accent", "screen.close"),
             TextRun(" closes", "muted", "screen.close"),
         )

@@ -10,9 +10,14 @@ from textual.widget import Widget
 from inferwatch.formatting import format_count
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
-from inferwatch.ui.requests.table import RequestScope, RequestTable
+from inferwatch.ui.requests.table import (
+    RequestScope,
+    RequestTable,
+    longest_moment_ns,
+)
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
+from inferwatch.ui.shared.messages import LookAt
 from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.watch_screen import WatchScreen
 from inferwatch.ui.shared.welcome import is_untouched
@@ -85,6 +90,9 @@ class RequestsScreen(WatchScreen):
         self._shown = shown
         table = self.query_one(RequestTable)
         table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, shown) else ""
+        if self.view.slowest_first:
+            self.view.slowest_first = False
+            table.put_slowest_first()
         table.show(shown.requests, shown.now_ns)
         self._show_filter()
         self._show_opened(shown)
@@ -128,6 +136,10 @@ class RequestsScreen(WatchScreen):
         """Ask for a filter."""
         self.query_one(FilterBar).ask()
 
+    def action_steps(self) -> None:
+        """The steps in the time of the request that is open."""
+        self.query_one(RequestTable).action_open()
+
     def action_close(self) -> None:
         """Close the detail, else clear the filter, else let go of the time cursor."""
         if self._opened is not None:
@@ -161,7 +173,13 @@ class RequestsScreen(WatchScreen):
 
     @on(RequestTable.RowSelected)
     def _opened_by(self, message: RequestTable.RowSelected) -> None:
-        self._open(message.key)
+        if message.key != self._opened:
+            self._open(message.key)
+            return
+        row = self.query_one(RequestTable).find(message.key)
+        if row is not None and self._shown is not None:
+            self.view.cursor_ns = longest_moment_ns(row, self._shown.now_ns)
+            self.post_message(LookAt("steps"))
 
     def _open(self, key: str | None) -> None:
         self._opened = key

@@ -222,7 +222,12 @@ class RequestTable(CursorTable[RequestRow]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+home", "step(-100000)", "first", show=False),
-        Binding("enter", "open", "open", tooltip="Where the time of this request went"),
+        Binding(
+            "enter",
+            "open",
+            "open",
+            tooltip="Where its time went; again: the steps of that time",
+        ),
     ]
     MARGIN = 1
     STAYS_FIRST = True
@@ -238,6 +243,11 @@ class RequestTable(CursorTable[RequestRow]):
         """Take the requests that are known at a moment."""
         self._view.now_ns = now_ns
         self.show_rows(rows)
+
+    def put_slowest_first(self) -> None:
+        """The longest wait for a first token on top, and under the cursor."""
+        self.sorted_by, self.descending = "ttft", True
+        self.to_first()
 
     def within(self, scope: RequestScope) -> None:
         """List only the requests of a scope."""
@@ -301,6 +311,15 @@ def phases(row: RequestRow, now_ns: int) -> list[Phase]:
         known_s = sum(seconds for seconds in spent.values() if seconds is not None)
         spent[now_in] = max((now_ns - row.arrived_ns) / NS_PER_S - known_s, 0.0)
     return [(name, seconds, PHASE_INKS[name]) for name, seconds in spent.items()]
+
+
+def longest_moment_ns(row: RequestRow, now_ns: int) -> int:
+    """The middle of what took the longest before the first token, else of it all."""
+    spent = [(name, seconds or 0.0) for name, seconds, _ in phases(row, now_ns)]
+    waits = spent[:-1] if row.ttft_s is not None else spent
+    longest = max(range(len(waits)), key=lambda place: waits[place][1])
+    before_s = sum(seconds for _, seconds in waits[:longest])
+    return row.arrived_ns + round((before_s + waits[longest][1] / 2) * NS_PER_S)
 
 
 def _length_s(spent: Sequence[Phase]) -> float:

@@ -27,6 +27,13 @@ class LookAgain(Message):
     """A screen changed what it shows and wants the present picture at once."""
 
 
+@dataclass
+class LookAt(Message):
+    """People want another screen of the same session, by its name."""
+
+    screen: str
+
+
 class GoTo(Message):
     """People want to go elsewhere; where they are goes on meanwhile, unseen."""
 

@@ -75,7 +75,7 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         "minus",
         "speed(-1)",
         "slower",
-        key_display="− +",
+        key_display="- +",
         show=False,
         tooltip="Play slower or faster: 0.1× to 100×",
     ),
@@ -83,7 +83,7 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         "plus,equals_sign",
         "speed(1)",
         "faster",
-        key_display="− +",
+        key_display="- +",
         show=False,
         tooltip="Play faster",
     ),
@@ -93,7 +93,7 @@ PLAYBACK_BINDINGS: list[BindingType] = [
 ]
 ELSEWHERE_KEYS: tuple[Key, ...] = (
     (", .", "one engine step back or forward, once paused"),
-    ("− +", "play slower or faster, once paused"),
+    ("- +", "play slower or faster, once paused"),
 )
 ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark", "mark"}
 """What makes sense while the present is followed, too."""

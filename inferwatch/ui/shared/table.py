@@ -228,6 +228,10 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self.filter = wanted
         self.list_again()
 
+    def to_first(self) -> None:
+        """The cursor stands on whatever row comes first."""
+        self._key = None
+
     @property
     def sort_keys(self) -> Sequence[str]:
         """The column sorted by at first, then the others from left to right."""

@@ -15,6 +15,8 @@ class View:
     """The one to be in, by its name."""
     cursor_ns: int | None = None
     """A moment of the session; None is the moment shown, and goes with it."""
+    slowest_first: bool = False
+    """Somebody asks what was slow: the next list of requests begins with it."""
     database: Path | None = None
     """The record whose sessions are listed; None: the default one."""
 

@@ -59,13 +59,13 @@ async def test_what_a_screen_does_itself_stays_in_a_narrow_footer(
         await pilot.press("2")
         await settle(pilot)
 
-        assert footer(app)[:3] == ["⏎ open", "s sort", "/ filter"]
+        assert footer(app)[:3] == ["enter open", "s sort", "/ filter"]
 
 
 @pytest.mark.parametrize(
     ("dialog", "said"),
     [
-        (PromptScreen("Go", "", lambda _: None), ["⏎ confirm", "esc close"]),
+        (PromptScreen("Go", "", lambda _: None), ["enter confirm", "esc close"]),
         (ConfirmScreen("Stop?", "", "Stop it"), ["y yes", "n no"]),
     ],
     ids=["prompt", "confirm"],

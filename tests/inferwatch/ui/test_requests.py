@@ -9,7 +9,11 @@ from textual.widgets import Input
 
 from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.requests.table import RequestScope, RequestTable
+from inferwatch.ui.requests.table import (
+    RequestScope,
+    RequestTable,
+    longest_moment_ns,
+)
 from inferwatch.ui.shared.filter_bar import FilterBar
 
 SIZE = (160, 50)
@@ -393,3 +397,41 @@ async def test_the_wheel_moves_the_table(app: InferwatchApp, settle: Any) -> Non
         table.on_mouse_scroll_up()
 
         assert table.cursor == 3
+
+
+async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_its_steps(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        table = app.screen.query_one(RequestTable)
+        slowest = table.rows[table.cursor]
+        assert slowest.ttft_s == max(each.ttft_s or 0 for each in table.rows)
+
+        await pilot.press("enter", "enter")
+        await settle(pilot)
+        cursor_ns = app.session.view.cursor_ns
+
+        assert app.current_mode == "steps"
+        assert cursor_ns is not None
+        assert slowest.ttft_s is not None
+        waited_ns = int(slowest.ttft_s * 1e9)
+        assert slowest.arrived_ns < cursor_ns < slowest.arrived_ns + waited_ns
+
+
+@pytest.mark.parametrize(
+    ("spent", "moment_ns"),
+    [
+        pytest.param({"queue_s": 4e-9, "prefill_s": 2e-9}, 102, id="the queue"),
+        pytest.param({"queue_s": 2e-9, "prefill_s": 6e-9}, 105, id="prefill"),
+    ],
+)
+def test_the_moment_of_a_request_is_the_middle_of_what_it_waited_for(
+    spent: dict[str, float], moment_ns: int
+) -> None:
+    ttft_s = sum(spent.values())
+    waited = row("a", arrived_ns=100, ttft_s=ttft_s, decode_s=9.0, **spent)
+
+    assert longest_moment_ns(waited, now_ns=1_000) == moment_ns

@@ -215,6 +215,24 @@ async def test_words_filter_as_they_are_typed_and_escape_lets_go(
         assert isinstance(app.focused, SessionTable)
 
 
+async def test_sessions_are_filtered_by_their_columns(app: InferwatchApp) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        table = app.screen.query_one(SessionTable)
+
+        def found(text: str) -> set[str]:
+            reading = table.grammar.read(text)
+            assert not reading.fault
+            table.narrow(reading.filter)
+            return set(ids(app))
+
+        assert found("model:qwen") == {"s6", "s4"}
+        assert found("state:interrupted") == found("interrupted") != set()
+        many = {each.row.id for each in table.rows if each.row.requests > 100}
+        assert found("state:interrupted requests>100") == many
+        assert found("watched>99h") == set()
+
+
 async def test_columns_sort_by_key_and_by_click(app: InferwatchApp) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
