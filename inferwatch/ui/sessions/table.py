@@ -244,7 +244,7 @@ class SessionTable(CursorTable[ListedSession]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "step(-100000)", "first", show=False),
         Binding("end", "step(100000)", "last", show=False),
-        Binding("enter", "open", "open", tooltip="Replay this session"),
+        Binding("enter", "open", "replay", tooltip="Replay this session"),
         Binding("m", "mark", "mark", tooltip="Mark this session, to compare it"),
     ]
 

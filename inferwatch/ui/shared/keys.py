@@ -24,6 +24,7 @@ from textual.command import (
 )
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
@@ -58,7 +59,7 @@ def known_keys(screen: Screen[Any]) -> Sequence[KnownKey]:
         now = active.get(binding.key)
         if now is None or now.binding.action != binding.action or now.node is not node:
             continue
-        if binding.key not in found:
+        if binding.key not in found and not _is_typed(screen, binding.key):
             found[binding.key] = KnownKey(
                 key=screen.app.get_key_display(binding),
                 name=binding.description,
@@ -69,6 +70,12 @@ def known_keys(screen: Screen[Any]) -> Sequence[KnownKey]:
                 group=group,
             )
     return list(found.values())
+
+
+def _is_typed(screen: Screen[Any], key: str) -> bool:
+    """The key goes into a field."""
+    focused, character = screen.focused, key_to_character(key)
+    return focused is not None and focused.check_consume_key(key, character)
 
 
 def _declared(screen: Screen[Any]) -> Iterator[tuple[DOMNode, str, Binding]]:
@@ -92,8 +99,9 @@ class KeyFooter(Footer):
     def compose(self) -> ComposeResult:
         """All keys in order; those without room are hidden."""
         place = {each.binding.key: n for n, each in enumerate(known_keys(self.screen))}
-        keys = [each for each in super().compose() if isinstance(each, FooterKey)]
-        keys.sort(key=lambda each: place.get(each.key, len(place)))
+        made = (each for each in super().compose() if isinstance(each, FooterKey))
+        keys = [each for each in made if each.key in place]
+        keys.sort(key=lambda each: place[each.key])
         keys.sort(key=lambda each: each.action in ALWAYS)
         self._fit(keys)
         yield from keys
@@ -159,7 +167,8 @@ class KeyCommands(Provider):
     def _commands(self) -> Iterable[KnownKey]:
         """Each action once."""
         found = [each for each in known_keys(self.screen) if each.possible]
-        actions = {each.binding.action: each for each in found if each.tells}
+        told = [each for each in found if each.name and each.tells]
+        actions = {each.binding.action: each for each in told}
         actions.pop("command_palette", None)  # it is open
         return actions.values()
 

@@ -108,7 +108,6 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         Binding(
             "up",
             "step(-1)",
-            "up",
             key_display="↑ ↓",
             show=False,
             tooltip="Another row",

@@ -97,9 +97,10 @@ async def test_the_palette_has_every_action_and_screen_once(
     app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=(120, 60)) as pilot:
         await settle(pilot)
-        actions = {each.binding.action for each in known_keys(app.screen) if each.tells}
+        keys = [each for each in known_keys(app.screen) if each.name and each.tells]
         listed = await palette(pilot)
 
+        actions = {each.binding.action for each in keys}
         assert len(listed) == len(set(listed)) == len(actions) - 1  # not itself
         text = "\n".join(listed)
         assert "2  Requests: Why was this one slow?" in text
@@ -124,6 +125,18 @@ async def test_what_is_chosen_in_the_palette_is_done(
         await pilot.pause()
         assert app.session.view.window is not Window.MINUTE
         assert not isinstance(app.screen, KeyPalette)
+
+
+async def test_a_footer_names_no_key_that_is_typed_into_a_field(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("2", "slash")
+        await settle(pilot)
+
+        shown = [each for each in footer(app) if each != "ctrl+p commands"]
+        assert shown == ["tab complete", "enter keep", "esc clear"]
 
 
 async def test_every_key_in_a_footer_tells_more_on_hover(
