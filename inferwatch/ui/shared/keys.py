@@ -24,7 +24,7 @@ from textual.command import (
 )
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.keys import key_to_character
+from textual.keys import format_key, key_to_character
 from textual.screen import Screen
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
@@ -74,7 +74,8 @@ def known_keys(screen: Screen[Any]) -> Sequence[KnownKey]:
 
 def _is_typed(screen: Screen[Any], key: str) -> bool:
     """The key goes into a field."""
-    focused, character = screen.focused, key_to_character(key)
+    focused, shown = screen.focused, format_key(key)
+    character = shown if len(shown) == 1 and shown.isascii() else key_to_character(key)
     return focused is not None and focused.check_consume_key(key, character)
 
 

@@ -107,7 +107,7 @@ def test_a_scope_lists_live_or_ended_requests(
         pytest.param("finished stop", [], id="not one of them only"),
         pytest.param("ttft>50ms out<10", ["b"], id="fields"),
         pytest.param("id:mpl-a", ["a"], id="id as a field"),
-        pytest.param("max_itl>1ms", [], id="an unknown value"),
+        pytest.param("itl_max>1ms", [], id="an unknown value"),
     ],
 )
 def test_a_filter_matches_fields_and_else_state_id_and_reason(
@@ -115,7 +115,13 @@ def test_a_filter_matches_fields_and_else_state_id_and_reason(
 ) -> None:
     rows = [
         row("a", state=RequestState.DECODE),
-        row("b", state=RequestState.FINISHED, reason="length", ttft_s=0.06),
+        row(
+            "b",
+            state=RequestState.FINISHED,
+            reason="length",
+            ttft_s=0.06,
+            output_tokens=4,
+        ),
     ]
     table = RequestTable()
     table.narrow(table.grammar.read(words).filter)
