@@ -1,6 +1,6 @@
 """The two lines at the top: who is watched, and which screen and window are shown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -184,21 +184,6 @@ class Tab(NamedTuple):
     key: str
     name: str
     title: str
-
-
-def keys_of(tabs: Sequence[Tab]) -> str:
-    """All keys that lead to a screen, as help writes them: ``1–4 7 8``."""
-    return " ".join(_runs([tab.key for tab in tabs]))
-
-
-def _runs(keys: Sequence[str]) -> Iterator[str]:
-    """Three keys and more in a row are written as a span."""
-    start = 0
-    for end in range(1, len(keys) + 1):
-        if end == len(keys) or ord(keys[end]) != ord(keys[end - 1]) + 1:
-            run = keys[start:end]
-            yield from run if len(run) < 3 else (f"{run[0]}–{run[-1]}",)
-            start = end
 
 
 class TabLine(Panel):
