@@ -14,7 +14,7 @@ from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
 from inferwatch.ui.kv.screen import more_that_fit
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.drawers import HelpDrawer
-from inferwatch.ui.shared.header import HeaderLine, Tab, keys_of
+from inferwatch.ui.shared.header import HeaderLine
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.time_chart import TimeChart
 
@@ -38,14 +38,6 @@ async def test_number_keys_and_tabs_lead_to_the_same_screens(
             await pilot.click("TabLine", offset=(at + 1, 0))
             await settle(pilot)
             assert app.current_mode == mode
-
-
-@pytest.mark.parametrize(
-    ("keys", "written"),
-    [("12", "1 2"), ("123", "1–3"), ("123478", "1–4 7 8"), ("1246789", "1 2 4 6–9")],
-)
-def test_help_writes_keys_in_a_row_as_a_span(keys: str, written: str) -> None:
-    assert keys_of([Tab(key, "", "") for key in keys]) == written
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 10)])
