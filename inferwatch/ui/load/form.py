@@ -358,8 +358,7 @@ class LoadForm(Vertical):
         """Draw the plan; one that a warm-up decides, once that has told the rate."""
         plan, also = self.reading.plan, ""
         if plan is not None and plan.measures_rate and self._measured is not None:
-            share = f"{plan.rate_fraction:.0%} of what the warm-up measured"
-            also = f"{self._measured:.3g}/s: {share}"
+            also = f"{self._measured:.3g}/s: {plan.rate_fraction:.0%} of the measured"
             plan = msgspec.structs.replace(plan, rate_per_s=self._measured)
         self.query_one(LoadSketch).sketch(plan, also)
         self.query_one(LoadSketchAxis).show(plan)

@@ -1,10 +1,18 @@
 """The load runs of a session, one row each: a list to pick from, a curve to read."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from inferwatch.formatting import format_duration, format_rate, format_share
+from inferwatch.formatting import (
+    TimeUnit,
+    about,
+    format_in,
+    format_rate,
+    format_share,
+    shared_unit,
+)
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import ClientView, Quantiles
 from inferwatch.ui.shared.panel import Panel
@@ -18,8 +26,8 @@ from inferwatch.ui.shared.renderables.text import (
 
 OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
 """What runs of the same load at other rates may differ in."""
-HEADS = ("sent", "done", "tok/s", "TTFT p50", "TTFT p99", "good")
-WIDTHS = (7, 7, 7, 9, 10, 5)
+HEADS = ("sent/s", "done/s", "tok/s", "TTFT p50", "p99", "good")
+WIDTHS = (7, 7, 7, 12, 8, 5)
 NAME = 14
 LEAST_BAR = 6
 VERDICTS = {"OK": ("●", "good"), "CLIENT-BOUND": ("▲", "warn")}
@@ -52,15 +60,28 @@ class LoadRuns(Panel):
         room = height - 2
         first = max(min(at - room // 2, len(ordered) - room), 0)
         seen = ordered[first : first + room]
-        worst = max((_p99(view) or 0.0 for view in ordered), default=0.0)
+        scale = _scale(ordered)
         return [
             _head(ordered, seen, width),
-            _columns(width),
+            _columns(scale.unit, width),
             *(
-                _row(view, width, worst, here=view.number == self._shown)
+                _row(view, scale, width, here=view.number == self._shown)
                 for view in seen
             ),
         ]
+
+
+class Scale(NamedTuple):
+    """The unit of all latencies of the list, and the longest bar's."""
+
+    unit: TimeUnit
+    worst: float
+
+
+def _scale(views: Sequence[ClientView]) -> Scale:
+    p99s = [view.p99 for view in map(_ttft, views)]
+    known = [*p99s, *(view.p50 for view in map(_ttft, views))]
+    return Scale(shared_unit(known), max((each or 0.0 for each in p99s), default=0.0))
 
 
 def in_order(views: Sequence[ClientView]) -> Sequence[ClientView]:
@@ -97,10 +118,6 @@ def _ttft(view: ClientView) -> Quantiles:
     return rows[0] if rows else Quantiles()
 
 
-def _p99(view: ClientView) -> float | None:
-    return _ttft(view).p99
-
-
 def _head(
     ordered: Sequence[ClientView], seen: Sequence[ClientView], width: int
 ) -> Line:
@@ -111,14 +128,21 @@ def _head(
     return ruled((TextRun("runs", "strong"), TextRun(what, "muted")), right, width)
 
 
-def _columns(width: int) -> Line:
+def _columns(unit: TimeUnit, width: int) -> Line:
+    names = [f"{head} {unit.name}" if "TTFT" in head else head for head in HEADS]
     heads = [
-        cells(h, w, "muted", right=True) for h, w in zip(HEADS, WIDTHS, strict=True)
+        cells(head, cell, "muted", right=True)
+        for head, cell in zip(names, WIDTHS, strict=True)
     ]
     return fit((cells(" run asked", NAME, "muted"), *heads), width)
 
 
-def _row(view: ClientView, width: int, worst: float, *, here: bool) -> Line:
+def _latency(ttft: Quantiles, name: str, unit: TimeUnit) -> str:
+    text = format_in(unit, getattr(ttft, name))
+    return about(f" {text}") if name in ttft.weak else text
+
+
+def _row(view: ClientView, scale: Scale, width: int, *, here: bool) -> Line:
     run, ttft = view.run, _ttft(view)
     if run is None:
         return ()
@@ -128,8 +152,8 @@ def _row(view: ClientView, width: int, worst: float, *, here: bool) -> Line:
         format_rate(view.achieved_per_s),
         format_rate(run.done_per_s),
         format_rate(run.tokens_per_s),
-        format_duration(ttft.p50),
-        format_duration(ttft.p99) + ("~" if "p99" in ttft.weak else ""),
+        _latency(ttft, "p50", scale.unit),
+        _latency(ttft, "p99", scale.unit),
         format_share(good),
     )
     pick = f"screen.pick({view.number})"
@@ -140,8 +164,8 @@ def _row(view: ClientView, width: int, worst: float, *, here: bool) -> Line:
     ]
     room = width - NAME - sum(WIDTHS) - 4
     bar = ""
-    if room >= LEAST_BAR and worst and ttft.p99:
-        bar = "▇" * max(round(ttft.p99 / worst * room), 1)
+    if room >= LEAST_BAR and scale.worst and ttft.p99:
+        bar = "▇" * max(round(ttft.p99 / scale.worst * room), 1)
     return fit(
         (
             cells(name, NAME, "accent" if here else "muted")._replace(action=pick),

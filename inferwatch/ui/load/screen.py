@@ -245,7 +245,7 @@ class LoadScreen(WatchScreen):
         axis = self.query_one(ChartStack).axis(charted)
         self.query_one(LoadMarks).show(axis, view.events if view else ())
         self.query_one(LoadRuns).show(runs, view.number if view else None)
-        self._show_form(view)
+        self._show_form(shown)
         self._show_what_can_be_done()
 
     @property
@@ -281,13 +281,20 @@ class LoadScreen(WatchScreen):
         self.query_one(ChartStack).display = charts
         self.query_one(LoadMarks).display = charts and not self.is_short
 
-    def _show_form(self, view: ClientView | None) -> None:
+    def _measured(self, shown: Snapshot) -> float | None:
+        """The rate that the warm-up of the desk's own plan came to, if it has run."""
+        runs = shown.client.runs if shown.client and self.desk else ()
+        ours = self.desk.plan.run_id if self.desk else None
+        own = (view for view in runs if view.run and view.run.run_id == ours)
+        return next((view.measured_per_s for view in own), None)
+
+    def _show_form(self, shown: Snapshot) -> None:
         desk = self.desk
         if desk is not None:
             blocked = "" if desk.running else desk.unavailable or ""
             for form in self.query(LoadForm):
                 form.follow(desk.plan, running=desk.running)
-                form.measured(view.measured_per_s if view else None)
+                form.measured(self._measured(shown))
                 form.show(running=desk.running, blocked=blocked)
 
     def action_edit(self) -> None:

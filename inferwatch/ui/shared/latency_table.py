@@ -59,6 +59,12 @@ class LatencyTable(Panel):
         self._latencies, self._window, self._of = latencies, window, of
         self.redraw()
 
+    @property
+    def _over(self) -> str:
+        """What the trend is over."""
+        named = self._of != "latency" and self._window is Window.SESSION
+        return "the run" if named else self._window.label
+
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The head and a row per latency."""
         del height
@@ -77,7 +83,7 @@ class LatencyTable(Panel):
             TextRun("  "),
             cells("seen by", VANTAGE_WIDTH, "muted"),
             cells(
-                " worst" if trend < 20 else f" worst, over {self._window.label}",
+                " worst" if trend < 20 else f" worst, over {self._over}",
                 max(trend + 1, 0),
                 "muted",
             ),

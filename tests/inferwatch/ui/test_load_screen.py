@@ -938,8 +938,14 @@ async def test_a_plan_that_the_warm_up_decides_is_drawn_once_that_has_told(
 
         bench.feed.change = running
         await bench.settle(pilot)
+        assert "█" in bench.rows("LoadSketch")
+        bench.desk.plan = msgspec.structs.replace(MEASURING, run_id="another")
+        await bench.settle(pilot)
+        assert "█" not in bench.rows("LoadSketch")  # nobody knows what it will measure
+        bench.desk.plan = MEASURING
+        await bench.settle(pilot)
 
-        assert "20/s: 60% of what" in bench.text("LoadSketch")[0]
+        assert "20/s: 60% of the measured" in bench.text("LoadSketch")[0]
         assert "█" in bench.rows("LoadSketch")
 
 
