@@ -243,7 +243,7 @@ class LoadForm(Vertical):
         Horizontal { height: 1; }
         .go { height: 2; }
         #start { width: 15; margin: 0 1 0 0; }
-        LoadSketch { height: 1fr; max-height: 11; }
+        LoadSketch { height: 1fr; max-height: 24; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -76,17 +76,14 @@ class LatencyTable(Panel):
 
     def _head(self, shown: Sequence[str], trend: int) -> Line:
         titles = [cells(key, VALUE_WIDTH, "muted", right=True) for key in shown]
+        worst = " worst" if trend < 20 else f" worst, over {self._over}"
         return (
             cells(f" {self._of}", NAME_WIDTH + UNIT_WIDTH, "muted"),
             *titles,
             cells("n", COUNT_WIDTH, "muted", right=True),
             TextRun("  "),
             cells("seen by", VANTAGE_WIDTH, "muted"),
-            cells(
-                " worst" if trend < 20 else f" worst, over {self._over}",
-                max(trend + 1, 0),
-                "muted",
-            ),
+            cells(worst, trend + 1, "muted") if trend > 4 else TextRun(""),
         )
 
 
