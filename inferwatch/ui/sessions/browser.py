@@ -15,7 +15,6 @@ from textual.message import Message
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions import housekeeping
-from inferwatch.storage.sessions.sessions import SessionRow
 from inferwatch.ui.sessions.index import (
     ListedSession,
     SessionIndex,
@@ -31,6 +30,9 @@ from inferwatch.ui.shared.renderables.text import TextRun
 
 KEPT, BIN = "kept", "bin"
 LOOK_EVERY_S = 2.0
+PreviewKey = tuple[str, int | None]
+"""A session's id, and how many readings it had when it was read."""
+MOST_PREVIEWS = 8
 REST_S = 0.1
 """After so long on a session, the cursor is thought to stay."""
 BESIDE, BELOW = 170, 26
@@ -121,8 +123,8 @@ class SessionBrowser(Vertical):
         self._table = SessionTable(empty or f"nothing recorded yet in {path}")
         self._looks = 0
         self._looking = self._wanted = False
-        self._previews: dict[tuple[str, int], SessionPreview] = {}
-        """The latest, by id and readings."""
+        self._previews: dict[PreviewKey, SessionPreview] = {}
+        """The latest few."""
         self._trouble: str | None = None
         """Why the last look saw nothing."""
 
@@ -210,24 +212,32 @@ class SessionBrowser(Vertical):
 
     def _preview(self) -> None:
         """Show the session under the cursor in full; what is not known is read."""
-        here, panel = self._table.pointed, self.query_one(PreviewPanel)
-        known = self._previews.get((here.row.id, here.row.readings)) if here else None
-        panel.show(here, known)
-        if panel.display and here is not None and known is None:
-            self._read(here.row)
+        table, panel = self._table, self.query_one(PreviewPanel)
+        here = table.pointed
+        first = table.find(f"s{table.marked[0]}") if table.marked else None
+        wanted = [each for each in (here, first) if each is not None]
+        known = {each.row.id: self._previews.get(_key_of(each)) for each in wanted}
+        against = None
+        if here is not None and first is not None and first.row.id != here.row.id:
+            against = first.row.id, known[first.row.id]
+        panel.show(here, known[here.row.id] if here else None, against)
+        unknown = [each for each in wanted if known[each.row.id] is None]
+        if panel.display and unknown:
+            self._read(unknown)
 
     @work(group="preview", exclusive=True)
-    async def _read(self, row: SessionRow) -> None:
-        """Read what a preview says, once the cursor rests."""
+    async def _read(self, wanted: Sequence[ListedSession]) -> None:
+        """Read what previews say, once the cursor rests."""
         await asyncio.sleep(REST_S)
-        try:
-            found = await asyncio.to_thread(preview, self.sessions.path, row)
-        except InferwatchError:
-            return  # the list has said so
-        self._previews = {(row.id, row.readings): found}
-        here = self._table.pointed
-        if here is not None and here.row.session == row.session:
-            self.query_one(PreviewPanel).show(here, found)
+        for each in wanted:
+            try:
+                found = await asyncio.to_thread(preview, self.sessions.path, each.row)
+            except InferwatchError:
+                return  # the list has said so
+            while len(self._previews) >= MOST_PREVIEWS:
+                del self._previews[next(iter(self._previews))]
+            self._previews[_key_of(each)] = found
+        self._preview()
 
     def _tell_listed(self) -> None:
         binned = sum(row.deleted_ns is not None for row in self.sessions.rows)
@@ -394,6 +404,11 @@ class SessionBrowser(Vertical):
             self.notify(done, timeout=5, markup=False)
         self.refresh_bindings()
         self.look()
+
+
+def _key_of(session: ListedSession) -> PreviewKey:
+    """What is being recorded is not read anew whenever it has grown."""
+    return session.row.id, None if session.recording else session.row.readings
 
 
 def _count(count: int) -> str:

@@ -4,7 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import format_count, format_duration, format_rate
+from inferwatch.compare.configuration import differing
+from inferwatch.formatting import (
+    UNKNOWN,
+    format_count,
+    format_duration,
+    format_rate,
+)
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.ui.sessions.index import ListedSession, SessionPreview
 from inferwatch.ui.sessions.table import ENOUGH_FOR_P99, state_of
@@ -55,6 +61,10 @@ MARKS = {
 }
 
 
+Against = tuple[str, SessionPreview | None]
+"""Another session's id, and its preview once it is read."""
+
+
 class PreviewPanel(Panel):
     """Settings, figures, notes and what can be done, as far as there is room."""
 
@@ -64,12 +74,19 @@ class PreviewPanel(Panel):
 
     _session: ListedSession | None = None
     _preview: SessionPreview | None = None
+    _against: Against | None = None
 
     def show(
-        self, session: ListedSession | None, preview: SessionPreview | None
+        self,
+        session: ListedSession | None,
+        preview: SessionPreview | None,
+        against: Against | None,
     ) -> None:
-        """Take what is under the cursor; its preview may come later."""
-        self._session, self._preview = session, preview
+        """Take what is under the cursor, and another that is marked.
+
+        Previews may come later.
+        """
+        self._session, self._preview, self._against = session, preview, against
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -80,6 +97,10 @@ class PreviewPanel(Panel):
             return ()
         room = max(height - len(after), 0)
         lines = list(_lines(self._session, self._preview, width))
+        if self._preview is not None:
+            if self._against is not None:
+                lines += _differences(self._preview, *self._against, width)
+            lines += _notes(self._preview, width)
         if len(lines) > room:
             said = f" … {len(lines) - room + 1} more lines"
             lines = [*lines[: max(room - 1, 0)], (TextRun(said, "muted"),)]
@@ -109,10 +130,31 @@ def _lines(
         return
     yield from _settings("engine", ENGINE, preview.settings, width)
     yield from _load(preview, width)
+
+
+def _notes(preview: SessionPreview, width: int) -> Iterator[Line]:
     if preview.notes:
         yield ruled((TextRun("notes", "strong"),), (), width)
     for t_ns, text in preview.notes:
         yield (TextRun(f" {t_ns / NS_PER_S:7.1f} s  ", "muted"), TextRun(text))
+
+
+def _differences(
+    here: SessionPreview, other: str, there: SessionPreview | None, width: int
+) -> Iterator[Line]:
+    """What was set up otherwise than in the session that is marked."""
+    if there is None:
+        return
+    yield ruled((TextRun(f"set up differently than {other}", "strong"),), (), width)
+    settings = differing([there.settings, here.settings])
+    if not settings:
+        yield (TextRun(" in nothing that the record knows"),)
+    for setting in settings:
+        before, after = (UNKNOWN if each is None else each for each in setting.values)
+        yield (
+            TextRun(f" {setting.name} ", "muted"),
+            TextRun(f"{before} → {after}"),
+        )
 
 
 def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator[Line]:

@@ -1,6 +1,8 @@
 """The sessions screen: every key, every click, and what it looks like."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -411,3 +413,22 @@ async def test_it_is_said_how_to_compare_before_and_after_a_mark(
     assert before.startswith(" m marks, c compares")
     assert one.startswith(" ◆ s12 marked: now go to another: c compares the two")
     assert two.startswith(" ◆ s12, s11 marked: c compares them, each with s12")
+
+
+async def test_what_is_set_up_differently_than_the_marked_one_is_told(
+    app: InferwatchApp, text_of: Any, record: Path
+) -> None:
+    with closing(sqlite3.connect(record)) as connection, connection:
+        for session, seqs in ((10, 32), (11, 64)):
+            connection.execute(
+                "INSERT INTO engines (session, ordinal, source, t_ns, pid, rank, "
+                "model, vllm_version, max_num_seqs) VALUES (?, 1, 0, 1, 7, 0, 'm', '0.32', ?)",
+                (session, seqs),
+            )
+    async with app.run_test(size=LARGE) as pilot:
+        await shown(pilot)
+        await pilot.press("down", "m")
+        await looked(pilot)
+        rows = [" ".join(row.split()) for row in text_of(app, "PreviewPanel")]
+
+    assert "engine max_num_seqs 64 → 32" in rows
