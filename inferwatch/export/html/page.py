@@ -230,7 +230,10 @@ def time_charts(data: PageData) -> list[str]:
 
 def cdfs(data: PageData) -> list[str]:
     """Cumulative distributions: one figure for each vantage that saw latencies."""
-    views = (("server", data.server), ("client", data.client.of))
+    view = data.snapshot.client
+    many = view is not None and len(view.runs) > 1
+    client = "client, all loads together" if many else "client"
+    views = (("server", data.server), (client, data.client.of))
     return [
         cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration)
         for who, of in views

@@ -422,7 +422,8 @@ async def test_what_is_set_up_differently_than_the_marked_one_is_told(
         for session, seqs in ((10, 32), (11, 64)):
             connection.execute(
                 "INSERT INTO engines (session, ordinal, source, t_ns, pid, rank, "
-                "model, vllm_version, max_num_seqs) VALUES (?, 1, 0, 1, 7, 0, 'm', '0.32', ?)",
+                "model, vllm_version, max_num_seqs) "
+                "VALUES (?, 1, 0, 1, 7, 0, 'm', '0.32', ?)",
                 (session, seqs),
             )
     async with app.run_test(size=LARGE) as pilot:
