@@ -1,6 +1,7 @@
 """The load runs of a session, one row each: a list to pick from, a curve to read."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -93,13 +94,16 @@ def in_order(views: Sequence[ClientView]) -> Sequence[ClientView]:
 
 def _alike(view: ClientView) -> bytes | str:
     """What the plans of one search have in common."""
-    if view.run is None or view.run.plan is None:
-        return ""
+    return _likeness(view.run.plan or "") if view.run else ""
+
+
+@lru_cache(maxsize=256)
+def _likeness(plan: str) -> bytes | str:
+    """A recorded plan but for what runs of one search may differ in."""
     try:
-        plan = msgspec.json.decode(view.run.plan, type=LoadPlan)
+        plain = msgspec.to_builtins(msgspec.json.decode(plan, type=LoadPlan))
     except msgspec.MsgspecError:
-        return view.run.plan
-    plain = msgspec.to_builtins(plan)
+        return plan
     return msgspec.json.encode({k: v for k, v in plain.items() if k not in OWN})
 
 
