@@ -91,4 +91,4 @@ def test_a_death_is_accounted_for_with_what_lines_say_not_with_their_heads() -> 
     told = account(Death("core", 8, -9), log).splitlines()
 
     assert told[0].startswith("EngineCore (pid 8) was killed by SIGKILL")
-    assert told[1:] == ["    it = await it()", "It died"]
+    assert told[1:] == ["    outputs = await it()", "It died"]
