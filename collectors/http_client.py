@@ -55,7 +55,7 @@ def http_client(  # noqa: PLR0913 - what differs among our clients
         if direct:
             raise
         raise ProxyError(
-            f"the proxy that the environment names cannot be used: {error}"
+            f"the proxy set in the environment cannot be used: {error}"
         ) from error
 
 

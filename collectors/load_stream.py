@@ -89,7 +89,7 @@ class LoadStream:
             source=self._run_id,
             t_ns=self._clock.now_ns(),
             kind=NoteKind.DROPPED,
-            text=f"{count} readings of the load generator were lost",
+            text=f"{count:,} readings of the load generator were lost",
             count=count,
         )
 

@@ -98,7 +98,7 @@ class EngineConfig:
         for flag in self.flags:
             if flag.partition("=")[0].replace("_", "-") in OURS:
                 raise FlagError(
-                    f"{flag} belongs to inferwatch: give it before the `--`, as in "
+                    f"{flag} is an option of inferwatch: put it before the `--`, as in "
                     "`inferwatch serve MODEL --port 8000 -- --max-num-seqs 64`"
                 )
 

@@ -198,7 +198,7 @@ class Death:
         if self.status >= 0:
             return f"ended with status {self.status}"
         name = signal.Signals(-self.status).name
-        hint = " (by hand, or for lack of memory)" if name == "SIGKILL" else ""
+        hint = " (by hand, or because memory ran out)" if name == "SIGKILL" else ""
         return f"was killed by {name}{hint}"
 
     @property

@@ -111,7 +111,8 @@ class Reception:
             Note(
                 t_ns=monotonic_ns(),
                 kind=NoteKind.DROPPED,
-                text=f"{lost} readings of {self.hello.role} {self.hello.pid} were lost",
+                text=f"{lost:,} readings of {self.hello.role} {self.hello.pid} "
+                "were lost",
                 count=lost,
             )
         ]

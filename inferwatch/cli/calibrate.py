@@ -16,7 +16,7 @@ from inferwatch.cli.options import SOME_SECONDS, FiniteRange
     "--concurrency",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Instead: N users who ask again when answered.",
+    help="Closed loop instead: N users, one request each at a time.",
 )
 @click.option(
     "--duration",
@@ -24,13 +24,13 @@ from inferwatch.cli.options import SOME_SECONDS, FiniteRange
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Of sending.",
+    help="How long to send.",
 )
 @click.option(
     "--transport",
     type=click.Choice(["auto", "raw", "httpx"]),
     default="auto",
-    help="What carries the requests.",
+    help="How requests are sent.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def calibrate(
@@ -40,7 +40,7 @@ def calibrate(
     transport: str,
     as_json: bool,
 ) -> int:
-    """Measure the load generator itself, on this machine, at the planned load.
+    """Measure the load generator itself, on this machine, at the load you plan.
 
     A server of known truth (first token after 50 ms, then one each 20 ms, each send
     logged on the clock that client and server share) is loaded, and what the client
@@ -52,7 +52,7 @@ def calibrate(
     from inferwatch.cli.calibrate_command import run_calibration
 
     if rate is not None and concurrency is not None:
-        raise click.UsageError("--rate or --concurrency, not both")
+        raise click.UsageError("choose one: --rate or --concurrency")
     load = (
         {"rate_per_s": rate or 20.0}
         if concurrency is None

@@ -10,7 +10,7 @@ from inferwatch.cli.load_progress import shown_progress
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
-from inferwatch.formatting import format_duration
+from inferwatch.formatting import counted, format_durations
 from inferwatch.loadgen.plan.file import make_plan, shape
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import (
@@ -34,7 +34,7 @@ PROMPT_TOKENS = 32
 
 
 def run_calibration(fields: Mapping[str, Any], *, as_json: bool) -> int:
-    """Measure, keep, tell; the exit status.
+    """Measure, save, tell; the exit status.
 
     Raises:
         SourceError: not one request was answered in full.
@@ -45,7 +45,7 @@ def run_calibration(fields: Mapping[str, Any], *, as_json: bool) -> int:
         say_json(found.as_json())
         return 0
     say(_table(found))
-    say(f"kept in {path}; results of `inferwatch load` carry it")
+    say(f"saved in {path}; `inferwatch load` reports it with its results")
     return 0
 
 
@@ -78,7 +78,7 @@ def _compare(
 ) -> Calibration:
     result = load_result(run.book)
     if not result.succeeded:
-        raise SourceError("the truth server answered nothing")
+        raise SourceError("the reference server answered no request: try a lower rate")
     return calibration(
         StampComparison(run.book, truth, clock.start_ns),
         result,
@@ -88,8 +88,8 @@ def _compare(
 
 
 def _table(found: Calibration) -> str:
-    counts = f"{found.requests:,} requests, {found.tokens:,} tokens"
-    heads = ("truth mean", "reported", "error", "truth p99", "reported", "error")
+    counts = f"{counted(found.requests, 'request')}, {counted(found.tokens, 'token')}"
+    heads = ("true mean", "reported", "error", "true p99", "reported", "error")
     lines = [
         f"{found.load} · {found.transport} · {counts} · client {found.verdict}",
         "",
@@ -100,16 +100,15 @@ def _table(found: Calibration) -> str:
         f"{'':<28}{'p50':>12}{'p99':>12}{'max':>12}",
     ]
     for name, lag in (
-        ("a token's send to its stamp", found.stamp_lag),
-        ("due to arrived there", found.send_lag),
+        ("token sent to stamped", found.stamp_lag),
+        ("request due to received", found.send_lag),
     ):
-        cells = "".join(_cell(value) for value in (lag.p50, lag.p99, lag.max))
-        lines.append(f"{name:<28}{cells}")
+        lines.append(f"{name:<28}{_cells(lag.p50, lag.p99, lag.max)}")
     return "\n".join(lines)
 
 
 def _row(name: str, deviation: Deviation) -> str:
-    cells = (
+    return f"{name:<6}" + _cells(
         deviation.truth_mean,
         deviation.reported_mean,
         deviation.error_mean,
@@ -117,10 +116,12 @@ def _row(name: str, deviation: Deviation) -> str:
         deviation.reported_p99,
         deviation.error_p99,
     )
-    return f"{name:<6}" + "".join(_cell(value) for value in cells)
 
 
-def _cell(seconds: float | None) -> str:
-    if seconds is not None and seconds < 0:
-        return f"-{format_duration(-seconds).strip()}".rjust(12)
-    return format_duration(seconds).strip().rjust(12)
+def _cells(*values_s: float | None) -> str:
+    """In one unit; errors may be negative."""
+    texts = format_durations(None if each is None else abs(each) for each in values_s)
+    return "".join(
+        f"{'-' if value is not None and value < 0 else ''}{text.strip()}".rjust(12)
+        for value, text in zip(values_s, texts, strict=True)
+    )

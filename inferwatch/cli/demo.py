@@ -19,14 +19,15 @@ HEADLESS_S = 30.0
 @click.option(
     "--sample",
     is_flag=True,
-    help="Start nothing: replay a recording of this demo that comes with us.",
+    help="Start no engine: replay the recording of this demo that ships with "
+    "inferwatch.",
 )
 def demo(options: WatchOptions, seed: int, sample: bool) -> int:
     """Watch a real vLLM engine on a tiny random model, under load.
 
-    Needs no GPU and no download. The engine ends with the demo. Without a terminal
-    it runs headless for 30 s and prints its summary. With --sample no engine is
-    needed either: a recorded session of real vLLM plays from where its load began.
+    Needs no GPU and no download. The engine stops with the demo. Without a terminal
+    it runs headless for 30 s and prints its summary. --sample needs no engine either:
+    it plays a recorded session of real vLLM from where its load began.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)

@@ -11,7 +11,9 @@ FORMATS = ("csv", "jsonl", "perfetto", "html")
 PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
 
 
-@click.command(short_help="A session as CSV, JSON lines, Perfetto trace or page.")
+@click.command(
+    short_help="Export a session as CSV, JSON lines, Perfetto trace or web page."
+)
 @click.argument("session")
 @click.option(
     "--format",
@@ -50,7 +52,7 @@ PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
 @click.option(
     "--to", "to_s", type=SECONDS, metavar="SECONDS", help="Leave out what came after."
 )
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option(
     "--db",
     "database",

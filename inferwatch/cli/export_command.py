@@ -47,7 +47,9 @@ def run_export(options: ExportOptions) -> None:
         InferwatchError: there is no such session, or no way to write it so.
     """
     if options.kind == "html" and options.span_s != (None, None):
-        raise UsageError("html tells a whole session: leave --from and --to away")
+        raise UsageError(
+            "html always covers the whole session: leave out --from and --to"
+        )
     parts = options.what != "all" or options.token_times
     if options.kind in {"html", "perfetto"} and parts:
         raise UsageError(

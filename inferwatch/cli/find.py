@@ -7,7 +7,7 @@ from inferwatch.cli.say import say
 from inferwatch.errors import SourceError
 from inferwatch.visible import visible
 
-NOTHING_RUNS = """no engine that inferwatch serves runs on this node.
+NOTHING_RUNS = """no engine started by inferwatch is running on this node.
   inferwatch demo           try it on a tiny model, no GPU needed
   inferwatch serve MODEL    start a vLLM engine and watch it
   inferwatch --help         everything else"""
@@ -29,7 +29,7 @@ def find_engines() -> int:
         return _nothing_runs(headless=headless)
     if len(engines) > 1:
         others = ", ".join(visible(engine.model) for engine in engines[:-1])
-        say(f"inferwatch: watching the newest; also running: {others}", err=True)
+        say(f"inferwatch: watching the newest engine; also running: {others}", err=True)
     options = WatchOptions(headless=headless, duration_s=10 if headless else None)
     return run_watch("attach", options, FoundEngine(engines[-1]))
 

@@ -8,7 +8,7 @@ from inferwatch.cli.options import name as checked
 
 
 @click.command(
-    "import", short_help="Results of vllm bench, guidellm, aiperf as sessions."
+    "import", short_help="Import results of vllm bench, guidellm or aiperf as sessions."
 )
 @click.argument(
     "files",

@@ -7,6 +7,7 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.export.results.imported_run import ImportedRun
 from inferwatch.export.results.imported_sessions import imported_before, store_runs
 from inferwatch.export.results.result_file import ResultFile, read_results
+from inferwatch.formatting import counted
 from inferwatch.storage.file.location import default_database
 from inferwatch.visible import visible
 
@@ -43,8 +44,8 @@ def _given(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
 def _warn_of_earlier(file: ResultFile, same: Sequence[str]) -> None:
     if same:
         say(
-            f"inferwatch: {file.path} was imported before, as {', '.join(same)}: "
-            "now it is there twice",
+            f"inferwatch: {file.path} was already imported, as {', '.join(same)}: "
+            "it is now recorded twice",
             err=True,
         )
 
@@ -63,6 +64,6 @@ def _row(session_id: str, file: ResultFile, run: ImportedRun) -> dict[str, objec
 def _sentence(session_id: str, file: ResultFile, run: ImportedRun) -> str:
     load = f", {run.shape.text}" if run.shape else ""
     return (
-        f"{session_id}: {len(run.requests)} requests of {run.tool}{load}, "
+        f"{session_id}: {counted(len(run.requests), 'request')} of {run.tool}{load}, "
         f"from {visible(file.path.name)}"
     )

@@ -39,7 +39,7 @@ class LoadCommand(click.Command):
 
 @click.command(
     cls=LoadCommand,
-    short_help="Drive a server from a load plan; true latencies.",
+    short_help="Load a server and measure it, counting from when each request was due.",
 )
 @click.argument("url", required=False)
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's

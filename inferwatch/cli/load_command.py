@@ -30,6 +30,7 @@ from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
+from inferwatch.formatting import counted
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.result_formats import request_lines, vllm_bench
@@ -71,7 +72,7 @@ def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
     if url is None and uds is None:
         engines = served_engines()
         if not engines:
-            raise UsageError("name the server: inferwatch load http://HOST:PORT ...")
+            raise UsageError("which server? inferwatch load http://HOST:PORT ...")
         url, uds = engines[-1].url, engines[-1].uds
     verify = bool(fields.get("verify_tls", True))
     headers = headers_of(options)
@@ -103,8 +104,8 @@ async def _refuse_traffic(target: TargetServer) -> None:
         counters = await target.counters()
         if said := _busy(counters, before):
             raise UsageError(
-                f"{target.name} works for others: {said}. "
-                "To load it all the same: --allow-load"
+                f"{target.name} is serving other traffic: {said}. "
+                "Add --allow-load to load it anyway"
             )
         before = tokens_made(counters)
         await asyncio.sleep(TRAFFIC_LOOK_S)
@@ -113,8 +114,12 @@ async def _refuse_traffic(target: TargetServer) -> None:
 def _busy(counters: Mapping[str, float], made_before: float) -> str:
     running, waiting = traffic(counters)
     if running or waiting:
-        return f"{running} requests running, {waiting} waiting"
-    return "it answered just now" if tokens_made(counters) > made_before else ""
+        return f"{counted(round(running), 'request')} running, {waiting:,.0f} waiting"
+    return (
+        "it is producing tokens right now"
+        if tokens_made(counters) > made_before
+        else ""
+    )
 
 
 async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> int:

@@ -53,14 +53,19 @@ def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
 
 
 PLAN = click.Option(
-    ["--plan"], type=FILE, help="All of it in a TOML file; flags win over that."
+    ["--plan"], type=FILE, help="Read all of this from a TOML file; flags override it."
 )
 UDS = click.Option(["--uds"], type=FILE, help="The server's Unix socket.")
 HEADER = click.Option(
-    ["--header"], multiple=True, metavar="'NAME: VALUE'", help="With each request."
+    ["--header"],
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="Send this header with each request.",
 )
 ALLOW_LOAD = click.Option(
-    ["--allow-load"], is_flag=True, help="Even if the server works for others."
+    ["--allow-load"],
+    is_flag=True,
+    help="Send even if the server is serving other traffic.",
 )
 VERDICT = [
     click.Option(
@@ -68,26 +73,26 @@ VERDICT = [
         type=FiniteRange(0, 1, min_open=True),
         default=DEFAULT_SHARE,
         show_default=True,
-        help="Of requests that must be good.",
+        help="Share of requests that must be good.",
     ),
     click.Option(
         ["--strict-client"],
         is_flag=True,
-        help="Exit status 1 when the client was the bottleneck.",
+        help="Exit with status 1 when the client was the bottleneck.",
     ),
     click.Option(
         ["--find-rate"],
         is_flag=True,
-        help="Search the highest rate, from --rate on, at which --slo holds for "
-        "--share of the requests; each try is a run of --duration.",
+        help="Search for the highest rate at which --share of the requests meet --slo, "
+        "starting from --rate; each try is a run of --duration.",
     ),
     click.Option(
         ["--sweep"],
         metavar="WHAT=VALUES",
-        help="A run each, as rate=1,2,4,8 or concurrency=1,8,64.",
+        help="One run per value, such as rate=1,2,4,8 or concurrency=1,8,64.",
     ),
     click.Option(
-        ["--resume"], metavar="SESSION", help="Go on with an earlier --find-rate."
+        ["--resume"], metavar="SESSION", help="Continue an earlier --find-rate."
     ),
 ]
 RESULT = [
@@ -103,7 +108,7 @@ RESULT = [
         help="vllm-bench: the JSON that `vllm bench serve` saves.",
     ),
     click.Option(
-        ["--save-requests"], type=FILE, help="Each request as a line of JSON."
+        ["--save-requests"], type=FILE, help="Write each request as a line of JSON."
     ),
     click.Option(
         ["--name"], metavar="TEXT", callback=name, help="Name the recorded session."

@@ -37,10 +37,10 @@ ENDS = {"duration_s", "requests", "trace", "trace_file", "like"}
 """Fields that say how long, each in its way."""
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
-  --concurrency 8     eight users, each asking again when answered
+  --concurrency 8     eight users, each sending its next when answered
   --rates ramp:1,20,60    from 1/s to 20/s in a minute
-  --trace FILE, --like SESSION    as others were asked
-  --find-rate --slo 'ttft_s<0.5 tpot_s<0.05'    the highest rate that holds
+  --trace FILE, --like SESSION    replay recorded traffic
+  --find-rate --slo 'ttft_s<0.5 tpot_s<0.05'    the highest rate that meets it
   --plan FILE.toml    all of it in a file"""
 
 
@@ -107,7 +107,9 @@ def _endpoint(url: str | None, asked: str | None) -> dict[str, str]:
     """The endpoint that the address names."""
     named = endpoint_in(url) if url else None
     if named and asked and named != asked:
-        raise UsageError(f"--endpoint {asked}, but {url} is the endpoint of {named}")
+        raise UsageError(
+            f"--endpoint {asked} contradicts {url}, which is the {named} endpoint"
+        )
     return {"endpoint": named} if named else {}
 
 
@@ -120,7 +122,9 @@ def _refuse_dataset(fields: Mapping[str, Any]) -> None:
     except DatasetError as error:
         raise UsageError(f"--dataset: {error}") from error
     if any(talk.said for talk in talks) and fields.get("endpoint") != "chat":
-        raise UsageError(f"--dataset: {fields['dataset']} holds chats: --endpoint chat")
+        raise UsageError(
+            f"--dataset: {fields['dataset']} holds chats: add --endpoint chat"
+        )
 
 
 def _without_arrivals(
@@ -183,39 +187,39 @@ def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None
     faults = [
         (
             options.find_rate and not objective,
-            "--find-rate needs --slo: what must hold at that rate",
+            "--find-rate needs --slo: the limits that must hold at that rate",
         ),
         (
             options.searches and bool(timed),
-            f"a search chooses how much to send: leave out {''.join(timed[:1])}",
+            f"a search sets how much to send: leave out {''.join(timed[:1])}",
         ),
         (
             options.find_rate and options.sweep is not None,
-            "--find-rate chooses the rates, --sweep names them: not both",
+            "choose one: --find-rate searches for a rate, --sweep lists them",
         ),
         (
             options.find_rate and bool(options.fields.get("concurrency")),
-            "--find-rate is for open loops: leave out --concurrency",
+            "--find-rate searches for a request rate: leave out --concurrency",
         ),
         (
             options.resume is not None and not options.find_rate,
-            "--resume goes on with a --find-rate",
+            "--resume continues a --find-rate: add it",
         ),
         (
             options.searches and options.output_format != "inferwatch",
-            "--format is for one run",
+            "--format works for a single run, not for a search or sweep",
         ),
         (
             options.searches and options.save_requests is not None,
-            "--save-requests is for one run",
+            "--save-requests works for a single run, not for a search or sweep",
         ),
         (
             options.share != DEFAULT_SHARE and not objective,
-            "--share is of the requests that hold --slo: name that too",
+            "--share is the share of requests that must meet --slo: add --slo",
         ),
         (
             options.name is not None and options.no_record,
-            "--name is of a recorded session, --no-record records none: not both",
+            "--name names the recording, and --no-record makes none: leave one out",
         ),
     ]
     if why := next((why for broken, why in faults if broken), None):
@@ -276,13 +280,13 @@ def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
     if len(ways) > 1:
         first, second = (FLAG_OF[name] for name in ways[:2])
         raise UsageError(
-            f"{first} and {second} both say when to send: not both. A rate with a "
-            "cap is --rate with --max-in-flight"
+            f"{first} and {second} both say when to send: choose one. For a rate with "
+            "a cap, use --rate with --max-in-flight"
         )
     timed = "arrivals" in given and not {"rate_per_s", "rates"} & given.keys()
     if ways and timed:
         raise UsageError(
-            f"--arrival spaces a rate, {FLAG_OF[ways[0]]} has none: not both"
+            f"--arrival spaces the requests of a rate; {FLAG_OF[ways[0]]} has no rate"
         )
     return given
 

@@ -13,7 +13,7 @@ from inferwatch.cli.load_progress import PointPrinter, shown_progress
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
-from inferwatch.formatting import format_in, format_rate, shared_unit
+from inferwatch.formatting import counted, format_in, format_rate, shared_unit
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.metrics.load.client_verdict import ClientState
@@ -164,7 +164,7 @@ def print_points(
         raise points.fault
     results = [run.result for run in points.runs]
     if results and all(result.unanswered for result in results):
-        raise SourceError("the server never answered, at no point")
+        raise SourceError("the server never answered, at any point")
     bound = options.strict_client and any(each.client_bound for each in results)
     lost = any(each.unaccounted for each in results)
     nothing = bool(results) and not any(each.succeeded for each in results)
@@ -224,13 +224,13 @@ def sentence(found: dict[str, Any]) -> str:
     held, failed = found["highest_held_per_s"], found["lowest_failed_per_s"]
     share = f"{found['share_asked']:.0%} of requests"
     if held is None and failed is None and not found["ended"]:
-        return "interrupted before it could be said of any rate"
+        return "interrupted before any rate could be judged"
     if held is None:
-        return f"no rate held the objectives for {share}"
-    upto = f", {failed:.4g}/s does not" if failed is not None else ""
+        return f"no rate met the objectives for {share}"
+    upto = f"; {failed:.4g}/s does not" if failed is not None else ""
     bound = found["highest_held_client_bound"]
     doubt = "; but there the client was too slow to be sure of it" if bound else ""
-    return f"{held:.4g}/s holds the objectives for {share}{upto}{doubt}"
+    return f"{held:.4g}/s meets the objectives for {share}{upto}{doubt}"
 
 
 def client_sentence(runs: Sequence[PointRun]) -> str:
@@ -241,8 +241,8 @@ def client_sentence(runs: Sequence[PointRun]) -> str:
     which = "Every point" if len(bound) == len(runs) else f"{len(bound)} of {len(runs)}"
     was = "was" if len(bound) in {1, len(runs)} else "were"
     return (
-        f"{which} {was} {ClientState.CLIENT_BOUND}: those numbers are the client's, "
-        f"not the server's. The last of them: {bound[-1].why}."
+        f"{which} {was} {ClientState.CLIENT_BOUND}: those numbers describe the client, "
+        f"not the server. The last of them: {bound[-1].why}."
     )
 
 
@@ -251,5 +251,5 @@ def kept(found: dict[str, Any] | None, record: RecordState | None) -> str:
     if record is None:
         return "not recorded"
     cut = found is not None and not found["ended"]
-    goes_on = f"; --resume {record.session_id} goes on" if cut else ""
+    goes_on = f"; continue with --resume {record.session_id}" if cut else ""
     return f"session {record.session_id}{goes_on}"

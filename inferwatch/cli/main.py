@@ -70,22 +70,22 @@ class Program(click.Group):
     cls=Program,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
-    epilog="Exit status: 0 good, 1 a check failed, 2 usage, 3 the engine was lost or "
-    f"never came; {crash.STATUS} a fault in inferwatch itself.",
+    epilog="Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 the engine was "
+    f"lost or never came up, {crash.STATUS} a fault in inferwatch itself.",
 )
 @click.version_option(__version__, prog_name="inferwatch")
 @click.pass_context
 def inferwatch(context: click.Context) -> None:
     """See what a vLLM engine really does: every request, every step, recorded.
 
-    Without a command: watch the engine that runs on this node.
+    Without a command: watch the engine that is running on this node.
 
     \b
     Try it now, without a GPU:   inferwatch demo
-    Embed an engine and watch:   inferwatch serve meta-llama/Llama-3.1-8B-Instruct
+    Serve a model and watch it:  inferwatch serve meta-llama/Llama-3.1-8B-Instruct
     Load a server, measure it:   inferwatch load http://localhost:8000 --rate 5
     What was recorded:           inferwatch sessions
-    Look at it again:            inferwatch replay last
+    Replay a recording:          inferwatch replay last
     Did the change help?         inferwatch compare before after
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     check_sqlite()

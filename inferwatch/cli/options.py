@@ -27,7 +27,7 @@ class FiniteRange(click.FloatRange):
         """Refuse what is no number, or infinite."""
         found = float(super().convert(value, param, ctx))
         if not isfinite(found):
-            self.fail(f"{value!r} is no number to reckon with", param, ctx)
+            self.fail(f"{value!r} is not a usable number", param, ctx)
         return found
 
 
@@ -57,7 +57,7 @@ def age(context: click.Context, param: click.Parameter, value: str | None) -> ob
     seconds = age_s(value)
     if seconds is None:
         raise click.BadParameter(
-            f"{value!r} is no age: write {AGE_FORMS}", context, param
+            f"{value!r} is not an age: write it as {AGE_FORMS}", context, param
         )
     return seconds
 
@@ -71,7 +71,7 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
     found = size_bytes(value)
     if found is None:
         raise click.BadParameter(
-            f"{value!r} is no size: write {SIZE_FORMS}", context, param
+            f"{value!r} is not a size: write it as {SIZE_FORMS}", context, param
         )
     return found
 
@@ -101,7 +101,7 @@ _OPTIONS = [
         "--duration",
         type=SOME_SECONDS,
         metavar="SECONDS",
-        help="Stop after this long, counted from the moment the engine is up.",
+        help="Stop after this long, counted from when the engine is up.",
     ),
     click.option(
         "--json",
@@ -141,7 +141,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> object:
         if name is not None and no_record:
             raise click.UsageError(
-                "--name is of a recorded session, --no-record records none: not both"
+                "--name names the recording, and --no-record makes none: leave one out"
             )
         options = WatchOptions(
             headless=headless or as_json,
@@ -172,7 +172,7 @@ def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "database",
         type=click.Path(path_type=Path, dir_okay=False),
         default=_of_group("database"),
-        help="Look into this SQLite file.  [env: INFERWATCH_DB]",
+        help="The SQLite file to use.  [env: INFERWATCH_DB]",
     )(command)
 
 

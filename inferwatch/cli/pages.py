@@ -121,7 +121,7 @@ async def watch_page(
         finally:
             runs_on = watch.served and watch.live.is_set()
             if watch.load_desk.running:
-                tell("ending the load ...")
+                tell("stopping the load ...")
             if not runs_on:
                 tell("stopping the engine ...")
             watching.cancel()
@@ -132,9 +132,12 @@ async def watch_page(
 
 def _say_goodbye(watch: EngineSession, tell: Tell, *, runs_on: bool) -> None:
     if runs_on:
-        tell("detached; the engine runs on. `inferwatch` finds it again.")
+        tell("detached; the engine keeps running. `inferwatch` attaches to it again.")
     if watch.record is not None:
-        tell(f"recorded as {watch.record.session_id}. `inferwatch sessions` lists.")
+        tell(
+            f"recorded as {watch.record.session_id}: `inferwatch replay "
+            f"{watch.record.session_id}` opens it again."
+        )
     if watch.lost.is_set():
         raise SourceError(watch.reason)
 

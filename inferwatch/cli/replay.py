@@ -14,19 +14,19 @@ from inferwatch.cli.options import FiniteRange
     "--db",
     "database",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds it.  [env: INFERWATCH_DB]",
+    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
 )
 @click.option(
     "--at",
     metavar="TIME",
-    help="Open at this moment: 12:03:40 on the clock, 1:30 or 90s after the start, "
+    help="Open at this time: 12:03:40 on the clock, 1:30 or 90s after the start, "
     "-30s before the end, 50%.",
 )
 @click.option(
     "--speed",
     type=FiniteRange(0.1, 100),
     metavar="X",
-    help="Play at once, so many times as fast: from --at, else from the start.",
+    help="Start playing at once, X times as fast, from --at or else from the start.",
 )
 @click.option(
     "--headless", is_flag=True, help="No screen: print the summary, as of --at."
@@ -47,27 +47,27 @@ def replay(
 ) -> int:
     """Replay SESSION: its id, name, the beginning of either, `last`, or a file.
 
-    Opens paused at the session's end with the whole of it in sight; space plays it
-    from the start. One that is being recorded is followed. A file means its latest
-    session. Without a terminal it prints the summary, as the watch itself did.
+    Opens paused at the end of the session, with all of it in view; space plays it
+    from the start. A session still being recorded is followed live. A file means its
+    latest session. Without a terminal, the summary is printed as the watch printed it.
 
     \b
     inferwatch replay                       the latest session
-    inferwatch replay s17 --at 12:03:40     at a moment
+    inferwatch replay s17 --at 12:03:40     at a given time
     inferwatch replay before --speed 10     from the start, ten times as fast
     inferwatch replay yesterday.db --json   its numbers, for other programs
 
-    On the screen: space plays and pauses, [ and ] go a second back and forward (held:
-    more), comma and point one engine step, n and N to the next and previous mark, g
-    to a time, - and + change the speed, b bookmarks, home and end; or click the time
-    line. ? explains everything else.
+    On the screen: space plays and pauses, [ and ] go back and forward one second
+    (more while held), comma and period one engine step, n and N to the next and
+    previous mark, g to a time; - and + change the speed, b sets a bookmark, home and
+    end go to the ends. Clicking the time line works too. ? explains the rest.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.replay_command import replay_headless, replay_on_screen, where
     from inferwatch.cli.replay_start import ReplayStart
 
     if speed is not None and (headless or as_json):
         raise click.UsageError(
-            "--speed plays on a screen, --headless and --json print: not both"
+            "--speed is for the screen: leave it out with --headless or --json"
         )
     path, wanted = where(session, database)
     if headless or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):

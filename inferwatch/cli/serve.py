@@ -15,8 +15,14 @@ LOOPBACK = "127.0.0.1"
 @click.argument("model")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options
-@click.option("--host", default=LOOPBACK, show_default=True, help="Listen here.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Default: a free one.")
+@click.option(
+    "--host", default=LOOPBACK, show_default=True, help="Address to listen on."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="Port to listen on.  [default: a free one]",
+)
 @click.option(
     "--uds",
     type=click.Path(path_type=Path),
@@ -25,7 +31,7 @@ LOOPBACK = "127.0.0.1"
 @click.option(
     "--with-ui",
     is_flag=True,
-    help="End the engine when the screen ends, instead of detaching from it.",
+    help="Stop the engine when the screen closes, instead of detaching from it.",
 )
 def serve(
     options: WatchOptions,
@@ -38,15 +44,15 @@ def serve(
 ) -> int:
     """Serve MODEL with vLLM and watch it from the inside.
 
-    Any flag of `vllm serve` may follow after `--`. The engine outlives the screen: q
-    detaches, `inferwatch` finds it again, Q stops it. Without a terminal it is watched
-    headless, and ends with the watch.
+    Any flag of `vllm serve` may follow `--`. The engine outlives the screen: q
+    detaches, `inferwatch` attaches again, Q stops it. Without a terminal the engine is
+    watched headless and stops when the watch ends.
 
     \b
     inferwatch serve Qwen/Qwen2.5-7B-Instruct -- --max-num-seqs 64
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if uds is not None and (port is not None or host != LOOPBACK):
-        raise click.UsageError("--uds is instead of --host and --port: not both")
+        raise click.UsageError("--uds replaces --host and --port: leave those out")
     from inferwatch.cli.session import run_watch
     from inferwatch.session.engine_source import serve_source
 

@@ -14,7 +14,9 @@ from inferwatch.cli.sessions_free import prune, recover, vacuum
 @click.group(invoke_without_command=True)
 @record_option
 @json_option
-@click.option("--bin", "bin_too", is_flag=True, help="List what is in the bin too.")
+@click.option(
+    "--bin", "bin_too", is_flag=True, help="List the sessions in the bin too."
+)
 @click.pass_context
 def sessions(
     context: click.Context, database: Path | None, as_json: bool, bin_too: bool
@@ -62,6 +64,9 @@ def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
     elif rows and sizes:
         print_sessions(rows, sizes)
     elif sizes and sizes.of:
-        say(f"All of {path} is in the bin: `inferwatch sessions --bin` lists it")
+        say(
+            f"All sessions of {path} are in the bin: `inferwatch sessions --bin` "
+            "lists them"
+        )
     else:
-        say(f"Nothing recorded yet in {path}. Try: inferwatch demo")
+        say(f"Nothing is recorded in {path} yet. Try: inferwatch demo")

@@ -22,7 +22,7 @@ HOW = "inferwatch sessions"
 @record_option
 @json_option
 def rename(session: str, name: str, database: Path | None, as_json: bool) -> None:
-    """Give session S a NAME; an empty one ("") takes its name away.
+    """Name session S; an empty NAME ("") removes its name.
 
     \b
     inferwatch sessions rename last baseline
@@ -34,7 +34,7 @@ def rename(session: str, name: str, database: Path | None, as_json: bool) -> Non
     housekeeping.rename(path, row.session, name)
     now = housekeeping.checked_name(name)
     undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}"
-    called = f"is now called {now}" if now else "has no name now"
+    called = f"is now named {now}" if now else "no longer has a name"
     facts = {"session": row.id, "name": now, "name_before": row.name, "undo": undo}
     tell(f"{row.id} {called}. Undo: {undo}", facts, as_json=as_json)
 
@@ -63,7 +63,7 @@ def tag(
 def untag(
     session: str, words: tuple[str, ...], database: Path | None, as_json: bool
 ) -> None:
-    """Take tags off session S."""
+    """Remove tags from session S."""
     _retag(record_of(database), session, words, add=False, as_json=as_json)
 
 
@@ -72,9 +72,9 @@ def untag(
 @record_option
 @json_option
 def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> None:
-    """Put sessions into the bin; `restore` brings them back.
+    """Move sessions to the bin; `restore` brings them back.
 
-    They take space until `inferwatch sessions vacuum` empties the bin.
+    They take up space until `inferwatch sessions vacuum` empties the bin.
     """
     from inferwatch.storage.sessions import housekeeping
 
@@ -84,8 +84,8 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
     ids = [row.id for row in rows]
     undo = f"{HOW} restore {' '.join(ids)}"
     text = (
-        f"{', '.join(ids)} put into the bin. Undo: {undo}\n"
-        f"Free the space for good: {HOW} vacuum"
+        f"{', '.join(ids)} moved to the bin. Undo: {undo}\n"
+        f"To free the space for good: {HOW} vacuum"
     )
     tell(text, {"deleted": ids, "undo": undo}, as_json=as_json)
 
@@ -95,7 +95,7 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 @record_option
 @json_option
 def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> None:
-    """Take sessions out of the bin, as they were.
+    """Restore sessions from the bin, as they were.
 
     `inferwatch sessions --bin` lists what is in it.
     """
@@ -106,12 +106,12 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
     rows = [r for r in chosen(path, wanted, bin_too=True) if r.deleted_ns is not None]
     if not rows:
         raise NoSuchSessionError(
-            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin` lists what is"
+            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin` lists what is in it"
         )
     housekeeping.restore(path, [row.session for row in rows])
     ids = [row.id for row in rows]
     undo = f"{HOW} delete {' '.join(ids)}"
-    text = f"{', '.join(ids)} taken out of the bin. Undo: {undo}"
+    text = f"{', '.join(ids)} restored from the bin. Undo: {undo}"
     tell(text, {"restored": ids, "undo": undo}, as_json=as_json)
 
 
@@ -132,7 +132,7 @@ def _retag(
         ),
     )
     undo = f"{HOW} {'untag' if add else 'tag'} {row.id} {shlex.join(new)}"
-    said = f"{row.id} has {', '.join(tags) if tags else 'no tags'} now."
+    said = f"{row.id} now has {', '.join(tags) or 'no tags'}."
     said += f" Undo: {undo}" if new else " Nothing changed."
     facts = {"session": row.id, "tags": tags, "undo": undo if new else None}
     tell(said, facts, as_json=as_json)

@@ -17,15 +17,17 @@ from inferwatch.cli.options import (
     tell,
 )
 from inferwatch.cli.say import say
-from inferwatch.formatting import format_bytes
+from inferwatch.formatting import counted, format_bytes
 from inferwatch.visible import visible
 
 if TYPE_CHECKING:
     from inferwatch.storage.sessions.retention import SessionToPrune
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would go and what it frees; keep it all."
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be deleted and what that frees; delete nothing.",
 )
 
 
@@ -34,13 +36,13 @@ dry_option = click.option(
     "--older-than",
     metavar="AGE",
     callback=age,
-    help="Sessions that ended before: 36h, 30d, 4w.",
+    help="Delete sessions that ended longer ago than this: 36h, 30d, 4w.",
 )
 @click.option(
     "--max-size",
     metavar="SIZE",
     callback=size,
-    help="The oldest beyond this: 500MB, 5GB.",
+    help="Delete the oldest until the rest fits: 500MB, 5GB.",
 )
 @dry_option
 @yes_option
@@ -56,10 +58,10 @@ def prune(
 ) -> None:
     """Delete old sessions for good and give their space back to the disk.
 
-    Without limits: what is older than 7 days, then the oldest beyond 5 GB. A session
-    that is being recorded stays, and so does one tagged `keep`. Nothing is pruned by
-    itself unless INFERWATCH_RETENTION (as 30d,5GB) asks for it when a recording starts;
-    then it goes into the bin, and for good a week later.
+    By default: sessions older than 7 days, then the oldest beyond 5 GB. A session that
+    is being recorded stays, and so does one tagged `keep`. Nothing is pruned
+    automatically unless INFERWATCH_RETENTION (such as 30d,5GB) asks for it; then old
+    sessions move to the bin when a recording starts, and are deleted a week later.
 
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
@@ -98,7 +100,7 @@ def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> No
 @record_option
 @json_option
 def recover(into: Path, database: Path | None, as_json: bool) -> None:
-    """Save what a damaged file still holds INTO a new file, and say what is lost.
+    """Save what can be read of a damaged file INTO a new one, and say what is lost.
 
     \b
     inferwatch sessions recover rescued.db --db damaged.db
@@ -107,11 +109,11 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
 
     path = record_of(database)
     damage = recover_into(path, into)
-    told = f"Nothing in {path} is lost, all of it"
+    told = f"Nothing in {path} is lost; all of it"
     if damage.is_loss:
         told = f"{damage.sentence}\nWhat could be read"
     tell(
-        f"{told} is in {into}: use it with --db",
+        f"{told} is now in {into}: open it with --db {into}",
         {"into": str(into), **damage.facts},
         as_json=as_json,
     )
@@ -149,7 +151,8 @@ def _free(
         freed_bytes = vacuum(path, lambda share: told((1 + share) / 2)) + beside_bytes
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
-        f"Gone for good: {_sessions(len(going))}. Freed {_size(freed_bytes)} of disk."
+        f"Deleted {counted(len(going), 'session')} for good, freeing "
+        f"{_size(freed_bytes)} of disk."
     )
     return tell(text, facts, as_json=as_json)
 
@@ -160,14 +163,16 @@ def _show(going: "Sequence[SessionToPrune]", frees_bytes: int) -> None:
         what = visible(row.name or row.model or row.command)
         taken = f"~{_size(each.size_bytes)}"
         say(f"{row.id:>6}  {taken:>9}  {each.why:5} {what}")
-    freed = f"Frees about {_size(frees_bytes)}"
-    say(f"To go: {_sessions(len(going))}. {freed}.")
+    freed = f"this frees about {_size(frees_bytes)}"
+    say(f"{counted(len(going), 'session')} to delete; {freed}.")
 
 
 def _confirm(count: int) -> None:
     if not sys.stdin.isatty():
-        raise click.UsageError("Nobody is there to ask: add --yes, or --dry-run")
-    click.confirm(f"Delete {_sessions(count)} for good?", abort=True, err=True)
+        raise click.UsageError(
+            "There is no terminal to confirm on: add --yes or --dry-run"
+        )
+    click.confirm(f"Delete {counted(count, 'session')} for good?", abort=True, err=True)
 
 
 @contextmanager
@@ -178,10 +183,6 @@ def _progress(*, as_json: bool) -> Iterator[Callable[[float], None]]:
         return
     with click.progressbar(length=1000, label="Deleting", file=sys.stderr) as bar:
         yield lambda share: bar.update(round(share * 1000) - bar.pos)
-
-
-def _sessions(count: int) -> str:
-    return "1 session" if count == 1 else f"{count} sessions"
 
 
 def _size(size_bytes: int) -> str:

@@ -20,12 +20,13 @@ from inferwatch.compare.verdicts import (
     holm,
     uncertainty,
 )
+from inferwatch.formatting import counted
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
 
 MOST_TIMES = 100
 """Beyond that an estimate of how much longer it takes is no estimate."""
-TOO_SHORT = "is too short against its own ups and downs"
+TOO_SHORT = "is too short for how much it varies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +194,7 @@ class _Pairing:
         """Why it cannot be judged."""
         for each in (self._a, self._b):
             if not each.n_of(metric) or each.value_of(metric) is None:
-                return f"{each.name} has none"
+                return f"{each.name} has no values"
         for each in (self._a, self._b):
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({each.client.state})"
@@ -249,7 +250,7 @@ class _Pairing:
             return replace(result, more_requests=more, why=why)
         by_chance = None
         if found.p_value <= ALPHA < adjusted:
-            by_chance = "its own interval leaves zero out, but one in twenty does so"
+            by_chance = "its interval excludes zero, but one in twenty does by chance"
         return replace(result, verdict=MetricVerdict.SAME, why=by_chance)
 
     def _too_short(self, metric: JudgedMetric) -> float:
@@ -328,7 +329,7 @@ def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
         return
     if a.burstiness and b.burstiness:
         said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
-        yield f"arrivals are not equally bursty {said}"
+        yield f"arrivals differ in burstiness {said}"
 
 
 def _kinds(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
@@ -343,8 +344,8 @@ def _tools(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
     before, after = (_tool(each) for each in (a, b))
     if before != after:
         yield (
-            f"{a.name} was measured by {before}, {b.name} by {after}: they may not "
-            "mean the same by TTFT and ITL; see the notes of the sessions."
+            f"{a.name} was measured by {before}, {b.name} by {after}: their TTFT and "
+            "ITL may be defined differently; see the notes of the sessions."
         )
 
 
@@ -358,7 +359,7 @@ def _lengths(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
     shorter = min(a.span.length_s, b.span.length_s)
     if shorter < (1 - LENGTH_TOLERANCE) * longer:
         lengths = f"{a.span.length_s:.0f} s of {a.name}, {b.span.length_s:.0f} s of"
-        yield f"What is compared is not equally long: {lengths} {b.name}."
+        yield f"The compared spans differ in length: {lengths} {b.name}."
 
 
 def _failures(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
@@ -366,7 +367,7 @@ def _failures(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
     if abs(shares[0] - shares[1]) > FAILED_TOLERANCE:
         yield (
             f"Requests failed or were aborted: {shares[0]:.1%} of {a.name}'s, "
-            f"{shares[1]:.1%} of {b.name}'s; latencies leave them out."
+            f"{shares[1]:.1%} of {b.name}'s; latencies do not count them."
         )
 
 
@@ -382,11 +383,13 @@ def _each(numbers: SessionNumbers) -> Iterator[str]:
             "nothing is said of what the client measured."
         )
     if numbers.span.cut is WarmupCut.UNSETTLED:
-        yield f"{numbers.name} never settles, so its means say little of the next run."
+        yield (
+            f"{numbers.name} never settles, so its means say little about another run."
+        )
     if numbers.span.load_runs > 1:
         yield (
             f"{numbers.name} holds {numbers.span.load_runs} load runs, pooled here: "
-            "choose one by its window."
+            "choose one with --a-from and --a-to (or --b-from and --b-to)."
         )
     if numbers.row.unrecorded:
-        yield f"{numbers.name} lacks {numbers.row.unrecorded:,} readings."
+        yield f"{numbers.name} is missing {counted(numbers.row.unrecorded, 'reading')}."

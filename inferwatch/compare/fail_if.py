@@ -74,7 +74,7 @@ def parse_condition(text: str) -> Condition:
         raise UsageError(_explain(text, "cannot be read"))
     name, sign, direction, number, unit = match.groups()
     if name not in KEYS:
-        raise UsageError(_explain(text, f"{name!r} is no metric"))
+        raise UsageError(_explain(text, f"{name!r} is not a metric"))
     metric = KEYS[name]
     if unit in _SECONDS and metric.unit is not Unit.SECONDS:
         raise UsageError(_explain(text, f"{name} is not measured in seconds"))

@@ -17,6 +17,7 @@ from inferwatch.compare.significance import Interval
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,
+    counted,
     format_count,
     format_durations,
     format_rate,
@@ -34,8 +35,8 @@ GLYPHS = {
 }
 """Beside the word and the colour."""
 MOST_NAMED = 3
-NOT_RECORDED = "GPU energy and cost: nothing recorded them, so they are not compared."
-MORE = "+N req: about so many more requests in each session would tell."
+NOT_RECORDED = "GPU energy and cost are not recorded, so they are not compared."
+MORE = "+N req: about that many more requests in each session would settle it."
 SLOW_CLIENT = "cannot tell: client: a client was too slow for the latencies it reports."
 A_PEAK = "one observation, so not judged"
 
@@ -130,7 +131,7 @@ def load_sentence(pair: SessionPair) -> str | None:
     if not pair.load_differences:
         return None
     said = "; ".join(pair.load_differences)
-    return f"{pair.b.name} and {pair.a.name} did not get the same load: {said}."
+    return f"{pair.b.name} and {pair.a.name} were not given the same load: {said}."
 
 
 def window_text(numbers: SessionNumbers) -> str:
@@ -138,8 +139,8 @@ def window_text(numbers: SessionNumbers) -> str:
     span = numbers.span
     return (
         f"{numbers.name} ({numbers.row.id}): {span.from_s:.1f} to {span.to_s:.1f} s "
-        f"after its load began, warm-up cut {span.cut}, "
-        f"{numbers.load.requests:,} requests"
+        f"after its load began, warm-up cut: {span.cut}, "
+        f"{counted(numbers.load.requests, 'request')}"
     )
 
 
@@ -148,7 +149,7 @@ def check_text(check: ConditionCheck) -> str:
     said = {
         ConditionOutcome.FAILED: "FAILED",
         ConditionOutcome.HELD: "held",
-        ConditionOutcome.OPEN: "cannot tell, so not failed",
+        ConditionOutcome.OPEN: "cannot tell, so it passes",
     }[check.outcome]
     if check.span is None:
         why = f": {check.why}" if check.why else ""
@@ -171,8 +172,8 @@ def method_text(comparison: Comparison) -> str:
     return (
         f"95% intervals of each metric by itself, from {rules.draws:,} resamplings of "
         f"blocks of time, seed {rules.seed}. Verdicts share one 5% chance of a false "
-        f"alarm over {comparison.judged} metrics (Holm). A difference below "
-        f"{rules.matters:.0%} may go unseen."
+        f"alarm over {comparison.judged} metrics (Holm). Differences below "
+        f"{rules.matters:.0%} may go unnoticed."
     )
 
 
@@ -268,9 +269,9 @@ def _row(result: MetricResult, paint: Paint) -> str:
 
 def _settings(comparison: Comparison) -> Iterator[str]:
     if not comparison.settings:
-        yield "Set up alike, as far as the record knows."
+        yield "No recorded setting differs."
         return
-    yield "Set up differently:"
+    yield "Settings that differ:"
     for setting in comparison.settings:
         values = ", ".join(UNKNOWN if each is None else each for each in setting.values)
         yield from wrap(f"  {setting.name}: {values}", WIDTH, subsequent_indent="    ")

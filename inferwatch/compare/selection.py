@@ -117,7 +117,7 @@ def _refuse(found: Sequence[FoundSession]) -> None:
         key = each.path.resolve(), each.row.session
         if key in seen:
             raise UsageError(
-                f"{name} stands there twice: a session does not differ from itself"
+                f"{name} is given twice: a session does not differ from itself"
             )
         seen.add(key)
         if each.row.state is SessionState.RECORDING:

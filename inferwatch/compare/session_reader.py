@@ -83,7 +83,7 @@ class _SessionReader:
         self._client = ClientRequests(connection, row.session)
         if not len(self._requests) and not len(self._client):
             raise UsageError(
-                f"{row.name or row.id} holds no request, so there is nothing to "
+                f"{row.name or row.id} has no requests, so there is nothing to "
                 "compare: `inferwatch sessions` shows which sessions do"
             )
 

@@ -113,7 +113,8 @@ def span_of(
     if end_ns <= start_ns:
         lasted_s = (load.ended_ns - origin_ns) / NS_PER_S
         raise UsageError(
-            f"Nothing is left of {name}: its load lasted {lasted_s:.1f} s, and what is "
+            f"Nothing of {name} is left to compare: its load lasted "
+            f"{lasted_s:.1f} s, and what is "
             f"asked for begins {(start_ns - origin_ns) / NS_PER_S:.1f} s after its "
             "start; choose another window or --warmup none"
         )

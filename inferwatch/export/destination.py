@@ -72,7 +72,7 @@ class Destination:
             UsageError: there is something already.
         """
         if self.path.exists() and not self.force:
-            raise UsageError(f"{self.path} is there already: --force overwrites it")
+            raise UsageError(f"{self.path} already exists: add --force to overwrite it")
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def _obey(run: LoadRunner, line: bytes) -> None:
     except msgspec.MsgspecError as error:
         why = f"no command: {error}"
     if why is not None:
-        print(f"not followed: {why}", file=sys.stderr)  # noqa: T201 - as above
+        print(f"the plan was refused: {why}", file=sys.stderr)  # noqa: T201 - as above
 
 
 def _stop_on_signals(task: asyncio.Task[None]) -> None:

@@ -152,7 +152,7 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         pass  # a port that is none, a bracket without its twin
     shown = "that" if "@" in url else repr(url)
-    raise UsageError(f"{shown} is no address of a server: http://HOST:PORT")
+    raise UsageError(f"{shown} is not the address of a server: http://HOST:PORT")
 
 
 def _refuse_odd_host(url: str) -> None:
@@ -160,7 +160,7 @@ def _refuse_odd_host(url: str) -> None:
     try:
         httpx.URL(url).host.encode("idna")
     except (httpx.InvalidURL, ValueError) as error:
-        raise UsageError(f"{url!r} is no address of a server: {error}") from error
+        raise UsageError(f"{url!r} is not the address of a server: {error}") from error
 
 
 def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, str]:

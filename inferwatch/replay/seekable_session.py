@@ -244,7 +244,7 @@ class SeekableSession:
         """Stay with the snapshot there is: another try would end as this one did."""
         self.arrived = True
         self.unshown = (
-            f"this moment cannot be shown, please report this: {error!r}; "
+            f"this time cannot be shown, please report this: {error!r}; "
             "go to another one"
         )
 

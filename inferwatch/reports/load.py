@@ -8,6 +8,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
 from inferwatch.formatting import (
     about,
+    counted,
     format_count,
     format_duration,
     format_in,
@@ -236,21 +237,26 @@ def _accounts(requests: Mapping[str, Any]) -> list[str]:
     """A warning if some request that was sent has no outcome."""
     if not (lost := requests["unaccounted"]):
         return []
-    return [f"  the outcome of {lost:,} requests is lost: no number here counts them"]
+    return [
+        (
+            f"  the outcome of {counted(lost, 'request')} is unknown: no number here "
+            "counts them"
+        )
+    ]
 
 
 def _rates(summary: Summary) -> str:
     rate = summary["rate"]
     held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
-    held += ", of conversations" if rate["of"] == "conversations" else ""
+    held += ", in conversations" if rate["of"] == "conversations" else ""
     drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
     as_asked = rate["asked"] is None or _rate(rate["asked"]) == drawn
-    draws = "" if as_asked else f", this seed draws {drawn}/s"
+    draws = "" if as_asked else f", {drawn}/s with this seed"
     return f"{_asked(rate)}{draws}, sent {sent}/s{held}"
 
 
 def _asked(rate: Mapping[str, Any]) -> str:
-    why = ", changed on the way" if rate["changed"] else " by time"
+    why = ", changed during the run" if rate["changed"] else " over time"
     if rate["asked"] is None:
         low, high = rate["users"] or (None, None)
         return "closed loop" if low == high else f"{low} to {high} users{why}"
@@ -322,7 +328,7 @@ def doubts(client: Mapping[str, Any]) -> list[str]:
     if not client["reasons"]:
         return []
     said = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
-    said.append("so these numbers are the client's, not the server's")
+    said.append("so these numbers describe the client, not the server")
     return [
         line
         for each in said
@@ -338,10 +344,11 @@ def _calibration(found: Mapping[str, Any] | None) -> list[str]:
     mean, p99, gap = (_signed(error) for error in errors)
     said = f"calibrated {found['date'][:10]} at {found['load']}"
     lines = [f"{said}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
-    lines.append(f"  there {_work(found)}; here {_work(found['run'])}")
+    lines.append(f"  calibrated: {_work(found)}; this run: {_work(found['run'])}")
     if (times := found["run"]["times_calibrated"] or 0.0) > MUCH_MORE:
         lines.append(
-            f"  {times:.1f} times as much: calibrate again, at a load like this one"
+            f"  {times:.1f} times as much: run `inferwatch calibrate` again at a "
+            "load like this"
         )
     return lines
 
@@ -366,7 +373,7 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
         if value is not None
     )
     by = SOURCES[check["source"]]
-    lines = [f"server, by {by}: mean TTFT {_short(check['ttft_s'])} ="]
+    lines = [f"server, according to {by}: mean TTFT {_short(check['ttft_s'])} ="]
     lines += [f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
     return [*lines, f"  {check['hint']}"] if check["hint"] else lines
 
@@ -378,8 +385,8 @@ def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
     share = "–" if slo["share"] is None else f"{slo['share']:.1%}"
     good = f"{slo['good']:,} of {slo['n']:,} good, {share} ({lower:.1%} to {upper:.1%})"
     per_s = _rate(slo["goodput_per_s"])
-    lines = [f"SLO {slo['asked'] or 'by class'}: {good}, goodput {per_s}/s"]
-    missed = ", ".join(f"{n:,} by {metric}" for metric, n in slo["missed"].items())
+    lines = [f"SLO {slo['asked'] or 'per class'}: {good}, goodput {per_s}/s"]
+    missed = ", ".join(f"{n:,} on {metric}" for metric, n in slo["missed"].items())
     return [*lines, f"  missed: {missed}"] if missed else lines
 
 

@@ -6,6 +6,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import (
     TimeUnit,
     about,
+    counted,
     format_count,
     format_in,
     format_rate,
@@ -269,7 +270,10 @@ def _foot(summary: Summary) -> list[str]:
     cost = "–" if own is None else f"{own:.1f} s"
     lost = summary["dropped_readings"], summary["unrecorded_readings"]
     return [
-        f"lost {lost[0]} readings, {lost[1]} unrecorded · inferwatch used {cost} CPU",
+        (
+            f"{counted(lost[0], 'reading')} lost, {lost[1]:,} unrecorded · "
+            f"inferwatch used {cost} of CPU"
+        ),
         "~ fewer samples than the percentile needs: 10/(1-p)",
     ]
 
@@ -285,7 +289,7 @@ def _part(number: float | None, what: str) -> str:
 def _ours(runs: list[Summary]) -> str:
     """Requests that our own loads cut off at their end."""
     aborted = sum(run["aborted"] for run in runs)
-    return f", {aborted:,} of them by us" if aborted else ""
+    return f", {aborted:,} of them by our load" if aborted else ""
 
 
 def _number(number: float | None) -> str:

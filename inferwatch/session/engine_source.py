@@ -187,5 +187,5 @@ def require_vllm() -> None:
     """
     if find_spec("vllm") is None:
         raise SourceError(
-            f"{NOT_INSTALLED} (a recorded engine: inferwatch demo --sample)"
+            f"{NOT_INSTALLED} (to see a recorded one: inferwatch demo --sample)"
         )

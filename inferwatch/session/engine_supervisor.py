@@ -109,7 +109,8 @@ class EngineSupervisor:
         while not self._session.known().engines:
             if self._session.now_ns() > deadline_ns:
                 text = (
-                    "no probe answers in EngineCore, so steps and requests are unseen"
+                    "the probe in EngineCore does not answer, so steps and "
+                    "requests cannot be seen"
                 )
                 self._note(NoteKind.PROBE, f"{text}; the log says why: l")
                 return

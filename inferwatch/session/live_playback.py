@@ -57,7 +57,7 @@ class OpenRecord:
         """Why the record cannot be opened, fit to show; None when it can."""
         record = self._pipeline.record
         if record is None:
-            return "nothing is recorded: this picture can be held, no other one shown"
+            return "this session is not recorded: you can pause here, but not go back"
         if not record.session_id:
             return f"not recorded yet: {record.message or 'the file is not ready'}"
         return self._trouble
@@ -102,7 +102,9 @@ class OpenRecord:
         """
         record, path = self._pipeline.record, self._pipeline.database
         if record is None or path is None:
-            raise StorageError("nothing is recorded, so there is nothing to keep it in")
+            raise StorageError(
+                "this session is not recorded, so bookmarks cannot be kept"
+            )
         return path, record.session_id
 
     async def _open(self, t_ns: int) -> None:

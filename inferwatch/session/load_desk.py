@@ -108,7 +108,9 @@ class WatchedLoadDesk:
     @property
     def unavailable(self) -> str | None:
         """Why no load can be started now: it needs an engine that answers."""
-        return None if self._engine else "no engine is up: load needs one that answers"
+        return (
+            None if self._engine else "no engine is up: a load needs one that answers"
+        )
 
     @property
     def pid(self) -> int | None:

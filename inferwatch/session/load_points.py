@@ -131,7 +131,7 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
     for run in found:
         _refuse_others(run.plan, like)
     if not found:
-        raise UsageError(f"--resume: session {session} holds no whole run")
+        raise UsageError(f"--resume: session {session} has no complete run")
     slo, classes = objectives(like)
     return [
         PointRun(
@@ -153,7 +153,7 @@ def _plan(text: str) -> LoadPlan:
     try:
         return msgspec.json.decode(text, type=LoadPlan)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"--resume: its plan cannot be followed: {error}") from error
+        raise UsageError(f"--resume: its plan cannot be used: {error}") from error
 
 
 def _ended(run: FollowedPlan) -> bool:

@@ -38,7 +38,7 @@ def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
             if rows := connection.execute(query, (session.session,)).fetchall():
                 return _title(session), recorded(rows)
     raise UsageError(
-        f"--like: session {_title(session)} holds no request that was answered"
+        f"--like: session {_title(session)} has no request that was answered"
     )
 
 

@@ -282,7 +282,7 @@ def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[SvgSeries]]]:
         _area("used", "kv", line.kv_used_blocks),
         _area("idle, cached", "cached", line.kv_cached_blocks),
     ]
-    at_the_end = "blocks, at the last step of a column"
+    at_the_end = "blocks, at the last step of each column"
     return [
         ("Throughput", "tokens/s, engine", _rates, tokens),
         ("TTFT", "s, API server", format_durations, ttft),
@@ -301,7 +301,7 @@ def _client(client: ClientColumns) -> list[SvgTimeChart]:
     charts = [
         SvgTimeChart(
             title="Throughput",
-            unit="tokens/s of answers that ended, client",
+            unit="tokens/s of finished answers, client",
             series=[_line("output", "output", columns["tokens"])],
             say=_rates,
             **axis,

@@ -43,7 +43,7 @@ class TracedRequest:
 
 QUEUE, PREFILL, DECODE = "queue", "prefill", "decode"
 PREEMPTED, AGAIN = "preempted", "prefill again"
-UNSEEN = "running, unseen"
+UNSEEN = "running, not observed"
 NEXT = {PREFILL: DECODE, AGAIN: DECODE, UNSEEN: DECODE}
 FACTS = (
     "external_id",

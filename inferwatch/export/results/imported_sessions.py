@@ -25,6 +25,7 @@ from collectors.readings import (
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.export.results.imported_run import ImportedRequest, ImportedRun
 from inferwatch.export.results.result_file import ResultFile
+from inferwatch.formatting import counted
 from inferwatch.loadgen.exchange.error_message import shown
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.receipt_clock import ReceiptClock
@@ -134,12 +135,12 @@ def _stage(staged: Path, file: ResultFile, run: ImportedRun, name: str | None) -
     except sqlite3.Error as error:
         raise StorageError(explain(error, staged)) from error
     if lost:
-        raise UsageError(_refusal(file, f"{lost} of its readings cannot be stored"))
+        raise UsageError(_refusal(file, f"{lost:,} of its readings cannot be stored"))
 
 
 def _refusal(file: ResultFile, why: str) -> str:
     return (
-        f"{file.path}: no session can be made of it ({why}); nothing was imported. "
+        f"{file.path}: it cannot become a session ({why}); nothing was imported. "
         "Leave it out, or correct what its tool wrote"
     )
 
@@ -190,7 +191,7 @@ def readings_of(run: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyRead
         yield LoadPlanned(source=run_id, t_ns=0, plan=text)
     rate = None if shape is None else shape.rate_per_s
     words = "unknown load" if shape is None else shape.text
-    started = f"{len(run.requests)} requests, {words}"
+    started = f"{counted(len(run.requests), 'request')}, {words}"
     yield LoadEvent(source=run_id, t_ns=0, kind=LoadKind.STARTED, text=started)
     yield LoadEvent(
         source=run_id,
@@ -206,7 +207,7 @@ def readings_of(run: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyRead
         source=run_id,
         t_ns=duration_ns(run),
         kind=LoadKind.STOPPED,
-        text=f"{len(run.requests)} sent, {failed} failed",
+        text=f"{len(run.requests):,} sent, {failed:,} failed",
     )
 
 

@@ -243,7 +243,7 @@ class Reply:
             return
         self._error = error_message(body)
         kind = shown(self.content_type) or "unknown type"
-        self._fault = NotAnEventError(f"no stream of events: a body of {kind}")
+        self._fault = NotAnEventError(f"not a stream of events but a body of {kind}")
 
     def _raise_fault(self) -> None:
         if self._fault is not None:
@@ -345,7 +345,7 @@ def _decode(data: bytes) -> Chunk:
     try:
         return chunks.decode(data)
     except UnicodeDecodeError as error:
-        raise NotAnEventError("not a completion: no UTF-8") from error
+        raise NotAnEventError("not a completion: not UTF-8") from error
     except RecursionError as error:
         raise NotAnEventError("not a completion: nested too deep") from error
     except msgspec.MsgspecError as error:

@@ -174,7 +174,7 @@ def _status(line: bytes) -> int:
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > MAX_LENGTH_DIGITS:
-        raise NotHttpError("a content length that is no number")
+        raise NotHttpError("a content length that is not a number")
     return int(text)
 
 
@@ -185,7 +185,7 @@ def _size(line: bytes) -> int:
     except ValueError:
         size = _extended_size(line)
     if size < 0:
-        raise NotHttpError("a chunk's size that is no number")
+        raise NotHttpError("a chunk size that is not a number")
     return size
 
 
@@ -193,4 +193,4 @@ def _extended_size(line: bytes) -> int:
     try:
         return int(line.partition(b";")[0], 16)
     except ValueError:
-        raise NotHttpError("a chunk's size that is no number") from None
+        raise NotHttpError("a chunk size that is not a number") from None

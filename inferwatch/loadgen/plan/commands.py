@@ -27,11 +27,11 @@ class Change(
         faults = [
             (
                 plan.arrivals is Arrivals.TRACE,
-                "a trace is sent at its own times: start it again at another speed",
+                "a trace keeps its own times: start it again with another speed",
             ),
             (
                 self.rate_per_s is None and self.concurrency is None,
-                "a change needs a rate or a number of users",
+                "say a rate or a number of users",
             ),
             (
                 closed and self.rate_per_s is not None,

@@ -80,7 +80,7 @@ def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
     unknown = sorted(set(fields) - set(LoadPlan.__struct_fields__))
     if unknown:
         known = ", ".join(f for f in LoadPlan.__struct_fields__ if f not in OURS)
-        raise UsageError(f"a plan has no {unknown[0]!r}; it may have: {known}")
+        raise UsageError(f"a plan has no {unknown[0]!r}; it can have: {known}")
     try:
         plain = {name: _plain(name, value) for name, value in fields.items()}
         plan = msgspec.convert(plain, LoadPlan)
@@ -96,7 +96,7 @@ def _refuse_odd_text(plan: LoadPlan) -> None:
         try:
             msgspec.json.encode(() if name == "trace" else getattr(plan, name))
         except UnicodeEncodeError as error:
-            raise UsageError(f"the load plan: {name} is no text: {error}") from error
+            raise UsageError(f"the load plan: {name} is not text: {error}") from error
 
 
 def shape(plan: LoadPlan) -> str:
@@ -107,9 +107,9 @@ def shape(plan: LoadPlan) -> str:
         source = f" {plan.trace_of}," if plan.trace_of else ""
         said = f"trace{source} {len(plan.trace):,} requests"
     elif plan.rates is not None:
-        said = f"{plan.arrivals}, {_span(plan.rates)}/s by time"
+        said = f"{plan.arrivals}, {_span(plan.rates)}/s over time"
     elif plan.rate_per_s is None:
-        said = f"{plan.arrivals}, {plan.rate_fraction:.0%} of what is measured"
+        said = f"{plan.arrivals}, {plan.rate_fraction:.0%} of the measured rate"
     else:
         said = f"{plan.arrivals} {plan.rate_per_s:g}/s"
     speed = f" at {plan.speed:g}× speed" if plan.speed != 1 else ""

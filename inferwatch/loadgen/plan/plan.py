@@ -172,7 +172,7 @@ def _beyond(plan: PlanFields) -> Iterator[str]:
             yield "the share of a class must be above 0"
     shared = plan.shared_prefixes
     if not (0 <= shared.groups <= MOST_CONNECTIONS and shared.tokens >= 0):
-        yield f"shared_prefixes has from 0 to {MOST_CONNECTIONS:,} groups of tokens"
+        yield f"shared_prefixes may have 0 to {MOST_CONNECTIONS:,} groups of tokens"
 
 
 def _faults(plan: PlanFields) -> Iterator[Fault]:
@@ -191,7 +191,7 @@ def _faults(plan: PlanFields) -> Iterator[Fault]:
         ),
         (
             len({each.name for each in plan.classes} - {""}) < len(plan.classes),
-            "each class needs a name of its own",
+            "each class needs its own name",
         ),
         (
             not all(map(_can_be_sent, plan.headers.items())),
@@ -207,7 +207,7 @@ def _faults(plan: PlanFields) -> Iterator[Fault]:
         ),
         (
             plan.http2 and not plan.url.startswith("https:"),
-            "http2 is agreed on in TLS: it needs an https:// address",
+            "http2 is negotiated in TLS: it needs an https:// address",
         ),
     ]
 
@@ -220,20 +220,20 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
         ),
         (
             (plan.arrivals is Arrivals.TRACE) != bool(plan.trace or plan.trace_of),
-            "a trace needs arrivals = trace, and that needs a trace",
+            "arrivals = trace and a trace go together: give both or neither",
         ),
         (
             plan.rates is not None and plan.rate_per_s is not None,
-            "rate_per_s is one rate, rates are by time: not both",
+            "choose one: rate_per_s is a constant rate, rates change over time",
         ),
         (
             plan.arrivals is Arrivals.TRACE
             and (plan.rates or plan.rate_per_s) is not None,
-            "a trace has its own times: speed changes their pace, no rate does",
+            "a trace has its own times: change its pace with speed, not with a rate",
         ),
         (
             plan.arrivals is not Arrivals.TRACE and plan.speed != 1,
-            "speed is the pace of a trace",
+            "speed applies to a trace only",
         ),
     ]
 
@@ -255,13 +255,13 @@ def _odd_rows(trace: tuple[TraceRow, ...]) -> Iterator[str]:
     before_s = 0.0
     for row in trace:
         if not before_s <= row.offset_s <= MOST_S:
-            yield "the rows of a trace must be in order of time, from 0 s on"
+            yield "the rows of a trace must be in order of time, starting at 0 s"
         if row.prompt_tokens < 1 or row.output_tokens < 1:
-            yield "each row of a trace must ask for tokens and get some"
+            yield "each row of a trace must have prompt and output tokens"
         if max(row.prompt_tokens, row.output_tokens) > MOST_TOKENS:
             yield f"a row of a trace has at most {MOST_TOKENS:,} tokens"
         if row.blocks and min(row.blocks) < 0:
-            yield "the blocks of a trace are numbered from 0 on"
+            yield "the blocks of a trace are numbered from 0"
         before_s = row.offset_s
 
 
@@ -278,16 +278,16 @@ def _prompt_faults(plan: PlanFields) -> list[Fault]:
         ),
         (
             plan.dataset is not None and bool(made),
-            "a data set has its own prompts: no classes, no shared_prefixes",
+            "a data set has its own prompts: leave out classes and shared_prefixes",
         ),
         (
             plan.turn_tokens is not None and not plan.converses,
-            "turn_tokens is what a later turn adds: say --turns too",
+            "turn_tokens is what a later turn adds: add --turns",
         ),
         (
             plan.arrivals is Arrivals.TRACE
             and bool(plan.dataset or plan.classes or plan.turns.mean > 1),
-            "a trace says what is asked: no dataset, classes or turns beside it",
+            "a trace says what to send: leave out dataset, classes and turns",
         ),
     ]
 

@@ -71,7 +71,7 @@ def _number(text: str) -> float:
     """A number with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
     found = float(text.strip().removesuffix("/s").removesuffix("s"))
     if not 0 <= found < 1e9:
-        raise RateError(f"{text.strip()!r} is no time or rate: {RATES_GRAMMAR}")
+        raise RateError(f"{text.strip()!r} is not a time or rate: {RATES_GRAMMAR}")
     return found
 
 
@@ -175,14 +175,14 @@ def read_object(text: str) -> dict[str, Any]:
     """JSON for the body of each request.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     try:
         found = json.loads(text, parse_constant=_no_number)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{text[:80]!r} is no JSON object")  # noqa: TRY004 - a flag's text
+        raise ValueError(f"{text[:80]!r} is not a JSON object")  # noqa: TRY004 - a flag's text
     return found
 
 
@@ -198,7 +198,7 @@ def read_groups(text: str) -> dict[str, int]:
     """
     groups, cross, tokens = text.partition("x")
     if not (cross and groups.isdecimal() and tokens.isdecimal()):
-        raise ValueError(f"{text!r} is not GROUPSxTOKENS, as 4x512")
+        raise ValueError(f"{text!r} is not GROUPSxTOKENS, such as 4x512")
     return {"groups": int(groups), "tokens": int(tokens)}
 
 

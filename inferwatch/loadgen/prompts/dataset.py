@@ -88,7 +88,7 @@ def read_dataset(path: Path, *, turns: bool = False) -> list[DatasetRow]:
     except DatasetError as error:
         raise DatasetError(f"{path}: {error}") from error
     if not rows:
-        raise DatasetError(f"{path}: no row of it asks anything")
+        raise DatasetError(f"{path}: no row of it has a prompt")
     return rows
 
 
@@ -98,7 +98,7 @@ def _rows(data: bytes) -> Iterator[_Row]:
         try:
             yield from msgspec.json.decode(data, type=list[_Row])
         except UNREADABLE as error:
-            raise DatasetError(f"no list of rows: {_why(error)}") from error
+            raise DatasetError(f"not a list of rows: {_why(error)}") from error
         return
     for number, line in enumerate(data.splitlines(), 1):
         if line.strip():

@@ -26,7 +26,7 @@ SHOWN_CHARS = 200
 
 
 class TraceError(ValueError):
-    """The file is no trace we know; the message is fit to show."""
+    """The file is not a known trace format; the message is fit to show."""
 
 
 class _Line(NamedTuple):
@@ -50,7 +50,9 @@ def read_trace(
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path} is no trace we know: it is not text") from error
+        raise TraceError(
+            f"{path} is not a known trace format: it is not text"
+        ) from error
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from error
 
@@ -59,7 +61,7 @@ def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
     """The requests in order of time, with the first at zero."""
     ordered = sorted(rows, key=lambda row: row.offset_s)
     if not ordered:
-        raise TraceError("no request in it asked for and got tokens")
+        raise TraceError("no request in it has prompt and output tokens")
     began_s = ordered[0].offset_s
     return tuple(
         TraceRow(
@@ -96,7 +98,7 @@ def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
 def _rows(lines: Iterator[str], form: str | None) -> Iterator[TraceRow]:
     first = next(lines, "")
     if not first.strip():
-        raise TraceError("no trace we know: it begins with nothing")
+        raise TraceError("not a known trace format: it begins with nothing")
     form = form or _form_of(first)
     whole = chain([first], lines)
     if form != "mooncake":
@@ -130,7 +132,7 @@ def _form_of(first: str) -> str:
     shown = ", ".join(sorted(names))
     if len(shown) > SHOWN_CHARS:
         shown = f"{shown[:SHOWN_CHARS]}…"
-    raise TraceError(f"no trace we know: columns {shown}")
+    raise TraceError(f"not a known trace format: columns {shown}")
 
 
 def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
@@ -146,7 +148,7 @@ def _of_json_list(text: str) -> Iterator[_Line]:
     except RecursionError as error:
         raise TraceError("its list is nested too deeply") from error
     except ValueError as error:
-        raise TraceError(f"a list that is no JSON: {error}") from error
+        raise TraceError(f"a list that is not JSON: {error}") from error
     for number, fields in enumerate(rows, 1):
         yield _Line(number, lambda fields=fields: _mooncake(fields))  # type: ignore[misc]
 
@@ -185,7 +187,7 @@ def _mooncake(fields: Fields) -> TraceRow:
 
 def _blocks(given: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
     if not isinstance(given, list):
-        raise TraceError("hash_ids is no list")
+        raise TraceError("hash_ids is not a list")
     blocks = tuple(int(each) for each in given)
     if blocks and not 0 <= min(blocks) <= max(blocks) <= MOST_BLOCK:
         raise TraceError("hash_ids must be from 0 to 2^64 - 1")
@@ -208,7 +210,7 @@ def _row(
     at_s: float, asked: str | int, got: str | int, blocks: tuple[int, ...] = ()
 ) -> TraceRow:
     if not isfinite(at_s):
-        raise TraceError(f"no moment: {at_s}")
+        raise TraceError(f"not a time: {at_s}")
     tokens = int(asked), int(got)
     if not 0 <= min(tokens) <= max(tokens) <= MOST_TOKENS:
         raise TraceError(f"lengths must be from 0 to {MOST_TOKENS:,} tokens")

@@ -8,6 +8,7 @@ from itertools import count
 
 from collectors.clock import NS_PER_S
 from collectors.readings import Phase
+from inferwatch.formatting import counted
 from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.reply import Reply
 from inferwatch.loadgen.exchange.transport import Exchange, Transport
@@ -46,16 +47,16 @@ class CallCounts:
 
     def sentence(self) -> str:
         """The counts as a sentence, fit to show."""
-        parts = [f"{self.ended} requests", f"{self.warmup} in warm-up"]
+        parts = [counted(self.ended, "request"), f"{self.warmup:,} in warm-up"]
         if self.late:
             worst_s = self._worst_lag_ns / NS_PER_S
-            parts.append(f"{self.late} sent late (worst {worst_s:.3f} s)")
+            parts.append(f"{self.late:,} sent late (worst {worst_s:.3f} s)")
         parts += [self._failed(kind) for kind in sorted(self.failures)]
         return ", ".join(parts)
 
     def _failed(self, kind: Failure) -> str:
         said = self.first_said[kind]
-        return f"{self.failures[kind]} {kind}" + (f" ({said})" if said else "")
+        return f"{self.failures[kind]:,} {kind}" + (f" ({said})" if said else "")
 
 
 class InFlight:
@@ -154,7 +155,9 @@ class InFlight:
         self._futures.discard(ended)
         self._sampler.in_flight = len(self._futures)
         if not ended.cancelled() and (fault := ended.exception()) is not None:
-            call.fail(Failure.BROKEN_STREAM, f"{type(fault).__name__} in our client")
+            call.fail(
+                Failure.BROKEN_STREAM, f"{type(fault).__name__} in our own client"
+            )
         self._unfiled.append(call)
         if len(self._unfiled) == 1:
             asyncio.get_running_loop().call_soon(self._file_next)

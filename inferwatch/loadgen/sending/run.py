@@ -139,7 +139,7 @@ class OpenRun:
         if self._asked is not None:
             return f"{self._asked:.2f}"
         if self._plan.measures_rate:
-            return f"{self._plan.rate_fraction:g} of what the warm-up measures"
+            return f"{self._plan.rate_fraction:g} of the rate the warm-up measures"
         return f"{_given(self._plan).rate_at(0):.2f}"
 
     def _when(self, now_ns: int) -> str:
@@ -150,7 +150,7 @@ class OpenRun:
         return ", from the end of the warm-up" if self._plan.warmup_s else ""
 
     async def _rates(self, prompts: Prompts) -> RateSeries:
-        """The rates asked for, else a fraction of what the warm-up measures."""
+        """The rates asked for, else a fraction of the rate the warm-up measures."""
         plan, context = self._plan, self._context
         if not plan.measures_rate:
             return _given(plan)

@@ -41,12 +41,12 @@ CLIENT = metrics(
     ),
     Metric(
         key="itl_s",
-        abbr="ICL",
-        title="Inter-chunk latency",
+        abbr="ITL",
+        title="Inter-token latency",
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "Each gap between two chunks of a stream; a chunk may hold several tokens."
+            "Each gap between two chunks of a stream, which may hold several tokens."
         ),
         formula="chunk - previous chunk",
     ),
@@ -327,8 +327,8 @@ CLIENT_TIMELINE = metrics(
     ),
     Metric(
         key="itl_mean_s",
-        abbr="ICL",
-        title="ICL, mean",
+        abbr="ITL",
+        title="ITL, mean",
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition="Mean gap between chunks in the bin, of requests that have ended.",
@@ -336,8 +336,8 @@ CLIENT_TIMELINE = metrics(
     ),
     Metric(
         key="itl_max_s",
-        abbr="ICL max",
-        title="ICL, worst",
+        abbr="ITL max",
+        title="ITL, worst",
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(

@@ -140,7 +140,7 @@ class HealthTracker:
         quiet_ns = now_ns - quiet_since_ns
         if quiet_ns <= max(STALL_LEAST_NS, STALL_STEPS * usual_ns):
             return None
-        usual = f", a step usually takes {_short(usual_ns)}" if usual_ns else ""
+        usual = f", while a step usually takes {_short(usual_ns)}" if usual_ns else ""
         text = f"{_work(work)}: no step for {_short(quiet_ns)}{usual}"
         return _verdict(Health.STALLED, text, quiet_since_ns)
 

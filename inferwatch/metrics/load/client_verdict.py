@@ -160,7 +160,7 @@ def _sending(evidence: Evidence) -> str:
     if lag_s is None or ttft_s is None or lag_s <= LAG_SHARE * ttft_s:
         return ""
     said = f"send lag p99 is {_ms(lag_s)}{more}"
-    return f"{said}, over 10% of the TTFT's p50 {_ms(ttft_s)}"
+    return f"{said}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
 
 
 def _receiving(evidence: Evidence) -> str:
@@ -179,14 +179,14 @@ def _receiving(evidence: Evidence) -> str:
         return said
     if itl_s is None or lag_s <= LAG_SHARE * itl_s:
         return ""
-    return f"{said}; receive lag p99 {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
+    return f"{said}; receive lag p99 is {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
 
 
 def _working(sample: ClientSample) -> str:
     share = cpu_share(sample)
     if share is None or share <= CPU_SHARE:
         return ""
-    return f"the generator used {share:.0%} of a core"
+    return f"the load generator used {share:.0%} of a core"
 
 
 def _ms(seconds: float) -> str:

@@ -104,7 +104,10 @@ class _ServerMoments:
     moments: dict[str, int] = field(default_factory=dict)
 
 
-HINT = "vllm serve --enable-per-request-metrics (0.32) tells this for each request"
+HINT = (
+    "vllm serve --enable-per-request-metrics (vLLM 0.32 or newer) would tell "
+    "this for each request"
+)
 MOMENTS = {
     (EventKind.ARRIVED, Vantage.FRONTEND): "arrived",
     (EventKind.ADDED, Vantage.ENGINE): "added",
@@ -170,7 +173,9 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
         parts=dict(zip(PARTS, means, strict=True)),
         ttft_s=ttft_s,
         unexplained_s=backwards_s,
-        disagreements=said(backwards_s, ttft_s, "of the TTFT passes backwards"),
+        disagreements=said(
+            backwards_s, ttft_s, "of the TTFT is negative: clocks disagree"
+        ),
     )
 
 
@@ -227,14 +232,14 @@ def _counts_disagree(
 ) -> tuple[str, ...]:
     """Means over different requests cannot be compared."""
     if abs(count - seen) > DISAGREE * seen:
-        text = f"the server counts {count:.0f} first tokens, the client {seen}"
+        text = f"the server counts {count:,.0f} first tokens, the client {seen:,}"
         return (f"{text}: it had other traffic, or requests were cut off",)
     made = delta(before, after, "generation_tokens_total")
     cut_off = any(each.failure == ABORTED for each in records)
     got = sum(each.output_tokens or 0 for each in records)
     if made is None or cut_off or abs(made - got) <= DISAGREE * got:
         return ()
-    return (f"the server made {made:.0f} tokens, the client received {got}",)
+    return (f"the server made {made:,.0f} tokens, the client received {got:,}",)
 
 
 # The server's view as its answers tell it: vLLM's per-request metrics.

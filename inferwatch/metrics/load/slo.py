@@ -78,7 +78,7 @@ def _limit(metric: str, sign: str, number: str, unit: str | None) -> Limit:
     except ValueError:
         raise UsageError(_explain(f"{number!r} is not a number")) from None
     if not 0 < value < math.inf:
-        raise UsageError(_explain(f"{metric} must be above 0, and a number"))
+        raise UsageError(_explain(f"{metric} must be a number above 0"))
     seconds = value / 1000 if unit == "ms" else value
     return Limit(metric=metric, below_s=seconds, or_equal=sign == "<=")
 
@@ -87,7 +87,9 @@ def _refuse_twice(limits: Sequence[Limit]) -> None:
     names = [each.metric for each in limits]
     twice = [name for name in METRICS if names.count(name) > 1]
     if not names or twice:
-        raise UsageError(_explain(f"{twice[0]} twice" if twice else "nothing asked"))
+        raise UsageError(
+            _explain(f"{twice[0]} is given twice" if twice else "no limit given")
+        )
 
 
 def _explain(what: str) -> str:

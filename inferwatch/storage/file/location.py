@@ -30,6 +30,7 @@ def too_little_room(path: Path, floor_bytes: int) -> str | None:
         return None
     return (
         f"{path}: only {free_bytes // 1_000_000} MB of disk are free, "
-        f"{floor_bytes // 1_000_000} MB are left to others: free some space, "
+        f"{floor_bytes // 1_000_000} MB are kept free for other programs: free "
+        "some space, "
         "or lower INFERWATCH_MIN_FREE_MB"
     )

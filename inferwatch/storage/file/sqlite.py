@@ -18,7 +18,9 @@ _ADVICE = {
     sqlite3.SQLITE_READONLY: "it is read-only: make it writable",
     sqlite3.SQLITE_PERM: "access is denied: make it writable",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is the directory writable?",
-    sqlite3.SQLITE_IOERR: "the disk refuses: see dmesg, quota and file size limits",
+    sqlite3.SQLITE_IOERR: (
+        "the disk reports an error: see dmesg, the quota and the file size limit"
+    ),
     sqlite3.SQLITE_CORRUPT: f"it is damaged: choose another file with --db; {RECOVER}",
     sqlite3.SQLITE_NOTADB: "it is not an SQLite file: choose another with --db",
 }

@@ -153,11 +153,12 @@ class RecordingLoop:
             found = file_id(self._path)
         except FileNotFoundError:
             raise StorageError(
-                f"{self._path} was removed: start again to record"
+                f"{self._path} was removed: start inferwatch again to record"
             ) from None
         if found != opened:
             raise StorageError(
-                f"{self._path} was replaced by another file: start again to record"
+                f"{self._path} was replaced by another file: start inferwatch "
+                "again to record"
             )
         if message := too_little_room(self._path, self._free_floor_bytes):
             # what can be made again goes first

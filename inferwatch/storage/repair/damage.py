@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from inferwatch.formatting import counted
 from inferwatch.storage.file.sqlite import PRIMARY_CODE
 
 TOLD = {"step_members"}
@@ -61,17 +62,17 @@ class Damage:
     def sentence(self) -> str:
         """What to show people."""
         if self.is_loss:
-            return f"{self.path} is damaged: {self.losses}. Shown is what could be read"
+            return f"{self.path} is damaged: {self.losses}. What could be read is shown"
         return (
-            f"nothing in {self.path} is lost, but it is not laid out as it should be: "
+            f"nothing in {self.path} is lost, but its layout is not as it should be: "
             f"{self.remedy}"
         )
 
     @property
     def refusal(self) -> str:
         """Why the file is not written to, and what helps."""
-        fault = "damaged" if self.is_loss else "not laid out as it should be"
-        return f"{self.path} is {fault} and left as it is: {self.remedy}"
+        fault = "damaged" if self.is_loss else "not laid out as expected"
+        return f"{self.path} is {fault}, and nothing is written to it: {self.remedy}"
 
     @property
     def remedy(self) -> str:
@@ -91,7 +92,9 @@ class Damage:
             some = ", ".join(f"{e.id} {e.lost:,} of {e.readings:,}" for e in hurt[:5])
             told += f" ({some}{', …' if len(hurt) > 5 else ''})"
         if self.membersless:
-            told += f"; {self.membersless:,} steps do not say who was in them"
+            told += (
+                f"; {counted(self.membersless, 'step')} without their list of requests"
+            )
         torn = [each for each in self.torn if not (each in TOLD and self.membersless)]
         if torn and not self.lost:
             told += f"; rows of {', '.join(torn)} could not be read"
@@ -103,7 +106,10 @@ class Damage:
             if each.id == session_id and each.lost:
                 return f"damaged: {each.lost:,} of {each.readings:,} readings lost"
             if each.id == session_id and each.membersless:
-                return f"damaged: {each.membersless:,} steps without their members"
+                return (
+                    f"damaged: {counted(each.membersless, 'step')} without their "
+                    "list of requests"
+                )
         return None
 
     @property

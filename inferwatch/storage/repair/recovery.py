@@ -79,7 +79,7 @@ def recover_into(path: Path, into: Path) -> Damage:
     if into.exists():
         raise StorageError(f"{into} exists: choose another file to save into")
     if not path.exists():
-        raise StorageError(f"There is no {path}")
+        raise StorageError(f"{path} does not exist")
     return _salvage(path, into)
 
 
@@ -118,7 +118,7 @@ def _salvage(path: Path, into: Path) -> Damage:
     try:
         if not is_ours(path):
             raise StorageError(
-                f"{path} is damaged, or no record of inferwatch: "
+                f"{path} is damaged, or not a recording of inferwatch: "
                 "nothing can be read of it"
             )
         copy = copy_of(path)
@@ -183,4 +183,6 @@ def _refuse_newer(damaged: sqlite3.Connection, path: Path) -> None:
             "SELECT max(version) FROM schema_versions"
         ).fetchone()
         if version is not None and version > SCHEMA_VERSION:
-            raise NewerSchemaError(f"{path} is damaged, and of a newer inferwatch")
+            raise NewerSchemaError(
+                f"{path} is damaged, and was written by a newer inferwatch"
+            )

@@ -62,9 +62,9 @@ def checked_name(name: str) -> str | None:
     """
     name = " ".join(name.split())
     if name == LAST or LOOKS_LIKE_AN_ID.fullmatch(name):
-        raise UsageError(f"{name!r} would be taken for an id: choose another name")
+        raise UsageError(f"{name!r} looks like a session id: choose another name")
     if len(name) > LONGEST_NAME or not name.isprintable():
-        raise UsageError(f"A name has up to {LONGEST_NAME} printable characters")
+        raise UsageError(f"a name may have up to {LONGEST_NAME} printable characters")
     return name or None
 
 
@@ -86,7 +86,7 @@ def checked_tags(words: Iterable[str]) -> list[str]:
     for tag in tags:
         if not TAG.fullmatch(tag):
             raise UsageError(
-                f"{tag!r} cannot be a tag: up to 40 letters, digits and . : + / = _ -"
+                f"{tag!r} is not a tag: use up to 40 letters, digits and . : + / = _ -"
             )
     return tags
 
@@ -156,7 +156,7 @@ def not_recorded(rows: Iterable[SessionRow], numbers: Iterable[int]) -> None:
     for row in rows:
         if row.session in wanted and row.state is SessionState.RECORDING:
             raise StorageError(
-                f"{row.id} is being recorded: stop the inferwatch that records it first"
+                f"{row.id} is still being recorded: stop that inferwatch first"
             )
 
 

@@ -159,8 +159,9 @@ def set_limits() -> Limits | None:
     limits = limits_of(setting)
     if limits is None:
         raise UsageError(
-            f"{SETTING}={setting!r} means nothing: it is an age ({AGE_FORMS}), a size "
-            f"({SIZE_FORMS}) or both, as 30d,5GB"
+            f"{SETTING}={setting!r} is not understood: write an age "
+            f"({AGE_FORMS}), a size "
+            f"({SIZE_FORMS}) or both, such as 30d,5GB"
         )
     return limits
 

@@ -144,7 +144,7 @@ def _begins(row: SessionRow, wanted: str) -> bool:
 def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
     if begun:
         which = ", ".join(row.name or row.id for row in begun[:10])
-        return f"{wanted!r} may mean {which}: type more of it"
+        return f"{wanted!r} is ambiguous: it may mean {which}; type more of it"
     return f"No session {wanted!r} in {path}: `inferwatch sessions` lists them"
 
 

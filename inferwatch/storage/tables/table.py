@@ -25,7 +25,7 @@ from inferwatch.storage.tables.batch import Batch, Key, Row
 Numbered = tuple[int, AnyReading]
 """A reading with its ordinal."""
 Reader = Callable[..., object]
-"""Reads the value of a column, and fails where it makes no sense."""
+"""Reads the value of a column, and fails where it is unreadable."""
 KEY = ("session", "ordinal", "source")
 Kind = TypeVar("Kind")
 UNREADABLE = (
@@ -230,7 +230,7 @@ class SourceNames(dict[int, str]):
 
 
 def readable(rows: Iterator[Numbered]) -> Iterator[Numbered]:
-    """The same readings, up to the first that makes no sense.
+    """The same readings, up to the first that is unreadable.
 
     Raises:
         StorageError: it has come to that.
@@ -242,5 +242,5 @@ def readable(rows: Iterator[Numbered]) -> Iterator[Numbered]:
     except UNREADABLE as error:
         place = "the first reading" if ordinal is None else f"reading {ordinal:,}"
         raise StorageError(
-            f"the record is damaged: what comes after {place} makes no sense; {RECOVER}"
+            f"the record is damaged: what comes after {place} is unreadable; {RECOVER}"
         ) from error
