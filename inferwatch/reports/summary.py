@@ -272,7 +272,7 @@ def _foot(summary: Summary) -> list[str]:
     return [
         (
             f"{counted(lost[0], 'reading')} lost, {lost[1]:,} unrecorded · "
-            f"inferwatch used {cost} of CPU"
+            f"inferwatch used {cost} CPU"
         ),
         "~ fewer samples than the percentile needs: 10/(1-p)",
     ]

@@ -62,7 +62,7 @@ def checked_name(name: str) -> str | None:
     """
     name = " ".join(name.split())
     if name == LAST or LOOKS_LIKE_AN_ID.fullmatch(name):
-        raise UsageError(f"{name!r} looks like a session id: choose another name")
+        raise UsageError(f"{name!r} is reserved for session ids: choose another name")
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise UsageError(f"a name may have up to {LONGEST_NAME} printable characters")
     return name or None

@@ -199,7 +199,7 @@ def test_objectives_decide_the_exit_status(
     ("flags", "said"),
     [
         (("--slo", "tfft_s<1", "--rate", "1"), "ttft_s"),
-        (("--rate", "1", "--concurrency", "2"), "not both"),
+        (("--rate", "1", "--concurrency", "2"), "choose one"),
         ((), "--rate 5"),
         (("--rate", "1", "--prompt-tokens", "x"), "--prompt-tokens"),
         (("--rate", "1", "--header", "nothing"), "--header"),
@@ -207,10 +207,10 @@ def test_objectives_decide_the_exit_status(
         (("--sweep", "speed=1,2"), "rate=1,2,4,8"),
         (("--sweep", "rate=1,0"), "above 0"),
         (("--sweep", "concurrency=1,99999999"), "from 1 to 65,535"),
-        (("--rate", "nan"), "no number to reckon with"),
-        (("--rate", "1", "--name", "s3"), "taken for an id"),
+        (("--rate", "nan"), "not a usable number"),
+        (("--rate", "1", "--name", "s3"), "reserved for session ids"),
         (("--rate", "1", "--body", '{"top_p": NaN}'), "JSON has no NaN"),
-        (("--rate", "1", "--body", '{"user": "\\ud800"}'), "extra_body is no text"),
+        (("--rate", "1", "--body", '{"user": "\\ud800"}'), "extra_body is not text"),
         (("--rate", "1", "--resume", "s1"), "--find-rate"),
     ],
 )
@@ -290,7 +290,9 @@ def test_a_server_that_is_idle_between_requests_is_busy_all_the_same(
         server.shutdown()
 
     assert refused.returncode == 2
-    assert "works for others: it answered just now" in refused.stderr
+    assert (
+        "is serving other traffic: it is producing tokens right now" in refused.stderr
+    )
 
 
 @contextmanager

@@ -29,10 +29,10 @@ def load(*flags: str) -> None:
         ("--rate 5 --turn-tokens 9", "--turns"),
         ("--concurrency 5 --max-in-flight 9", "max_in_flight holds back a rate"),
         ("--sweep concurrency=1,2 --max-in-flight 9", "max_in_flight holds back"),
-        ("--rate 5 --speed 2", "speed is the pace of a trace"),
+        ("--rate 5 --speed 2", "speed applies to a trace only"),
         ("--rate 5 --share 0.9", "--slo"),
         ("--rate 5 --name x --no-record", "--no-record"),
-        ("--sweep rate=1,2 --save-requests x.jsonl", "for one run"),
+        ("--sweep rate=1,2 --save-requests x.jsonl", "a single run"),
         ("--rate 5 --resume s1", "--find-rate"),
     ],
 )

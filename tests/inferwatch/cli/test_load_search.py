@@ -318,10 +318,10 @@ SEARCHED = {
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "interrupted before it could be said of any rate"),
-        ({"ended": True}, "no rate held the objectives for 95% of requests"),
-        ({"lowest_failed_per_s": 1.0}, "no rate held the objectives for"),
-        ({"highest_held_per_s": 4.0}, "4/s holds the objectives for 95% of requests"),
+        ({}, "interrupted before any rate could be judged"),
+        ({"ended": True}, "no rate met the objectives for 95% of requests"),
+        ({"lowest_failed_per_s": 1.0}, "no rate met the objectives for"),
+        ({"highest_held_per_s": 4.0}, "4/s meets the objectives for 95% of requests"),
         (
             {"highest_held_per_s": 4.0, "highest_held_client_bound": True},
             "for 95% of requests; but there the client was too slow to be sure",
@@ -336,7 +336,7 @@ def test_what_was_not_tried_is_not_said(changes: dict[str, Any], said: str) -> N
 def test_an_interrupted_search_says_how_it_goes_on() -> None:
     record = RecordState(session_id="s7")
 
-    assert kept(SEARCHED, record) == "session s7; --resume s7 goes on"
+    assert kept(SEARCHED, record) == "session s7; continue with --resume s7"
     assert kept({**SEARCHED, "ended": True}, record) == "session s7"
     assert kept(None, record) == "session s7"
     assert kept(SEARCHED, None) == "not recorded"
@@ -358,6 +358,6 @@ def test_a_search_with_a_starved_client_says_so_and_why() -> None:
     assert client_sentence([judged_run(), judged_run()]) == ""
     assert client_sentence([late, late]).startswith("Every point was CLIENT-BOUND:")
     assert client_sentence([judged_run(), late]) == (
-        "1 of 2 was CLIENT-BOUND: those numbers are the client's, not the server's. "
+        "1 of 2 was CLIENT-BOUND: those numbers describe the client, not the server. "
         "The last of them: send lag p99 is 2.5 s; this host: 2.0 of 2 cores busy."
     )

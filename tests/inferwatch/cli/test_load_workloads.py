@@ -159,12 +159,12 @@ def test_each_class_is_told_apart_and_held_to_its_own_objectives(
     ("flags", "said"),
     [
         (("--trace", "/nowhere/a.csv"), "No such file"),
-        (("--trace", __file__), "no trace we know"),
+        (("--trace", __file__), "not a known trace format"),
         (("--like", "s99"), "Nothing is recorded in"),
         (("--trace", __file__, "--rate", "3"), "--rate and --trace"),
         (("--rates", "ramp:1"), "--rates: cannot read 'ramp:1'"),
-        (("--rates", "ramp:1,2,3", "--rate", "3"), "not both"),
-        (("--rate", "3", "--speed", "2"), "speed is the pace of a trace"),
+        (("--rates", "ramp:1,2,3", "--rate", "3"), "choose one"),
+        (("--rate", "3", "--speed", "2"), "speed applies to a trace only"),
         (("--rate", "3", "--class", "name=a"), "--class: 'name=a'"),
         (
             ("--rate", "3", "--class", "name=a share=1 prompt=5 output=5 slo=x"),
@@ -190,7 +190,7 @@ def test_a_session_without_requests_cannot_be_sent_again(
     done = load("--like", "last")
 
     assert done.returncode == 2
-    assert "s1 holds no request that was answered" in done.stderr
+    assert "s1 has no request that was answered" in done.stderr
 
 
 def test_conversations_are_told_turn_by_turn(
@@ -259,7 +259,7 @@ def test_httpx_carries_what_it_is_asked_to(found: Found) -> None:
     [
         (("--dataset", "/nowhere"), "--dataset: /nowhere: No such file"),
         (("--dataset", __file__), "line 1: "),
-        (("--body", "[1]"), "--body: '[1]' is no JSON object"),
+        (("--body", "[1]"), "--body: '[1]' is not a JSON object"),
         (("--body", "{"), "--body: "),
         (("--shared-prefix", "4"), "--shared-prefix: '4' is not GROUPSxTOKENS"),
         (("--shared-prefix", "4x900"), "shorter than the shortest prompt"),

@@ -237,10 +237,10 @@ def test_a_name_that_none_can_have_is_refused_by_every_command(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("replay last --speed 2 --json", "--speed plays on a screen"),
-        ("serve m --uds /run/x.sock --port 8000", "--uds is instead of"),
-        ("serve m --uds /run/x.sock --host 0.0.0.0", "--uds is instead of"),
-        ("demo --name x --no-record", "--no-record records none"),
+        ("replay last --speed 2 --json", "--speed is for the screen"),
+        ("serve m --uds /run/x.sock --port 8000", "--uds replaces"),
+        ("serve m --uds /run/x.sock --host 0.0.0.0", "--uds replaces"),
+        ("demo --name x --no-record", "--no-record makes none"),
     ],
 )
 def test_options_of_which_one_would_be_ignored_are_refused(

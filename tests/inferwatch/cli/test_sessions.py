@@ -93,7 +93,7 @@ def test_a_name_is_given_and_taken_back_as_it_says(record: Path) -> None:
     said = sessions(record, "rename", "s1", "before the fix").output
     undo = said.partition("Undo: inferwatch sessions ")[2].strip()
 
-    assert said.startswith("s1 is now called before the fix.")
+    assert said.startswith("s1 is now named before the fix.")
     assert undo == "rename s1 'schema 3'"
     told = json.loads(sessions(record, "rename", "before", "x", "--json").output)
     assert told["name_before"] == "before the fix"
@@ -136,7 +136,7 @@ def test_pruning_dry_says_what_would_go_and_keeps_it(record: Path) -> None:
     )
 
     assert "s1" in text
-    assert "To go: 1 session. Frees about" in text
+    assert "1 session to delete; this frees about" in text
     assert "Nothing was deleted." in text
     assert facts["sessions"] == ["s1", "s2", "s3"]
     assert facts["frees_bytes_estimate"] > 50_000
@@ -158,7 +158,7 @@ def test_pruning_asks_and_without_anybody_to_ask_refuses(record: Path) -> None:
     result = sessions(record, "prune", "--older-than", "0.02h")
 
     assert result.exit_code == 2
-    assert "add --yes, or --dry-run" in result.output
+    assert "add --yes or --dry-run" in result.output
     assert len(ids(record)) == 3
 
 
@@ -247,8 +247,8 @@ def test_an_amount_that_is_none_is_a_usage_error(
     ("arguments", "error", "match"),
     [
         (("rename", "s9", "x"), StorageError, "No session 's9'"),
-        (("rename", "s1", "last"), UsageError, "taken for an id"),
-        (("tag", "s1", "a,b"), UsageError, "cannot be a tag"),
+        (("rename", "s1", "last"), UsageError, "reserved for session ids"),
+        (("tag", "s1", "a,b"), UsageError, "is not a tag"),
         (("delete", "s1", "nope"), StorageError, "No session 'nope'"),
     ],
 )

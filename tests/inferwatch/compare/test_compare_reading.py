@@ -134,7 +134,7 @@ def test_throughput_over_time_holds_all_tokens(sessions: Path) -> None:
 
 
 def test_a_session_without_requests_is_refused(sessions: Path) -> None:
-    with pytest.raises(UsageError, match="holds no request"):
+    with pytest.raises(UsageError, match="has no requests"):
         read(sessions, "empty")
 
 

@@ -144,8 +144,8 @@ async def test_the_arrows_read_on_in_the_set_up_and_then_choose_metrics_again(
         await pilot.pause()
 
         assert "more lines: ↓" in top
-        assert "may go unseen" not in top
-        assert "may go unseen" in bottom
+        assert "may go unnoticed" not in top
+        assert "may go unnoticed" in bottom
         assert "more lines" not in bottom
         assert again == top
         assert text_of(app, CompareDetail) != metric
@@ -234,7 +234,7 @@ async def test_what_cannot_be_compared_is_said_on_the_screen(sessions: Path) -> 
     async with app.run_test(size=SMALL) as pilot:
         await ready(pilot)
 
-        assert "empty holds no request" in text_of(app, CompareHead)
+        assert "empty has no requests" in text_of(app, CompareHead)
     assert failure_of(app) is not None
 
 

@@ -100,7 +100,7 @@ def test_nothing_that_lies_in_the_way_is_written_through(run: Run) -> None:
     ("words", "why"),
     [
         (("nobody", "--format", "html"), "No session 'nobody'"),
-        (("last", "--format", "html", "--from", "1"), "leave --from and --to away"),
+        (("last", "--format", "html", "--from", "1"), "leave out --from and --to"),
         (("last", "--format", "csv", "-o", "-"), "name a folder or a .zip"),
         (("last", "--format", "html", "-o", "no/where.html"), "No such file"),
     ],
@@ -149,7 +149,7 @@ def test_imports_are_told_and_repeated_ones_are_warned_of(run: Run) -> None:
         "s2: 4 requests of guidellm 0.8.1, 10 requests/s, constant, from guidellm.json"
     )
     assert first.stderr == ""
-    assert "was imported before, as s1" in again.stderr
+    assert "was already imported, as s1" in again.stderr
     (told,) = json.loads(again.stdout)
     assert told["session_id"] == "s3"
     assert told["requests"] == 6

@@ -268,7 +268,7 @@ def test_the_prefill_of_a_request_older_than_the_record_is_not_drawn(
 
     ms = 1_000_000
     assert phases(track)[2:] == [
-        ("running, unseen", 1 * ms, 31_000 * ms),
+        ("running, not observed", 1 * ms, 31_000 * ms),
         ("decode", 31_000 * ms, 31_010 * ms),
     ]
 

@@ -443,7 +443,7 @@ def test_a_copy_that_fails_leaves_nothing(path: Path) -> None:
 
 
 def test_a_name_is_checked_before_anything_is_kept(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="taken for an id"):
+    with pytest.raises(UsageError, match="reserved for session ids"):
         store_runs(path, [read_results(VLLM)], "s3")
     assert not path.exists()
 
@@ -459,7 +459,7 @@ def test_a_file_given_twice_is_told(
     run_import([VLLM, VLLM], None, path, as_json=False)
 
     told = capsys.readouterr()
-    assert told.err.count("was imported before") == 1
+    assert told.err.count("was already imported") == 1
     assert told.out.splitlines()[1].startswith("s2: 6 requests")
 
 

@@ -89,17 +89,17 @@ def test_sharegpt_is_a_list_or_lines(file_of: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no row of it asks anything"),
-        ('{"prompt": ""}\n', "no row of it asks anything"),
+        ("", "no row of it has a prompt"),
+        ('{"prompt": ""}\n', "no row of it has a prompt"),
         ('{"prompt": "a"}\n{oops\n', "line 2: "),
         ('{"prompt": 3}\n', r"line 1: .*\$.prompt"),
         ('{"text": "a"}\n', "line 1: no prompt, messages or conversations"),
-        ('[{"prompt": "a"}, {"prompt": 3}]', r"no list of rows: .*\$\[1\].prompt"),
+        ('[{"prompt": "a"}, {"prompt": 3}]', r"not a list of rows: .*\$\[1\].prompt"),
         ("\udcff", "line 1: "),
         ('{"prompt": "na\udcefve"}', "line 1: not in UTF-8"),
-        ('[{"prompt": "na\udcefve"}]', "no list of rows: not in UTF-8"),
+        ('[{"prompt": "na\udcefve"}]', "not a list of rows: not in UTF-8"),
         ('{"prompt": "a", "x": ' + "[" * 100_000, "line 1: nested too deeply"),
-        ("[" * 100_000, "no list of rows"),
+        ("[" * 100_000, "not a list of rows"),
     ],
 )
 def test_what_cannot_be_asked_says_why(tmp_path: Path, text: str, why: str) -> None:

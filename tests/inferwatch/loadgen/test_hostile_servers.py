@@ -309,7 +309,7 @@ async def test_no_part_of_an_answer_is_kept_with_a_failure(
             b"text/html",
             b"<html>Welcome</html>",
             Failure.BROKEN_STREAM,
-            "no stream of events: a body of text/html",
+            "not a stream of events but a body of text/html",
         ),
     ],
     ids=["error", "page"],

@@ -37,14 +37,14 @@ def test_a_plan_survives_json() -> None:
         ({"prompt_tokens": [9, 3]}, "prompt_tokens"),
         ({"token_ids": {"low": 9, "high": 3}}, "not a range"),
         ({"prompts": 3}, "prompts"),
-        ({"classes": [CHATS, CHATS]}, "a name of its own"),
+        ({"classes": [CHATS, CHATS]}, "its own name"),
         ({"classes": [CHATS | {"share": 0}]}, "share of a class"),
         ({"shared_prefixes": {"groups": -1, "tokens": 3}}, "shared_prefixes"),
         ({"headers": {"X-Key": "a\r\nb"}}, "one line"),
         ({"headers": {"X-Key": "\u2603"}}, "ASCII"),
         ({"headers": {"X Key": "a"}}, "headers"),
         ({"arrivals": "trace", "trace": [_row(1), _row(0)]}, "order of time"),
-        ({"arrivals": "trace", "trace": [_row(0, got=0)]}, "ask for tokens"),
+        ({"arrivals": "trace", "trace": [_row(0, got=0)]}, "prompt and output tokens"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_says_why(

@@ -61,14 +61,14 @@ def test_a_file_that_cannot_be_read_is_said(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"ratee": 3}, r"no 'ratee'; it may have: .*rate_per_s"),
+        ({"ratee": 3}, r"no 'ratee'; it can have: .*rate_per_s"),
         ({"rate_per_s": "fast"}, "rate_per_s"),
         ({"rate_per_s": 1, "classes": ["chat"]}, r"\$.classes\[0\]"),
         ({"rates": "ramp:1"}, "the load plan: cannot read 'ramp:1'"),
-        ({"rates": "ramp:1,2,3", "rate_per_s": 1}, "not both"),
+        ({"rates": "ramp:1,2,3", "rate_per_s": 1}, "choose one"),
         ({"trace_file": "/nowhere"}, "the trace: /nowhere: No such file"),
         ({"rate_per_s": 1, "trace_format": "azure"}, "trace_format is of a trace_file"),
-        ({"rate_per_s": 1, "speed": 2}, "speed is the pace of a trace"),
+        ({"rate_per_s": 1, "speed": 2}, "speed applies to a trace only"),
         ({"rate_per_s": 1, "dataset": "a", "prompt_form": "ids"}, "not token ids"),
         ({"rate_per_s": 1, "turns": [3, 2]}, "not a range"),
         ({"rate_per_s": -1}, "rate_per_s must be above 0"),
@@ -155,7 +155,7 @@ def test_rates_conversations_and_files_stand_in_a_plan(tmp_path: Path) -> None:
     assert plan.rates == ramp(5, 50, 60)
     assert (plan.turns, plan.turn_tokens) == (Range(2, 4), Range(20, 20))
     assert plan.dataset == str(tmp_path / "prompts.jsonl")
-    assert shape(plan) == "poisson, 5 to 50/s by time, conversations"
+    assert shape(plan) == "poisson, 5 to 50/s over time, conversations"
 
 
 def test_a_trace_stands_beside_its_plan(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_each_shape_is_one_line(text: str, rates: RateSeries) -> None:
         ("steps:5", "steps need a length"),
         ("onoff:40,0,10", "onoff needs a rate and its length"),
         ("onoff:40", "onoff:RATE,SECONDS,PAUSE"),
-        ("0:-1", "'-1' is no time or rate"),
-        ("0:nan", "'nan' is no time or rate"),
+        ("0:-1", "'-1' is not a time or rate"),
+        ("0:nan", "'nan' is not a time or rate"),
         ("0:0", "some rate must be above 0"),
     ],
 )

@@ -32,7 +32,7 @@ def test_an_address_is_read_as_people_write_it(written: str) -> None:
     ],
 )
 def test_what_is_no_address_is_refused(written: str) -> None:
-    with pytest.raises(UsageError, match="is no address"):
+    with pytest.raises(UsageError, match="is not the address"):
         TargetServer.at(written, None, {})
 
 

@@ -99,7 +99,9 @@ def test_a_token_that_came_before_it_left_is_said(make_event: Events) -> None:
     found = check_requests(book(), server(make_event, first_ms=63))
 
     assert found is not None
-    assert found.disagreements == ("3 ms (5%) of the TTFT passes backwards",)
+    assert found.disagreements == (
+        "3 ms (5%) of the TTFT is negative: clocks disagree",
+    )
 
 
 def test_requests_of_others_are_not_compared(make_event: Events) -> None:

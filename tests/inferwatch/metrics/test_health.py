@@ -230,7 +230,7 @@ def test_work_without_steps_is_stalled(see: See, make_life: Make) -> None:
 
     assert verdict.health is Health.STALLED
     assert verdict.sentence == (
-        "1 running, none waiting: no step for 2.1 s, a step usually takes 10.0 ms"
+        "1 running, none waiting: no step for 2.1 s, while a step usually takes 10.0 ms"
     )
     assert verdict.since_ns == 130 * MS
 

@@ -102,7 +102,7 @@ def test_of_conversations_only_the_first_turns_have_a_rate() -> None:
 
     assert summary["rate"]["achieved"] == pytest.approx(50)
     assert summary["rate"]["of"] == "conversations"
-    assert "of conversations" in load_text(summary)
+    assert "counted in conversations" in load_text(summary)
 
 
 def test_people_read_a_line_for_each() -> None:

@@ -162,7 +162,7 @@ def test_a_request_without_an_outcome_is_said(run: Run) -> None:
     assert (result.sent, result.succeeded, result.unaccounted) == (103, 100, 3)
     summary = summarise_load(result)
     assert summary["requests"]["unaccounted"] == 3
-    assert "the outcome of 3 requests is lost" in load_text(summary)
+    assert "the outcome of 3 requests is unknown" in load_text(summary)
 
 
 def test_where_each_request_has_its_outcome_nothing_is_said(run: Run) -> None:
@@ -199,9 +199,9 @@ def test_a_client_of_which_nothing_is_known_is_not_judged(run: Run) -> None:
     [
         (
             {"merged_reads": 13, "recv_lag_p99_ns": 3 * MS},
-            "1.1% of reads were merged; receive lag p99 3 ms",
+            "1.1% of reads were merged; receive lag p99 is 3 ms",
         ),
-        ({"cpu_s": 7.5}, "the generator used 75% of a core"),
+        ({"cpu_s": 7.5}, "the load generator used 75% of a core"),
         (
             {"merged_reads": 13, "recv_lag_p50_ns": None, "recv_lag_p99_ns": None},
             "1.1% of reads were merged",
@@ -241,7 +241,9 @@ def test_a_p99_that_enough_sends_stand_behind_counts_as_it_is(
     verdict = run([*requests, sample()]).verdict
 
     assert (verdict.state is ClientState.CLIENT_BOUND) == bound
-    assert not bound or verdict.reasons[0].startswith("send lag p99 is 8 ms, over 10%")
+    assert not bound or verdict.reasons[0].startswith(
+        "send lag p99 is 8 ms, more than 10%"
+    )
 
 
 def test_one_hiccup_of_the_machine_accuses_nobody(run: Run) -> None:
@@ -378,16 +380,19 @@ def rate_event(at_ms: int, **asked: Any) -> LoadEvent:
     ("events", "said"),
     [
         ([{"rate_per_s": 10.0}], "asked 10.0/s, sent 10.0/s"),
-        ([{"rate_per_s": 9.0}], "asked 9.00/s, this seed draws 10.0/s, sent"),
-        ([{"rate_per_s": 5.0}, {"rate_per_s": 20.0}], "(5.00 to 20.0 by time), this"),
+        ([{"rate_per_s": 9.0}], "asked 9.00/s, 10.0/s with this seed, sent"),
+        (
+            [{"rate_per_s": 5.0}, {"rate_per_s": 20.0}],
+            "(5.00 to 20.0 over time), 10.0/s with this",
+        ),
         (
             [{"rate_per_s": 5.0}, {"rate_per_s": 20.0, "changed": True}],
-            "(5.00 to 20.0, changed on the way), this",
+            "(5.00 to 20.0, changed during the run), 10.0/s with this",
         ),
         ([{"users": 4}], "closed loop, sent 9.85/s"),
         (
             [{"users": 4}, {"users": 8, "changed": True}, {"users": 2}],
-            "2 to 8 users, changed on the way, sent 9.85/s",
+            "2 to 8 users, changed during the run, sent 9.85/s",
         ),
     ],
     ids=["as drawn", "drawn", "by time", "by hand", "users", "users by hand"],

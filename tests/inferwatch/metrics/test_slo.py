@@ -44,10 +44,10 @@ def test_below_is_not_equal() -> None:
         ("ttft_s>0.5", "cannot read 'ttft_s>0.5'"),
         ("ttft_s<0.5min", "cannot read 'ttft_s<0.5min'"),
         ("ttft_s<1e", "'1e' is not a number"),
-        ("ttft_s<0", "must be above 0"),
-        ("ttft_s<1e999", "must be above 0, and a number"),
-        ("ttft_s<1 ttft_s<2", "ttft_s twice"),
-        ("  ", "nothing asked"),
+        ("ttft_s<0", "must be a number above 0"),
+        ("ttft_s<1e999", "must be a number above 0"),
+        ("ttft_s<1 ttft_s<2", "ttft_s is given twice"),
+        ("  ", "no limit given"),
     ],
 )
 def test_what_makes_no_sense_is_explained(text: str, said: str) -> None:

@@ -329,7 +329,7 @@ async def test_a_bookmark_in_a_damaged_file_is_refused(
     torn[8192:12288] = bytes(4096)
     recorded.write_bytes(torn)
 
-    with pytest.raises(StorageError, match="and left as it is"):
+    with pytest.raises(StorageError, match="and nothing is written to it"):
         await player.playback.bookmark("nowhere")
 
     assert recorded.read_bytes() == torn

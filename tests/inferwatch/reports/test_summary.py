@@ -199,7 +199,7 @@ def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
         "",
         "client UNKNOWN",
         "",
-        "lost 0 readings, 0 unrecorded · inferwatch used – CPU",
+        "0 readings lost, 0 unrecorded · inferwatch used – CPU",
         "~ fewer samples than the percentile needs: 10/(1-p)",
     ]
 

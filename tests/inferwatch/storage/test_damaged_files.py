@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_a_large_file_is_told_in_a_sentence_and_the_rest_saved(
     monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)
     readings = find(path, "last").readings
 
-    with pytest.raises(StorageError, match="makes no sense; `inferwatch sessions rec"):
+    with pytest.raises(StorageError, match="is unreadable; `inferwatch sessions rec"):
         read_back(path, "last")
     damage = recover_into(path, into)
 
@@ -315,7 +315,7 @@ def test_a_step_of_which_no_blob_tells_is_not_given_those_of_another(
             "(SELECT ordinal FROM step_members ORDER BY ordinal LIMIT 1 OFFSET 3)"
         )
 
-    with pytest.raises(StorageError, match="makes no sense"):
+    with pytest.raises(StorageError, match="is unreadable"):
         read_back(path, "last")
 
 
@@ -395,7 +395,7 @@ def test_a_sound_file_has_no_damage(whole: bytes, path: Path) -> None:
 def test_what_was_never_ours_is_not_guessed_at(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
-    with pytest.raises(StorageError, match="no record of inferwatch"):
+    with pytest.raises(StorageError, match="not a recording of inferwatch"):
         list_sessions(path)
     assert path.read_bytes() == data
 

@@ -78,7 +78,7 @@ def test_tags_are_words_each_once(sessions: Path) -> None:
 
     assert tags == ["b", "a", "keep"]
     assert find(sessions, "s1").tags == "b a keep"
-    with pytest.raises(UsageError, match="cannot be a tag"):
+    with pytest.raises(UsageError, match="is not a tag"):
         housekeeping.retag(sessions, 1, lambda _: ["two words"])
 
 
@@ -184,7 +184,7 @@ def test_what_is_being_recorded_stays(record: Record, path: Path) -> None:
     recorder = record()
 
     for refuse in (housekeeping.put_away, erase):
-        with pytest.raises(StorageError, match="s1 is being recorded"):
+        with pytest.raises(StorageError, match="s1 is still being recorded"):
             refuse(path, [1])
 
     recorder.close()

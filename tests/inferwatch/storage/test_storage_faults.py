@@ -161,7 +161,10 @@ def test_a_file_that_may_not_grow_is_said_and_nothing_is_lost_when_it_may(
     message, counts = fill_the_disk(path, limit, relief)
 
     put, written, unrecorded = map(int, counts.split())
-    assert message == f"{path}: the disk refuses: see dmesg, quota and file size limits"
+    assert (
+        message == f"{path}: the disk reports an error: see dmesg, the quota and the "
+        "file size limit"
+    )
     assert (written, unrecorded) == (put, 0)
     assert find(path, "last").readings == put
 
@@ -200,7 +203,7 @@ def test_recording_pauses_before_the_disk_is_full(
 
     message = str(recorder.health.message)
     recorder.close()
-    assert "1000000000 MB are left to others" in message
+    assert "1000000000 MB are kept free for other programs" in message
     assert "INFERWATCH_MIN_FREE_MB" in message
     assert recorder.health.unrecorded == 3
 
@@ -213,7 +216,10 @@ def test_a_removed_file_is_said(
     path.unlink()
 
     eventually(lambda: not recorder.health.ok)
-    assert recorder.health.message == f"{path} was removed: start again to record"
+    assert (
+        recorder.health.message
+        == f"{path} was removed: start inferwatch again to record"
+    )
 
 
 def test_a_file_that_another_has_replaced_is_said_and_what_is_lost_is_counted(
@@ -228,7 +234,7 @@ def test_a_file_that_another_has_replaced_is_said_and_what_is_lost_is_counted(
     other = record()
     put_ticks(other, 1, 3)
     put_ticks(recorder, 6, 9)
-    said = f"{path} was replaced by another file: start again to record"
+    said = f"{path} was replaced by another file: start inferwatch again to record"
     eventually(lambda: recorder.health.message == said)
     recorder.close()
     other.close()

@@ -260,7 +260,8 @@ STAGES = (
     ("plug-in in API server", 5.6),
     ("plug-in in EngineCore", 8.2),
 )
-LOST = """EngineCore (pid 4242) was killed by SIGKILL (by hand, or for lack of memory)
+LOST = """\
+EngineCore (pid 4242) was killed by SIGKILL (by hand, or because memory ran out)
 INFO 11-20 03:12:40 [loggers.py:257] Avg generation throughput: 1180.2 tokens/s
 ERROR 11-20 03:12:41 [core_client.py:597] EngineCore_DP0 died unexpectedly
 ERROR 11-20 03:12:41 [async_llm.py:540] AsyncLLM output_handler failed.

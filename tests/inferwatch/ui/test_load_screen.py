@@ -212,8 +212,8 @@ def troubled(made: Snapshot) -> Snapshot:
         run=run,
         verdict="CLIENT-BOUND",
         reasons=(
-            "send lag p99 is 31.2 ms or more, over 10% of the TTFT's p50 71 ms",
-            "the generator used 93% of a core",
+            "send lag p99 is 31.2 ms or more, more than 10% of the TTFT p50 of 71 ms",
+            "the load generator used 93% of a core",
         ),
         send_lag_p99_s=0.0412,
         cpu_share=0.93,
@@ -566,7 +566,7 @@ async def test_the_sketch_follows_what_is_typed(bench: Bench) -> None:
         assert "60 s" in bench.rows("LoadSketchAxis")
 
         await bench.type_in(pilot, "rate", "")
-        assert "60% of what the warm-up measures" in bench.text("LoadSketch")[0]
+        assert "60% of the rate the warm-up measures" in bench.text("LoadSketch")[0]
 
         await bench.type_in(pilot, "rate", "x")
         assert "first correct what is marked" in bench.text("LoadSketch")[0]
@@ -656,7 +656,7 @@ async def test_a_generator_that_does_not_start_is_said(bench: Bench) -> None:
 
 
 async def test_without_an_engine_it_says_why_and_nothing_starts(bench: Bench) -> None:
-    bench.desk.unavailable = "no engine is up: load needs one that answers"
+    bench.desk.unavailable = "no engine is up: a load needs one that answers"
     async with bench.app.run_test(size=SIZE) as pilot:
         screen = await bench.go(pilot, "s")
 

@@ -83,7 +83,7 @@ async def test_the_cause_of_a_loss_is_told_once_and_whole(
         told = " ".join(word for line in banner for word in line.split())
         told = told.replace(" for 2 s", "")
 
-        assert "was killed by SIGKILL (by hand, or for lack of memory)" in told
+        assert "was killed by SIGKILL (by hand, or because memory ran out)" in told
         assert "r restarts it l shows the log q leaves" in told
         assert not app.screen.query_one("VerdictLine").display
 
