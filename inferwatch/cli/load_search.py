@@ -13,7 +13,7 @@ from inferwatch.cli.load_progress import PointPrinter, shown_progress
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
-from inferwatch.formatting import counted, format_in, format_rate, shared_unit
+from inferwatch.formatting import format_in, format_rate, shared_unit
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.metrics.load.client_verdict import ClientState

@@ -138,4 +138,4 @@ def test_how_far_a_run_is_from_its_calibration_is_said(
     assert carried["run"]["times_calibrated"] == times
     text = load_text({**summarise_load(run), "calibration": carried})
     assert "calibrated: 10.0 in flight, 100 tokens/s; this run:" in text
-    assert ("calibrate again" in text) is warned
+    assert ("calibrate` again" in text) is warned
