@@ -65,8 +65,9 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
 
     A double's bits grow with its value, so their upper part tells narrow cells apart,
     finer where values are small. Only the cells that hold a wanted rank are sorted.
+    Nothing shares a cell with one: between the bits of the two lie a million cells.
     """
-    cells = np.maximum(values, 0).astype(np.float64).view(np.int64) >> CELL_SHIFT
+    cells = np.maximum(values, 1).astype(np.float64).view(np.int64) >> CELL_SHIFT
     cells -= cells.min()
     upto = np.cumsum(np.bincount(cells, weights))
     sorted_cells: dict[int, tuple[Ints, Ints]] = {}
