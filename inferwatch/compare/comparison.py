@@ -313,7 +313,9 @@ def load_differences(a: SessionNumbers, b: SessionNumbers) -> list[str]:
 
 def cautions(a: SessionNumbers, b: SessionNumbers) -> list[str]:
     """What else makes a comparison doubtful; whole sentences."""
-    parts = (_tools(a, b), _lengths(a, b), _failures(a, b), _each(a), _each(b))
+    clients = (_client(a), _client(b))
+    pair = (_tools(a, b), _lengths(a, b), _failures(a, b))
+    parts = (*clients, *pair, _each(a), _each(b))
     return list(dict.fromkeys(chain.from_iterable(parts)))
 
 
@@ -375,13 +377,16 @@ def _failed_share(load: LoadFacts) -> float:
     return load.failed / load.requests if load.requests else 0.0
 
 
-def _each(numbers: SessionNumbers) -> Iterator[str]:
+def _client(numbers: SessionNumbers) -> Iterator[str]:
     if numbers.client.state is ClientState.CLIENT_BOUND:
         yield (
             f"{numbers.name}'s client was too slow for the latencies it reports "
             f"({numbers.client.state}: {'; '.join(numbers.client.reasons)}), so "
             "nothing is said of what the client measured."
         )
+
+
+def _each(numbers: SessionNumbers) -> Iterator[str]:
     if numbers.span.cut is WarmupCut.UNSETTLED:
         yield (
             f"{numbers.name} never settles, so its means say little about another run."
