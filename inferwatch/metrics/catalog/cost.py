@@ -38,7 +38,7 @@ COST = metrics(
         title="Own CPU share",
         unit=Unit.SHARE,
         better=Better.LOWER,
-        definition="Share of one core that inferwatch used over the last five seconds.",
+        definition="Share of one core that inferwatch used over the last 20 seconds.",
         formula="difference of host samples / time between them",
     ),
     Metric(
@@ -47,7 +47,8 @@ COST = metrics(
         title="CPU by process",
         unit=Unit.SHARE,
         definition=(
-            "Share of one core used over the last five seconds, by role: API server, "
+            "Share of one core used over the last five seconds, our own over the last "
+            "20, by role: API server, "
             "EngineCore, workers, load generator, inferwatch."
         ),
         formula="difference of host samples / time between them",

@@ -11,6 +11,8 @@ from inferwatch.metrics.snapshot import Cost
 
 SPAN_NS = 5 * NS_PER_S
 """Shares of CPU are over about this long."""
+OWN_SPAN_NS = 20 * NS_PER_S
+"""Our own longer: a checkpoint is much work, once in a while."""
 US = 1_000
 
 
@@ -42,7 +44,7 @@ class CostTracker:
     def host(self, sample: HostSample) -> None:
         """CPU and memory so far."""
         self._hosts.append(sample)
-        while len(self._hosts) > 2 and self._hosts[1].t_ns <= sample.t_ns - SPAN_NS:
+        while len(self._hosts) > 2 and self._hosts[1].t_ns <= sample.t_ns - OWN_SPAN_NS:
             self._hosts.popleft()
 
     def totals(self, totals: Totals) -> None:
@@ -72,12 +74,15 @@ class CostTracker:
 
     def cost(self, unrecorded_readings: int) -> Cost:
         """As of the latest readings."""
-        shares = self._shares()
+        shares = self._shares(SPAN_NS)
+        own = self._shares(OWN_SPAN_NS).get("inferwatch")
+        if own is not None:
+            shares["inferwatch"] = own
         return Cost(
             dropped_readings=self._dropped,
             unrecorded_readings=unrecorded_readings,
             self_cpu_s=self._self_cpu_s(),
-            self_cpu_share=shares.get("inferwatch"),
+            self_cpu_share=own,
             process_cpu_share=shares,
             probe_us_per_step=self._probe_us_per_step(),
         )
@@ -86,12 +91,12 @@ class CostTracker:
         """Over the last seconds."""
         if len(self._hosts) < 2:
             return HostUse()
-        first, last = self._hosts[0], self._hosts[-1]
+        first, last = self._before(SPAN_NS), self._hosts[-1]
         elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
         busy = None
         if first.busy_s is not None and last.busy_s is not None and elapsed_s > 0:
             busy = (last.busy_s - first.busy_s) / elapsed_s
-        return HostUse(cores=last.cores, busy=busy, by_role=self._shares())
+        return HostUse(cores=last.cores, busy=busy, by_role=self._shares(SPAN_NS))
 
     def _self_cpu_s(self) -> float | None:
         if not self._hosts:
@@ -99,11 +104,17 @@ class CostTracker:
         used = [p.cpu_s for p in self._hosts[-1].processes if p.role == "inferwatch"]
         return sum(used) if used else None
 
-    def _shares(self) -> dict[str, float]:
+    def _before(self, span_ns: int) -> HostSample:
+        """The latest sample that is so old, or the oldest."""
+        begin_ns = self._hosts[-1].t_ns - span_ns
+        old = (each for each in reversed(self._hosts) if each.t_ns <= begin_ns)
+        return next(old, self._hosts[0])
+
+    def _shares(self, span_ns: int) -> dict[str, float]:
         """By role, of processes that live at both ends of the span."""
         if len(self._hosts) < 2:
             return {}
-        first, last = self._hosts[0], self._hosts[-1]
+        first, last = self._before(span_ns), self._hosts[-1]
         before = {process.pid: process.cpu_s for process in first.processes}
         elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
         shares: dict[str, float] = {}

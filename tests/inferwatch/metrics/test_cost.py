@@ -54,7 +54,14 @@ def test_old_samples_are_let_go() -> None:
     for t_s in range(1_000):
         ledger.host(sample(t_s, core=1.0))
 
-    assert len(ledger._hosts) <= 7
+    assert len(ledger._hosts) <= 22
+
+
+def test_our_own_share_is_over_the_last_twenty_seconds(see: See) -> None:
+    samples = [sample(t, inferwatch=1.0 if t > 25 else 0.0) for t in range(41)]
+
+    assert see(samples).cost.self_cpu_share == 0.05
+    assert see([*samples, *[sample(46, inferwatch=1.0)]]).cost.self_cpu_share == 0.0
 
 
 def test_a_process_that_came_or_went_has_no_share(see: See) -> None:
