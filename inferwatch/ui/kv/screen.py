@@ -51,7 +51,7 @@ class KvScreen(WatchScreen):
     }
     """
 
-    WILL_SHOW = "who holds these blocks over time, and what a lack of them costs"
+    WILL_SHOW = "the blocks in use over time, and preemptions"
 
     def compose_panels(self) -> Iterable[Widget]:
         """The state, then its history."""

@@ -59,7 +59,7 @@ class OverviewScreen(WatchScreen):
     }
     """
 
-    WILL_SHOW = "the way of requests, their latencies, batch, KV and tokens over time"
+    WILL_SHOW = "latencies, batch, KV blocks and tokens over time"
     TELLS_HOW = True
 
     def compose_panels(self) -> Iterable[Widget]:

@@ -60,7 +60,10 @@ class Welcome(Panel):
         """The rows; blank ones only where there is room."""
         if self._endpoint is None:
             return ()
-        will = (TextRun("Then: ", "accent"), TextRun(self._will_show, "muted"))
+        will = (
+            TextRun("With the first request: ", "accent"),
+            TextRun(self._will_show, "muted"),
+        )
         rows = self._how(self._endpoint) if self._whole else ELSEWHERE
         rows = [*rows, (), will]
         blank = () if self._whole and height < len(rows) + 2 else ((),)
@@ -80,7 +83,7 @@ class Welcome(Panel):
             (),
             (
                 TextRun("y ", "accent", "screen.copy_curl"),
-                TextRun("copies this line   ", "muted", "screen.copy_curl"),
+                TextRun("copies the command   ", "muted", "screen.copy_curl"),
                 TextRun("7 ", "accent", "app.look_at('load')"),
                 TextRun("sends a load from here", "muted", "app.look_at('load')"),
             ),
