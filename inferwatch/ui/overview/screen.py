@@ -41,8 +41,8 @@ class OverviewScreen(WatchScreen):
         Binding(
             "enter",
             "slowest",
-            "slowest requests",
-            tooltip="Which requests were slow, and what they waited for",
+            "slowest",
+            tooltip="The slowest requests, and what each waited for",
         ),
         *CHART_BINDINGS,
     ]

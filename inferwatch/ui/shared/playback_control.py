@@ -24,9 +24,9 @@ PLAYBACK_BINDINGS: list[BindingType] = [
     Binding(
         "n",
         "mark(1)",
-        "next mark",
+        "marks",
         key_display="n N",
-        tooltip="To the next mark, or the one before: load, loss, stall, preemption",
+        tooltip="To the next mark, or the one before: load, loss, stall",
     ),
     Binding(
         "N",
@@ -36,7 +36,12 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         show=False,
         tooltip="To the mark before this moment",
     ),
-    Binding("g", "go_to", "go to", tooltip=f"Go to a time: {UNDERSTOOD}"),
+    Binding(
+        "g",
+        "go_to",
+        "go to",
+        tooltip="Go to a time: 12:03:40, 90s, +90s, -5m, 50% or end",
+    ),
     Binding(
         "b", "bookmark", "bookmark", tooltip="Mark this moment with a text, to keep"
     ),

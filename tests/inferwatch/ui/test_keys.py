@@ -1,6 +1,7 @@
 """Keys as footer, help and command palette tell of them, all from the bindings."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +138,31 @@ async def test_a_footer_names_no_key_that_is_typed_into_a_field(
 
         shown = [each for each in footer(app) if each != "ctrl+p commands"]
         assert shown == ["tab complete", "enter keep", "esc clear"]
+
+
+async def test_a_click_on_a_key_does_what_the_key_does(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        key = next(each for each in app.screen.query(FooterKey) if each.key == "w")
+        await pilot.click(key)
+        await settle(pilot)
+
+        assert app.session.view.window is Window.FIVE_MINUTES
+
+
+async def test_a_picture_can_be_saved_from_a_dialog_too(
+    app: InferwatchApp, settle: Any, tmp_path: Path
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await app.push_screen(PromptScreen("Go", "", lambda _: None))
+        await pilot.pause()
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+
+        assert list(tmp_path.rglob("*.svg"))
 
 
 async def test_every_key_in_a_footer_tells_more_on_hover(
