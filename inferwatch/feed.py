@@ -232,8 +232,8 @@ class Feed(Protocol):
         """Session time of what is shown: now, unless paused or replaying."""
         ...
 
-    def wall_text(self, t_ns: int) -> str:
-        """A moment of session time as local clock time, HH:MM:SS."""
+    def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
+        """A moment of session time as local clock time, HH:MM:SS or HH:MM:SS.mmm."""
         ...
 
     def snapshot(

@@ -8,6 +8,7 @@ Commas set thousands apart. Durations that are read side by side share one unit
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
@@ -220,6 +221,13 @@ def format_share(share: float | None) -> str:
     percent = share * 100
     tenths = round(percent, 1) < 10
     return f"{percent:.{1 if tenths else 0}f}%".rjust(SHARE_WIDTH)
+
+
+def wall_clock(wall_ns: int, *, ms: bool = False) -> str:
+    """Local clock time, cut to the second, or to the millisecond."""
+    seconds, rest_ns = divmod(wall_ns, NS_PER_S)
+    text = datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
+    return f"{text}.{rest_ns // 1_000_000:03}" if ms else text
 
 
 def format_clock(t_ns: int | None) -> str:

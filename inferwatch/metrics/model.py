@@ -45,7 +45,12 @@ from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
-from inferwatch.metrics.series.history import History, SavedHistory, timeline
+from inferwatch.metrics.series.history import (
+    History,
+    SavedHistory,
+    timeline,
+    without_members,
+)
 from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.recent_rows import Block, SavedRows, SealedBlocks
 from inferwatch.metrics.series.samples import (
@@ -218,12 +223,14 @@ class Model:
     ) -> Snapshot:
         """Everything as of now, less what is not asked for: rows, the client's view."""
         since_ns = self._client.began_ns
-        start_ns, bin_ns, bins = self._history.columns(now_ns, window, since_ns)
+        lost_ns = self._health.lost_ns
+        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
+        start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
         grid = Grid(start_ns, bin_ns, len(bins))
         latencies = self._latencies.table(now_ns, window, bins)
         totals = self._window_totals(now_ns, window, latencies)
         work = self._work_now(now_ns)
-        kv = kv_state(self._engines, totals.steps)
+        kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
         return Snapshot(
             now_ns=now_ns,
@@ -236,7 +243,8 @@ class Model:
             last_token_ns=self._last_token_ns,
             flow=flow_now,
             latencies=latencies,
-            timeline=timeline(start_ns, bin_ns, bins),
+            timeline=timeline(start_ns, bin_ns, bins, lost_ns),
+            latest_step=step and without_members(step),
             steps=step_totals(totals.steps, totals.durations),
             kv=kv,
             requests=self._requests.rows() if requests else (),

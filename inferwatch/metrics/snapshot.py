@@ -174,6 +174,8 @@ class Timeline:
 
     start_ns: int = 0
     bin_ns: int = 1
+    lost_ns: int | None = None
+    """Columns end here, when the engine was lost: what led to it stays in sight."""
     ttft_mean_s: tuple[float | None, ...] = ()
     ttft_max_s: tuple[float | None, ...] = ()
     itl_mean_s: tuple[float | None, ...] = ()
@@ -367,6 +369,8 @@ class Snapshot:
     latencies: tuple[Latency, ...] = ()
     """ttft_s, queue_s, prefill_s, tpot_s, itl_s, e2el_s in this order."""
     timeline: Timeline = field(default_factory=Timeline)
+    latest_step: Step | None = None
+    """The last one that ended, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
     kv: KvState = field(default_factory=KvState)
     requests: tuple[RequestRow, ...] = ()
@@ -378,3 +382,9 @@ class Snapshot:
     cost: Cost = field(default_factory=Cost)
     notes: tuple[Note, ...] = ()
     """The latest 200, oldest first; stages included."""
+
+    @property
+    def charts_end_ns(self) -> int:
+        """Now, or when the engine was lost."""
+        lost_ns = self.timeline.lost_ns
+        return self.now_ns if lost_ns is None else lost_ns

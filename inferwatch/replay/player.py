@@ -4,14 +4,13 @@ import asyncio
 import sqlite3
 from bisect import bisect_right
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from collectors.clock import NS_PER_S
 from embedded_engine.logs import tail
 from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState, LoadDesk, RecordState
+from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.playback import RecordedPlayback
@@ -56,12 +55,11 @@ class WallClock:
         asked = (self._session.session,)
         self._anchors = connection.execute(ANCHORS, asked).fetchall() or self._anchors
 
-    def text(self, t_ns: int) -> str:
-        """HH:MM:SS, local."""
+    def text(self, t_ns: int, *, ms: bool = False) -> str:
+        """HH:MM:SS or HH:MM:SS.mmm, local."""
         at = bisect_right(self._anchors, t_ns, key=lambda anchor: anchor[0])
         then_ns, wall_ns = self._anchors[max(at - 1, 0)]
-        wall_s = (wall_ns + t_ns - then_ns) / NS_PER_S
-        return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
+        return wall_clock(wall_ns + t_ns - then_ns, ms=ms)
 
 
 class Player:
@@ -136,9 +134,9 @@ class Player:
         """The moment that is shown."""
         return self._seekable.position_ns
 
-    def wall_text(self, t_ns: int) -> str:
+    def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
         """Local clock time of a moment."""
-        return self._clock.text(t_ns)
+        return self._clock.text(t_ns, ms=ms)
 
     def snapshot(
         self, window: Window, *, requests: bool = True, client: bool = False

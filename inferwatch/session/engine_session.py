@@ -1,12 +1,12 @@
 """A session that watches an engine: its lives, its load, the record of both."""
 
 import asyncio
-from datetime import datetime
 
-from collectors.clock import NS_PER_S, SessionClock
+from collectors.clock import SessionClock
 from collectors.readings import Endpoint
 from embedded_engine.logs import tail
 from inferwatch.feed import FeedState, RecordState
+from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.engine_source import EngineSource
@@ -90,10 +90,10 @@ class EngineSession:
         """Session time of what is shown."""
         return self.playback.position_ns
 
-    def wall_text(self, t_ns: int) -> str:
+    def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
         """Local clock time of a moment."""
-        wall_s = self._session.anchors.wall_ns(t_ns + self.clock.start_ns) / NS_PER_S
-        return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
+        wall_ns = self._session.anchors.wall_ns(t_ns + self.clock.start_ns)
+        return wall_clock(wall_ns, ms=ms)
 
     def snapshot(
         self, window: Window, *, requests: bool = True, client: bool = False

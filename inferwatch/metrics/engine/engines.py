@@ -152,6 +152,13 @@ class Engines:
         return held
 
     @property
+    def latest_step(self) -> Step | None:
+        """The last one that ended, of all that live."""
+        ranks = [rank for rank in self.ranks.values() if not rank.lost]
+        steps = [rank.step for rank in ranks if rank.step is not None]
+        return max(steps, key=lambda step: step.end_ns, default=None)
+
+    @property
     def infos(self) -> tuple[EngineInfo, ...]:
         """Of those that live, and of those lost last."""
         ranks = [self.ranks[key] for key in sorted(self.ranks)]

@@ -186,8 +186,7 @@ class HealthTracker:
                 spent_ns[cause] = spent_ns.get(cause, 0) + inside_ns
         if spent_ns:
             return max(spent_ns, key=lambda cause: spent_ns[cause])
-        steps = [rank.step for rank in self._engines.ranks.values() if rank.step]
-        latest = max(steps, key=lambda step: step.end_ns, default=None)
+        latest = self._engines.latest_step
         if latest is None or latest.bound_by is BoundBy.NOTHING:
             return None
         return latest.bound_by

@@ -93,9 +93,7 @@ class Bin(msgspec.Struct, array_like=True):
     def forget_members(self) -> None:
         """Keep the slowest step without its members, which are most of it."""
         if self.slowest is not None and self.slowest.members:
-            self.slowest = msgspec.structs.replace(
-                self.slowest, members=[], scheduled=[], produced=[]
-            )
+            self.slowest = without_members(self.slowest)
 
     def _keep_slowest(self, step: Step) -> None:
         if self.slowest is None or step.duration_ns > self.slowest.duration_ns:
@@ -272,6 +270,11 @@ def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
     return wide
 
 
+def without_members(step: Step) -> Step:
+    """A step to look at, as screens show it."""
+    return msgspec.structs.replace(step, members=[], scheduled=[], produced=[])
+
+
 Bins = Sequence[Bin | None]
 Column = Callable[[Bin], Any]
 
@@ -335,12 +338,15 @@ STEP_COLUMNS: dict[str, Column] = {
 """Asked only of bins in which a step ended; elsewhere there is a gap."""
 
 
-def timeline(start_ns: int, bin_ns: int, bins: Bins) -> Timeline:
+def timeline(
+    start_ns: int, bin_ns: int, bins: Bins, lost_ns: int | None = None
+) -> Timeline:
     """The columns, oldest first."""
     stepped = [held if held is not None and held.steps else None for held in bins]
     return Timeline(
         start_ns=start_ns,
         bin_ns=bin_ns,
+        lost_ns=lost_ns,
         steps=tuple(held.steps if held else 0 for held in stepped),
         **{name: _column(bins, ask) for name, ask in LATENCY_COLUMNS.items()},
         **{name: _column(stepped, ask) for name, ask in STEP_COLUMNS.items()},

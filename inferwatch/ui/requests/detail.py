@@ -4,13 +4,10 @@ from collections.abc import Sequence
 
 from inferwatch.formatting import format_count, format_durations
 from inferwatch.metrics.snapshot import RequestRow
-from inferwatch.ui.requests.table import STATES, phases
+from inferwatch.ui.requests.table import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import Phase, waterfall
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
-
-GLYPHS = "░▒▓█"
-"""One a phase, so that they differ without colour."""
 
 
 class RequestDetail(Panel):
@@ -23,10 +20,11 @@ class RequestDetail(Panel):
     _row: RequestRow | None = None
     _arrived = ""
     _phases: Sequence[Phase] = ()
+    _closes = False
 
-    def show(self, row: RequestRow, arrived: str, now_ns: int) -> None:
-        """Take a request and the wall time of its arrival."""
-        self._row, self._arrived = row, arrived
+    def show(self, row: RequestRow, arrived: str, now_ns: int, *, closes: bool) -> None:
+        """Take a request, when it arrived, and whether it can be closed."""
+        self._row, self._arrived, self._closes = row, arrived, closes
         self._phases = phases(row, now_ns)
         self.redraw()
 
@@ -46,10 +44,10 @@ class RequestDetail(Panel):
             TextRun("esc", "accent", "screen.close"),
             TextRun(" closes", "muted", "screen.close"),
         )
-        bar = (TextRun("  "), *waterfall(self._phases, max(width - 4, 1), GLYPHS))
+        bar = (TextRun("  "), *waterfall(self._phases, max(width - 4, 1), PHASE_GLYPHS))
         rows = (_legend(self._phases), (), *_facts(row, self._arrived))
         return [
-            ruled(title, close, width),
+            ruled(title, close if self._closes else (), width),
             bar,
             *(fit((TextRun("  "), *line), width) for line in rows),
         ]
@@ -64,7 +62,9 @@ def _legend(spent: Sequence[Phase]) -> Line:
                 TextRun(f"{name} ", "muted"),
                 TextRun(text),
             )
-            for glyph, (name, _, ink), text in zip(GLYPHS, spent, texts, strict=True)
+            for glyph, (name, _, ink), text in zip(
+                PHASE_GLYPHS, spent, texts, strict=True
+            )
         ],
         "   ",
     )

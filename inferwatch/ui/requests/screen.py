@@ -15,6 +15,8 @@ from inferwatch.ui.requests.table import (
     RequestTable,
     longest_moment_ns,
 )
+from inferwatch.ui.shared import charts
+from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.messages import LookAt
@@ -69,6 +71,9 @@ class RequestsScreen(WatchScreen):
     RequestsScreen {
         FilterBar { margin-top: 1; }
         &.-short FilterBar { margin-top: 0; }
+        RequestTable { height: 2fr; }
+        ChartStack { display: none; height: 1fr; }
+        &.-tall ChartStack { display: block; }
     }
     """
 
@@ -84,6 +89,7 @@ class RequestsScreen(WatchScreen):
         yield FilterBar(table.grammar, scope_key="e")
         yield table
         yield RequestDetail()
+        yield ChartStack((charts.TTFT, charts.BATCH))
 
     def show_panels(self, shown: Snapshot) -> None:
         """List, and bring the opened request up to date."""
@@ -112,11 +118,15 @@ class RequestsScreen(WatchScreen):
         bar.show(chips, table.scope, table.filter.text, (told_run,))
 
     def _show_opened(self, shown: Snapshot) -> None:
+        """The request that was opened; where there is room, else the one pointed at."""
+        opened, detail = self._opened is not None, self.query_one(RequestDetail)
         row = next((row for row in shown.requests if row.key == self._opened), None)
-        detail = self.query_one(RequestDetail)
-        detail.display = self._opened is not None
+        if not opened and self.has_class("-tall"):
+            row = self.query_one(RequestTable).pointed
+        detail.display = opened or row is not None
         if row is not None:
-            detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
+            arrived = self.feed.wall_text(row.arrived_ns)
+            detail.show(row, arrived, shown.now_ns, closes=opened)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -168,8 +178,7 @@ class RequestsScreen(WatchScreen):
 
     @on(RequestTable.RowHighlighted)
     def _follow(self, message: RequestTable.RowHighlighted) -> None:
-        if self._opened is not None:
-            self._open(message.key)
+        self._open(None if self._opened is None else message.key)
 
     @on(RequestTable.RowSelected)
     def _opened_by(self, message: RequestTable.RowSelected) -> None:

@@ -41,6 +41,15 @@ PHASE_INKS = {
     "prefill": "prefill",
     "decode": "decode",
 }
+PHASE_GLYPHS = "·░⣿█"
+"""One a phase, as in charts, so that they differ without colour."""
+PHASE_TITLES = (
+    " · API  ░ queue  ⣿ prefill  █ decode",
+    " ░ queue ⣿ prefill █ decode",
+    " ░que ⣿pre █dec",
+    "░q ⣿p █d",
+)
+"""The legend of the bars; the longest one that there is room for."""
 NARROW_ID = 20
 """Cells; with fewer the title of the id is shorter."""
 
@@ -75,7 +84,8 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
     def bar(row: RequestRow, width: int) -> Line:
         spent = phases(row, view.now_ns)
         share = _length_s(spent) / view.longest_s if view.longest_s else 0
-        return TextRun(" "), *waterfall(spent, max(round((width - 1) * share), 1))
+        cells_ = max(round((width - 1) * share), 1)
+        return TextRun(" "), *waterfall(spent, cells_, PHASE_GLYPHS)
 
     return (
         TableColumn(
@@ -106,9 +116,9 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         _count("output", "output_tokens"),
         _duration("queue", "queue_s"),
         _duration("ttft", "ttft_s"),
-        _duration("tpot", "tpot_s"),
-        _duration("itl", "itl_last_s", from_width=96),
-        _duration("itl_max", "itl_max_s", from_width=110),
+        _duration("tpot", "tpot_s", from_width=90),
+        _duration("itl", "itl_last_s", from_width=130),
+        _duration("itl_max", "itl_max_s", from_width=102),
         TableColumn(
             "e2el",
             f"{_in_ms('request.e2el_s')} ",
@@ -125,7 +135,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             _preemptions,
             value=lambda row: row.preemptions,
             right=True,
-            from_width=110,
+            from_width=118,
             filter=_field("preemptions", FieldKind.COUNT),
         ),
         TableColumn(
@@ -134,7 +144,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             10,
             lambda row, _: TextRun(f"  {row.reason or ''}", "muted"),
             value=lambda row: row.reason,
-            from_width=100,
+            from_width=114,
             filter=FilterField("reason", lambda row: row.reason),
         ),
         TableColumn("phases", " phases", 16, bar, least=8),
@@ -290,6 +300,9 @@ class RequestTable(CursorTable[RequestRow]):
         """The title of a column; that of the id says how requests stand at first."""
         if column.key == "arrived" and width < NARROW_ID:
             column = replace(column, title="id, newest")
+        if column.key == "phases":
+            fits = (title for title in PHASE_TITLES if len(title) <= width)
+            column = replace(column, title=next(fits, column.title))
         if column.key == self.sorted_by == "reason":  # its arrow stands before it
             column = replace(column, right=True)
         return super().title_of(column, width)

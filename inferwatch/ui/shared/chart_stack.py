@@ -83,6 +83,8 @@ class ChartStack(Vertical):
 
     def show(self, shown: Snapshot) -> None:
         """Draw the values of a snapshot."""
+        if not self.display:
+            return
         axis = self.axis(shown)
         for chart in self.query(TimeChart):
             if chart.display:

@@ -100,7 +100,7 @@ def _per_second(name: str) -> Callable[[Snapshot], Values]:
         seconds = [line.bin_ns / NS_PER_S] * len(line.steps)
         if seconds:
             began_ns = line.start_ns + (len(seconds) - 1) * line.bin_ns
-            passed_s = (snapshot.now_ns - began_ns) / NS_PER_S
+            passed_s = (snapshot.charts_end_ns - began_ns) / NS_PER_S
             seconds[-1] = passed_s if passed_s > seconds[-1] / 2 else 0.0
         return _divide(getattr(line, name), seconds)
 
@@ -221,7 +221,7 @@ def _max_num_seqs(snapshot: Snapshot) -> float | None:
 
 BATCH = ChartPlan(
     title="batch",
-    note="engine, requests per step; the queue above",
+    note="engine, requests per step, queue above",
     series=(_DECODE, _PREFILL),
     lane=_WAITING,
     limit=_max_num_seqs,

@@ -243,12 +243,14 @@ class TimeAxisLine(Panel):
         cursor = self._cursor(width)
         text = list(" " * width)
         span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
-        for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        taken = set(cursor[0]) if cursor else set[int]()
+        for part in (1.0, 0.0, 0.5, 0.25, 0.75):
             label = self._end if part == 1.0 else _ago(span_s * (1 - part))
             at = MARGIN + round(part * (self._axis.columns - 1))
             start = max(min(at - len(label) // 2, width - len(label)), 0)
-            span = range(start - 1, start + len(label) + 1)
-            if cursor is None or not set(span) & set(cursor[0]):
+            cells_ = set(range(start - 1, start + len(label) + 1))
+            if not cells_ & taken:
+                taken |= cells_
                 text[start : start + len(label)] = label
         if cursor is None:
             return ((TextRun("".join(text), "muted"),),)

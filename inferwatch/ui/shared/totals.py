@@ -1,11 +1,13 @@
 """Rows of labelled numbers: the totals of a screen."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
     TextRun,
+    cells_of,
     fit,
     join,
     ruled,
@@ -35,8 +37,23 @@ class TotalsPanel(Panel):
         del height
         right = (TextRun(self._aside, "muted"),) if self._aside else ()
         head = ruled((TextRun(self._title, "strong"),), right, width)
-        gap = "   " if width >= ROOMY else "  "
-        return [head, *(_row(row, gap, width) for row in self._rows)]
+        if width < ROOMY:
+            return [head, *(_row(row, "  ", width) for row in self._rows)]
+        rows = _aligned(self._rows)
+        return [head, *(_row(row, "   ", width) for row in rows)]
+
+
+def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
+    """The facts of all rows in columns, so that numbers stand under each other."""
+    columns = zip_longest(*([cells_of(f"{a}{b}") for a, b, _ in row] for row in rows))
+    sizes = [max(size or 0 for size in column) for column in columns]
+    return [
+        [
+            (label, value + " " * (size - cells_of(f"{label}{value}")), ink)
+            for (label, value, ink), size in zip(row, sizes, strict=False)
+        ]
+        for row in rows
+    ]
 
 
 def _row(row: Sequence[Fact], gap: str, width: int) -> Line:

@@ -46,7 +46,7 @@ class View:
         timeline = snapshot.timeline
         if self.cursor_ns is not None:
             return timeline.index_at(self.cursor_ns)
-        return timeline.index_at(latest_ns(timeline, snapshot.now_ns))
+        return timeline.index_at(latest_ns(timeline, snapshot.charts_end_ns))
 
 
 def latest_ns(timeline: Timeline, now_ns: int) -> int:

@@ -9,6 +9,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.clock import NS_PER_S
+from collectors.readings import Step
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.chart_stack import ChartStack
@@ -16,7 +17,7 @@ from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
-from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text
 from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
 from inferwatch.ui.shared.status_lines import (
     HostLine,
@@ -179,13 +180,37 @@ class WatchScreen(SessionScreen):
         cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
         charted = self.charted(shown)
         on_charts = self.view.bin_of(charted)
-        clock = self.feed.wall_text(shown.now_ns if cursor_ns is None else cursor_ns)
-        here = "here" if self.has_class("-elsewhere") else "now"
+        t_ns = shown.charts_end_ns if cursor_ns is None else cursor_ns
+        clock, here = self.feed.wall_text(t_ns), self._here(shown)
         when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None, here=here)
+        step = shown.latest_step if cursor_ns is None and self.is_held else None
+        if step is not None:
+            exactly = self.feed.wall_text(shown.now_ns, ms=True)
+            when = _at_step(here, exactly, step)
         self.query_one(ReadoutLine).show(when, shown, index)
         for stack in self.query(ChartStack):
             end = here if charted.timeline is shown.timeline else "end"
-            stack.point(charted, on_charts, cursor_ns, clock, end)
+            stack.point(charted, on_charts, cursor_ns, clock, self._end(charted, end))
+
+    @property
+    def is_held(self) -> bool:
+        """The view stands still at a moment, where single steps can be told."""
+        playback = self.feed.playback
+        return playback is not None and not (playback.at_live or playback.playing)
+
+    def _here(self, shown: Snapshot) -> str:
+        """What the moment shown is called."""
+        if shown.timeline.lost_ns is not None:
+            return "lost"
+        return "here" if self.has_class("-elsewhere") else "now"
+
+    def _end(self, charted: Snapshot, end: str) -> str:
+        """What the end of the charts is called; after a loss, when that was."""
+        lost_ns = charted.timeline.lost_ns
+        if lost_ns is None:
+            return end
+        ago_s = max(charted.now_ns - lost_ns, 0) / NS_PER_S
+        return f"lost {self.feed.wall_text(lost_ns)}, {age_text(ago_s)} ago"
 
     def _show_loss(self, shown: Snapshot) -> None:
         """A loss is told of the present, wherever one looks; else of what is shown."""
@@ -217,7 +242,7 @@ class WatchScreen(SessionScreen):
     def action_move(self, bins: int) -> None:
         """Move the time cursor."""
         shown = self._now_shown
-        self.view.move(bins, shown.timeline, shown.now_ns)
+        self.view.move(bins, shown.timeline, shown.charts_end_ns)
         self.post_message(LookAgain())
 
     def action_release(self) -> None:
@@ -228,7 +253,7 @@ class WatchScreen(SessionScreen):
     @on(TimeChart.Clicked)
     def _point(self, message: TimeChart.Clicked) -> None:
         shown = self._now_shown
-        self.view.point_at(message.t_ns, shown.timeline, shown.now_ns)
+        self.view.point_at(message.t_ns, shown.timeline, shown.charts_end_ns)
         self.post_message(LookAgain())
 
     @property
@@ -299,6 +324,16 @@ class WatchScreen(SessionScreen):
     async def action_bookmark(self) -> None:
         """Ask for a text and mark the moment shown."""
         await self.playback.bookmark()
+
+
+def _at_step(here: str, clock: str, step: Step) -> Line:
+    """A moment and the step that ended last, so that going by steps is seen."""
+    return (
+        TextRun(f" {here} ", "strong"),
+        TextRun(clock, "accent"),
+        TextRun("  step ", "muted"),
+        TextRun(f"#{step.index:,}", "strong"),
+    )
 
 
 def _when(

@@ -25,7 +25,7 @@ from inferwatch.ui.shared.watch_screen import WatchScreen
 
 
 class StepsScreen(WatchScreen):
-    """Batch, step time, what binds; below, the slowest step under the cursor."""
+    """Batch, step time, what binds; below, one step: the one here, or the slowest."""
 
     NAME = "steps"
     KEY = "3"
@@ -65,16 +65,30 @@ class StepsScreen(WatchScreen):
         yield TotalsPanel(id="slowest")
 
     def show_panels(self, shown: Snapshot) -> None:
-        """Totals of the window, and the slowest step of the bin under the cursor."""
+        """Totals of the window, and one step."""
         window = f"steps of the last {shown.window.label}"
         self.query_one("#totals", TotalsPanel).show(window, "", _totals(shown.steps))
-        index = self.view.bin_of(shown)
-        step = None if index is None else shown.timeline.slowest_step[index]
-        aside = "" if step is None else f"ended {self.feed.wall_text(step.end_ns)}"
-        title = "slowest step " + (
-            "of the last bin" if self.view.cursor_ns is None else "under the cursor"
-        )
+        title, step = self._one_step(shown)
+        aside = ""
+        if step is not None:
+            aside = f"ended {self.feed.wall_text(step.end_ns, ms=True)}"
         self.query_one("#slowest", TotalsPanel).show(title, aside, _facts(step))
+
+    def _one_step(self, shown: Snapshot) -> tuple[str, Step | None]:
+        """The one a held view stands at; while time goes on the slowest of late."""
+        if self.view.cursor_ns is None and self.is_held:
+            return "the step here", shown.latest_step
+        index, line = self.view.bin_of(shown), shown.timeline
+        span = f"{line.bin_ns / NS_PER_S:g} s"
+        if self.view.cursor_ns is None:
+            where = f"of the last {span}" + (" before the loss" if line.lost_ns else "")
+        else:
+            where = f"of the {span} under the time cursor"
+        if index is None:
+            return f"slowest step {where}", None
+        count = line.steps[index]
+        among = f", of {counted(count, 'step')}" if count else ""
+        return f"slowest step {where}{among}", line.slowest_step[index]
 
 
 def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
@@ -119,7 +133,7 @@ def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
     return [
         [
             ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
-            ("step", f"#{step.index}", ""),
+            ("step", f"#{step.index:,}", ""),
             ("bound by", step.bound_by.value, "kv"),
             ("running", f"{step.running}", ""),
             ("waiting", f"{step.waiting}", "waiting"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collectors.readings import BoundBy, Step
+from collectors.readings import BoundBy, Note, NoteKind, Step
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 
@@ -110,7 +110,7 @@ def test_a_column_says_what_its_steps_did(see: See, make_step: Make) -> None:
 
 def last(timeline: Timeline) -> dict[str, Any]:
     """The newest column, without the step itself."""
-    skipped = {"start_ns", "bin_ns", "slowest_step"}
+    skipped = {"start_ns", "bin_ns", "lost_ns", "slowest_step"}
     names = [name for name in Timeline.__slots__ if name not in skipped]
     return {name: getattr(timeline, name)[-1] for name in names}
 
@@ -254,3 +254,28 @@ def test_looking_changes_nothing_and_order_does_not_matter(
     assert often.snapshot(now_ns, window) == rare
     assert sorted_.snapshot(now_ns, window).timeline.steps == rare.timeline.steps
     assert sorted_.snapshot(now_ns, window).steps == rare.steps
+
+
+@pytest.mark.parametrize("window", list(Window))
+def test_what_led_to_a_loss_stays_in_sight(
+    see: See, make_step: Make, window: Window
+) -> None:
+    steps = [make_step(1_000 + 10 * n, {0: 1}) for n in range(100)]
+    lost = Note(t_ns=2 * S, kind=NoteKind.LOST, text="gone")
+
+    at_once = see([*steps, lost], 2_000, window).timeline
+    later = see([*steps, lost], 600_000, window).timeline
+
+    assert sum(later.steps) == 100
+    assert later == at_once
+    assert later.lost_ns == 2 * S
+
+
+def test_charts_go_on_when_an_engine_is_up_again(see: See, make_step: Make) -> None:
+    lost = Note(t_ns=2 * S, kind=NoteKind.LOST, text="gone")
+    again = Note(t_ns=5 * S, kind=NoteKind.RESTARTED, text="again")
+
+    timeline = see([make_step(1_000, {0: 1}), lost, again], 9_000).timeline
+
+    assert timeline.lost_ns is None
+    assert timeline.index_at(9 * S) == len(timeline.steps) - 1

@@ -318,6 +318,7 @@ def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
         ),
         latencies=latencies(line),
         timeline=line,
+        latest_step=line.slowest_step[-1],
         steps=StepTotals(
             count=6100,
             batch_mean=17.4,
@@ -420,7 +421,7 @@ class ScriptedPlayback:
 
     async def step(self, count: int) -> None:
         self.told.append(f"step {count}")
-        self.playing = False
+        self.playing = self.at_live = False
         self.position_ns += 9_000_000 * count
 
     async def go_live(self) -> None:
@@ -455,10 +456,11 @@ class ScriptedFeed:
     def now_ns(self) -> int:
         return self.at_ns
 
-    def wall_text(self, t_ns: int) -> str:
+    def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
         """The session began at 03:09:26, wherever the test runs."""
         s = 3 * 3600 + 9 * 60 + 26 + t_ns // S
-        return f"{s // 3600:02}:{s // 60 % 60:02}:{s % 60:02}"
+        text = f"{s // 3600:02}:{s // 60 % 60:02}:{s % 60:02}"
+        return f"{text}.{t_ns % S // 1_000_000:03}" if ms else text
 
     def snapshot(
         self, window: Window, *, requests: bool = True, client: bool = False

@@ -1,11 +1,13 @@
 """One time cursor and one window for all screens."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.time_chart import TimeChart
 
@@ -50,7 +52,7 @@ async def test_a_moment_chosen_here_is_the_moment_there(
         await settle(pilot)
 
         assert readout(text_of, app) == here
-        assert "under the cursor" in text_of(app, "#slowest")[0]
+        assert "under the time cursor" in text_of(app, "#slowest")[0]
 
 
 async def test_the_slowest_step_of_the_bin_under_the_cursor_is_told(
@@ -65,7 +67,7 @@ async def test_the_slowest_step_of_the_bin_under_the_cursor_is_told(
         assert index is not None
         step = line.slowest_step[index]
 
-        assert f"step #{step.index}" in text_of(app, "#slowest")[1]
+        assert f"step #{step.index:,}" in text_of(app, "#slowest")[1]
 
 
 async def test_clicking_a_chart_puts_the_cursor_there(
@@ -155,3 +157,58 @@ async def test_a_window_can_be_clicked(
         await pilot.click("TabLine", offset=(at + 2, 0))
 
         assert app.session.view.window is Window.SESSION
+
+
+async def test_going_by_a_step_shows_milliseconds_and_the_steps_number(
+    watched_feed: Any, settle: Any, text_of: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        live = readout(text_of, app)
+        await pilot.press("space")
+        told = []
+        for _ in range(2):
+            await pilot.press("comma")
+            await settle(pilot)
+            told.append(readout(text_of, app))
+
+    assert "step #" not in live
+    assert "03:12:41.311 step #" in told[0]
+    assert "03:12:41.302 step #" in told[1]
+
+
+async def test_a_held_view_shows_the_step_it_stands_at(
+    watched_feed: Any, settle: Any, text_of: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("3")
+        await settle(pilot)
+        live = text_of(app, "#slowest")
+        await pilot.press("space", "comma")
+        await settle(pilot)
+        held = text_of(app, "#slowest")
+
+    assert "slowest step of the last 0.5 s, of " in live[0]
+    assert "the step here" in held[0]
+    assert "#30,783" in held[1]
+
+
+async def test_charts_stop_at_a_loss_and_say_when_that_was(
+    lost_feed: Any, settle: Any, text_of: Any
+) -> None:
+    change = lost_feed.change
+
+    def later(made: Snapshot) -> Snapshot:
+        line = replace(made.timeline, lost_ns=made.now_ns)
+        gone = replace(change(made), timeline=line)
+        return replace(gone, now_ns=made.now_ns + 35 * S)
+
+    lost_feed.change = later
+    app = InferwatchApp(SessionPage(lost_feed))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await settle(pilot)
+
+        assert "lost 03:12:41, 35 s ago" in text_of(app, "TimeAxisLine")[0]
+        assert readout(text_of, app).startswith("lost 03:12:41")

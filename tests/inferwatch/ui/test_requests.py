@@ -16,7 +16,7 @@ from inferwatch.ui.requests.table import (
 )
 from inferwatch.ui.shared.filter_bar import FilterBar
 
-SIZE = (160, 50)
+SIZE = (160, 48)
 
 
 def row(key: str, **facts: Any) -> RequestRow:
@@ -441,3 +441,29 @@ def test_the_moment_of_a_request_is_the_middle_of_what_it_waited_for(
     waited = row("a", arrived_ns=100, ttft_s=ttft_s, decode_s=9.0, **spent)
 
     assert longest_moment_ns(waited, now_ns=1_000) == moment_ns
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+async def test_phases_differ_without_colour_and_say_which_is_which(
+    app: InferwatchApp, settle: Any, text_of: Any, width: int
+) -> None:
+    async with app.run_test(size=(width, 40)) as pilot:
+        await open_requests(app, pilot, settle)
+
+        titles, *rows = text_of(app, "RequestTable")
+
+    assert {"░", "⣿", "█"} <= set(titles)
+    assert {"░", "█"} <= set("".join(rows))
+
+
+async def test_a_tall_terminal_shows_the_request_pointed_at_and_charts(
+    app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=(200, 60)) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("down", "down")
+        await settle(pilot)
+
+        assert chosen(table).removeprefix("demo:") == "2"
+        assert table.rows[2].external_id in text_of(app, "RequestDetail")[0]
+        assert "TTFT" in text_of(app, "#chart-0")[0]
