@@ -202,8 +202,8 @@ async def test_charts_stop_at_a_loss_and_say_when_that_was(
 
     def later(made: Snapshot) -> Snapshot:
         line = replace(made.timeline, lost_ns=made.now_ns)
-        gone = replace(change(made), timeline=line)
-        return replace(gone, now_ns=made.now_ns + 35 * S)
+        gone: Snapshot = change(made)
+        return replace(gone, timeline=line, now_ns=made.now_ns + 35 * S)
 
     lost_feed.change = later
     app = InferwatchApp(SessionPage(lost_feed))
