@@ -50,7 +50,7 @@ def test_a_file_means_its_latest_session(run: Run, sample: Path) -> None:
 
     with closing(sqlite3.connect(sample)) as file:
         (steps,) = file.execute("SELECT count(*) FROM steps").fetchone()
-    assert summary["steps"]["count"] == steps > 5_000
+    assert summary["steps"]["count"] == steps > 1_000
     assert summary["client"]["succeeded"] > 200
     assert summary["ttft_s"]["p50"] > 0
 
