@@ -68,8 +68,8 @@ APP_BINDINGS: list[BindingType] = [
     ),
     Binding("r", "restart", "restart", tooltip="Start the lost engine again"),
     Binding("Q", "stop_engine", "stop engine", tooltip="Stop the engine, after asking"),
-    Binding("q", "quit", "quit", tooltip="Leave; an engine of ours ends with us"),
-    Binding("q", "detach", "detach", tooltip="Leave; the engine runs on"),
+    Binding("q", "quit", "quit", tooltip="Leave; an engine that we started stops too"),
+    Binding("q", "detach", "detach", tooltip="Leave; the engine keeps running"),
     Binding("q", "go_back", "back", tooltip="Back to where you came from"),
     Binding("ctrl+c", "quit", "quit", show=False, priority=True),
     Binding("ctrl+c", "detach", "detach", show=False, priority=True),
@@ -390,7 +390,7 @@ class InferwatchApp(TerminalApp[None]):
         """End a served engine, if that is really meant."""
         ask = ConfirmScreen(
             "Stop the engine?",
-            "Its clients are cut off; what runs in it is lost.",
+            "Its clients are cut off, and running requests are lost.",
             "Stop it",
         )
         if await self.push_screen_wait(ask):
@@ -398,7 +398,7 @@ class InferwatchApp(TerminalApp[None]):
             self._leave()
 
     def action_detach(self) -> None:
-        """Leave; the engine runs on."""
+        """Leave; the engine keeps running."""
         self._leave()
 
     def action_go_back(self) -> None:

@@ -66,4 +66,4 @@ def nowhere(wish: GoTo, tell: Tell) -> OpeningPage:
         UsageError: always.
     """
     del wish, tell
-    raise UsageError("there is nowhere else to go")
+    raise UsageError("there is no other screen here")

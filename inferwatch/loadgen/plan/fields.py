@@ -69,7 +69,7 @@ class PlanFields(
     model: Annotated[
         str,
         PlanOption(
-            Flag("--model", WHAT, 1, "Default: the first that the server lists.")
+            Flag("--model", WHAT, 1, "Default: the first model that the server lists.")
         ),
     ]
     url: str = "http://localhost"
@@ -126,7 +126,7 @@ class PlanFields(
                 "--class",
                 WHAT,
                 5,
-                "A kind of request in a mix, again for each: 'name=chat "
+                "One class of requests in a mix; repeat for each: 'name=chat "
                 'share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
                 metavar="'KEY=VALUE ...'",
                 repeats=True,
@@ -158,7 +158,7 @@ class PlanFields(
                 "--shared-prefix",
                 WHAT,
                 6,
-                "Each prompt begins as one of so many do, as 4x512: for prefix caches.",
+                "Prompts share so many prefixes of so many tokens, such as 4x512.",
                 metavar="GROUPSxTOKENS",
             ),
             read=read_groups,
@@ -221,7 +221,7 @@ class PlanFields(
                 "--arrival",
                 WHEN,
                 2,
-                "How the due times are spaced.  [default: poisson]",
+                "How requests are spaced in time.  [default: poisson]",
                 words=SPACED,
             )
         ),
@@ -238,7 +238,7 @@ class PlanFields(
             ),
             bounds=RATE,
             of=OPEN,
-            elsewhere="a closed loop has no rate_per_s: its users ask when answered",
+            elsewhere="a closed loop has no rate_per_s: its users send when answered",
             row=FormRow(
                 "rate",
                 1,
@@ -264,7 +264,7 @@ class PlanFields(
                 metavar="BY-TIME",
             ),
             of=OPEN,
-            elsewhere="a closed loop has no rates: its users ask when answered",
+            elsewhere="a closed loop has no rates: its users send when answered",
             read=read_rates,
         ),
     ] = None
@@ -276,11 +276,11 @@ class PlanFields(
                 "--burstiness",
                 WHEN,
                 3,
-                "Of gamma arrivals: 1 is Poisson, 0.25 comes in clumps.",
+                "Of gamma arrivals: 1 is Poisson, 0.25 comes in bursts.",
             ),
             bounds=Bounds(0, 1e6, above=True),
             of=frozenset({Arrivals.GAMMA}),
-            elsewhere="burstiness is of gamma arrivals: --arrival gamma",
+            elsewhere="burstiness applies to gamma arrivals: add --arrival gamma",
             row=FormRow("burstiness", 2, "burstiness", "0.25 is in clumps"),
         ),
     ] = 1.0
@@ -293,12 +293,14 @@ class PlanFields(
                 "--concurrency",
                 WHEN,
                 5,
-                "N users who ask again when answered: a closed loop; hides queueing.",
+                "N users, one request each at a time: a closed loop, which hides "
+                "queueing.",
                 metavar="N",
             ),
             bounds=USERS,
             of=CLOSED,
-            elsewhere="concurrency is of a closed loop, which has no rate and no trace",
+            elsewhere="concurrency is for a closed loop, which has no rate and "
+            "no trace",
             row=FormRow("users", 3, "users", "ask when answered"),
         ),
     ] = 1
@@ -310,7 +312,7 @@ class PlanFields(
                 "--think",
                 WHEN,
                 6,
-                "What each user waits before asking again.",
+                "How long each user waits before the next request.",
                 metavar="SECONDS",
             ),
             bounds=FROM_0_S,
@@ -338,7 +340,7 @@ class PlanFields(
                 "--trace-format",
                 WHEN,
                 8,
-                "Of --trace.  [default: told by its first line]",
+                "Format of --trace.  [default: detected from its first line]",
                 key="trace_format",
                 words=("mooncake", "azure", "burstgpt"),
             ),
@@ -346,7 +348,7 @@ class PlanFields(
                 "--like",
                 WHEN,
                 9,
-                "Send when and as long as in a recorded session: id, name or 'last'.",
+                "Repeat the traffic of a recorded session: id, name or 'last'.",
                 key="like",
                 metavar="SESSION",
             ),
@@ -363,7 +365,7 @@ class PlanFields(
                 "--speed",
                 WHEN,
                 10,
-                "Of --trace or --like: at 2 it takes half its time.  [default: 1]",
+                "Pace of --trace or --like: 2 takes half the time.  [default: 1]",
                 metavar="X",
                 shown=ShownBounds.BOTH,
             ),
@@ -379,7 +381,7 @@ class PlanFields(
                 "--warmup",
                 WHEN,
                 13,
-                "Send so long before anything counts.  [default: 0]",
+                "Send for this long before anything counts.  [default: 0]",
                 metavar="SECONDS",
             ),
             bounds=FROM_0_S,
@@ -396,7 +398,7 @@ class PlanFields(
         PlanOption(
             bounds=Bounds(0.01, MOST_S),
             of=OPEN,
-            elsewhere="bursts come beside a rate: only an open loop has them",
+            elsewhere="bursts are added to a rate: only an open loop has them",
         ),
     ] = None
     burst_tokens: Annotated[int, PlanOption(bounds=Bounds(0, 1 << 40), of=OPEN)] = 0
@@ -408,7 +410,7 @@ class PlanFields(
                 "--duration",
                 WHEN,
                 11,
-                "Of sending.  [default: 30; with --requests, --trace or "
+                "How long to send.  [default: 30; with --requests, --trace or "
                 "--like: to the end]",
                 metavar="SECONDS",
             ),
@@ -424,7 +426,7 @@ class PlanFields(
                 "--requests",
                 WHEN,
                 12,
-                "Stop after N; those of the warm-up are not among them.",
+                "Stop after N requests, not counting the warm-up.",
                 metavar="N",
             ),
             bounds=Bounds(1, MOST_REQUESTS),
@@ -443,11 +445,12 @@ class PlanFields(
                 "--max-in-flight",
                 WHEN,
                 14,
-                "What is due beyond waits, leaves late, and counts.  [default: 512]",
+                "Requests due beyond this wait, are sent late, and count.  "
+                "[default: 512]",
             ),
             bounds=Bounds(1, 1 << 30),
             of=OPEN | TRACE,
-            elsewhere="max_in_flight holds back a rate; users wait by themselves",
+            elsewhere="max_in_flight limits a rate; in a closed loop the users do",
             row=FormRow("in_flight", 10, "max in flight", "more have to wait"),
         ),
     ] = MAX_IN_FLIGHT
@@ -459,7 +462,7 @@ class PlanFields(
                 "--timeout",
                 HOW,
                 4,
-                "For a whole request.  [default: 120]",
+                "Time limit for a whole request.  [default: 120]",
                 metavar="SECONDS",
             ),
             bounds=ABOVE_0_S,
@@ -490,7 +493,7 @@ class PlanFields(
                 "--endpoint",
                 WHAT,
                 2,
-                "Which of the two to ask.  [default: completions]",
+                "Which endpoint to use.  [default: completions]",
                 words=tuple(Api),
             )
         ),
@@ -503,7 +506,7 @@ class PlanFields(
                 "--body",
                 WHAT,
                 12,
-                "Into each request, as '{\"top_p\": 0.9}'.",
+                "Add to the body of each request, such as '{\"top_p\": 0.9}'.",
                 metavar="JSON",
             ),
             read=read_object,
@@ -518,7 +521,7 @@ class PlanFields(
                 "--transport",
                 HOW,
                 1,
-                "raw: plain HTTP/1.1, least lag.  [default: raw where it applies]",
+                "raw: plain HTTP/1.1, least lag.  [default: raw where possible]",
                 words=tuple(TransportKind),
             )
         ),

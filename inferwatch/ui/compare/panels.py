@@ -84,7 +84,7 @@ class CompareHead(Panel):
         room = max(height - 1, 1)
         if len(lines) > room:
             more = len(lines) - room + 1
-            said = f"   … {more} more lines: tab to set-up"
+            said = f"   … {more} more lines: tab to settings"
             lines = [*lines[: room - 1], (TextRun(said, "muted"),)]
         return [self._title(width), *lines]
 
@@ -198,7 +198,7 @@ def _verdict(result: MetricResult) -> Line:
         said.append((TextRun(result.why),))
     if result.verdict is MetricVerdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
-        said.append((TextRun(f"about {more} requests more would tell"),))
+        said.append((TextRun(f"about {more} more requests would settle it"),))
     return join(said)
 
 
@@ -206,7 +206,7 @@ def _basis(result: MetricResult) -> Line:
     counts = (format_count(n).strip() for n in (result.n_a, result.n_b))
     way = f"{result.metric.better} is better"
     if result.metric.better is Better.NEITHER:
-        way = "neither way is better by itself"
+        way = "neither direction is better in itself"
     said = [
         (TextRun(f"n {' and '.join(counts)}", "muted"),),
         (TextRun(f"seen by {result.metric.vantage}", "muted"),),
@@ -214,7 +214,9 @@ def _basis(result: MetricResult) -> Line:
     ]
     if result.adjusted_p is not None:
         alone = f"p {result.p_value:.2g}" if result.p_value is not None else ""
-        shared = f"{result.adjusted_p:.2g} over all metrics, shown at {ALPHA:g}"
+        shared = (
+            f"{result.adjusted_p:.2g} over all metrics, significant up to {ALPHA:g}"
+        )
         said.append((TextRun(f"{alone}, {shared}", "muted"),))
     return join(said)
 
@@ -270,7 +272,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
         load = load_sentence(pair)
         for doubt in ([load] if load else []) + list(pair.cautions):
             yield from _wrapped(f"! {doubt}", width)
-    yield ruled((TextRun("set up differently", "strong"),), (), width)
+    yield ruled((TextRun("settings that differ", "strong"),), (), width)
     names = [each.name for each in comparison.sessions]
     size = max((width - NAME - 1) // len(names), 6)
     if comparison.settings:
@@ -283,7 +285,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
             *(cells(value, size) for value in values),
         )
     if not comparison.settings:
-        yield (TextRun(" in nothing that the record knows"),)
+        yield (TextRun(" none of the recorded ones"),)
     yield ruled((TextRun("what is compared", "strong"),), (), width)
     peaks = [text for pair in comparison.pairs if (text := peak_text(pair))]
     for text in (*map(window_text, comparison.sessions), *peaks, NOT_RECORDED):

@@ -39,7 +39,7 @@ EXPLAINS = (
     "client.itl_s",
     "client.e2el_s",
 )
-KEYS: tuple[Key, ...] = (("wheel", "in the set-up: more lines"),)
+KEYS: tuple[Key, ...] = (("wheel", "in the settings: more lines"),)
 
 
 class _Left(Exception):  # noqa: N818 - not an error: nobody waits any more
@@ -68,10 +68,10 @@ class CompareScreen(Screen[None]):
         Binding(
             "tab",
             "pane(1)",
-            "charts, set-up",
-            tooltip="The metrics, their charts, the set-up of both",
+            "charts, settings",
+            tooltip="The metrics, their charts, the settings of both",
         ),
-        Binding("shift+tab", "pane(-1)", "pane before", show=False),
+        Binding("shift+tab", "pane(-1)", "previous pane", show=False),
         Binding(
             "left",
             "pair(-1)",
@@ -88,7 +88,7 @@ class CompareScreen(Screen[None]):
             "w",
             "warmup",
             "warm-up",
-            tooltip="Cut the warm-up that was found, or do not",
+            tooltip="Leave out the warm-up that was found, or keep it",
         ),
         Binding(
             "question_mark",
@@ -240,7 +240,7 @@ class CompareScreen(Screen[None]):
             ),
         )
         self._found = None
-        self._say("cutting the warm-up" if detect else "without a warm-up cut")
+        self._say("leaving out the warm-up" if detect else "including the warm-up")
         self._compute()
 
     def action_help(self) -> None:

@@ -161,7 +161,7 @@ class KvBar(Panel):
         """Two rows of bar, one for the peak."""
         kv, room = self._kv, width - 4
         if not kv.total_blocks or kv.used_blocks is None:
-            return [(TextRun("  how many blocks are in use is not known", "faint"),)]
+            return [(TextRun("  it is not known how many blocks are in use", "faint"),)]
         used = round(kv.used_blocks / kv.total_blocks * room)
         cached = round((kv.cached_blocks or 0) / kv.total_blocks * room)
         cached = min(cached, room - used)

@@ -255,7 +255,9 @@ class LoadForm(Vertical):
             priority=True,
         ),
         Binding("tab,down", "step(1)", "next field", key_display="tab", priority=True),
-        Binding("shift+tab,up", "step(-1)", "field before", show=False, priority=True),
+        Binding(
+            "shift+tab,up", "step(-1)", "previous field", show=False, priority=True
+        ),
     ]
     """At once, before the next key finds its field: who types fast is not misread."""
 

@@ -38,10 +38,10 @@ class HostQuestion(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Question, consequence, field, two buttons."""
         with Vertical():
-            yield Label("▲ Others use this server. Load it?", id="question")
+            yield Label("▲ This server has other users. Load it?", id="question")
             yield Label(
                 "Their requests will wait behind yours.\n"
-                f"To go on, type the name of its host: {visible(self._host)}",
+                f"To load it anyway, type the name of its host: {visible(self._host)}",
                 id="consequence",
                 markup=False,
             )
@@ -74,7 +74,7 @@ class HostQuestion(ModalScreen[bool]):
         if self._named:
             self.dismiss(True)  # noqa: FBT003 - Textual's way
         else:
-            self.query_one("#wrong", Label).update("✖ that is not its name")
+            self.query_one("#wrong", Label).update("✖ that is not the name of its host")
 
     @on(Button.Pressed)
     def _pressed(self, message: Button.Pressed) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from inferwatch.formatting import (
     TimeUnit,
     about,
+    counted,
     format_in,
     format_rate,
     format_share,
@@ -113,7 +114,7 @@ def _load(view: ClientView) -> float | None:
 
 def _load_text(view: ClientView) -> str:
     if view.users is not None:
-        return f"{view.users:,} user{'s' * (view.users != 1)}"
+        return counted(view.users, "user")
     return f"{format_rate(view.asked_mean_per_s).strip()}/s"
 
 

@@ -74,7 +74,7 @@ class LoadScreen(WatchScreen):
     NAME = "load"
     KEY = "7"
     LABEL = "Load"
-    QUESTION = "How does it do under a load that I choose?"
+    QUESTION = "How does it perform under a load of my choice?"
     NEEDS_CLIENT = True
     EXPLAINS = (
         *catalog_keys(
@@ -103,7 +103,7 @@ class LoadScreen(WatchScreen):
             "ask(-1)",
             "rate",
             key_display="< >",
-            tooltip="Ask for a tenth less, or more: requests per second, or users",
+            tooltip="Ask for 10% less or more: requests per second, or users",
         ),
         Binding(
             "greater_than_sign",
@@ -111,21 +111,21 @@ class LoadScreen(WatchScreen):
             "higher rate",
             key_display="< >",
             show=False,
-            tooltip="Ask for a tenth more",
+            tooltip="Ask for 10% more",
         ),
         Binding(
             "e,enter",
             "edit",
             "edit plan",
             key_display="e",
-            tooltip="Edit the plan; esc leaves the form, tab goes on in it",
+            tooltip="Edit the plan; esc leaves the form, tab goes to the next field",
         ),
         Binding(
             "left_curly_bracket",
             "run(-1)",
             "run",
             key_display="{ }",
-            tooltip="An earlier run of this session, or a later one; or click it",
+            tooltip="An earlier or later run of this session; clicking one works too",
         ),
         Binding(
             "right_curly_bracket",
@@ -311,7 +311,7 @@ class LoadScreen(WatchScreen):
 
     def more_keys(self) -> Iterable[Key]:
         """Those that change a load, where none runs."""
-        told = "ask for a tenth less or more, while a load of ours runs"
+        told = "ask for 10% less or more, while our load runs"
         own = (("< >", told),) if self.desk else ()
         return (*own, *super().more_keys())
 

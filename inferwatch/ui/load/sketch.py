@@ -7,6 +7,7 @@ import numpy as np
 from textual import events
 
 from collectors.clock import NS_PER_S
+from inferwatch.formatting import counted
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import RateSeries, flat
 from inferwatch.loadgen.schedule.arrivals import arrival_times, counted_times
@@ -78,12 +79,12 @@ def preview(plan: LoadPlan, columns: int) -> Snapshot:
 def unseen(plan: LoadPlan) -> str:
     """Why there is no sketch; empty when there is one."""
     if plan.arrivals is Arrivals.CLOSED:
-        users = f"{plan.concurrency} user{'s' * (plan.concurrency > 1)}"
-        return f"{users}: each asks again when answered, whatever the rate"
+        users = counted(plan.concurrency, "user")
+        return f"{users}, each sending its next request when answered"
     if plan.arrivals is Arrivals.TRACE:
         return f"the times of a trace{f', {plan.trace_of}' if plan.trace_of else ''}"
     if plan.measures_rate:
-        return f"{plan.rate_fraction:.0%} of what the warm-up measures"
+        return f"{plan.rate_fraction:.0%} of the rate the warm-up measures"
     return ""
 
 
@@ -123,7 +124,9 @@ class LoadSketch(TimeChart):
     def sketch(self, plan: LoadPlan | None, also: str = "") -> None:
         """Draw a plan, and what is to be said of it; None is one with mistakes."""
         self._load, self._also = plan, also
-        self._why = "first correct what is marked ✖" if plan is None else unseen(plan)
+        self._why = (
+            "first correct the fields marked ✖" if plan is None else unseen(plan)
+        )
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:

@@ -1,4 +1,4 @@
-"""Is it all right, and if not, what binds?"""
+"""Is it healthy, and if not, what limits it?"""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -27,7 +27,7 @@ class OverviewScreen(WatchScreen):
     NAME = "overview"
     KEY = "1"
     LABEL = "Overview"
-    QUESTION = "Is it all right, and if not, what binds?"
+    QUESTION = "Is it healthy, and if not, what limits it?"
     EXPLAINS = (
         *LATENCY_KEYS,
         *FLOW_KEYS,

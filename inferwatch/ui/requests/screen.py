@@ -46,19 +46,20 @@ class RequestsScreen(WatchScreen):
     NEEDS_REQUESTS = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "s", "sort", "sort", tooltip="Sort by the next column; or click a title"
+            "s",
+            "sort",
+            "sort",
+            tooltip="Sort by the next column; clicking a title works too",
         ),
         Binding(
             "slash",
             "filter",
             "filter",
             key_display="/",
-            tooltip="List some: ttft>1s state:queued prompt>1k, or part of an id",
+            tooltip="Filter: ttft>1s state:queued prompt>1k, or part of an id",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
-        Binding(
-            "S", "reverse", "reverse", show=False, tooltip="Sort the other way round"
-        ),
+        Binding("S", "reverse", "reverse", show=False, tooltip="Reverse the order"),
         Binding(
             "escape",
             "close",
@@ -133,7 +134,7 @@ class RequestsScreen(WatchScreen):
         self.query_one(RequestTable).sort_by_next()
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         self.query_one(RequestTable).reverse()
 
     def action_scope(self) -> None:

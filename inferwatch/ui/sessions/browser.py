@@ -69,30 +69,37 @@ class SessionBrowser(Vertical):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "c", "compare", "compare", tooltip="Compare those marked with the first"
+            "c",
+            "compare",
+            "compare",
+            tooltip="Compare the marked sessions with the first of them",
         ),
         Binding(
             "slash",
             "filter",
             "filter",
             key_display="/",
-            tooltip="List some: model:llama requests>100 state:complete, or any word",
+            tooltip="Filter: model:llama requests>100 state:complete, or any word",
         ),
         Binding(
-            "s", "sort", "sort", tooltip="Sort by the next column; or click a title"
+            "s",
+            "sort",
+            "sort",
+            tooltip="Sort by the next column; clicking a title works too",
         ),
         Binding("R", "rename", "rename", tooltip="Give this session a name"),
-        Binding("e", "scope", "bin", tooltip="List the bin, or what is kept"),
+        Binding("e", "scope", "bin", tooltip="List the bin, or the kept sessions"),
         Binding(
-            "d", "delete", "delete", tooltip="Put it, or those marked, into the bin"
+            "d", "delete", "delete", tooltip="Move it, or the marked ones, to the bin"
         ),
-        Binding("u", "undo", "undo", tooltip="Take it out of the bin again"),
+        Binding("u", "undo", "undo", tooltip="Restore it from the bin"),
         Binding(
-            "T", "tag", "tag", tooltip="Change its tags; keep protects it from pruning"
+            "T",
+            "tag",
+            "tag",
+            tooltip="Change its tags; the tag keep protects it from pruning",
         ),
-        Binding(
-            "S", "reverse", "reverse", show=False, tooltip="Sort the other way round"
-        ),
+        Binding("S", "reverse", "reverse", show=False, tooltip="Reverse the order"),
         Binding(
             "escape",
             "close",
@@ -120,7 +127,7 @@ class SessionBrowser(Vertical):
     def __init__(self, path: Path, empty: str = "") -> None:
         super().__init__()
         self.sessions = SessionIndex(path)
-        self._table = SessionTable(empty or f"nothing recorded yet in {path}")
+        self._table = SessionTable(empty or f"nothing is recorded yet in {path}")
         self._looks = 0
         self._looking = self._wanted = False
         self._previews: dict[PreviewKey, SessionPreview] = {}
@@ -261,7 +268,7 @@ class SessionBrowser(Vertical):
         self._table.sort_by_next()
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         self._table.reverse()
 
     def action_scope(self) -> None:
@@ -315,7 +322,7 @@ class SessionBrowser(Vertical):
         if session is None:
             return
         if session.row.deleted_ns is not None:
-            self.notify("u takes it out of the bin first", timeout=3)
+            self.notify("it is in the bin: u restores it first", timeout=3)
             return
         self.post_message(self.ReplayRequested(session))
 
@@ -339,7 +346,7 @@ class SessionBrowser(Vertical):
         if session is None:
             return
         row = session.row
-        hint = "up to 80 characters; nothing takes the name away"
+        hint = "up to 80 characters; leave empty to remove the name"
         ask = PromptScreen(f"Name of {row.id}", hint, _wrong_name, row.name or "")
         name = await self.app.push_screen_wait(ask)
         if name is not None:
@@ -355,7 +362,7 @@ class SessionBrowser(Vertical):
         if session is None:
             return
         row = session.row
-        hint = "words with a space between; keep protects from pruning"
+        hint = "words separated by spaces; keep protects from pruning"
         ask = PromptScreen(f"Tags of {row.id}", hint, _wrong_tags, row.tags)
         words = await self.app.push_screen_wait(ask)
         if words is not None:
@@ -377,7 +384,7 @@ class SessionBrowser(Vertical):
         ids = ", ".join(f"s{number}" for number in numbers)
         self._change(
             lambda path: housekeeping.put_away(path, numbers),
-            f"{ids} put into the bin: u brings it back",
+            f"{ids} moved to the bin: u brings it back",
         )
 
     def action_undo(self) -> None:

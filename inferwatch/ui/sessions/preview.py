@@ -52,7 +52,7 @@ NEXT: tuple[tuple[str, str], ...] = (
     ("m", "mark it, to compare: mark two or more, then press c"),
     ("R", "give it a name"),
     ("T", "change its tags: keep protects it from pruning"),
-    ("d", "delete it; u brings it back"),
+    ("d", "move it to the bin; u brings it back"),
 )
 MARKS = {
     ClientState.OK: ("●", "good"),
@@ -145,10 +145,10 @@ def _differences(
     """What was set up otherwise than in the session that is marked."""
     if there is None:
         return
-    yield ruled((TextRun(f"set up differently than {other}", "strong"),), (), width)
+    yield ruled((TextRun(f"settings that differ from {other}", "strong"),), (), width)
     settings = differing([there.settings, here.settings])
     if not settings:
-        yield (TextRun(" in nothing that the record knows"),)
+        yield (TextRun(" none of the recorded ones"),)
     for setting in settings:
         before, after = (UNKNOWN if each is None else each for each in setting.values)
         yield (

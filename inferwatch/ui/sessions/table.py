@@ -355,7 +355,7 @@ class SessionLine(Panel):
         if self._damage is not None:
             second: Line = (TextRun(f" ▲ {self._damage}", "bad"),)
         elif self._marked:
-            how = "now go to another: c compares the two"
+            how = "mark another, then c compares the two"
             if len(self._marked) > 1:
                 how = f"c compares them, each with {self._marked[0]}"
             text = f" ◆ {', '.join(self._marked)} marked: "

@@ -17,7 +17,7 @@ from inferwatch.ui.shared.time_chart import TimeAxisLine, TimeChart
 CHART_KEYS: Sequence[Key] = (("click", "on a chart: put the time cursor there"),)
 CHART_BINDINGS: list[BindingType] = [
     Binding("tab", "chart(1)", "chart", tooltip="One chart alone, then the next"),
-    Binding("shift+tab", "chart(-1)", "chart before", show=False),
+    Binding("shift+tab", "chart(-1)", "previous chart", show=False),
 ]
 """For a screen that has a stack of charts."""
 

@@ -88,7 +88,7 @@ class LogDrawer(Panel, can_focus=True):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "access", "access lines", tooltip="Lines of requests answered"),
+        Binding("a", "access", "access lines", tooltip="Show or hide access-log lines"),
         Binding("w", "level", "level", tooltip="All, warnings and errors, or errors"),
         Binding("up", "scroll(1)", "older", key_display="↑↓"),
         Binding("down", "scroll(-1)", "newer", show=False),
@@ -158,8 +158,8 @@ class LogDrawer(Panel, can_focus=True):
         if not self._log:
             return self._empty
         if self._least > Level.PLAIN:
-            return "none of that level: w shows others"
-        return "nothing but access lines: a shows them"
+            return "no lines of that level: w shows others"
+        return "only access lines so far: a shows them"
 
     def _place(self) -> str:
         return f" · {self._back:,} newer lines below" if self._back else ""

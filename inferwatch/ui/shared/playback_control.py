@@ -16,25 +16,25 @@ from inferwatch.ui.shared.moment_text import UNDERSTOOD, Scale, moment_of
 from inferwatch.ui.shared.session_screen import SessionScreen
 
 PLAYBACK_BINDINGS: list[BindingType] = [
-    Binding("space", "pause", "pause", tooltip="Hold the view; recording goes on"),
+    Binding("space", "pause", "pause", tooltip="Pause the view; recording goes on"),
     Binding("space", "play", "play", tooltip="Let time go on from here"),
-    Binding("end", "go_live", "live", tooltip="Back to what happens now"),
-    Binding("end", "now", "now", tooltip="Let the time cursor go with time again"),
+    Binding("end", "go_live", "live", tooltip="Back to the present"),
+    Binding("end", "now", "now", tooltip="Let the time cursor follow time again"),
     Binding("end", "go_to_end", "end", show=False, tooltip="To the end"),
     Binding(
         "n",
         "mark(1)",
         "marks",
         key_display="n N",
-        tooltip="To the next mark, or the one before: load, loss, stall",
+        tooltip="To the next or previous mark: load, loss, stall",
     ),
     Binding(
         "N",
         "mark(-1)",
-        "mark before",
+        "previous mark",
         key_display="n N",
         show=False,
-        tooltip="To the mark before this moment",
+        tooltip="To the previous mark",
     ),
     Binding(
         "g",
@@ -43,7 +43,10 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         tooltip="Go to a time: 12:03:40, 90s, +90s, -5m, 50% or end",
     ),
     Binding(
-        "b", "bookmark", "bookmark", tooltip="Mark this moment with a text, to keep"
+        "b",
+        "bookmark",
+        "bookmark",
+        tooltip="Bookmark this time with a note that is kept",
     ),
     Binding(
         "left_square_bracket",
@@ -289,7 +292,7 @@ class PlaybackControl:
         mark = mark_from(marks, here_ns, by)
         if mark is None:
             which = "after" if by > 0 else "before"
-            self._screen.notify(f"no mark {which} this moment", timeout=2)
+            self._screen.notify(f"no mark {which} this time", timeout=2)
             return
         self.seek(mark.t_ns)
 
@@ -303,7 +306,7 @@ class PlaybackControl:
         self._go(self._seeking.go_live())
 
     def now(self) -> None:
-        """Let the time cursor go with time again."""
+        """Let the time cursor follow time again."""
         self._view.cursor_ns = None
         self._look()
 
@@ -312,7 +315,7 @@ class PlaybackControl:
         if not self._can_seek():
             return
         cursor_ns = self._view.cursor_ns
-        here = "" if cursor_ns is None else "; enter alone: to the time cursor"
+        here = "" if cursor_ns is None else "; enter alone goes to the time cursor"
         ask = PromptScreen("Go to a time", UNDERSTOOD + here, self._wrong_time)
         text = await self._screen.app.push_screen_wait(ask)
         if text is None:
@@ -327,7 +330,7 @@ class PlaybackControl:
         playback = self._playback
         t_ns = playback.position_ns
         title = f"Bookmark at {self._feed.wall_text(t_ns)}"
-        hint = "what happens here; it is kept with the session"
+        hint = "what happened here; kept with the session"
         text = await self._screen.app.push_screen_wait(
             PromptScreen(title, hint, _no_text)
         )
@@ -403,4 +406,4 @@ class PlaybackControl:
 
 
 def _no_text(text: str) -> str | None:
-    return None if text.strip() else "a bookmark needs a text; esc for none"
+    return None if text.strip() else "a bookmark needs a note; esc cancels"

@@ -182,7 +182,7 @@ def _has_word(word: str, words_of: Callable[[Row], Iterable[str | None]]) -> Tes
 
 def _text_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
     if sign not in SAME:
-        raise _Fault(f"{field.name} is no number: {field.begun}{wanted}")
+        raise _Fault(f"{field.name} is not a number: {field.begun}{wanted}")
     examples = ", ".join(field.choices) or "a text"
     if not wanted:
         raise _Fault(f"{field.begun} needs {examples}", may_go_on=True)
@@ -212,12 +212,12 @@ def _number(field: FilterField[Row], sign: str, text: str) -> float:
         raise _Fault(needs, may_go_on=True)
     parts = NUMBER.fullmatch(text.replace(",", ""))
     if parts is None:
-        raise _Fault(f"{text} is no number: {needs}", may_go_on=text == ".")
+        raise _Fault(f"{text} is not a number: {needs}", may_go_on=text == ".")
     digits, unit = parts.groups()
     if unit in units:
         return float(digits) * units[unit]
     if not float(digits) and not unit:
         return 0.0
     begun = any(each.startswith(unit) for each in units)
-    wrong = f"{unit} is no unit" if unit else f"{text} has no unit"
+    wrong = f"{unit} is not a unit" if unit else f"{text} has no unit"
     raise _Fault(f"{wrong}: {needs}", may_go_on=begun)

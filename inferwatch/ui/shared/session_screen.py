@@ -106,7 +106,7 @@ class SessionScreen(Screen[None]):
             return
         drawer = LogDrawer()
         if self.feed.state is FeedState.REPLAYING:
-            drawer = LogDrawer("a recorded session holds no log")
+            drawer = LogDrawer("a recorded session has no log")
         self._focused_before = self.focused
         self.mount(drawer)
         drawer.focus()

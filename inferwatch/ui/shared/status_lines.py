@@ -177,7 +177,7 @@ class HostLine(Panel):
 def _gpu(snapshot: Snapshot) -> Line:
     head = TextRun("GPU ", "muted")
     if not snapshot.gpus:
-        return (head, TextRun("not looked for yet", "faint"))
+        return (head, TextRun("not checked yet", "faint"))
     models = Counter(gpu.name for gpu in snapshot.gpus if gpu.name is not None)
     if not models:
         return (head, TextRun(snapshot.gpus[-1].absent_because or "none", "faint"))

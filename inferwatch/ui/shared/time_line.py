@@ -202,9 +202,9 @@ def _shape(shown: Position, track: TimeTrack, rows: int) -> list[Line]:
     """Throughput, and the worst TTFT below it where there are rows for both."""
     shape = shown.shape
     if shape is None:
-        looking = "looking through the session …"
+        looking = "scanning the session …"
         if shown.trouble is not None:
-            looking = "what it did over time is not known"
+            looking = "its course over time is not known"
         return [
             (TextRun(" " * MARGIN), TextRun(looking, "faint")),
             *(() for _ in range(rows - 1)),

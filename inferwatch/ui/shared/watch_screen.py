@@ -53,7 +53,7 @@ MOMENT_BINDINGS: list[BindingType] = [
     Binding("shift+left", "move(-10)", "10 bins earlier", show=False),
     Binding("shift+right", "move(10)", "10 bins later", show=False),
     Binding(
-        "escape", "release", "cursor off", show=False, tooltip="No time cursor any more"
+        "escape", "release", "cursor off", show=False, tooltip="Remove the time cursor"
     ),
     Binding(
         "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
@@ -167,7 +167,7 @@ class WatchScreen(SessionScreen):
         """Put the command of a first request where people can paste it from."""
         lines = curl_lines(self._now_shown.endpoints[-1])
         self.app.copy_to_clipboard("\n".join(lines))
-        self.notify("copied, where the terminal lets programs copy", timeout=4)
+        self.notify("copied, if the terminal allows programs to copy", timeout=4)
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""
@@ -246,7 +246,7 @@ class WatchScreen(SessionScreen):
         self.post_message(LookAgain())
 
     def action_release(self) -> None:
-        """No time cursor any more."""
+        """Remove the time cursor."""
         self.view.cursor_ns = None
         self.post_message(LookAgain())
 
@@ -348,5 +348,5 @@ def _when(
         return line
     return (
         *line,
-        TextRun("  out of this window: w widens it, esc lets go of it", "muted"),
+        TextRun("  outside this window: w widens it, esc removes the cursor", "muted"),
     )

@@ -1,4 +1,4 @@
-"""Nothing runs: what can be done?"""
+"""Nothing is running: what can I do?"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +51,7 @@ class StartScreen(Screen[None]):
             "x",
             "sample",
             "sample",
-            tooltip="Look at the recorded session that comes with inferwatch",
+            tooltip="Replay the recorded session that ships with inferwatch",
         ),
         Binding(
             "question_mark",
@@ -69,7 +69,9 @@ class StartScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """What can be done, then what was recorded."""
         yield StartPanel()
-        yield SessionBrowser(self._database, "nothing recorded yet: D records a demo")
+        yield SessionBrowser(
+            self._database, "nothing is recorded yet: D records a demo"
+        )
         yield KeyFooter()
 
     def on_resize(self) -> None:
@@ -86,7 +88,7 @@ class StartScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Open or close the explanations."""
-        toggle_help(self, "Nothing runs: what can be done?", {HERE: BROWSER_KEYS})
+        toggle_help(self, "Nothing is running: what can I do?", {HERE: BROWSER_KEYS})
 
     @on(SessionBrowser.ReplayRequested)
     def _open(self, message: SessionBrowser.ReplayRequested) -> None:
@@ -100,12 +102,12 @@ class StartScreen(Screen[None]):
 
 CHOICES = (
     ("D", "demo", "start a small real vLLM engine; no GPU needed"),
-    ("x", "sample", "look at a session that comes with inferwatch"),
+    ("x", "sample", "replay the session that ships with inferwatch"),
 )
 """Key, action, what it does."""
 COMMANDS = (
     ("inferwatch serve MODEL", "start a vLLM engine and watch it"),
-    ("inferwatch load URL --rate 5", "drive a server that runs, and measure it"),
+    ("inferwatch load URL --rate 5", "load a running server, and measure it"),
 )
 """What wants more than a key."""
 
@@ -121,7 +123,7 @@ class StartPanel(Panel):
         """The rows."""
         del height
         name = (TextRun(" inferwatch ", "strong"), TextRun(__version__, "muted"))
-        none = (TextRun("○ no served engine runs here ", "muted"),)
+        none = (TextRun("○ no engine is running here ", "muted"),)
         return (
             spread(name, none, width),
             (),

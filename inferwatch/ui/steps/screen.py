@@ -54,7 +54,7 @@ class StepsScreen(WatchScreen):
     }
     """
 
-    WILL_SHOW = "batch, step time and what binds, step by step"
+    WILL_SHOW = "batch, step time and what limits them, step by step"
 
     def compose_panels(self) -> Iterable[Widget]:
         """Totals, charts, the slowest step."""

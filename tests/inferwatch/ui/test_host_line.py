@@ -39,4 +39,4 @@ def test_all_gpus_are_named(names: list[str], text: str) -> None:
 
 def test_where_there_is_none_it_says_why() -> None:
     assert "GPU no driver " in written(GpuInfo(t_ns=1, absent_because="no driver"))
-    assert "GPU not looked for yet" in written()
+    assert "GPU not checked yet" in written()

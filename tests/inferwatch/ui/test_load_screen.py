@@ -778,7 +778,7 @@ async def test_load_on_a_shared_server_asks_for_its_hosts_name(bench: Bench) -> 
         assert bench.app.screen is asking
         assert asking.query_one("#yes", Button).disabled
         wrong = asking.query_one("#wrong", Label)
-        assert str(wrong.render()) == "✖ that is not its name"
+        assert str(wrong.render()) == "✖ that is not the name of its host"
 
         await pilot.press("7")
         assert str(wrong.render()) == ""

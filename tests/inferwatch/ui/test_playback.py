@@ -167,7 +167,7 @@ async def test_space_at_the_end_plays_from_the_start(
         pytest.param(["full_stop"], ["step 1"], id="a step on"),
         pytest.param(["comma"], ["step -1"], id="a step back"),
         pytest.param(["n"], ["seek 150"], id="next mark"),
-        pytest.param(["N"], ["seek 121"], id="mark before"),
+        pytest.param(["N"], ["seek 121"], id="previous mark"),
         pytest.param(["N", "N"], ["seek 121", "seek 120"], id="and the one before"),
     ],
 )
@@ -208,7 +208,7 @@ async def test_where_there_is_no_further_mark_that_is_said(
         await settle(pilot)
 
         assert [each.message for each in app._notifications] == [
-            "no mark after this moment"
+            "no mark after this time"
         ]
         assert replayed_feed.playback.told == ["seek 150"]
 
@@ -601,5 +601,5 @@ async def test_what_cannot_be_read_of_a_replay_is_told_and_stays_told(
 
         status, shape, *_ = text_of(app, "TimeLine")
         assert f"! {lost}" in status
-        assert "what it did over time is not known" in shape
+        assert "its course over time is not known" in shape
         assert [each.message for each in app._notifications] == [lost]

@@ -78,17 +78,17 @@ def test_what_is_unknown_matches_no_comparison() -> None:
         ("tft>1s", "unknown field tft: ttft, state, name, prompt, size"),
         (
             "ttft>fast",
-            "fast is no number: ttft> needs a time such as 50ms, 1s or 250us",
+            "fast is not a number: ttft> needs a time such as 50ms, 1s or 250us",
         ),
         ("ttft>50", "50 has no unit: ttft> needs a time such as 50ms, 1s or 250us"),
         ("ttft>", "ttft> needs a time such as 50ms, 1s or 250us"),
         ("ttft=1s", "ttft takes > or <: ttft>1s"),
         (
             "prompt>1kg",
-            "kg is no unit: prompt> needs a number such as 100 or 1k",
+            "kg is not a unit: prompt> needs a number such as 100 or 1k",
         ),
         ("state:lost", "no state is called lost: queued, finished"),
-        ("state>queued", "state is no number: state:queued"),
+        ("state>queued", "state is not a number: state:queued"),
         ("name:", "name: needs a text"),
     ],
 )

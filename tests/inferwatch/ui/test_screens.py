@@ -144,7 +144,7 @@ async def test_help_names_the_keys_of_playing_where_they_do_something(
         assert ("second back or forward" in said) is plays
         assert ("once paused" in said) is plays
         assert ("Move the time cursor" in said) is plays
-        assert "7  Load: How does it do under a load that I choose?" in said
+        assert "7  Load: How does it perform under a load of my choice?" in said
 
 
 @pytest.mark.parametrize("state", [FeedState.LIVE, FeedState.REPLAYING])

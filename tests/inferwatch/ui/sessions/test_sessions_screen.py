@@ -340,7 +340,7 @@ async def test_in_the_bin_nothing_is_opened_or_deleted(app: InferwatchApp) -> No
 
         assert app.is_running
         assert ids(app) == ["s8"]
-        assert told(app) == ["u takes it out of the bin first"]
+        assert told(app) == ["it is in the bin: u restores it first"]
 
 
 async def test_what_is_being_recorded_is_not_deleted(
@@ -411,7 +411,7 @@ async def test_it_is_said_how_to_compare_before_and_after_a_mark(
         two = text_of(app, "SessionLine")[1]
 
     assert before.startswith(" m marks, c compares")
-    assert one.startswith(" ◆ s12 marked: now go to another: c compares the two")
+    assert one.startswith(" ◆ s12 marked: mark another, then c compares the two")
     assert two.startswith(" ◆ s12, s11 marked: c compares them, each with s12")
 
 
