@@ -56,7 +56,7 @@ def test_load_on_a_served_engine_ends_with_the_screen_and_the_engine_does_not(
     with httpx.Client(transport=transport, base_url="http://localhost") as others:
         ask(others)
         shown.press("7s")
-        shown.shows("Others use this server")
+        shown.shows("This server has other users")
         shown.press("not it\r")
         shown.shows("that is not its name")
         shown.press("\x15")
@@ -69,7 +69,7 @@ def test_load_on_a_served_engine_ends_with_the_screen_and_the_engine_does_not(
 
         assert shown.ended(ENDS_S) == 0
         assert b"ending the load" in shown.raw
-        assert b"detached; the engine runs on" in shown.raw
+        assert b"detached; the engine keeps running" in shown.raw
         assert generators(home) == []
         assert home.engines()
         assert traffic(sums(others.get("/metrics").text)) == (0, 0)

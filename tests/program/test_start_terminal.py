@@ -57,7 +57,7 @@ def test_a_demo_begun_there_ends_with_its_engine_and_leads_back(
     terminal: Callable[..., Any], home: Any
 ) -> None:
     shown = terminal(columns=100, rows=30)
-    shown.shows("nothing recorded yet")
+    shown.shows("nothing is recorded yet")
 
     shown.press("D")
     shown.shows("seen by")

@@ -105,7 +105,7 @@ async def test_the_palette_has_every_action_and_screen_once(
         assert len(listed) == len(set(listed)) == len(actions) - 1  # not itself
         text = "\n".join(listed)
         assert "2  Requests: Why was this one slow?" in text
-        assert "space  pause: Hold the view" in text
+        assert "space  pause: Pause the view" in text
         assert "play:" not in text
         assert "restart" not in text
 

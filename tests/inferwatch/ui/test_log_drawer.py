@@ -145,4 +145,4 @@ async def test_a_recorded_session_says_that_it_holds_no_log(
         await settle(pilot)
         await pilot.press("l")
         await settle(pilot)
-        assert "holds no log" in "\n".join(text_of(app, "LogDrawer"))
+        assert "has no log" in "\n".join(text_of(app, "LogDrawer"))

@@ -100,7 +100,7 @@ async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
         feed.at_ns += 60 * S
         await settle(pilot)
 
-        assert "out of this window" in readout(text_of, app)
+        assert "outside this window" in readout(text_of, app)
 
 
 async def test_a_longer_window_brings_the_moment_back_into_sight(

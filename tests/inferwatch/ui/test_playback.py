@@ -100,7 +100,7 @@ async def test_the_shape_is_there_when_it_is_known(
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        assert "looking through the session" in text_of(app, "TimeLine")[1]
+        assert "scanning the session" in text_of(app, "TimeLine")[1]
 
         replayed_feed.playback.shape = shape
         await settle(pilot)
@@ -593,7 +593,7 @@ async def test_what_cannot_be_read_of_a_replay_is_told_and_stays_told(
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        assert "looking through" in text_of(app, "TimeLine")[1]
+        assert "scanning" in text_of(app, "TimeLine")[1]
 
         lost = "damaged: 1,200 of 41,022 readings lost"
         replayed_feed.record = replace(replayed_feed.record, message=lost)
