@@ -352,7 +352,7 @@ async def test_what_is_being_recorded_is_not_deleted(
         await looked(pilot)
 
         assert value_of("deleted_ns", 12) is None
-        assert "s12 is being recorded" in told(app)[0]
+        assert "s12 is still being recorded" in told(app)[0]
 
 
 async def test_a_file_that_cannot_be_read_is_said_once(
