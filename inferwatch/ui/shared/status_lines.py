@@ -19,8 +19,8 @@ from inferwatch.ui.shared.renderables.text import (
     TextRun,
     age_text,
     cells,
-    fit,
     join,
+    join_whole,
     spread,
     width_of,
 )
@@ -56,7 +56,11 @@ class VerdictLine(Panel):
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.sentence.partition("\n")[0]
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
-        return (spread((word, TextRun(f" {first_line}")), self._aside(), width),)
+        said = (word, TextRun(f" {first_line}"))
+        aside = self._aside()
+        if width_of(said) + width_of(aside) >= width:
+            aside = ()
+        return (spread(said, aside, width),)
 
     def _aside(self) -> Line:
         if self._verdict is None or self._verdict.since_ns is None:
@@ -73,7 +77,7 @@ class ReadoutLine(Panel):
     """The values of the bin under the time cursor, the same on every screen."""
 
     _when: Line = ()
-    _facts: Line = ()
+    _facts: Sequence[Line] = ()
 
     def show(self, when: Line, snapshot: Snapshot, index: int | None) -> None:
         """Take a time, as text, and its bin."""
@@ -84,10 +88,10 @@ class ReadoutLine(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The row."""
         del height
-        return (fit(join((self._when, self._facts), "  "), width),)
+        return (join_whole((self._when, *self._facts), width),)
 
 
-def _facts(snapshot: Snapshot, index: int) -> Line:
+def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
     """Only what is on other screens too, in their order and inks."""
     timeline, kv = snapshot.timeline, snapshot.kv
     ttft, itl, step = format_durations(
@@ -97,19 +101,14 @@ def _facts(snapshot: Snapshot, index: int) -> Line:
             timeline.step_max_s[index],
         )
     )
-    return join(
-        (
-            _fact("TTFT", "mean", ttft),
-            _fact("ITL", "mean", itl),
-            _batch(timeline, index),
-            _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
-            _fact(
-                "KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)
-            ),
-            _fact("out", "output", _rate(timeline, index)),
-            _fact("step max", "worst", step),
-        ),
-        "  ",
+    return (
+        _fact("TTFT", "mean", ttft),
+        _fact("ITL", "mean", itl),
+        _batch(timeline, index),
+        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
+        _fact("KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)),
+        _fact("out", "output", _rate(timeline, index)),
+        _fact("step max", "worst", step),
     )
 
 

@@ -15,7 +15,14 @@ from inferwatch.ui.shared.renderables.plot import (
     nice_ceiling,
     ticks,
 )
-from inferwatch.ui.shared.renderables.text import TextRun, fit, ruled, spread, width_of
+from inferwatch.ui.shared.renderables.text import (
+    TextRun,
+    fit,
+    join_whole,
+    ruled,
+    spread,
+    width_of,
+)
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis, last
 
 S = 1_000_000_000
@@ -196,6 +203,20 @@ def test_lines_never_exceed_their_width(width: int) -> None:
 
 def test_a_cut_is_shown() -> None:
     assert "".join(run.text for run in fit([TextRun("percentiles")], 8)) == "percent…"
+
+
+def test_facts_that_have_no_room_are_left_out_whole() -> None:
+    parts = [(TextRun("TTFT 12 ms"),), (TextRun("ITL 3 ms"),), (TextRun("out 9"),)]
+
+    lines = [join_whole(parts, width) for width in (9, 10, 19, 20, 27)]
+
+    assert ["".join(run.text for run in line) for line in lines] == [
+        "",
+        "TTFT 12 ms",
+        "TTFT 12 ms",
+        "TTFT 12 ms  ITL 3 ms",
+        "TTFT 12 ms  ITL 3 ms  out 9",
+    ]
 
 
 def test_the_right_side_stays_where_it_is_when_the_left_grows() -> None:

@@ -73,6 +73,19 @@ def join(parts: Iterable[Sequence[TextRun]], between: str = " · ") -> Line:
     return tuple(line)
 
 
+def join_whole(
+    parts: Iterable[Sequence[TextRun]], width: int, between: str = "  "
+) -> Line:
+    """The first parts that fit, none of them cut."""
+    line: Line = ()
+    for part in parts:
+        longer = join((line, part), between)
+        if width_of(longer) > width:
+            break
+        line = longer
+    return line
+
+
 def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:
     """A heading on a thin rule: structure that costs no row of its own."""
     before, after = (TextRun("─ ", "rule"),), (TextRun(" ─", "rule"),) if right else ()
