@@ -337,7 +337,7 @@ async def test_a_bookmark_without_a_text_is_none(
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await typed(pilot, settle, "b", "  ")
-        assert "needs a text" in hint(app)
+        assert "needs a note" in hint(app)
         await pilot.press("ctrl+c")
         await settle(pilot)
 
