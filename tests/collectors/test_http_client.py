@@ -75,7 +75,7 @@ def test_a_proxy_that_cannot_be_used_is_a_sentence(
 ) -> None:
     monkeypatch.setenv("http_proxy", "ftp://proxy:21")
 
-    with pytest.raises(ProxyError, match="proxy that the environment names"):
+    with pytest.raises(ProxyError, match="proxy set in the environment"):
         http_client("http://gpu7", timeout_s=1)
     http_client("http://127.0.0.1", timeout_s=1)
 

@@ -25,6 +25,14 @@ TIMELINE = (
             ),
             formula="by the window",
         ),
+        Metric(
+            key="lost_ns",
+            abbr="lost",
+            title="Lost",
+            unit=Unit.NANOSECONDS,
+            definition="Session time at which the engine was lost; columns end there.",
+            formula="unknown while there is an engine",
+        ),
     ),
     *metrics(
         "timeline.",

@@ -57,7 +57,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """The question of the screen, then its keys, then its numbers."""
-        yield Static(self._explained(self._width))
+        yield Static(self._explained(self._width), markup=False)
 
     def on_resize(self) -> None:
         """Lines that are folded stay under their own text."""

@@ -31,9 +31,12 @@ class TypeAheadApp(App[ReturnType]):
 
     async def on_event(self, event: events.Event) -> None:
         """Keys one by one; everything else as it comes."""
-        if not isinstance(event, (events.Key, events.Paste)) or (
-            event.is_forwarded or event is self._next_key or _at_once(event)
-        ):
+        if not isinstance(event, (events.Key, events.Paste)):
+            await super().on_event(event)
+            return
+        if not self.screen_stack:  # it ends: nobody is left to take a key
+            return
+        if event.is_forwarded or event is self._next_key or _at_once(event):
             await super().on_event(event)
             return
         self._typed.append(event)

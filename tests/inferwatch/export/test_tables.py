@@ -443,6 +443,6 @@ def test_each_load_run_is_a_row_with_the_verdict_on_its_client(
     assert (first["run_id"], second["run_id"]) == ("load-1", "load-2")
     assert first["verdict"] == "UNKNOWN"
     assert second["verdict"] == "CLIENT-BOUND"
-    assert "the generator used 99% of a core" in second["reasons"]
+    assert "the load generator used 99% of a core" in second["reasons"]
     assert first["sent"] == second["ttft_n"] == len(again)
     assert first["ttft_p50_s"] == second["ttft_p50_s"] > 0

@@ -105,10 +105,13 @@ CLOSED = {"arrivals": "closed", "concurrency": 4}
         ({**CLOSED, "burstiness": 0.25}, "--arrival gamma"),
         ({"rate_per_s": 1, "think_s": 2}, "--concurrency.*--turns"),
         ({"rate_per_s": 1, "concurrency": 4}, "closed loop"),
-        ({**CLOSED, "max_in_flight": 9}, "max_in_flight holds back a rate"),
+        ({**CLOSED, "max_in_flight": 9}, "max_in_flight limits a rate"),
         ({**CLOSED, "rate_per_s": 1}, "no rate_per_s"),
         ({**CLOSED, "rates": "0:1 9:2"}, "no rates"),
-        ({**CLOSED, "burst_every_s": 9, "burst_tokens": 9}, "bursts come beside"),
+        (
+            {**CLOSED, "burst_every_s": 9, "burst_tokens": 9},
+            "bursts are added to a rate",
+        ),
         ({"rate_per_s": 1, "turn_tokens": 9}, "--turns"),
         ({"rate_per_s": 1, "http2": True, "url": "http://h"}, "https://"),
         (

@@ -229,7 +229,7 @@ async def test_without_a_record_a_view_is_held_and_let_go(make_step: Any) -> Non
 
     assert shown(session.playback) == held
     assert "not recorded" in (session.playback.cannot_seek or "")
-    with pytest.raises(StorageError, match="nothing is recorded"):
+    with pytest.raises(StorageError, match="not recorded"):
         await session.playback.bookmark("here")
     session.playback.play()
     assert session.playback.at_live

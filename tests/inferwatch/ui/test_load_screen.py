@@ -569,7 +569,7 @@ async def test_the_sketch_follows_what_is_typed(bench: Bench) -> None:
         assert "60% of the rate the warm-up measures" in bench.text("LoadSketch")[0]
 
         await bench.type_in(pilot, "rate", "x")
-        assert "first correct what is marked" in bench.text("LoadSketch")[0]
+        assert "first correct the fields marked" in bench.text("LoadSketch")[0]
 
 
 def test_a_plan_with_rates_by_time_is_written_as_it_is_read() -> None:

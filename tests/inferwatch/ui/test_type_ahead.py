@@ -51,6 +51,13 @@ def type_in(app: InferwatchApp, keys: Sequence[str]) -> None:
         app.post_message(key_of(key))
 
 
+async def all_handed_out(app: InferwatchApp, pilot: Pilot[Any]) -> None:
+    await pilot.pause()
+    assert app._handing_out is not None
+    await app._handing_out
+    await pilot.pause()
+
+
 def opening(wish: GoTo, tell: Tell) -> OpeningPage:
     """What the program opens, but for engines."""
     if isinstance(wish, OpenDemo):
@@ -139,7 +146,7 @@ async def test_what_follows_a_key_goes_where_that_key_leads(watched_feed: Any) -
     app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=(120, 40)) as pilot:
         type_in(app, "2g12:3")
-        await pilot.pause()
+        await all_handed_out(app, pilot)
 
         assert isinstance(app.screen, PromptScreen)
         assert app.screen.query_one(Input).value == "12:3"
