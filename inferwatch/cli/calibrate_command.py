@@ -23,6 +23,7 @@ from inferwatch.loadgen.truth.calibration import (
     truth_server,
 )
 from inferwatch.loadgen.truth.script import DEFAULT_MODEL
+from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model import Model
 from inferwatch.session.load_session import FollowedPlan, LoadSession
@@ -91,7 +92,7 @@ def _table(found: Calibration) -> str:
     counts = f"{counted(found.requests, 'request')}, {counted(found.tokens, 'token')}"
     heads = ("true mean", "reported", "error", "true p99", "reported", "error")
     lines = [
-        f"{found.load} · {found.transport} · {counts} · client {found.verdict}",
+        f"{found.load} · {found.transport} · {counts} · {client_words(found.verdict)}",
         "",
         f"{'':<6}" + "".join(head.rjust(12) for head in heads),
         _row("TTFT", found.ttft),

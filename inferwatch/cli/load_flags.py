@@ -53,7 +53,7 @@ def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
 
 
 PLAN = click.Option(
-    ["--plan"], type=FILE, help="Read all of this from a TOML file; flags override it."
+    ["--plan"], type=FILE, help="Read the plan from a TOML file; flags override it."
 )
 UDS = click.Option(["--uds"], type=FILE, help="The server's Unix socket.")
 HEADER = click.Option(
@@ -73,7 +73,7 @@ VERDICT = [
         type=FiniteRange(0, 1, min_open=True),
         default=DEFAULT_SHARE,
         show_default=True,
-        help="Share of requests that must be good.",
+        help="Share of the requests that must be good.",
     ),
     click.Option(
         ["--strict-client"],
@@ -84,7 +84,7 @@ VERDICT = [
         ["--find-rate"],
         is_flag=True,
         help="Search for the highest rate at which --share of the requests meet --slo, "
-        "starting from --rate; each try is a run of --duration.",
+        "starting from --rate; each try is a run of --duration seconds.",
     ),
     click.Option(
         ["--sweep"],
@@ -105,7 +105,7 @@ RESULT = [
         ["--format", "output_format"],
         type=click.Choice(["inferwatch", "vllm-bench"]),
         default="inferwatch",
-        help="vllm-bench: the JSON that `vllm bench serve` saves.",
+        help="vllm-bench prints the JSON that `vllm bench serve` saves.",
     ),
     click.Option(
         ["--save-requests"], type=FILE, help="Write each request as a line of JSON."

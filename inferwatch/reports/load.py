@@ -11,10 +11,12 @@ from inferwatch.formatting import (
     counted,
     format_count,
     format_duration,
+    format_durations,
     format_in,
     format_rate,
     shared_unit,
 )
+from inferwatch.metrics.catalog import client_words, label_of
 from inferwatch.metrics.load.client_verdict import cpu_share
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.goodput import Goodput
@@ -170,13 +172,19 @@ def _stamps(sample: ClientSample) -> str:
 
 # For people: 80 columns, the doubtful marked.
 
+TTFT, TPOT, ITL, E2EL = (
+    label_of(f"client.{name}_s") for name in ("ttft", "tpot", "itl", "e2el")
+)
+SENT, DONE, FAILED = (
+    label_of(f"run.{name}") for name in ("sent", "succeeded", "failed")
+)
 ROWS = {
-    "ttft_s": "TTFT",
+    "ttft_s": TTFT,
     "ttft_from_send_s": " from the send",
     "first_content_s": " first content",
-    "tpot_s": "TPOT",
-    "itl_s": "ITL",
-    "e2el_s": "E2EL",
+    "tpot_s": TPOT,
+    "itl_s": ITL,
+    "e2el_s": E2EL,
     "e2el_from_send_s": " from the send",
 }
 COLUMNS = ("p50", "p90", "p99", "max")
@@ -218,11 +226,11 @@ def load_text(summary: Summary) -> str:
 
 def _counts(summary: Summary) -> str:
     requests, tokens = summary["requests"], summary["tokens"]
-    parts = [f"{requests['sent']:,} sent", f"{requests['succeeded']:,} ok"]
+    parts = [f"{requests['sent']:,} {SENT}", f"{requests['succeeded']:,} {DONE}"]
     parts += [
         f"{requests[name]:,} {said}"
         for name, said in (
-            ("failed", "failed"),
+            ("failed", FAILED),
             ("aborted", "aborted"),
             ("in_flight_at_end", "in flight when the last was sent"),
             ("warmup", "in warm-up"),
@@ -312,13 +320,18 @@ def _half(row: Mapping[str, Any]) -> float | None:
 
 
 def _client_lines(client: Mapping[str, Any]) -> list[str]:
-    first, lags = f"client {client['verdict']}", []
+    first, lags = client_words(client["verdict"]), []
     if client["transport"] is not None:
         first += f" · {client['transport']}, {client['stamps']} stamps"
         first += f" · {client['cpu']:.0%} of a core" if client["cpu"] else ""
-        lags.append(f"send lag p99 {_short(client['send_lag_s']['p99'])}")
         lag = client["recv_lag_s"]
-        lags += [f"receive lag p99 {_short(lag['p99'])}"] if lag else []
+        told = [client["send_lag_s"]["p99"], *([lag["p99"]] if lag else [])]
+        lags = [
+            f"{name} lag p99 {text.strip()}"
+            for name, text in zip(
+                ("send", "receive"), format_durations(told), strict=False
+            )
+        ]
     lines = [first, *([f"  {', '.join(lags)}"] if lags else ())]
     return [*lines, *doubts(client)]
 
@@ -401,7 +414,11 @@ def _rate(value: float | None) -> str:
 # Classes and turns: a line each.
 
 Parts = Mapping[str, Mapping[str, Any]]
-HEADS = ("sent", "failed", "prompt", "TTFT p50", "p99", "TPOT p50", "E2EL p50", "good")
+HEADS = (
+    *(SENT, FAILED, "prompt"),
+    *(f"{TTFT} p50", "p99", f"{TPOT} p50", f"{E2EL} p50"),
+    label_of("client.good"),
+)
 WIDTHS = (3, 7, 7, 8, 9, 8, 9, 9, 7)
 NAME_CELLS = 13
 

@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_rate,
     shared_unit,
 )
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.catalog import CATALOG, client_words
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
 from inferwatch.reports.load import doubts
@@ -228,7 +228,7 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
         for run in runs
         for block in (
             [*([run_line(run)] if named else []), *_table("client", run)],
-            [f"client {run['verdict']}", *doubts(run)],
+            [client_words(run["verdict"]), *doubts(run)],
         )
     ]
 

@@ -38,7 +38,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.catalog import CATALOG, client_words, label_of
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.reports.summary import SHOWN, Summary, run_line, summarise
@@ -47,12 +47,11 @@ from inferwatch.visible import as_html
 COLUMNS = ("mean", *PERCENTS, "max")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page asks nobody for anything, and runs nothing."""
-INKS = {
-    "ttft_s": ("TTFT", "prefill"),
-    "itl_s": ("ITL", "mean"),
-    "tpot_s": ("TPOT", "decode"),
-    "e2el_s": ("E2EL", "e2el"),
-}
+OUT, PREFILL, WAITING = (
+    label_of(f"timeline.{name}")
+    for name in ("output_tokens", "prefill_tokens", "waiting_max")
+)
+INKS = {"ttft_s": "prefill", "itl_s": "mean", "tpot_s": "decode", "e2el_s": "e2el"}
 
 
 def write_html(recording: Recording, destination: Destination) -> None:
@@ -161,7 +160,8 @@ def _table(heading: str, rows: Summary) -> Iterable[str]:
 
 def _verdict(client: Summary) -> str:
     """Whether the client was fast enough for the latencies above, and why not."""
-    said = f"Client {client['verdict']}"
+    words = client_words(client["verdict"])
+    said = f"{words[0].upper()}{words[1:]}"
     if not client["reasons"]:
         return f"<p>{said}.</p>"
     why = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
@@ -243,8 +243,8 @@ def cdfs(data: PageData) -> list[str]:
 
 def _curves(of: Mapping[str, Distribution]) -> list[SvgCurve]:
     return [
-        SvgCurve(name=name, ink=ink, points=of[metric].points())
-        for metric, (name, ink) in INKS.items()
+        SvgCurve(name=label_of(metric), ink=ink, points=of[metric].points())
+        for metric, ink in INKS.items()
         if metric in of and of[metric].n
     ]
 
@@ -267,25 +267,25 @@ def _engine(line: Timeline) -> list[SvgTimeChart]:
 def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[SvgSeries]]]:
     """For each chart: title, unit, how a value is formatted, and its series."""
     tokens = [
-        _line("prefill", "prefill", _rate(line, line.prefill_tokens)),
-        _line("output", "output", _rate(line, line.output_tokens)),
+        _line(PREFILL, "prefill", _rate(line, line.prefill_tokens)),
+        _line(OUT, "output", _rate(line, line.output_tokens)),
     ]
     ttft = _mean_and_worst(line.ttft_mean_s, line.ttft_max_s)
     itl = _mean_and_worst(line.itl_mean_s, line.itl_max_s)
     step = _mean_and_worst(line.step_mean_s, line.step_max_s)
     batch = [
-        _area("decode", "decode", line.batch_decode),
-        _area("prefill", "prefill", line.batch_prefill),
-        _line("waiting", "waiting", line.waiting_max, dashed=True),
+        _area(label_of("timeline.batch_decode"), "decode", line.batch_decode),
+        _area(label_of("timeline.batch_prefill"), "prefill", line.batch_prefill),
+        _line(WAITING, "waiting", line.waiting_max, dashed=True),
     ]
     blocks = [
-        _area("used", "kv", line.kv_used_blocks),
-        _area("idle, cached", "cached", line.kv_cached_blocks),
+        _area(label_of("timeline.kv_used_blocks"), "kv", line.kv_used_blocks),
+        _area(label_of("timeline.kv_cached_blocks"), "cached", line.kv_cached_blocks),
     ]
     at_the_end = "blocks, at the last step of each column"
     return [
         ("Throughput", "tokens/s, engine", _rates, tokens),
-        ("TTFT", "s, API server", format_durations, ttft),
+        ("TTFT", "s, frontend", format_durations, ttft),
         ("ITL", "s, engine", format_durations, itl),
         ("Batch and queue", "requests per step", _rates, batch),
         ("KV cache", at_the_end, _counts, blocks),
@@ -302,7 +302,7 @@ def _client(client: ClientColumns) -> list[SvgTimeChart]:
         SvgTimeChart(
             title="Throughput",
             unit="tokens/s of finished answers, client",
-            series=[_line("output", "output", columns["tokens"])],
+            series=[_line(OUT, "output", columns["tokens"])],
             say=_rates,
             **axis,
         )

@@ -69,7 +69,12 @@ class PlanFields(
     model: Annotated[
         str,
         PlanOption(
-            Flag("--model", WHAT, 1, "Default: the first model that the server lists.")
+            Flag(
+                "--model",
+                WHAT,
+                1,
+                "Which model to ask.  [default: the first that the server lists]",
+            )
         ),
     ]
     url: str = "http://localhost"
@@ -83,11 +88,11 @@ class PlanFields(
                 "--seed",
                 WHEN,
                 15,
-                "Same seed, same load.  [default: 0]",
+                "The same seed gives the same load.  [default: 0]",
                 shown=ShownBounds.NEITHER,
             ),
             bounds=Bounds(0, 1 << 62),
-            row=FormRow("seed", 9, "seed", "same seed: again"),
+            row=FormRow("seed", 9, "seed", "same seed repeats"),
         ),
     ] = 0
     prompt_tokens: Annotated[
@@ -97,7 +102,8 @@ class PlanFields(
                 "--prompt-tokens",
                 WHAT,
                 3,
-                "Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+                "Length of prompts; lognormal:MEDIAN,SIGMA works too.  "
+                "[default: 32-128]",
                 metavar="N|LOW-HIGH",
             ),
             read=read_lengths,
@@ -111,7 +117,8 @@ class PlanFields(
                 "--output-tokens",
                 WHAT,
                 4,
-                "Or lognormal:MEDIAN,SIGMA.  [default: 32-128]",
+                "Length of answers; lognormal:MEDIAN,SIGMA works too.  "
+                "[default: 32-128]",
                 metavar="N|LOW-HIGH",
             ),
             read=read_lengths,
@@ -126,7 +133,7 @@ class PlanFields(
                 "--class",
                 WHAT,
                 5,
-                "One class of requests in a mix; repeat for each: 'name=chat "
+                "One class of requests in a mix; repeat it for each class: 'name=chat "
                 'share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
                 metavar="'KEY=VALUE ...'",
                 repeats=True,
@@ -142,8 +149,8 @@ class PlanFields(
                 "--slo",
                 HOLDS,
                 1,
-                "As 'ttft_s<0.5 tpot_s<50ms': a request is good when all "
-                "hold. Exit status 1 when fewer than --share are.",
+                "Objectives, such as 'ttft_s<0.5 tpot_s<50ms'. A request is good when "
+                "it meets them all; exit status 1 when fewer than --share are good.",
                 metavar="LIMITS",
             ),
             read=read_slo,
@@ -158,7 +165,8 @@ class PlanFields(
                 "--shared-prefix",
                 WHAT,
                 6,
-                "Prompts share so many prefixes of so many tokens, such as 4x512.",
+                "Begin each prompt with one of GROUPS common prefixes of TOKENS "
+                "tokens, such as 4x512.",
                 metavar="GROUPSxTOKENS",
             ),
             read=read_groups,
@@ -171,9 +179,9 @@ class PlanFields(
                 "--dataset",
                 WHAT,
                 9,
-                "Prompts of a file, never recorded: JSON lines with prompt or "
-                "messages, or ShareGPT. Answers are as long as there, unless "
-                "--output-tokens.",
+                "Take prompts from FILE: JSON lines with prompt or messages, or "
+                "ShareGPT. Answers are as long as those in FILE, unless "
+                "--output-tokens is given. Prompts are never recorded.",
                 is_file=True,
                 metavar="FILE",
             )
@@ -188,9 +196,9 @@ class PlanFields(
                 "--turns",
                 WHAT,
                 7,
-                "Conversations: each turn repeats all that was said, real "
-                "answers included, --think after the answer. --requests counts "
-                "conversations.",
+                "Hold conversations of so many turns. Each turn repeats all that was "
+                "said so far, real answers included, and is sent --think seconds "
+                "after the answer; --requests then counts conversations.",
                 metavar="N|LOW-HIGH",
             ),
             read=read_lengths,
@@ -205,7 +213,7 @@ class PlanFields(
                 "--turn-tokens",
                 WHAT,
                 8,
-                "What a later turn adds.  [default: as --prompt-tokens]",
+                "What each later turn adds.  [default: as --prompt-tokens]",
                 metavar="N|LOW-HIGH",
             ),
             read=read_lengths,
@@ -233,12 +241,14 @@ class PlanFields(
                 "--rate",
                 WHEN,
                 1,
-                "Requests per second, sent when due: an open loop.",
+                "Requests per second, each sent when it is due, answered or not: "
+                "an open loop.",
                 metavar="R",
             ),
             bounds=RATE,
             of=OPEN,
-            elsewhere="a closed loop has no rate_per_s: its users send when answered",
+            elsewhere="a closed loop has no rate_per_s: its users ask again "
+            "once answered",
             row=FormRow(
                 "rate",
                 1,
@@ -258,13 +268,13 @@ class PlanFields(
                 "--rates",
                 WHEN,
                 4,
-                "Instead of --rate: '0:5 30:20' (seconds:rate, straight lines "
-                "between), ramp:FROM,TO,SECONDS, steps:SECONDS,RATE,RATE,... or "
-                "onoff:RATE,SECONDS,PAUSE.",
+                "A rate that changes over time, instead of --rate: '0:5 30:20' "
+                "(SECOND:RATE, straight lines in between), ramp:FROM,TO,SECONDS, "
+                "steps:SECONDS,RATE,RATE,... or onoff:RATE,SECONDS,PAUSE.",
                 metavar="BY-TIME",
             ),
             of=OPEN,
-            elsewhere="a closed loop has no rates: its users send when answered",
+            elsewhere="a closed loop has no rates: its users ask again once answered",
             read=read_rates,
         ),
     ] = None
@@ -276,12 +286,12 @@ class PlanFields(
                 "--burstiness",
                 WHEN,
                 3,
-                "Of gamma arrivals: 1 is Poisson, 0.25 comes in bursts.",
+                "For --arrival gamma: 1 is Poisson, 0.25 comes in bursts.",
             ),
             bounds=Bounds(0, 1e6, above=True),
             of=frozenset({Arrivals.GAMMA}),
             elsewhere="burstiness applies to gamma arrivals: add --arrival gamma",
-            row=FormRow("burstiness", 2, "burstiness", "0.25 is in clumps"),
+            row=FormRow("burstiness", 2, "burstiness", "0.25 is bursty"),
         ),
     ] = 1.0
     """Of gamma arrivals, their shape as vLLM has it: 1 is Poisson, 0.25 comes in
@@ -293,7 +303,7 @@ class PlanFields(
                 "--concurrency",
                 WHEN,
                 5,
-                "N users, one request each at a time: a closed loop, which hides "
+                "N users, each with one request at a time: a closed loop, which hides "
                 "queueing.",
                 metavar="N",
             ),
@@ -301,7 +311,7 @@ class PlanFields(
             of=CLOSED,
             elsewhere="concurrency is for a closed loop, which has no rate and "
             "no trace",
-            row=FormRow("users", 3, "users", "ask when answered"),
+            row=FormRow("users", 3, "users", "one request each"),
         ),
     ] = 1
     """Users of a closed loop."""
@@ -312,14 +322,14 @@ class PlanFields(
                 "--think",
                 WHEN,
                 6,
-                "How long each user waits before the next request.",
+                "How long each user waits between an answer and the next request.",
                 metavar="SECONDS",
             ),
             bounds=FROM_0_S,
             of=CLOSED,
-            elsewhere="think is of the users of a closed loop (--concurrency) or of "
-            "--turns",
-            row=FormRow("think", 4, "think", "s between two"),
+            elsewhere="think needs a closed loop (--concurrency) or conversations "
+            "(--turns)",
+            row=FormRow("think", 4, "think", "s after an answer"),
         ),
     ] = 0.0
     """What each of them waits from an answer to the next question."""
@@ -330,8 +340,8 @@ class PlanFields(
                 "--trace",
                 WHEN,
                 7,
-                "Send when and as long as others did: Mooncake JSONL, Azure "
-                "or BurstGPT CSV.",
+                "Take times and lengths from a trace: Mooncake JSONL, Azure or "
+                "BurstGPT CSV.",
                 key="trace_file",
                 is_file=True,
                 metavar="FILE",
@@ -348,7 +358,7 @@ class PlanFields(
                 "--like",
                 WHEN,
                 9,
-                "Repeat the traffic of a recorded session: id, name or 'last'.",
+                "Repeat the traffic of a recorded session: its id, its name or 'last'.",
                 key="like",
                 metavar="SESSION",
             ),
@@ -381,7 +391,7 @@ class PlanFields(
                 "--warmup",
                 WHEN,
                 13,
-                "Send for this long before anything counts.  [default: 0]",
+                "Send for this long before anything is counted.  [default: 0]",
                 metavar="SECONDS",
             ),
             bounds=FROM_0_S,
@@ -411,11 +421,11 @@ class PlanFields(
                 WHEN,
                 11,
                 "How long to send.  [default: 30; with --requests, --trace or "
-                "--like: to the end]",
+                "--like: until all is sent]",
                 metavar="SECONDS",
             ),
             bounds=ABOVE_0_S,
-            row=FormRow("duration", 5, "duration", "s; empty: no end"),
+            row=FormRow("duration", 5, "duration", "s; empty: endless"),
         ),
     ] = None
     """Of sending, after the warm-up; None goes on until stopped."""
@@ -445,13 +455,13 @@ class PlanFields(
                 "--max-in-flight",
                 WHEN,
                 14,
-                "Requests due beyond this wait, are sent late, and count.  "
-                "[default: 512]",
+                "Most requests in flight at once. Others are held back, and their "
+                "latency includes that wait.  [default: 512]",
             ),
             bounds=Bounds(1, 1 << 30),
             of=OPEN | TRACE,
-            elsewhere="max_in_flight limits a rate; in a closed loop the users do",
-            row=FormRow("in_flight", 10, "max in flight", "more have to wait"),
+            elsewhere="max_in_flight limits an open loop; the users limit a closed one",
+            row=FormRow("in_flight", 10, "max in flight", "others wait"),
         ),
     ] = MAX_IN_FLIGHT
     """What is due beyond that waits, is sent late, and counted as late."""
@@ -471,7 +481,8 @@ class PlanFields(
     temperature: Annotated[
         float | None,
         PlanOption(
-            Flag("--temperature", WHAT, 11, "[default: 0]"), bounds=Bounds(0, 100)
+            Flag("--temperature", WHAT, 11, "Sampling temperature.  [default: 0]"),
+            bounds=Bounds(0, 100),
         ),
     ] = 0.0
     ignore_eos: Annotated[
@@ -481,8 +492,8 @@ class PlanFields(
                 "--ignore-eos/--heed-eos",
                 WHAT,
                 10,
-                "Answers have their full length, or end where the model ends "
-                "them.  [default: ignore]",
+                "Generate each answer to its full length, or stop where the model "
+                "does.  [default: --ignore-eos]",
             )
         ),
     ] = True
@@ -506,7 +517,8 @@ class PlanFields(
                 "--body",
                 WHAT,
                 12,
-                "Add to the body of each request, such as '{\"top_p\": 0.9}'.",
+                "Add these fields to the body of each request, such as "
+                "'{\"top_p\": 0.9}'.",
                 metavar="JSON",
             ),
             read=read_object,
@@ -521,17 +533,29 @@ class PlanFields(
                 "--transport",
                 HOW,
                 1,
-                "raw: plain HTTP/1.1, least lag.  [default: raw where possible]",
+                "raw is plain HTTP/1.1, with the least lag.  [default: raw where "
+                "possible]",
                 words=tuple(TransportKind),
             )
         ),
     ] = TransportKind.AUTO
     http2: Annotated[
-        bool, PlanOption(Flag("--http2", HOW, 2, "Needs the package h2.", sets=True))
+        bool,
+        PlanOption(
+            Flag("--http2", HOW, 2, "Use HTTP/2; needs the package h2.", sets=True)
+        ),
     ] = False
     verify_tls: Annotated[
         bool,
-        PlanOption(Flag("--insecure", HOW, 3, "Accept any certificate.", sets=False)),
+        PlanOption(
+            Flag(
+                "--insecure",
+                HOW,
+                3,
+                "Do not verify the server's certificate.",
+                sets=False,
+            )
+        ),
     ] = True
 
     @property

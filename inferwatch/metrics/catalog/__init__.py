@@ -9,6 +9,7 @@ from inferwatch.metrics.catalog.client import (
     CLIENT_NOW,
     CLIENT_QUALITY,
     CLIENT_TIMELINE,
+    VERDICTS,
 )
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
@@ -36,6 +37,7 @@ __all__ = [
     "LatencyLine",
     "Metric",
     "Unit",
+    "client_words",
     "label_of",
 ]
 
@@ -62,3 +64,8 @@ CATALOG: dict[str, Metric] = {
 def label_of(key: str) -> str:
     """What screens call a number: the help explains it by the same word."""
     return CATALOG[key].abbr
+
+
+def client_words(verdict: str) -> str:
+    """A verdict on the client as a phrase that stands by itself."""
+    return VERDICTS[verdict]

@@ -3,6 +3,13 @@
 from collectors.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
+VERDICTS = {
+    "OK": "client kept up",
+    "CLIENT-BOUND": "CLIENT-BOUND",
+    "UNKNOWN": "client not judged",
+}
+"""What a verdict on the client is called where nothing else says whose it is."""
+
 CLIENT = metrics(
     "client.",
     Vantage.CLIENT,
@@ -13,8 +20,8 @@ CLIENT = metrics(
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "From the moment a request was meant to be sent to its first chunk, so"
-            " that a late sender cannot flatter the server."
+            "From the time a request was due to its first chunk, so that a client that"
+            " sends late cannot make the server look better."
         ),
         formula="first chunk - intended send",
     ),
@@ -25,8 +32,8 @@ CLIENT = metrics(
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "From the moment a request was meant to be sent to its last chunk, of "
-            "requests that succeeded."
+            "From the time a request was due to its last chunk, of requests that "
+            "succeeded."
         ),
         formula="last chunk - intended send",
     ),
@@ -36,7 +43,7 @@ CLIENT = metrics(
         title="Time per output token",
         unit=Unit.SECONDS,
         better=Better.LOWER,
-        definition="A succeeded request's mean time per token after the first.",
+        definition="Mean time per token after the first, of a request that succeeded.",
         formula="(last - first chunk) / (output tokens - 1)",
     ),
     Metric(
@@ -46,7 +53,8 @@ CLIENT = metrics(
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "Each gap between two chunks of a stream, which may hold several tokens."
+            "Each gap between two consecutive chunks of a stream; a chunk may hold "
+            "several tokens."
         ),
         formula="chunk - previous chunk",
     ),
@@ -55,7 +63,7 @@ CLIENT = metrics(
         abbr="asked",
         title="Asked rate",
         unit=Unit.PER_SECOND,
-        definition="The arrival rate the load generator was last told to keep.",
+        definition="The arrival rate that the load generator was last told to keep.",
         formula="latest load event with a rate",
     ),
     Metric(
@@ -76,7 +84,7 @@ CLIENT_NOW = metrics(
         abbr="run",
         title="Load run",
         unit=Unit.NONE,
-        definition="The load run that all of this is of.",
+        definition="The load run that these numbers belong to.",
         formula="readings of the run",
     ),
     Metric(
@@ -84,7 +92,9 @@ CLIENT_NOW = metrics(
         abbr="run",
         title="Number of the run",
         unit=Unit.NONE,
-        definition="Its place among the session's runs, in order of their beginning.",
+        definition=(
+            "Its place among the session's runs, in the order in which they began."
+        ),
         formula="load events",
     ),
     Metric(
@@ -93,8 +103,8 @@ CLIENT_NOW = metrics(
         title="Started elsewhere",
         unit=Unit.NONE,
         definition=(
-            "Another program of this user started the run: here it can be watched, "
-            "not changed or stopped."
+            "Another program of this user started the run: it can be watched here, but"
+            " not changed or stopped."
         ),
         formula="who gave notice of the run",
     ),
@@ -111,7 +121,7 @@ CLIENT_NOW = metrics(
         abbr="events",
         title="Load events",
         unit=Unit.NONE,
-        definition="What the run began, changed or ended, the latest 200.",
+        definition="When the run began, changed and ended; the latest 200 events.",
         formula="load events",
     ),
     Metric(
@@ -128,7 +138,8 @@ CLIENT_NOW = metrics(
         title="Asked rate, mean",
         unit=Unit.PER_SECOND,
         definition=(
-            "Mean of the rate asked of the run, over the time in which one was asked."
+            "The mean of the rate asked of the run, over the time during which there "
+            "was one."
         ),
         formula="load events with a rate",
     ),
@@ -138,8 +149,8 @@ CLIENT_NOW = metrics(
         title="Achieved rate",
         unit=Unit.PER_SECOND,
         definition=(
-            "Requests of the run sent per second while it was sending, bursts included,"
-            " warm-up and drain left out."
+            "Requests sent per second while the run was sending; bursts count, warm-up"
+            " and drain do not."
         ),
         formula="(ended + in flight) of a second - of the second before",
     ),
@@ -148,7 +159,7 @@ CLIENT_NOW = metrics(
         abbr="SLO",
         title="Objectives",
         unit=Unit.NONE,
-        definition="What a request of the load must hold, all at once, to be good.",
+        definition="The objectives that a request must meet, all of them, to be good.",
         formula="slo of the load plan",
     ),
     Metric(
@@ -157,8 +168,8 @@ CLIENT_NOW = metrics(
         title="Judged requests",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests of the load that were held against the objectives; what we "
-            "aborted before it broke one is not."
+            "Requests judged by the objectives; those we aborted before they missed "
+            "one are not."
         ),
         formula="request records and token times",
     ),
@@ -169,8 +180,7 @@ CLIENT_NOW = metrics(
         unit=Unit.REQUESTS,
         better=Better.HIGHER,
         definition=(
-            "Requests of the load that held every objective at once, counted from the "
-            "time they were due."
+            "Requests that met every objective, counted from the time they were due."
         ),
         formula="request records and token times",
     ),
@@ -185,9 +195,10 @@ CLIENT_QUALITY = metrics(
         title="Client verdict",
         unit=Unit.NONE,
         definition=(
-            "CLIENT-BOUND when the client was too slow for the latencies it reports, "
-            "in the last ten seconds, or over the whole run once it has ended; while it"
-            " goes on, OK again after ten good seconds. UNKNOWN: too little to tell."
+            "CLIENT-BOUND if the client was too slow for the latencies it reports: in "
+            "the last ten seconds, or over the whole run once it has ended. During a "
+            "run it kept up again only after ten good seconds. Not judged, or UNKNOWN, "
+            "where there is too little to tell by."
         ),
         formula="client samples and request records",
     ),
@@ -205,8 +216,8 @@ CLIENT_QUALITY = metrics(
         title="What kept the client waiting",
         unit=Unit.NONE,
         definition=(
-            "How many of the client's cores were busy when it was CLIENT-BOUND, and who"
-            " kept them busy."
+            "How many of the client's cores were busy while it was CLIENT-BOUND, and "
+            "who kept them busy."
         ),
         formula="CPU time of the host and of the processes watched",
     ),
@@ -217,8 +228,8 @@ CLIENT_QUALITY = metrics(
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "From the time a request was due to its send, where nothing but the client"
-            " kept it waiting, over the last ten seconds of the run."
+            "From the time a request was due until it was sent, where nothing but the "
+            "client delayed it, over the last ten seconds of the run."
         ),
         formula="sent - intended",
     ),
@@ -229,8 +240,8 @@ CLIENT_QUALITY = metrics(
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "From the kernel's stamp of a read to the client's own, the worst of the "
-            "last ten seconds' p99."
+            "From the kernel's time stamp of a read to the client's own; the worst p99"
+            " reported in the last ten seconds."
         ),
         formula="client samples",
     ),
@@ -241,8 +252,8 @@ CLIENT_QUALITY = metrics(
         unit=Unit.SHARE,
         better=Better.LOWER,
         definition=(
-            "Share of reads that brought several tokens' chunks at once, over the last"
-            " ten seconds of the run."
+            "Share of reads that brought the chunks of several tokens at once, over "
+            "the last ten seconds of the run."
         ),
         formula="merged reads / reads",
     ),
@@ -269,7 +280,7 @@ CLIENT_TIMELINE = metrics(
         abbr="start",
         title="Start",
         unit=Unit.NANOSECONDS,
-        definition="Session time at which the first bin begins.",
+        definition="Session time at which the first column begins.",
         formula="the window's, or the run's start",
     ),
     Metric(
@@ -277,7 +288,7 @@ CLIENT_TIMELINE = metrics(
         abbr="bin",
         title="Bin",
         unit=Unit.NANOSECONDS,
-        definition="How long each bin is.",
+        definition="How much time each column covers.",
         formula="the window, or the run, in columns",
     ),
     Metric(
@@ -286,7 +297,7 @@ CLIENT_TIMELINE = metrics(
         title="Asked rate",
         unit=Unit.PER_SECOND,
         definition=(
-            "The rate that was asked at the end of the bin; a gap in a closed loop."
+            "The rate asked for at the end of the column; a closed loop has none."
         ),
         formula="load events with a rate",
     ),
@@ -296,8 +307,8 @@ CLIENT_TIMELINE = metrics(
         title="Sent",
         unit=Unit.PER_SECOND,
         definition=(
-            "Requests sent per second in the bin, bursts included, warm-up and drain "
-            "left out; told once a second."
+            "Requests sent per second in the column; bursts count, warm-up and drain "
+            "do not. Reported once a second."
         ),
         formula="(ended + in flight) of a second - of the second before",
     ),
@@ -309,7 +320,7 @@ CLIENT_TIMELINE = metrics(
         better=Better.LOWER,
         definition=(
             "Mean TTFT, from the time a request was due, of the first chunks in the "
-            "bin."
+            "column."
         ),
         formula="sum / count",
     ),
@@ -321,7 +332,7 @@ CLIENT_TIMELINE = metrics(
         better=Better.LOWER,
         definition=(
             "Worst TTFT, from the time a request was due, of the first chunks in the "
-            "bin."
+            "column."
         ),
         formula="max",
     ),
@@ -331,7 +342,9 @@ CLIENT_TIMELINE = metrics(
         title="ITL, mean",
         unit=Unit.SECONDS,
         better=Better.LOWER,
-        definition="Mean gap between chunks in the bin, of requests that have ended.",
+        definition=(
+            "Mean gap between chunks in the column, of requests that have ended."
+        ),
         formula="sum / count",
     ),
     Metric(
@@ -341,7 +354,7 @@ CLIENT_TIMELINE = metrics(
         unit=Unit.SECONDS,
         better=Better.LOWER,
         definition=(
-            "Longest gap between chunks in the bin, of requests that have ended."
+            "Longest gap between chunks in the column, of requests that have ended."
         ),
         formula="max",
     ),

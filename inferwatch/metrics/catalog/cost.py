@@ -11,7 +11,7 @@ COST = metrics(
         title="Readings lost",
         unit=Unit.READINGS,
         better=Better.LOWER,
-        definition="Readings of a probe or load generator that never reached us.",
+        definition="Readings from a probe or a load generator that never reached us.",
         formula="sum of the notes that tell of losses",
     ),
     Metric(
@@ -20,7 +20,7 @@ COST = metrics(
         title="Readings not recorded",
         unit=Unit.READINGS,
         better=Better.LOWER,
-        definition="Readings that were shown but could not be written to the record.",
+        definition="Readings that were shown, but could not be written to the record.",
         formula="counted by the recorder",
     ),
     Metric(
@@ -29,7 +29,7 @@ COST = metrics(
         title="Own CPU time",
         unit=Unit.SECONDS,
         better=Better.LOWER,
-        definition="CPU seconds inferwatch has used since it started.",
+        definition="CPU seconds that inferwatch has used since it started.",
         formula="latest host sample",
     ),
     Metric(
@@ -47,9 +47,9 @@ COST = metrics(
         title="CPU by process",
         unit=Unit.SHARE,
         definition=(
-            "Share of one core used over the last five seconds, our own over the last "
-            "20, by role: API server, "
-            "EngineCore, workers, load generator, inferwatch."
+            "Share of one core used over the last five seconds (our own: over the last"
+            " 20), by role: API server, EngineCore, workers, load generator, "
+            "inferwatch."
         ),
         formula="difference of host samples / time between them",
     ),
@@ -60,8 +60,8 @@ COST = metrics(
         unit=Unit.MICROSECONDS,
         better=Better.LOWER,
         definition=(
-            "Mean time a step spent in our hooks on the engine's thread since it "
-            "started."
+            "Mean time per step that our hooks have taken on the engine's thread since"
+            " the engine started."
         ),
         formula="probe cost / steps, of the latest totals",
     ),

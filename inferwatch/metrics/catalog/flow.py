@@ -19,7 +19,9 @@ FLOW = metrics(
         abbr="req/s",
         title="Arrivals",
         unit=Unit.PER_SECOND,
-        definition="Requests per second that came in, seen by front end or engine.",
+        definition=(
+            "Requests that arrived per second, as seen by the frontend or the engine."
+        ),
         formula="arrived or added / covered part of the window",
         flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
@@ -29,7 +31,9 @@ FLOW = metrics(
         title="Finished",
         unit=Unit.PER_SECOND,
         better=Better.HIGHER,
-        definition="Requests per second that ended properly.",
+        definition=(
+            "Requests that finished per second; aborted and failed ones do not count."
+        ),
         formula="finished with stop, length or repetition / covered part of the window",
         flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
@@ -38,7 +42,7 @@ FLOW = metrics(
         abbr="prompt",
         title="Prompt length",
         unit=Unit.TOKENS,
-        definition="Median prompt length of the requests that came in.",
+        definition="Median prompt length of the requests that arrived.",
         formula="prompt tokens of arrivals",
         flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
@@ -48,7 +52,7 @@ FLOW = metrics(
         title="Finished requests",
         unit=Unit.REQUESTS,
         better=Better.HIGHER,
-        definition="Requests of the window that ended properly.",
+        definition="Requests that finished; aborted and failed ones do not count.",
         formula="finished with stop, length or repetition",
         flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
@@ -69,7 +73,7 @@ FLOW = metrics(
         title="Oldest wait",
         unit=Unit.SECONDS,
         better=Better.LOWER,
-        definition="How long the request waiting longest has waited so far.",
+        definition="How long the request that has waited longest has waited so far.",
         span=NOW,
         formula="now - added (or preempted)",
         flow=FlowFact(column=FlowColumn.QUEUE),
@@ -91,7 +95,8 @@ FLOW = metrics(
         unit=Unit.REQUESTS,
         better=Better.LOWER,
         definition=(
-            "Times a running request was put back into the queue to free its KV blocks."
+            "How often a running request was put back into the queue to free its KV "
+            "blocks."
         ),
         formula="preempted in steps",
         flow=FlowFact(column=FlowColumn.QUEUE, alarm="warn"),
@@ -103,8 +108,8 @@ FLOW = metrics(
         unit=Unit.TOKENS_PER_SECOND,
         better=Better.HIGHER,
         definition=(
-            "Prompt tokens computed per second, recomputation after preemption "
-            "included."
+            "Prompt tokens computed per second; tokens computed again after a "
+            "preemption count too."
         ),
         formula="prefill tokens / covered part of the window",
         flow=FlowFact(column=FlowColumn.PREFILL),
@@ -114,7 +119,7 @@ FLOW = metrics(
         abbr="budget",
         title="Token budget usage",
         unit=Unit.SHARE,
-        definition="Share of the token budget that steps used.",
+        definition="Share of the token budget that the steps used.",
         formula="scheduled tokens / max_num_batched_tokens, over steps",
         flow=FlowFact(column=FlowColumn.PREFILL),
     ),
@@ -125,7 +130,8 @@ FLOW = metrics(
         unit=Unit.SHARE,
         better=Better.HIGHER,
         definition=(
-            "Share of the looked-up prompt tokens that were found in the prefix cache."
+            "Share of the prompt tokens looked up in the prefix cache that were found "
+            "there."
         ),
         formula="prefix hits / prefix queries, over steps",
         flow=FlowFact(column=FlowColumn.PREFILL),
@@ -135,7 +141,7 @@ FLOW = metrics(
         abbr="running",
         title="Running requests",
         unit=Unit.REQUESTS,
-        definition="Requests that are scheduled and have not ended.",
+        definition="Requests that have been scheduled and have not ended.",
         span=NOW,
         formula="as the latest step says, less those ended since",
         flow=FlowFact(column=FlowColumn.DECODE, text="{:,}", limit="max_num_seqs"),
@@ -146,7 +152,7 @@ FLOW = metrics(
         title="Batch size",
         unit=Unit.REQUESTS,
         better=Better.HIGHER,
-        definition="Requests per step, mean over the steps of the window.",
+        definition="Requests per step, averaged over the steps of the window.",
         formula="(prefill + decode requests) / steps",
         flow=FlowFact(column=FlowColumn.DECODE, text="{:.1f}"),
     ),
@@ -156,7 +162,9 @@ FLOW = metrics(
         title="Step time",
         unit=Unit.SECONDS,
         better=Better.LOWER,
-        definition="Duration of a step of scheduler and model; idle is left out.",
+        definition=(
+            "How long a pass of scheduler and model took; idle time is left out."
+        ),
         formula="end - max(start, previous end)",
         flow=FlowFact(column=FlowColumn.DECODE, percentiles=("p50", "p99")),
     ),
@@ -166,7 +174,7 @@ FLOW = metrics(
         title="Output rate",
         unit=Unit.TOKENS_PER_SECOND,
         better=Better.HIGHER,
-        definition="Tokens that came out of steps per second.",
+        definition="Tokens produced per second.",
         formula="produced tokens / covered part of the window",
         flow=FlowFact(column=FlowColumn.OUT),
     ),
@@ -176,7 +184,10 @@ FLOW = metrics(
         title="Output rate now",
         unit=Unit.TOKENS_PER_SECOND,
         better=Better.HIGHER,
-        definition="Tokens per second of late, in the line of the verdict.",
+        definition=(
+            "Tokens produced per second over the last two seconds, as in the status "
+            "line."
+        ),
         formula="produced tokens of the last two seconds / 2 s",
         span="last 2 s",
     ),
@@ -186,7 +197,9 @@ FLOW = metrics(
         title="Stream speed",
         unit=Unit.TOKENS_PER_SECOND,
         better=Better.HIGHER,
-        definition="What one stream reads: the inverse of the mean ITL.",
+        definition=(
+            "Tokens per second that one stream receives: the inverse of the mean ITL."
+        ),
         formula="1 / mean ITL",
         flow=FlowFact(column=FlowColumn.OUT),
     ),
@@ -197,8 +210,8 @@ FLOW = metrics(
         unit=Unit.REQUESTS,
         better=Better.LOWER,
         definition=(
-            "Requests of the window that failed, in the engine, with it, or for a "
-            "client."
+            "Requests that failed: in the engine, because the engine was lost, or at "
+            "the client."
         ),
         formula=(
             "finished with error; live when the engine was lost; records with failure"
@@ -211,7 +224,7 @@ FLOW = metrics(
         title="Aborted requests",
         unit=Unit.REQUESTS,
         better=Better.LOWER,
-        definition="Requests of the window given up by whoever asked.",
+        definition="Requests that were cancelled by whoever sent them.",
         formula="finished with abort",
         flow=FlowFact(column=FlowColumn.OUT),
     ),

@@ -55,8 +55,8 @@ LATENCIES = (
             unit=Unit.SECONDS,
             better=Better.LOWER,
             definition=(
-                "A finished request's mean time per token after the first; unknown "
-                "below two tokens."
+                "Mean time per token after the first, of a request that finished; "
+                "unknown below two tokens."
             ),
             formula="(last - first token) / (output tokens - 1)",
             line=LatencyLine(ink="decode"),
@@ -69,7 +69,7 @@ LATENCIES = (
             better=Better.LOWER,
             definition=(
                 "Each gap between two consecutive steps that gave a request tokens, "
-                "preemptions included, pooled over requests."
+                "pooled over all requests; time spent preempted counts."
             ),
             formula="end of a step - end of the request's previous step with output",
             line=LatencyLine(ink="decode"),
@@ -86,7 +86,7 @@ LATENCIES = (
             better=Better.LOWER,
             definition=(
                 "From the arrival of a request at the API server to its last token, of"
-                " requests that finished properly."
+                " requests that finished."
             ),
             formula="finished - arrived",
             line=LatencyLine(ink="output"),

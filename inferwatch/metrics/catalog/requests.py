@@ -12,7 +12,7 @@ REQUESTS = (
             abbr="key",
             title="Key",
             unit=Unit.NONE,
-            definition="Names the request while the session lasts.",
+            definition="The request's name within this session.",
             formula="source and internal id",
         ),
         Metric(
@@ -31,7 +31,7 @@ REQUESTS = (
             abbr="id",
             title="Internal id",
             unit=Unit.NONE,
-            definition="The engine's own id of the request.",
+            definition="The engine's own id for the request.",
             formula="any event",
         ),
     ),
@@ -43,7 +43,7 @@ REQUESTS = (
             abbr="client id",
             title="External id",
             unit=Unit.NONE,
-            definition="The id that clients and the server's log know.",
+            definition="The id that clients and the server's log use.",
             formula="arrived",
         ),
         Metric(
@@ -52,7 +52,8 @@ REQUESTS = (
             title="Arrival",
             unit=Unit.NANOSECONDS,
             definition=(
-                "Session time of its arrival at the API server, else in the engine."
+                "Session time at which it arrived at the API server; where that is "
+                "unknown, in the engine."
             ),
             formula="arrived, else added",
         ),
@@ -62,7 +63,7 @@ REQUESTS = (
             title="Time to first token",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Arrival at the API server to its first token.",
+            definition="From its arrival at the API server to its first token.",
             formula="first_token - arrived",
         ),
         Metric(
@@ -72,7 +73,7 @@ REQUESTS = (
             unit=Unit.SECONDS,
             better=Better.LOWER,
             definition=(
-                "Arrival at the API server to its last token, if it finished properly."
+                "From its arrival at the API server to its last token, if it finished."
             ),
             formula="finished - arrived",
         ),
@@ -93,7 +94,7 @@ REQUESTS = (
             abbr="#",
             title="Ordinal",
             unit=Unit.NONE,
-            definition="The number by which steps name the request.",
+            definition="The number that steps use for the request.",
             formula="added",
         ),
         Metric(
@@ -110,7 +111,7 @@ REQUESTS = (
             title="Cached tokens",
             unit=Unit.TOKENS,
             better=Better.HIGHER,
-            definition="Prompt tokens it found in the prefix cache.",
+            definition="Prompt tokens that were found in the prefix cache.",
             formula="scheduled or finished",
         ),
         Metric(
@@ -118,7 +119,7 @@ REQUESTS = (
             abbr="out",
             title="Output tokens",
             unit=Unit.TOKENS,
-            definition="Tokens that came out for it so far.",
+            definition="Tokens produced for it so far.",
             formula="produced in steps; what its end reports, if that is more",
         ),
         Metric(
@@ -126,7 +127,7 @@ REQUESTS = (
             abbr="max",
             title="Token limit",
             unit=Unit.TOKENS,
-            definition="The most output tokens it asked for.",
+            definition="The most output tokens that it may have.",
             formula="arrived or added",
         ),
         Metric(
@@ -143,7 +144,7 @@ REQUESTS = (
             title="Queue time",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Wait in the engine until first scheduled.",
+            definition="How long it waited in the engine until it was first scheduled.",
             formula="scheduled - added",
         ),
         Metric(
@@ -152,7 +153,10 @@ REQUESTS = (
             title="Prefill time",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="First scheduling to the end of the step with its first token.",
+            definition=(
+                "From when it was first scheduled to the end of the step that gave its"
+                " first token."
+            ),
             formula="first token's step - scheduled",
         ),
         Metric(
@@ -190,7 +194,7 @@ REQUESTS = (
             title="Decode time",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="First token to last token so far.",
+            definition="From its first token to its latest.",
             formula="last - first token",
         ),
         Metric(
@@ -199,7 +203,7 @@ REQUESTS = (
             title="Preemptions",
             unit=Unit.REQUESTS,
             better=Better.LOWER,
-            definition="Times it was put back into the queue to free its blocks.",
+            definition="How often it was put back into the queue to free its blocks.",
             formula="preempted in steps; what its end reports, if that is more",
         ),
     ),

@@ -11,7 +11,7 @@ RUN = metrics(
         abbr="run",
         title="Run",
         unit=Unit.NONE,
-        definition="The name of the run; the ids of its requests begin so.",
+        definition="The name of the run; the ids of its requests begin with it.",
         formula="source of its readings",
     ),
     Metric(
@@ -20,8 +20,9 @@ RUN = metrics(
         title="State",
         unit=Unit.NONE,
         definition=(
-            "Starting, warming up, sending, draining (all is sent, answers may end), "
-            "ended, or silent: not ended, and yet nothing is heard of it."
+            "Starting, warming up, sending, draining (all is sent, some answers are "
+            "still coming), ended, or silent (it has not ended, but nothing is heard "
+            "of it)."
         ),
         formula="load events",
         span="now",
@@ -31,7 +32,7 @@ RUN = metrics(
         abbr="plan",
         title="Plan",
         unit=Unit.NONE,
-        definition="The load plan that is followed.",
+        definition="The load plan that the run follows.",
         formula="the note of the plan",
     ),
     Metric(
@@ -47,7 +48,7 @@ RUN = metrics(
         abbr="elapsed",
         title="Elapsed",
         unit=Unit.SECONDS,
-        definition="How long the run has been sending, its warm-up left out.",
+        definition="How long the run has been sending; the warm-up does not count.",
         formula="load events",
     ),
     Metric(
@@ -55,7 +56,7 @@ RUN = metrics(
         abbr="of",
         title="Duration",
         unit=Unit.SECONDS,
-        definition="How long the plan sends.",
+        definition="How long the plan says to send.",
         formula="the plan",
     ),
     Metric(
@@ -63,7 +64,7 @@ RUN = metrics(
         abbr="of",
         title="Requests asked for",
         unit=Unit.REQUESTS,
-        definition="How many requests the plan sends.",
+        definition="How many requests the plan says to send.",
         formula="the plan",
     ),
     Metric(
@@ -80,19 +81,18 @@ RUN = metrics(
         title="Sent",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests of the run that were sent, warm-up left out, as of the "
-            "generator's last word, each second."
+            "Requests that were sent, without the warm-up; reported once a second."
         ),
         formula="ended and in flight",
     ),
     Metric(
         key="begun",
         abbr="of the plan",
-        title="Of the requests that the plan asks for",
+        title="Requests of the plan",
         unit=Unit.REQUESTS,
         definition=(
-            "As sent; where the plan counts conversations, those whose first turn has "
-            "ended."
+            "The requests that were sent; where the plan counts conversations, those "
+            "whose first turn has ended."
         ),
         formula="sent, or first turns that ended",
     ),
@@ -101,7 +101,7 @@ RUN = metrics(
         abbr="turns",
         title="Requests are turns",
         unit=Unit.NONE,
-        definition="The requests of the run are turns of conversations.",
+        definition="Whether the requests of the run are turns of conversations.",
         formula="turn of its requests",
     ),
     Metric(
@@ -110,8 +110,7 @@ RUN = metrics(
         title="In flight",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests that were sent and have not ended, as of the generator's last "
-            "word, each second."
+            "Requests that were sent and have not ended; reported once a second."
         ),
         formula="client samples",
         span="now",
@@ -131,7 +130,7 @@ RUN = metrics(
         title="Failed",
         unit=Unit.REQUESTS,
         better=Better.LOWER,
-        definition="Requests of the run that failed, those that we aborted left out.",
+        definition="Requests of the run that failed; those we aborted do not count.",
         formula="request records with a failure",
     ),
     Metric(
@@ -140,8 +139,8 @@ RUN = metrics(
         title="Aborted",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests that we cut off at the end of the run; they say nothing of the "
-            "server."
+            "Requests that we cut off at the end of the run; they say nothing about "
+            "the server."
         ),
         formula="request records",
     ),
@@ -151,8 +150,8 @@ RUN = metrics(
         title="Unaccounted",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests that were sent and of which nobody knows what became: their "
-            "reports were lost."
+            "Requests that were sent, but whose outcome is unknown because reports of "
+            "it were lost."
         ),
         formula="sent - done - failed - aborted - in flight",
     ),
@@ -162,7 +161,8 @@ RUN = metrics(
         title="Held back",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests that left late because as many as the plan allows were in flight."
+            "Requests that were sent late because as many as the plan allows were in "
+            "flight."
         ),
         formula="client samples",
     ),
@@ -171,7 +171,7 @@ RUN = metrics(
         abbr="at most",
         title="At most in flight",
         unit=Unit.REQUESTS,
-        definition="How many requests the plan lets be in flight at once.",
+        definition="How many requests the plan allows to be in flight at once.",
         formula="the plan",
     ),
     Metric(
@@ -181,8 +181,8 @@ RUN = metrics(
         unit=Unit.PER_SECOND,
         better=Better.HIGHER,
         definition=(
-            "Requests answered in full per second, from the first that was due to the "
-            "last end."
+            "Requests answered in full per second, from the time the first was due to "
+            "the end of the last."
         ),
         formula="done / span",
     ),
@@ -203,7 +203,7 @@ RUN = metrics(
         title="Warm-up requests",
         unit=Unit.REQUESTS,
         definition=(
-            "Requests that only warmed the engine up; they count in nothing else."
+            "Requests that only warmed up the engine; no other number counts them."
         ),
         formula="request records of the warm-up phase",
     ),
@@ -212,7 +212,7 @@ RUN = metrics(
         abbr="asked",
         title="Asked rate",
         unit=Unit.PER_SECOND,
-        definition="The rate that is asked now.",
+        definition="The rate that is asked for now.",
         formula="latest load event with a rate",
         span="now",
     ),
@@ -221,7 +221,7 @@ RUN = metrics(
         abbr="users",
         title="Users",
         unit=Unit.NONE,
-        definition="Users of a closed loop: each asks again when answered.",
+        definition="Users of a closed loop: each sends the next request once answered.",
         formula="latest load event of a closed loop",
         span="now",
     ),
@@ -230,7 +230,7 @@ RUN = metrics(
         abbr="before",
         title="Before",
         unit=Unit.NONE,
-        definition="Rate or users before the last change.",
+        definition="The rate, or the number of users, before the last change.",
         formula="load events",
     ),
     Metric(
@@ -247,7 +247,9 @@ RUN = metrics(
         title="Failures",
         unit=Unit.NONE,
         better=Better.LOWER,
-        definition="Failed requests by kind, with what the first of each said.",
+        definition=(
+            "Failed requests by kind, with the message of the first of each kind."
+        ),
         formula="request records",
     ),
     Metric(
@@ -256,7 +258,7 @@ RUN = metrics(
         title="Transport",
         unit=Unit.NONE,
         definition=(
-            "What carries the requests: raw (HTTP/1.1 of our own, stamped by the "
+            "What carries the requests: raw (our own HTTP/1.1, time-stamped by the "
             "kernel) or httpx."
         ),
         formula="client samples",
@@ -266,7 +268,7 @@ RUN = metrics(
         abbr="said",
         title="Said",
         unit=Unit.NONE,
-        definition="What the load generator said last.",
+        definition="The latest message of the load generator.",
         formula="latest load event",
         span="now",
     ),

@@ -20,7 +20,7 @@ STEPS = metrics(
         title="Mean batch",
         unit=Unit.REQUESTS,
         better=Better.HIGHER,
-        definition="Requests per step, mean.",
+        definition="Requests per step, on average.",
         formula="(prefill + decode requests) / steps",
     ),
     Metric(
@@ -28,7 +28,7 @@ STEPS = metrics(
         abbr="batch max",
         title="Largest batch",
         unit=Unit.REQUESTS,
-        definition="Requests in the fullest step.",
+        definition="The most requests in one step.",
         formula="max of prefill + decode requests",
     ),
     Metric(
@@ -37,7 +37,7 @@ STEPS = metrics(
         title="Step time",
         unit=Unit.SECONDS,
         better=Better.LOWER,
-        definition="Duration of a step; idle is left out.",
+        definition="How long a step took; idle time is left out.",
         formula="end - max(start, previous end)",
     ),
     Metric(
@@ -57,7 +57,10 @@ STEPS = metrics(
         abbr="steps bound by",
         title="Steps by what binds",
         unit=Unit.STEPS,
-        definition="How many steps each cause bound; as files and --json tell it.",
+        definition=(
+            "How many steps each of these causes bound, as given in --json and in "
+            "files."
+        ),
         formula="steps with the cause",
     ),
     Metric(
@@ -66,7 +69,7 @@ STEPS = metrics(
         title="Output tokens",
         unit=Unit.TOKENS,
         better=Better.HIGHER,
-        definition="Tokens that came out of the window's steps.",
+        definition="Tokens that the steps of the window produced.",
         formula="sum of produced",
     ),
     Metric(
@@ -74,7 +77,10 @@ STEPS = metrics(
         abbr="prefill",
         title="Prefill tokens",
         unit=Unit.TOKENS,
-        definition="Prompt tokens the window's steps computed, recomputation included.",
+        definition=(
+            "Prompt tokens that the steps of the window computed; those computed again"
+            " after a preemption count too."
+        ),
         formula="sum of prefill tokens",
     ),
     Metric(
@@ -98,9 +104,7 @@ KV = metrics(
         abbr="blocks",
         title="KV blocks",
         unit=Unit.BLOCKS,
-        definition=(
-            "Blocks that requests can use; vLLM's null block is not one of them."
-        ),
+        definition="Blocks that requests can use; vLLM's null block is not counted.",
         formula="engine info; else used + cached + free",
     ),
     Metric(
@@ -118,7 +122,8 @@ KV = metrics(
         title="Idle-cached blocks",
         unit=Unit.BLOCKS,
         definition=(
-            "Blocks no request holds that still keep a reusable prefix; free to vLLM."
+            "Blocks that no request holds, but that still keep a reusable prefix; vLLM"
+            " counts them as free."
         ),
         span=NOW,
         formula="latest step",
@@ -137,7 +142,7 @@ KV = metrics(
         abbr="peak used",
         title="Peak",
         unit=Unit.BLOCKS,
-        definition="The most blocks in use at once.",
+        definition="The most blocks that were in use at once.",
         span="session",
         formula="max of used blocks over steps and totals",
     ),
@@ -146,7 +151,7 @@ KV = metrics(
         abbr="tok/block",
         title="Block size",
         unit=Unit.TOKENS,
-        definition="Tokens one KV block holds.",
+        definition="Tokens that one KV block holds.",
         formula="engine info",
     ),
     Metric(
@@ -156,7 +161,7 @@ KV = metrics(
         unit=Unit.REQUESTS,
         better=Better.LOWER,
         definition=(
-            "Times in the window that a request was put back to free its blocks."
+            "How often a request was put back into the queue to free its blocks."
         ),
         formula="preempted in steps",
     ),
@@ -166,7 +171,7 @@ KV = metrics(
         title="Recomputed tokens",
         unit=Unit.TOKENS,
         better=Better.LOWER,
-        definition="Tokens of the window computed again after a preemption.",
+        definition="Tokens computed again in the window after a preemption.",
         formula="sum of recomputed tokens",
     ),
     Metric(
@@ -174,7 +179,9 @@ KV = metrics(
         abbr="queried",
         title="Prefix queries",
         unit=Unit.TOKENS,
-        definition="Prompt tokens of the window looked up in the prefix cache.",
+        definition=(
+            "Prompt tokens that were looked up in the prefix cache in the window."
+        ),
         formula="sum of prefix queries",
     ),
     Metric(
@@ -183,7 +190,7 @@ KV = metrics(
         title="Prefix hits",
         unit=Unit.TOKENS,
         better=Better.HIGHER,
-        definition="Prompt tokens of the window found in the prefix cache.",
+        definition="Prompt tokens that were found in the prefix cache in the window.",
         formula="sum of prefix hits",
     ),
 )

@@ -21,7 +21,8 @@ TIMELINE = (
             title="Bin",
             unit=Unit.NANOSECONDS,
             definition=(
-                "Time one column covers: 0.1 s, 0.5 s, 2.5 s, or what fits a session."
+                "How much time each column covers: 0.1 s, 0.5 s, 2.5 s, or what fits a"
+                " session."
             ),
             formula="by the window",
         ),
@@ -43,7 +44,7 @@ TIMELINE = (
             title="TTFT, mean",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Mean TTFT of the first tokens in the bin.",
+            definition="Mean TTFT of the first tokens in the column.",
             formula="sum / count",
         ),
         Metric(
@@ -52,7 +53,7 @@ TIMELINE = (
             title="TTFT, worst",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Worst TTFT of the first tokens in the bin.",
+            definition="Worst TTFT of the first tokens in the column.",
             formula="max",
         ),
     ),
@@ -65,7 +66,7 @@ TIMELINE = (
             title="ITL, mean",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Mean gap between tokens in the bin.",
+            definition="Mean gap between tokens in the column.",
             formula="sum / count",
         ),
         Metric(
@@ -74,7 +75,7 @@ TIMELINE = (
             title="ITL, worst",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Longest gap between tokens in the bin.",
+            definition="Longest gap between tokens in the column.",
             formula="max",
         ),
         Metric(
@@ -82,7 +83,7 @@ TIMELINE = (
             abbr="prefill",
             title="Prefilling",
             unit=Unit.REQUESTS,
-            definition="Requests in prefill per step, mean of the bin.",
+            definition="Requests in prefill per step, averaged over the column.",
             formula="prefill requests / steps",
         ),
         Metric(
@@ -90,7 +91,7 @@ TIMELINE = (
             abbr="decode",
             title="Decoding",
             unit=Unit.REQUESTS,
-            definition="Requests in decode per step, mean of the bin.",
+            definition="Requests in decode per step, averaged over the column.",
             formula="decode requests / steps",
         ),
         Metric(
@@ -98,7 +99,7 @@ TIMELINE = (
             abbr="batch",
             title="Largest batch",
             unit=Unit.REQUESTS,
-            definition="Requests in the bin's fullest step.",
+            definition="The most requests in one step of the column.",
             formula="max of prefill + decode requests",
         ),
         Metric(
@@ -107,7 +108,7 @@ TIMELINE = (
             title="Waiting, most",
             unit=Unit.REQUESTS,
             better=Better.LOWER,
-            definition="Longest queue of any engine in the bin.",
+            definition="Longest queue of any engine in the column.",
             formula="max of waiting over steps",
         ),
         Metric(
@@ -115,7 +116,7 @@ TIMELINE = (
             abbr="prefill",
             title="Prefill tokens",
             unit=Unit.TOKENS,
-            definition="Prompt tokens scheduled in the bin.",
+            definition="Prompt tokens scheduled in the column.",
             formula="sum of prefill tokens",
         ),
         Metric(
@@ -124,7 +125,7 @@ TIMELINE = (
             title="Output tokens",
             unit=Unit.TOKENS,
             better=Better.HIGHER,
-            definition="Tokens that came out of the bin's steps.",
+            definition="Tokens that the steps of the column produced.",
             formula="sum of produced",
         ),
         Metric(
@@ -132,7 +133,9 @@ TIMELINE = (
             abbr="used",
             title="Used blocks",
             unit=Unit.BLOCKS,
-            definition="KV blocks live requests held at the bin's last step.",
+            definition=(
+                "KV blocks that live requests held at the last step of the column."
+            ),
             formula="last step",
         ),
         Metric(
@@ -140,7 +143,10 @@ TIMELINE = (
             abbr="idle-cached",
             title="Idle-cached blocks",
             unit=Unit.BLOCKS,
-            definition="Idle KV blocks that kept a prefix at the bin's last step.",
+            definition=(
+                "KV blocks that no request held, but that kept a prefix, at the last "
+                "step of the column."
+            ),
             formula="last step",
         ),
         Metric(
@@ -148,7 +154,7 @@ TIMELINE = (
             abbr="free",
             title="Free blocks",
             unit=Unit.BLOCKS,
-            definition="KV blocks that held nothing at the bin's last step.",
+            definition="KV blocks that held nothing at the last step of the column.",
             formula="last step",
         ),
         Metric(
@@ -157,7 +163,7 @@ TIMELINE = (
             title="Step time, mean",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Mean duration of the steps that ended in the bin.",
+            definition="Mean duration of the steps that ended in the column.",
             formula="sum / count",
         ),
         Metric(
@@ -166,7 +172,7 @@ TIMELINE = (
             title="Step time, worst",
             unit=Unit.SECONDS,
             better=Better.LOWER,
-            definition="Longest step that ended in the bin.",
+            definition="Longest step that ended in the column.",
             formula="max",
         ),
         Metric(
@@ -174,7 +180,7 @@ TIMELINE = (
             abbr="steps",
             title="Steps",
             unit=Unit.STEPS,
-            definition="Steps that ended in the bin; 0 where there was none.",
+            definition="Steps that ended in the column; 0 where there was none.",
             formula="count",
         ),
         Metric(
@@ -184,8 +190,8 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the time of the bin's steps that left the queue's head "
-                "because max_num_seqs requests ran already."
+                "Share of the steps' time when the head of the queue had to wait "
+                "because max_num_seqs requests were running."
             ),
             formula="their time / time of all steps",
         ),
@@ -196,7 +202,8 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the time of the bin's steps whose token budget was used up."
+                "Share of the steps' time when the head of the queue had to wait "
+                "because the token budget was used up."
             ),
             formula="their time / time of all steps",
         ),
@@ -207,8 +214,8 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the time of the bin's steps that lacked KV blocks for the "
-                "queue's head."
+                "Share of the steps' time when the head of the queue had to wait for "
+                "KV blocks."
             ),
             formula="their time / time of all steps",
         ),
@@ -219,8 +226,8 @@ TIMELINE = (
             unit=Unit.SHARE,
             better=Better.LOWER,
             definition=(
-                "Share of the time of the bin's steps that left the queue's head "
-                "for another reason."
+                "Share of the steps' time when the head of the queue had to wait for "
+                "another reason."
             ),
             formula="their time / time of all steps",
         ),
@@ -230,7 +237,7 @@ TIMELINE = (
             title="Preemptions",
             unit=Unit.REQUESTS,
             better=Better.LOWER,
-            definition="Requests put back into the queue in the bin.",
+            definition="How often a request was put back into the queue in the column.",
             formula="preempted in steps",
         ),
         Metric(
@@ -238,7 +245,7 @@ TIMELINE = (
             abbr="slowest",
             title="Slowest step",
             unit=Unit.NONE,
-            definition="The longest step of the bin, to look at.",
+            definition="The longest step of the column.",
             formula="the step itself, without members",
         ),
     ),

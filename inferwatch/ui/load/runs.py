@@ -17,6 +17,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import ClientView, Quantiles
+from inferwatch.ui.load.status import VERDICTS
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -32,7 +33,6 @@ HEADS = ("sent/s", "done/s", "tok/s", "TTFT p50", "p99", "good")
 WIDTHS = (7, 7, 7, 12, 8, 5)
 NAME = 14
 LEAST_BAR = 6
-VERDICTS = {"OK": ("●", "good"), "CLIENT-BOUND": ("▲", "warn")}
 
 
 class LoadRuns(Panel):
@@ -151,7 +151,7 @@ def _row(view: ClientView, scale: Scale, width: int, *, here: bool) -> Line:
     run, ttft = view.run, _ttft(view)
     if run is None:
         return ()
-    glyph, ink = VERDICTS.get(view.verdict, ("○", "muted"))
+    glyph, ink = VERDICTS[view.verdict]
     good = view.good / view.judged if view.judged else None
     values = (
         format_rate(view.achieved_per_s),

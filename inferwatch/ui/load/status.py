@@ -6,11 +6,11 @@ from textwrap import wrap
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import (
     format_count,
-    format_duration,
+    format_durations,
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.catalog import client_words, label_of
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.snapshot import (
     ClientView,
@@ -250,16 +250,17 @@ def changed(before: float, after: float | None, *, users: bool) -> str:
 def _verdict(view: ClientView, width: int) -> Sequence[Line]:
     """Whether to believe the numbers: reasons against it whole, else the lags."""
     glyph, ink = VERDICTS.get(view.verdict, VERDICTS["UNKNOWN"])
-    word = TextRun(f"{glyph} client {view.verdict}", f"{ink} bold")
+    word = TextRun(f"{glyph} {client_words(view.verdict)}", f"{ink} bold")
     told = [*view.reasons, *([view.cause] if view.cause else [])]
     if why := "; ".join(told) or _held_back(view):
         return _said(word, why, width)
     transport = view.run.transport if view.run else None
+    send, receive = format_durations((view.send_lag_p99_s, view.recv_lag_p99_s))
     facts = [
         _fact(label, text.strip())
         for label, text in (
-            (label_of("client.send_lag_p99_s"), format_duration(view.send_lag_p99_s)),
-            (label_of("client.recv_lag_p99_s"), format_duration(view.recv_lag_p99_s)),
+            (label_of("client.send_lag_p99_s"), send),
+            (label_of("client.recv_lag_p99_s"), receive),
             (label_of("client.cpu_share"), format_share(view.cpu_share)),
             (label_of("client.merged_share"), format_share(view.merged_share)),
         )

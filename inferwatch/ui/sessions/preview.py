@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     format_duration,
     format_rate,
 )
+from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.ui.sessions.index import ListedSession, SessionPreview
 from inferwatch.ui.sessions.table import ENOUGH_FOR_P99, state_of
@@ -167,7 +168,7 @@ def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator
         yield (TextRun(" "), *join([(TextRun(text),) for (text,) in told]))
     if summary is not None and summary.ttft_p99_s is not None:
         weak = "~" if summary.n < ENOUGH_FOR_P99 else ""
-        p99 = f"p99 TTFT {weak}{format_duration(summary.ttft_p99_s).strip()}"
+        p99 = f"TTFT p99 {weak}{format_duration(summary.ttft_p99_s).strip()}"
         seen = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
         rate = f"{format_rate(summary.output_tokens_per_s).strip()} tok/s"
         facts = ((TextRun(p99, "strong"),), (TextRun(seen, "muted"),), (TextRun(rate),))
@@ -183,7 +184,8 @@ def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
     if plan or preview.requests:
         mark, ink = MARKS[preview.client.state]
         why = f": {preview.client.why}" if preview.client.why else ""
-        yield from _wrapped(f"{mark} client {preview.client.state}{why}", width, ink)
+        said = f"{mark} {client_words(preview.client.state)}{why}"
+        yield from _wrapped(said, width, ink)
 
 
 def _settings(

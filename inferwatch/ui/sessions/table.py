@@ -9,9 +9,12 @@ from textual.message import Message
 
 from collectors.readings import Vantage
 from inferwatch.formatting import (
+    MILLISECONDS,
+    about,
     format_bytes,
     format_count,
     format_duration,
+    format_in,
     format_rate,
 )
 from inferwatch.storage.sessions.session_state import SessionState
@@ -105,8 +108,8 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
         ),
         TableColumn(
             "ttft",
-            "p99 TTFT  ",
-            12,
+            f"TTFT p99 {MILLISECONDS.name}",
+            13,
             _ttft,
             value=_ttft_p99,
             right=True,
@@ -119,8 +122,8 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
         ),
         TableColumn(
             "ttft",
-            "p99 TTFT, seen by",
-            19,
+            f"TTFT p99 {MILLISECONDS.name}, seen by",
+            22,
             _ttft_in_words,
             value=_ttft_p99,
             right=True,
@@ -213,9 +216,10 @@ def _p99(each: ListedSession, seen_by: Mapping[Vantage, str]) -> TextRun:
     seen = seen_by[summary.vantage]
     if summary.ttft_p99_s is None:
         return TextRun(f"–{' ' * (len(seen) + 1)}", "muted")
-    weak = "~" if summary.n < ENOUGH_FOR_P99 else ""
-    text = f"{weak}{format_duration(summary.ttft_p99_s).strip()} {seen}"
-    return TextRun(text, "muted" if weak else "")
+    p99 = format_in(MILLISECONDS, summary.ttft_p99_s).strip()
+    if summary.n < ENOUGH_FOR_P99:
+        return TextRun(f"{about(p99)} {seen}", "muted")
+    return TextRun(f"{p99} {seen}")
 
 
 def _ttft_p99(each: ListedSession) -> float | None:

@@ -169,7 +169,7 @@ def _typical(label: str, name: str) -> Series:
 
 TTFT = ChartPlan(
     title="TTFT",
-    note="front end, worst over mean",
+    note="frontend, worst over mean",
     unit="s",
     stacked=False,
     series=(_typical("mean", "ttft_mean_s"), _worst("max", "ttft_max_s")),

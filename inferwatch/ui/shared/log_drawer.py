@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from inferwatch.formatting import counted
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, join, ruled
 
@@ -20,9 +21,6 @@ ACCESS = re.compile(
     r'"[A-Z]+ \S+ HTTP/[\d.]+" (?P<status>\d{3})\b'
 )
 """What uvicorn logs of every answer; on a Unix socket it knows no client."""
-
-
-EXCEPTION = re.compile(r"^(Traceback|[\w.]*(Error|Exception)\b)")
 
 
 class Level(IntEnum):
@@ -166,8 +164,7 @@ class LogDrawer(Panel, can_focus=True):
 
     def _keys(self, hidden: int) -> Line:
         seen = self._access and self._least is Level.PLAIN
-        lines = f"{hidden:,} access line{'s'[: hidden != 1]}"
-        lines += " shown" if seen else " hidden"
+        lines = f"{counted(hidden, 'access line')} {'shown' if seen else 'hidden'}"
         close = _key("l", "closes", "screen.log")
         return join((_key("a", lines), _key("w", LEAST[self._least]), close), "  ")
 

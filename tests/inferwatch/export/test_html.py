@@ -214,7 +214,7 @@ def test_a_client_that_was_too_slow_says_so_below_its_latencies(
     _, text = page_of([*traffic.start(), *traffic.run(6), starved])
 
     assert "; the load generator used 99% of a core. These numbers" in text
-    assert "▲ Client CLIENT-BOUND: send lag p99 is 1 ms" in text
+    assert "▲ CLIENT-BOUND: send lag p99 is 1 ms" in text
 
 
 @pytest.mark.process

@@ -197,7 +197,7 @@ def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
         "ITL                  –        –        –        –        –        –        0",
         "E2EL      ms      42.0    ~42.0    ~42.0    ~42.0    ~42.0     42.0        1",
         "",
-        "client UNKNOWN",
+        "client not judged",
         "",
         "0 readings lost, 0 unrecorded · inferwatch used – CPU",
         "~ fewer samples than the percentile needs: 10/(1-p)",

@@ -95,8 +95,8 @@ async def test_the_newest_come_first_with_what_took_looking_up(
 
     assert rows[1].startswith("● s12 serve")
     assert rows[1].endswith("● recording")
-    assert "1,300 308 ms frontend 847" in rows[9]  # its p99 is 210 + 99 ms
-    assert "320 ~333 ms client 64.0" in rows[6]
+    assert "1,300 308 frontend 847" in rows[9]  # its p99 is 210 + 99 ms
+    assert "320 ~333 client 64.0" in rows[6]
     assert rows[7].endswith("◌ interrupted")
     assert "kept 11" in line
     assert "bin 1" in line
@@ -393,7 +393,7 @@ async def test_the_session_under_the_cursor_is_shown_in_full_with_what_next(
 
     assert rows[0].startswith("─ s5 demo ─")
     assert "12 requests · 48 steps" in rows[3]
-    assert "p99 TTFT ~144 ms · seen by frontend, n 12" in rows[4]
+    assert "TTFT p99 ~144 ms · seen by frontend, n 12" in rows[4]
     assert "m mark it, to compare: mark two or more, then press c" in rows
 
 
