@@ -75,22 +75,27 @@ def format_duration(duration_s: float | None) -> str:
 def shared_unit(durations_s: Iterable[float | None]) -> TimeUnit:
     """The unit for durations that are read side by side: a row, a heading, a pair.
 
-    The longest decides: µs as long as it is below a millisecond, ms below ten seconds,
-    else s. Where even the shortest is a second or more, all are in s.
+    µs while the longest is below a millisecond; s from ten seconds on, and where even
+    the shortest is a second or more; else ms. Short ones beside a longest below 100 s
+    keep ms, so that they keep their digits.
 
     >>> shared_unit([0.000012, 0.123]).name, shared_unit([0.0208, 1.59]).name
     ('ms', 'ms')
-    >>> shared_unit([1.2, 4.1]).name, shared_unit([0.0208, 27.4]).name
+    >>> shared_unit([1.2, 4.1]).name, shared_unit([0.208, 27.4]).name
     ('s', 's')
+    >>> shared_unit([0.0208, 27.4]).name, shared_unit([0.0208, 127.4]).name
+    ('ms', 's')
     >>> shared_unit([0.000004, 0.00041]).name, shared_unit([None]).name
     ('µs', 'ms')
     """
     known = [each for each in durations_s if each is not None]
     if not known:
         return MILLISECONDS
-    if min(known) >= 0.9995 or max(known) >= 9.9995:
+    shortest, longest = min(known), max(known)
+    enough = 9.9995 if shortest >= 0.09995 else 99.9995
+    if shortest >= 0.9995 or longest >= enough:
         return SECONDS
-    return MILLISECONDS if max(known) >= 999.5e-6 else MICROSECONDS
+    return MILLISECONDS if longest >= 999.5e-6 else MICROSECONDS
 
 
 def format_in(unit: TimeUnit, duration_s: float | None) -> str:
@@ -207,18 +212,20 @@ def format_bytes(size_bytes: float | None) -> str:
 def format_share(share: float | None) -> str:
     """Four columns, of a share between 0 and 1; tenths below ten percent.
 
+    Not quite all is not 100%: what is left would be unaccounted for.
+
     >>> format_share(0.714)
     ' 71%'
     >>> format_share(0.013)
     '1.3%'
-    >>> format_share(1.0)
-    '100%'
+    >>> format_share(1.0), format_share(0.996)
+    ('100%', ' 99%')
     >>> format_share(None)
     '   –'
     """
     if share is None:
         return UNKNOWN.rjust(SHARE_WIDTH)
-    percent = share * 100
+    percent = min(share * 100, 99.0) if 0.99 < share < 1 else share * 100
     tenths = round(percent, 1) < 10
     return f"{percent:.{1 if tenths else 0}f}%".rjust(SHARE_WIDTH)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferwatch.formatting import format_count, format_durations
+from inferwatch.formatting import format_count, format_duration, format_durations
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.ui.requests.table import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.shared.panel import Panel
@@ -76,9 +76,6 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
         TextRun(f"{glyph} {row.state.value}", ink),
         TextRun(f" {row.reason or ''}", "muted"),
     )
-    ttft, tpot, last, most, e2el = format_durations(
-        (row.ttft_s, row.tpot_s, row.itl_last_s, row.itl_max_s, row.e2el_s)
-    )
     return [
         join(
             (state, _fact("arrived", arrived), _fact("internal id", row.request_id)),
@@ -96,11 +93,11 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
         ),
         join(
             (
-                _fact("TTFT", ttft),
-                _fact("TPOT", tpot),
-                _fact("ITL last", last),
-                _fact("max", most),
-                _fact("E2EL", e2el),
+                _fact("TTFT", format_duration(row.ttft_s)),
+                _fact("TPOT", format_duration(row.tpot_s)),
+                _fact("ITL last", format_duration(row.itl_last_s)),
+                _fact("ITL max", format_duration(row.itl_max_s)),
+                _fact("E2EL", format_duration(row.e2el_s)),
             ),
             "  ",
         ),

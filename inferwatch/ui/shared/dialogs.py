@@ -108,7 +108,7 @@ class ConfirmScreen(ModalScreen[bool]):
             yield Label(f"▲ {self._question}", id="question", markup=False)
             yield Label(self._consequence, id="consequence", markup=False)
             with Horizontal():
-                yield Button("n  Keep it", id="no", compact=True)
+                yield Button("n or enter  Keep it", id="no", compact=True)
                 yield Button(f"y  {self._yes}", id="yes", variant="error", compact=True)
         yield KeyFooter()
 

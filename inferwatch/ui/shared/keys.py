@@ -32,7 +32,17 @@ from textual.widgets._footer import FooterKey
 from inferwatch.ui.shared.renderables.text import cells_of
 
 HERE = "this screen"
-ALWAYS = {"restart", "help", "quit", "detach", "go_back", "leave", "clear", "cancel"}
+ALWAYS = {
+    "restart",
+    "stop_engine",
+    "help",
+    "quit",
+    "detach",
+    "go_back",
+    "leave",
+    "clear",
+    "cancel",
+}
 """What a footer leaves out last: how to get help, and how to get out."""
 
 
