@@ -105,7 +105,7 @@ CLOSED = {"arrivals": "closed", "concurrency": 4}
         ({**CLOSED, "burstiness": 0.25}, "--arrival gamma"),
         ({"rate_per_s": 1, "think_s": 2}, "--concurrency.*--turns"),
         ({"rate_per_s": 1, "concurrency": 4}, "closed loop"),
-        ({**CLOSED, "max_in_flight": 9}, "max_in_flight limits a rate"),
+        ({**CLOSED, "max_in_flight": 9}, "max_in_flight limits an open loop"),
         ({**CLOSED, "rate_per_s": 1}, "no rate_per_s"),
         ({**CLOSED, "rates": "0:1 9:2"}, "no rates"),
         (
