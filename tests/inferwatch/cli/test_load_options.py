@@ -28,7 +28,10 @@ def load(*flags: str) -> None:
         ("--find-rate --slo ttft_s<1 --think 2", "--concurrency.*--turns"),
         ("--rate 5 --turn-tokens 9", "--turns"),
         ("--concurrency 5 --max-in-flight 9", "max_in_flight limits an open loop"),
-        ("--sweep concurrency=1,2 --max-in-flight 9", "max_in_flight limits an open loop"),
+        (
+            "--sweep concurrency=1,2 --max-in-flight 9",
+            "max_in_flight limits an open loop",
+        ),
         ("--rate 5 --speed 2", "speed applies to a trace only"),
         ("--rate 5 --share 0.9", "--slo"),
         ("--rate 5 --name x --no-record", "--no-record"),
