@@ -218,15 +218,15 @@ def format_share(share: float | None) -> str:
     ' 71%'
     >>> format_share(0.013)
     '1.3%'
-    >>> format_share(1.0), format_share(0.996)
-    ('100%', ' 99%')
+    >>> format_share(1.0), format_share(0.996), format_share(0.0)
+    ('100%', ' 99%', '  0%')
     >>> format_share(None)
     '   –'
     """
     if share is None:
         return UNKNOWN.rjust(SHARE_WIDTH)
     percent = min(share * 100, 99.0) if 0.99 < share < 1 else share * 100
-    tenths = round(percent, 1) < 10
+    tenths = 0 < percent and round(percent, 1) < 10
     return f"{percent:.{1 if tenths else 0}f}%".rjust(SHARE_WIDTH)
 
 

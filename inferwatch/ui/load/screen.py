@@ -229,10 +229,10 @@ class LoadScreen(WatchScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """The run as of now."""
-        before, self._shown = self._rooms, shown
+        before, self._shown = (self._rooms, self.run_shown is None), shown
         self._forget_wish(self._latest, shown.now_ns)
         view, run = self._view_in(shown), self.run_shown
-        if self._rooms != before:
+        if (self._rooms, run is None) != before:
             self.fit_height()  # where one has room: the run as soon as there is one
         charted = self.charted(shown)
         runs = shown.client.runs if shown.client else ()
@@ -277,7 +277,9 @@ class LoadScreen(WatchScreen):
         room = self.size.height if self.is_short else rows
         listed.styles.height = "1fr" if self.listing else min(runs, room) + 2
         failures.display = kinds > 0 and not self.listing
-        charts = not (self.listing or (self.is_short and kinds))
+        loaded = self.run_shown is not None
+        charts = loaded and not (self.listing or (self.is_short and kinds))
+        self.query_one(LatencyTable).display = loaded
         self.query_one(ChartStack).display = charts
         self.query_one(LoadMarks).display = charts and not self.is_short
 

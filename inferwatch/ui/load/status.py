@@ -44,6 +44,7 @@ VERDICTS = {
     "UNKNOWN": ("○", "muted"),
 }
 """Shape, word and colour say the same."""
+NONE_YET = "What a load generator measures is shown here."
 FILLED, EMPTY = "█", "░"
 TOLD_S = 30.0
 """How long after a change it is told."""
@@ -92,7 +93,8 @@ def _nothing(width: int, wish: str) -> Sequence[Line]:
     head = ruled(
         (TextRun("load", "strong"),), (TextRun("○ none so far", "muted"),), width
     )
-    return (head, (), fit((TextRun(f" {wish}" if wish else ""),), width))
+    told = TextRun(wish) if wish else TextRun(NONE_YET, "muted")
+    return (head, (), fit((TextRun(" "), told), width))
 
 
 def _head(view: ClientView, of: int, width: int) -> Line:

@@ -75,16 +75,23 @@ class _Column:
             ink, mark = fact.alarm, "" if row else "▲ "
         shown = shown or _text(metric, fact, value)
         limit = "" if value is None else _limit(fact, engine)
-        text = f"{mark}{shown}{limit}"
         field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
         now = NOW_MARK if metric.span == NOW else ""
         room = max(field - len(label) - len(now), 0)
+        text = f"{mark}{shown}"
+        text += limit if len(text) + len(limit) <= room else ""
         gap = TextRun(" " * (size - field))
         number = cells(text, room, ink, right=True)
         return (TextRun(label, "muted"), TextRun(now, "accent"), number, gap)
 
 
 COLUMNS = tuple(map(_Column, FlowColumn))
+LEAST_COLUMNS = tuple(
+    column for column in COLUMNS if column.title != FlowColumn.PREFILL.value
+)
+"""Those that are never left out."""
+ALL_FROM = 72
+"""Cells; with fewer there is no room for all columns."""
 
 
 class FlowPanel(Panel):
@@ -109,8 +116,9 @@ class FlowPanel(Panel):
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Heads and arrows, then the facts."""
-        sizes = _shares(width - 1, len(COLUMNS))
-        columns = list(zip(COLUMNS, sizes, strict=True))
+        shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
+        sizes = _shares(width - 1, len(shown))
+        columns = list(zip(shown, sizes, strict=True))
         heads = [*(_arrow(*each) for each in columns[:-1]), self._end(*columns[-1])]
         rows = [
             [each.line(row, size, self._flow, self._engine) for each, size in columns]

@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Health, Snapshot
 from inferwatch.ui.overview.flow_panel import FlowPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
@@ -17,8 +17,12 @@ from inferwatch.ui.shared.drawers import (
     catalog_keys,
 )
 from inferwatch.ui.shared.latency_table import LatencyTable
-from inferwatch.ui.shared.messages import LookAt
+from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.watch_screen import WatchScreen
+
+
+TINY = 22
+"""Rows; with fewer it is the table of latencies, or one chart."""
 
 
 class OverviewScreen(WatchScreen):
@@ -56,6 +60,12 @@ class OverviewScreen(WatchScreen):
         &.-short FlowPanel { height: 4; }
         &.-untouched LatencyTable { display: none; }
         &.-short FlowPanel, &.-short LatencyTable { margin: 0; }
+        &.-tiny FlowPanel { height: 2; }
+        &.-tiny.-elsewhere FlowPanel, &.-tiny.-lost FlowPanel { display: none; }
+        &.-tiny.-untouched FlowPanel { display: none; }
+        &.-tiny ChartStack, &.-tiny.-charted LatencyTable { display: none; }
+        &.-tiny.-charted ChartStack { display: block; }
+        &.-untouched ChartStack { display: none; }
     }
     """
 
@@ -70,8 +80,24 @@ class OverviewScreen(WatchScreen):
             (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT), most_telling=1
         )
 
+    def fit_height(self) -> None:
+        """The table, or a chart, where both would be cut."""
+        super().fit_height()
+        self.set_class(self.size.height < TINY, "-tiny")
+
+    def action_chart(self, by: int) -> None:
+        """Another chart alone; where it takes the table's place, the table, too."""
+        charted = self.has_class("-charted")
+        turns = self.query_one(ChartStack).at_end(by) if charted else True
+        if self.has_class("-tiny") and turns:
+            self.toggle_class("-charted")
+            self.post_message(LookAgain())
+        if charted or not self.has_class("-tiny"):
+            super().action_chart(by)
+
     def show_panels(self, shown: Snapshot) -> None:
         """Flow and table."""
+        self.set_class(shown.verdict.health is Health.LOST, "-lost")
         self.query_one(FlowPanel).show(shown)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)
 

@@ -205,23 +205,37 @@ class TabLine(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The row."""
         del height
-        tabs = [run for tab in self._tabs for run in self._tab(*tab)]
         if not self._windows:
-            return (spread(tabs, (), width),)
+            return (spread(self._titled(width), (), width),)
         key = TextRun(" w ", "accent", "screen.window")
         chips = [run for window in Window for run in self._chip(window)]
         every = (key, TextRun("window ", "muted", "screen.window"), *chips)
         only = (key, TextRun(f" {self._window.label} ", "chip", "screen.window"))
+        tabs = self._titled(width - width_of(only))
         fits = width_of(tabs) + width_of(every) <= width
         return (spread(tabs, every if fits else only, width),)
 
-    def _tab(self, key: str, name: str, title: str) -> Line:
+    def _titled(self, room: int) -> Line:
+        """All tabs; where there is no room for all titles the last ones go without."""
+        line: Line = ()
+        for titled in range(len(self._tabs), -1, -1):
+            line = tuple(
+                run
+                for at, tab in enumerate(self._tabs)
+                for run in self._tab(*tab, titled=at < titled)
+            )
+            if width_of(line) < room:
+                break
+        return line
+
+    def _tab(self, key: str, name: str, title: str, *, titled: bool) -> Line:
         action = f"app.look_at('{name}')"
         if name == self._here:
             return (TextRun(f" {key} {title} ", "chip", action),)
+        label = f"{title} " if titled else ""
         return (
             TextRun(f" {key} ", "accent", action),
-            TextRun(f"{title} ", "muted", action),
+            TextRun(label, "muted", action),
         )
 
     def _chip(self, window: Window) -> Line:

@@ -36,8 +36,8 @@ COLUMNS = (
     QuantileColumn("p90", 100),
     QuantileColumn("p95", 72),
     QuantileColumn("p99", 0),
-    QuantileColumn("max", 0),
-    QuantileColumn("mean", 0),
+    QuantileColumn("max", 56),
+    QuantileColumn("mean", 64),
 )
 
 
@@ -71,10 +71,11 @@ class LatencyTable(Panel):
         shown = [column.key for column in COLUMNS if width >= column.from_width]
         trend = width - NAME_WIDTH - UNIT_WIDTH - VALUE_WIDTH * len(shown) - COUNT_WIDTH
         trend -= VANTAGE_WIDTH + 3
-        rows = [_row(latency, shown, trend) for latency in self._latencies]
-        return [self._head(shown, trend), *rows]
+        vantage = VANTAGE_WIDTH if trend >= -1 else 0
+        rows = [_row(each, shown, vantage, trend) for each in self._latencies]
+        return [self._head(shown, vantage, trend), *rows]
 
-    def _head(self, shown: Sequence[str], trend: int) -> Line:
+    def _head(self, shown: Sequence[str], vantage: int, trend: int) -> Line:
         titles = [cells(key, VALUE_WIDTH, "muted", right=True) for key in shown]
         worst = " worst" if trend < 20 else f" worst, over {self._over}"
         return (
@@ -82,12 +83,12 @@ class LatencyTable(Panel):
             *titles,
             cells("n", COUNT_WIDTH, "muted", right=True),
             TextRun("  "),
-            cells("seen by", VANTAGE_WIDTH, "muted"),
+            cells("seen by" if vantage else "", vantage, "muted"),
             cells(worst, trend + 1, "muted") if trend > 4 else TextRun(""),
         )
 
 
-def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
+def _row(latency: Latency, shown: Sequence[str], vantage: int, trend: int) -> Line:
     metric = CATALOG[latency.metric]
     line = metric.line or LatencyLine(ink="mean")
     name = f"{'  ' if line.part else ' '}{metric.abbr}"
@@ -100,7 +101,7 @@ def _row(latency: Latency, shown: Sequence[str], trend: int) -> Line:
         *(_value(quantiles, key, unit) for key in shown),
         cells(format_count(quantiles.n), COUNT_WIDTH, "muted", right=True),
         TextRun("  "),
-        cells(latency.vantage.value, VANTAGE_WIDTH, "faint"),
+        cells(latency.vantage.value if vantage else "", vantage, "faint"),
         TextRun(" "),
         TextRun(sparkline(latency.trend, max(trend, 0)), line.ink),
     )

@@ -240,12 +240,13 @@ class PlaybackControl:
         return {
             **dict.fromkeys(ANYWHERE, playback is not None),
             **dict.fromkeys(ELSEWHERE, elsewhere),
+            "engine_step": elsewhere or (playback is not None and self._points),
             "pause": playback is not None and playback.playing,
             "play": playback is not None and not playback.playing,
             "go_live": playback is not None and playback.goes_on and elsewhere,
             "go_to_end": playback is not None and not playback.goes_on,
             "log": not elsewhere,
-            "now": not elsewhere and self._view.cursor_ns is not None,
+            "now": not elsewhere and self._points,
         }.get(action)
 
     @property
@@ -274,7 +275,7 @@ class PlaybackControl:
     def skip(self, way: int) -> None:
         """A second back or forward, more while the key is held."""
         step_ns = self._held.step_ns(way, time.monotonic())
-        self.seek(self._seeking.here_ns + step_ns)
+        self.seek(self._here_ns + step_ns)
 
     def speed(self, by: int) -> None:
         """The next speed."""
@@ -284,11 +285,18 @@ class PlaybackControl:
     def engine_step(self, by: int) -> None:
         """To the next engine step, or the one before."""
         if self._can_seek():
-            self._go(self._seeking.step(by))
+            self._go(self._stepped(self._view.cursor_ns, by))
+
+    async def _stepped(self, cursor_ns: int | None, by: int) -> None:
+        """From the time cursor, where there is one: it is what people look at."""
+        self._view.cursor_ns = None
+        if cursor_ns is not None:
+            await self._seeking.seek(cursor_ns)
+        await self._seeking.step(by)
 
     def mark(self, by: int) -> None:
         """To the next mark, or the one before."""
-        marks, here_ns = self._playback.marks, self._seeking.here_ns
+        marks, here_ns = self._playback.marks, self._here_ns
         mark = mark_from(marks, here_ns, by)
         if mark is None:
             which = "after" if by > 0 else "before"
@@ -328,7 +336,8 @@ class PlaybackControl:
     async def bookmark(self) -> None:
         """Mark the moment shown, with a text."""
         playback = self._playback
-        t_ns = playback.position_ns
+        cursor_ns = self._view.cursor_ns
+        t_ns = playback.position_ns if cursor_ns is None else cursor_ns
         title = f"Bookmark at {self._feed.wall_text(t_ns)}"
         hint = "what happened here; kept with the session"
         text = await self._screen.app.push_screen_wait(
@@ -352,6 +361,17 @@ class PlaybackControl:
         return playback
 
     @property
+    def _points(self) -> bool:
+        """There is a time cursor."""
+        return self._view.cursor_ns is not None
+
+    @property
+    def _here_ns(self) -> int:
+        """The moment people look at: the time cursor, else where we are or will be."""
+        cursor_ns = self._view.cursor_ns
+        return self._seeking.here_ns if cursor_ns is None else cursor_ns
+
+    @property
     def _seeking(self) -> SeekQueue:
         if self._queue is None:
             self._queue = SeekQueue(self._playback)
@@ -360,6 +380,7 @@ class PlaybackControl:
     def seek(self, t_ns: int) -> None:
         """Go to a moment, if any but the present can be had."""
         if self._can_seek():
+            self._view.cursor_ns = None
             self._go(self._seeking.seek(t_ns))
 
     def _can_seek(self) -> bool:

@@ -22,7 +22,7 @@ from inferwatch.ui.shared.renderables.plot import (
     axis_top,
     ticks,
 )
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled, width_of
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
 LIMIT, DIVIDER, FRAME = -1, -2, -3
@@ -30,6 +30,8 @@ LIMIT, DIVIDER, FRAME = -1, -2, -3
 LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
 LINE = "╌"
 BLANK = " ", None
+FRAMED = 6
+"""Cells of a heading that are neither title nor legend."""
 Run = tuple[str, int | None]
 """Text and its number; None: it has no colour of its own."""
 
@@ -78,14 +80,12 @@ class TimeChart(Inked):
         plan = self._plan
         values = [_value(series, snapshot, index) for series in plan.drawn]
         legend = list(map(_entry, plan.drawn, plan.texts(values)))
-        limit = plan.limit(snapshot)
+        whole, limit = list(legend), plan.limit(snapshot)
         if limit:
-            legend.insert(len(plan.series), _limit_entry(plan.limit_label, limit))
-        title = (
-            TextRun(plan.title, "strong"),
-            TextRun(f" {plan.note}", "muted"),
-        )
-        heading = ruled(title, join(legend, "  "), self.size.width)
+            whole.insert(len(plan.series), _limit_entry(plan.limit_label, limit))
+        title, width = (TextRun(plan.title, "strong"),), self.size.width
+        noted = (*title, TextRun(f" {plan.note}", "muted"))
+        heading = _heading(((noted, whole), (title, whole), (title, legend)), width)
         if heading != self._heading:
             self._heading = heading
             self.refresh(Region(0, 0, self.size.width, 1))
@@ -131,7 +131,7 @@ class TimeChart(Inked):
         told = ticks(top, low, plan.unit)
         textures = [series.texture for series in plan.series]
         cells = _cells(tops, top, low, textures)
-        if plan.lane is not None:
+        if plan.lane is not None and high:
             base = rows - high
             lane = plan.tops(self._columns[count:])
             lane_top = axis_top(_peak(lane), plan.least)
@@ -143,7 +143,7 @@ class TimeChart(Inked):
                 cells += [
                     BlockCell(column, low, LINE, line) for column in range(len(tops))
                 ]
-            told += ticks(lane_top, high, plan.unit, base)
+                told += ticks(lane_top, high, plan.unit, base) if _peak(lane) else []
         labels = dict(told)
         drawn = _drawn(cells, width - MARGIN, rows)
         return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
@@ -196,6 +196,17 @@ def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]
         ]
         for row in grid
     ]
+
+
+def _heading(choices: Iterable[tuple[Line, Sequence[Line]]], width: int) -> Line:
+    """The first title and legend that fit, else the last ones as far as they go."""
+    heading: Line = ()
+    for title, entries in choices:
+        legend = join(entries, "  ")
+        heading = ruled(title, legend, width)
+        if width_of(title) + width_of(legend) + FRAMED <= width:
+            break
+    return heading
 
 
 def _limit_entry(label: str, limit: float) -> Line:

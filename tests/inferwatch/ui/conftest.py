@@ -549,6 +549,7 @@ def lost(feed: ScriptedFeed) -> ScriptedFeed:
             made.flow, waiting=None, oldest_wait_s=None, kv_usage=None, running=None
         ),
         kv=replace(made.kv, used_blocks=None, cached_blocks=None, free_blocks=None),
+        timeline=replace(made.timeline, lost_ns=NOW_NS - 2 * S),
         cost=replace(made.cost, process_cpu_share={"load": 0.12, "inferwatch": 0.031}),
         notes=notes(died),
     )

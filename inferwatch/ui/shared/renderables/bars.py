@@ -39,6 +39,8 @@ class BlockCell(NamedTuple):
     layer: int
 
 
+LANE_FROM = 3
+"""Rows; with fewer there is no lane."""
 DIVIDED_FROM = 4
 """Rows; with fewer a lane stands right on the chart below it."""
 
@@ -46,9 +48,11 @@ DIVIDED_FROM = 4
 def split(rows: int) -> tuple[int, int]:
     """Rows of a chart and of the lane above it; what is left is a line between.
 
-    >>> split(2), split(4), split(8), split(13)
-    ((1, 1), (2, 1), (5, 2), (8, 4))
+    >>> split(2), split(3), split(4), split(8), split(13)
+    ((2, 0), (2, 1), (2, 1), (5, 2), (8, 4))
     """
+    if rows < LANE_FROM:
+        return rows, 0
     lane = max((rows - 1) // 3, 1)
     return rows - lane - (rows >= DIVIDED_FROM), lane
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 MARGIN = 8
 """Columns of the y axis: a label, a space and the axis itself; they never move."""
-MIDDLE_FROM = 4
+MIDDLE_FROM = 5
 """Rows; with fewer an axis has no tick between its ends."""
 PREFIXES = (
     (1e9, "G"),
@@ -63,7 +63,7 @@ def ticks(
     >>> ticks(0.25, 5, "s")
     [(0, '0'), (2, '100 ms'), (4, '250 ms')]
     >>> ticks(200, 4), ticks(32, 1), ticks(5, 3, base=2)
-    ([(0, '0'), (2, '100'), (3, '200')], [(0, '32')], [(2, '0'), (4, '5')])
+    ([(0, '0'), (3, '200')], [(0, '32')], [(2, '0'), (4, '5')])
     """
     shares = [0.0, 1.0] if rows > 1 else [1.0]
     if rows >= MIDDLE_FROM:
