@@ -77,6 +77,7 @@ class LoadField(Horizontal):
         Input:focus { background: $panel; }
         Input.-textual-compact { padding: 0 1 !important; }
         LoadRemark { width: 1fr; }
+        &#row-slo Input { width: 29; }
     }
     """
 

@@ -97,6 +97,7 @@ class RequestsScreen(WatchScreen):
         self._shown = shown
         table = self.query_one(RequestTable)
         table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, shown) else ""
+        table.seen = shown.requests_seen > 0
         if self.view.slowest_first:
             self.view.slowest_first = False
             table.put_slowest_first()
@@ -111,7 +112,9 @@ class RequestsScreen(WatchScreen):
         known, evicted = len(self._shown.requests), self._shown.requests_evicted
         listed, every = _count(len(table.rows)), _count(known + evicted)
         told = f"{listed} of {every} requests"
-        if evicted:
+        if not known and self._shown.requests_seen:
+            told = "requests come with the next look"
+        elif evicted:
             told = f"{listed} of the latest {_count(known)} of {every} requests"
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
         bar = self.query_one(FilterBar)

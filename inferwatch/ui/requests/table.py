@@ -245,6 +245,8 @@ class RequestTable(CursorTable[RequestRow]):
     def __init__(self) -> None:
         self.scope = RequestScope.ALL
         self.how_to_begin = ""
+        self.seen = False
+        """There were requests, whether or not their rows are here yet."""
         """What can be done while there is none; said behind that."""
         self._view = RequestView()
         super().__init__(request_columns(self._view), sorted_by="arrived")
@@ -288,7 +290,8 @@ class RequestTable(CursorTable[RequestRow]):
             return TextRun("no request matches: esc clears the filter", "muted")
         if self.scope is not RequestScope.ALL:
             return TextRun(f"no {self.scope} request: e lists others", "muted")
-        return TextRun(f"no request yet{self.how_to_begin}", "muted")
+        told = "…" if self.seen else f"no request yet{self.how_to_begin}"
+        return TextRun(told, "muted")
 
     def before_draw(self, seen: Sequence[RequestRow]) -> None:
         """The longest request in sight has the longest bar."""

@@ -56,6 +56,8 @@ class VerdictLine(Panel):
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.sentence.partition("\n")[0]
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
+        if width_of((word,)) + len(first_line) + 1 > width:
+            first_line = first_line.partition(" (")[0]
         said = (word, TextRun(f" {first_line}"))
         aside = self._aside()
         if width_of(said) + width_of(aside) >= width:

@@ -64,18 +64,21 @@ class Welcome(Panel):
             TextRun("With the first request: ", "accent"),
             TextRun(self._will_show, "muted"),
         )
-        rows = self._how(self._endpoint) if self._whole else ELSEWHERE
+        rows = self._how(self._endpoint, width) if self._whole else ELSEWHERE
         rows = [*rows, (), will]
         blank = () if self._whole and height < len(rows) + 2 else ((),)
         return [*blank, *(fit((TextRun(" "), *row), width) for row in rows)]
 
-    def _how(self, endpoint: Endpoint) -> list[Line]:
+    def _how(self, endpoint: Endpoint, width: int) -> list[Line]:
         at = endpoint.uds or endpoint.url or ""
+        answers = f"{endpoint.model} answers at "
+        if len(answers) + len(at) + 18 > width:
+            answers = "It answers at "
         curl = [(TextRun(f"  {each}", "strong"),) for each in curl_lines(endpoint)]
         return [
             (
                 TextRun("No request yet. ", "strong"),
-                TextRun(f"{endpoint.model} answers at ", "muted"),
+                TextRun(answers, "muted"),
                 TextRun(at, "accent"),
             ),
             (),
