@@ -226,7 +226,7 @@ def format_share(share: float | None) -> str:
     if share is None:
         return UNKNOWN.rjust(SHARE_WIDTH)
     percent = min(share * 100, 99.0) if 0.99 < share < 1 else share * 100
-    tenths = 0 < percent and round(percent, 1) < 10
+    tenths = percent > 0 and round(percent, 1) < 10
     return f"{percent:.{1 if tenths else 0}f}%".rjust(SHARE_WIDTH)
 
 

@@ -20,7 +20,6 @@ from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
-
 TINY = 22
 """Rows; with fewer it is the table of latencies, or one chart."""
 

@@ -245,9 +245,9 @@ class RequestTable(CursorTable[RequestRow]):
     def __init__(self) -> None:
         self.scope = RequestScope.ALL
         self.how_to_begin = ""
+        """What can be done while there is none; said behind that."""
         self.seen = False
         """There were requests, whether or not their rows are here yet."""
-        """What can be done while there is none; said behind that."""
         self._view = RequestView()
         super().__init__(request_columns(self._view), sorted_by="arrived")
 

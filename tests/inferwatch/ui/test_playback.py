@@ -307,6 +307,21 @@ async def test_enter_alone_goes_to_the_time_cursor(
         assert replayed_feed.playback.told == [f"seek {cursor_ns / S:g}"]
 
 
+async def test_engine_steps_go_from_the_time_cursor(
+    replayed_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("left", "left")
+        cursor_ns = app.session.view.cursor_ns or 0
+        await pilot.press("comma")
+        await settle(pilot)
+
+        assert replayed_feed.playback.told == [f"seek {cursor_ns / S:g}", "step -1"]
+        assert app.session.view.cursor_ns is None
+
+
 # Bookmarks.
 
 
