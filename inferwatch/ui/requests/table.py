@@ -112,7 +112,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             most=30,
             filter=FilterField("id", _ids),
         ),
-        _count("prompt", "prompt_tokens"),
+        _count("prompt", "prompt_tokens", from_width=72),
         _count("output", "output_tokens"),
         _duration("queue", "queue_s"),
         _duration("ttft", "ttft_s"),
@@ -178,7 +178,7 @@ def _in_ms(key: str) -> str:
     return f"{label_of(key)} {MILLISECONDS.name}"
 
 
-def _count(key: str, name: str) -> TableColumn[RequestRow]:
+def _count(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRow]:
     """A column of whole numbers, named in the catalog."""
     value = attrgetter(name)
 
@@ -193,6 +193,7 @@ def _count(key: str, name: str) -> TableColumn[RequestRow]:
         write,
         value=value,
         right=True,
+        from_width=from_width,
         filter=_field(name, FieldKind.COUNT),
     )
 

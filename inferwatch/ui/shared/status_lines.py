@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from re import sub
 from textwrap import wrap
 
 from collectors.clock import NS_PER_S
@@ -57,7 +58,7 @@ class VerdictLine(Panel):
         first_line = self._verdict.sentence.partition("\n")[0]
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
         if width_of((word,)) + len(first_line) + 1 > width:
-            first_line = first_line.partition(" (")[0]
+            first_line = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
         said = (word, TextRun(f" {first_line}"))
         aside = self._aside()
         if width_of(said) + width_of(aside) >= width:
@@ -168,7 +169,7 @@ class HostLine(Panel):
             return ()
         lost = self._snapshot.verdict.health is Health.LOST
         cpu = _cpu(self._snapshot.cost, lost=lost)
-        left = join((_gpu(self._snapshot), cpu), "   ")
+        left = join_whole((_gpu(self._snapshot), *cpu), width - 1)
         probe = _probe(self._snapshot.cost)
         if width_of(left) + width_of(probe) + 2 > width:
             probe = ()
@@ -188,12 +189,12 @@ def _gpu(snapshot: Snapshot) -> Line:
     return (head, TextRun(", ".join(each)))
 
 
-def _cpu(cost: Cost, *, lost: bool) -> Line:
+def _cpu(cost: Cost, *, lost: bool) -> Sequence[Line]:
     """Shares of one core, so more than 100% is a process with threads."""
     gone = ENGINE_ROLES if lost else ()
     known = [role for role in NAMES if role in cost.process_cpu_share or role in gone]
     if not known:
-        return (TextRun("CPU ", "muted"), TextRun("–", "faint"))
+        return [(TextRun(" CPU ", "muted"), TextRun("–", "faint"))]
     parts = [
         (
             TextRun(f"{NAMES[role]} ", "muted"),
@@ -201,7 +202,8 @@ def _cpu(cost: Cost, *, lost: bool) -> Line:
         )
         for role in known
     ]
-    return (TextRun("CPU  ", "muted"), *join(parts, "  "))
+    first, *others = parts
+    return [(TextRun(" CPU  ", "muted"), *first), *others]
 
 
 def _probe(cost: Cost) -> Line:

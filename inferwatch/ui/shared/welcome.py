@@ -8,7 +8,7 @@ from collectors.readings import Endpoint
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Health, Snapshot
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, width_of
 
 
 def is_untouched(feed: Feed, shown: Snapshot) -> bool:
@@ -65,7 +65,7 @@ class Welcome(Panel):
             TextRun(self._will_show, "muted"),
         )
         rows = self._how(self._endpoint, width) if self._whole else ELSEWHERE
-        rows = [*rows, (), will]
+        rows = [*rows, (), will] if width_of(will) < width else rows
         blank = () if self._whole and height < len(rows) + 2 else ((),)
         return [*blank, *(fit((TextRun(" "), *row), width) for row in rows)]
 

@@ -1056,6 +1056,8 @@ VIEWS: dict[str, tuple[Keys, Any, bool, tuple[tuple[int, int], ...]]] = {
     "wrong": (("e", "tab", "tab", "x", "tab"), None, False, (SMALL, USUAL)),
     "running": ((), running, True, ALL),
     "troubled": ((), troubled, True, ALL),
+    "searched": ((), searched, True, (USUAL,)),
+    "capped": ((), capped, True, (USUAL,)),
     "host": (("s",), None, False, (SMALL,)),
     "help": (("question_mark",), running, True, (USUAL,)),
 }

@@ -25,6 +25,7 @@ VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
     "help": (("question_mark",), (SMALL, USUAL)),
     "log": (("l",), (SMALL, USUAL)),
     "light": (("t",), (USUAL,)),
+    "palette": (("ctrl+p",), (SMALL,)),
 }
 
 
@@ -61,7 +62,7 @@ def test_picture(
 
 
 @pytest.mark.parametrize("size", [SMALL, USUAL], ids=["80x24", "120x40"])
-@pytest.mark.parametrize("state", ["starting_feed", "lost_feed"])
+@pytest.mark.parametrize("state", ["starting_feed", "lost_feed", "untouched_feed"])
 def test_picture_of_a_state(
     snap_compare: Compare,
     request: pytest.FixtureRequest,
@@ -114,7 +115,7 @@ def test_picture_of_a_time_that_is_none(
 def test_every_picture_belongs_to_a_test() -> None:
     """Left-over pictures would be reviewed for nothing."""
     folder = Path(__file__).parent / "__snapshots__" / "test_pictures"
-    count = sum(len(sizes) for _, sizes in VIEWS.values()) + 4 + 1
+    count = sum(len(sizes) for _, sizes in VIEWS.values()) + 6 + 1
     count += len(PLAYED) * len(ALL) + 1
 
     assert len(list(folder.glob("*.svg"))) == count
