@@ -79,7 +79,7 @@ async def test_flags_that_inferwatch_must_know_are_refused_after_the_dashes(
 async def test_an_engine_that_is_not_served_cannot_be_adopted(
     engine_home: Path,
 ) -> None:
-    with pytest.raises(NoSuchEngineError, match="no engine 'gone'"):
+    with pytest.raises(NoSuchEngineError, match="no served engine 'gone'"):
         Engine.adopt("gone")
 
 

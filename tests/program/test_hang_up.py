@@ -297,6 +297,7 @@ def test_a_served_engine_outlives_a_closed_terminal(
     home.stand_in()
     uds = str(tmp_path / "engine.sock")
     assert len(uds) < SOCKET_PATH_LIMIT
+    (tmp_path / "config.json").write_text("{}")
     shown = window("serve", str(tmp_path), "--uds", uds)
     shown.shows("health 200")
     if stalled:

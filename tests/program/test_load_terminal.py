@@ -58,7 +58,7 @@ def test_load_on_a_served_engine_ends_with_the_screen_and_the_engine_does_not(
         shown.press("7s")
         shown.shows("This server has other users")
         shown.press("not it\r")
-        shown.shows("that is not its name")
+        shown.shows("that is not the name")
         shown.press("\x15")
         shown.shows("name of the host")
         shown.press(socket.gethostname() + "\r")
@@ -68,7 +68,7 @@ def test_load_on_a_served_engine_ends_with_the_screen_and_the_engine_does_not(
         shown.press("q")
 
         assert shown.ended(ENDS_S) == 0
-        assert b"ending the load" in shown.raw
+        assert b"stopping the load" in shown.raw
         assert b"detached; the engine keeps running" in shown.raw
         assert generators(home) == []
         assert home.engines()

@@ -69,4 +69,4 @@ def test_a_demo_begun_there_ends_with_its_engine_and_leads_back(
     assert shown.ended(20) == 0
     restored = shown.raw.rpartition(b"\x1b[?1049l")[2]
     assert b"stopping the engine ..." in restored
-    assert restored.rstrip().endswith(b"`inferwatch sessions` lists.")
+    assert restored.rstrip().endswith(b"opens it again.")
