@@ -101,7 +101,9 @@ def test_q_leaves_nothing_but_the_record(demo: Terminal, home: Home) -> None:
     demo.press("q")
 
     assert demo.ended(GONE_S) == 0
-    assert demo.raw.rstrip().endswith(b"opens it again.")  # said after the screen was left
+    assert demo.raw.rstrip().endswith(
+        b"opens it again."
+    )  # said after the screen was left
     assert b"\x1b[?1049l" in demo.raw  # the terminal is restored
     assert home.engines() == []
     assert recorded(home, "select state from sessions") == [("complete",)]

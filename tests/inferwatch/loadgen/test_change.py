@@ -209,7 +209,9 @@ async def test_a_change_while_the_rate_is_measured_is_the_rate_then(
         await run.process.change(Change(rate_per_s=40.0))
         assert await run.end() == 0
 
-    assert told(run)[0].text.startswith("constant 40.00 requests/s, was 0.6 of the rate")
+    assert told(run)[0].text.startswith(
+        "constant 40.00 requests/s, was 0.6 of the rate"
+    )
     steady = [each for each in sent(run) if each.phase is Phase.STEADY]
     assert len(steady) == 39
 
