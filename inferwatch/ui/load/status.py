@@ -46,6 +46,8 @@ VERDICTS = {
 """Shape, word and colour say the same."""
 NONE_YET = "What a load generator measures is shown here."
 FILLED, EMPTY = "█", "░"
+HEADED = 3
+"""Rows above the verdict that are never left out: heading, counts, rates."""
 TOLD_S = 30.0
 """How long after a change it is told."""
 
@@ -69,6 +71,9 @@ class LoadStatus(Panel):
         """Take one run of so many, and what was asked of it a moment ago."""
         self._view, self._of = view, of
         self._now_ns, self._wish = now_ns, wish
+        if view is not None and self.size.width:
+            verdict = _verdict(view, self.size.width - 1)
+            self.styles.min_height = HEADED + len(verdict)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:

@@ -217,6 +217,8 @@ def troubled(made: Snapshot) -> Snapshot:
         ),
         send_lag_p99_s=0.0412,
         cpu_share=0.93,
+        cause="this host: 2.0 of 2 cores busy, engine 1.0, client 0.9, other programs "
+        "0.1: too few cores for the engine and its client",
     )
     return replace(made, client=client)
 
@@ -990,6 +992,17 @@ async def test_a_client_that_is_the_bottleneck_is_called_so_with_the_reason(
         assert "send lag p99 is 31.2 ms" in told
         assert "38 × http_5xx" in failures
         assert "500 EngineCore" in failures
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 15)])
+async def test_what_is_against_the_client_is_told_to_its_end(
+    bench: Bench, size: tuple[int, int]
+) -> None:
+    bench.feed.change, bench.desk.running = troubled, True
+    async with bench.app.run_test(size=size) as pilot:
+        await bench.go(pilot)
+
+        assert "and its client" in " ".join(bench.rows("LoadStatus").split())
 
 
 async def test_in_a_replay_there_is_only_what_was(bench: Bench) -> None:
