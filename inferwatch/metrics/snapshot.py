@@ -222,6 +222,8 @@ class RequestRow:
     state: RequestState = RequestState.ARRIVED
     arrived_ns: int = 0
     """Front-end arrival where seen, else the engine's queueing."""
+    added_ns: int | None = None
+    """engine: since when it has been queued."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None

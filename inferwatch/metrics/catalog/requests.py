@@ -139,6 +139,14 @@ REQUESTS = (
             formula="arrived or added",
         ),
         Metric(
+            key="added_ns",
+            abbr="added",
+            title="Added to the queue",
+            unit=Unit.NANOSECONDS,
+            definition="Session time since which it has been in the engine's queue.",
+            formula="added",
+        ),
+        Metric(
             key="queue_s",
             abbr="queue",
             title="Queue time",
@@ -172,7 +180,7 @@ REQUESTS = (
         ),
         Metric(
             key="itl_last_s",
-            abbr="ITL",
+            abbr="ITL last",
             title="Last gap",
             unit=Unit.SECONDS,
             better=Better.LOWER,

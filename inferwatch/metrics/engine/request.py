@@ -230,6 +230,7 @@ class Request:
             ordinal=self.ordinal,
             state=state,
             arrived_ns=next(t_ns for t_ns in known if t_ns is not None),
+            added_ns=self.added_ns,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             output_tokens=tokens,

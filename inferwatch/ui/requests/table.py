@@ -1,6 +1,6 @@
 """The live table of requests, and its columns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
@@ -35,6 +35,11 @@ RUNNING = {
     RequestState.DECODE: "decode",
 }
 """The phase a live request is in: its time goes on."""
+BEFORE_FIRST_TOKEN = (
+    RequestState.ARRIVED,
+    RequestState.QUEUED,
+    RequestState.PREFILL,
+)
 PHASE_INKS = {
     "API": "muted",
     "queue": "waiting",
@@ -74,13 +79,6 @@ class RequestView:
 def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
     """The columns of the request table, from left to right."""
 
-    def e2el(row: RequestRow, _: int) -> TextRun:
-        """While it lives, its age with a ``+``: it will be at least that."""
-        if row.e2el_s is None and row.state.live:
-            age_s = max(view.now_ns - row.arrived_ns, 0) / NS_PER_S
-            return TextRun(f"{format_in(MILLISECONDS, age_s)}+", "muted")
-        return TextRun(f"{format_in(MILLISECONDS, row.e2el_s)} ")
-
     def bar(row: RequestRow, width: int) -> Line:
         spent = phases(row, view.now_ns)
         share = _length_s(spent) / view.longest_s if view.longest_s else 0
@@ -114,20 +112,12 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         ),
         _count("prompt", "prompt_tokens", from_width=72),
         _count("output", "output_tokens"),
-        _duration("queue", "queue_s"),
-        _duration("ttft", "ttft_s"),
+        _growing("queue", "queue_s", view, _queued_ns),
+        _growing("ttft", "ttft_s", view, _first_token_awaited_ns),
         _duration("tpot", "tpot_s", from_width=90),
         _duration("itl", "itl_last_s", from_width=130),
         _duration("itl_max", "itl_max_s", from_width=102),
-        TableColumn(
-            "e2el",
-            f"{_in_ms('request.e2el_s')} ",
-            10,
-            e2el,
-            value=lambda row: row.e2el_s,
-            right=True,
-            filter=_field("e2el_s", FieldKind.DURATION),
-        ),
+        _growing("e2el", "e2el_s", view, _lives_ns),
         TableColumn(
             "preemptions",
             label_of("request.preemptions"),
@@ -171,6 +161,58 @@ def _duration(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRo
         from_width=from_width,
         filter=_field(name, FieldKind.DURATION),
     )
+
+
+def _growing(
+    key: str,
+    name: str,
+    view: RequestView,
+    since_ns: Callable[[RequestRow], int | None],
+) -> TableColumn[RequestRow]:
+    """Milliseconds, and while they grow what they will be at least, with a ``+``.
+
+    ``since_ns`` tells since when they grow, None once they do not.
+    """
+    known = attrgetter(name)
+
+    def at_least(row: RequestRow) -> float | None:
+        seconds: float | None = known(row)
+        began_ns = since_ns(row) if seconds is None else None
+        if began_ns is None:
+            return seconds
+        return max(view.now_ns - began_ns, 0) / NS_PER_S
+
+    def write(row: RequestRow, _: int) -> TextRun:
+        seconds = at_least(row)
+        text = format_in(MILLISECONDS, seconds)
+        if seconds is None:
+            return TextRun(f"{text} ", "faint")
+        if known(row) is None:
+            return TextRun(f"{text}+", "muted")
+        return TextRun(f"{text} ")
+
+    return TableColumn(
+        key,
+        f"{_in_ms(f'request.{name}')} ",
+        10,
+        write,
+        value=at_least,
+        right=True,
+        filter=replace(_field(name, FieldKind.DURATION), at_least=at_least),
+    )
+
+
+def _queued_ns(row: RequestRow) -> int | None:
+    return row.added_ns if row.state is RequestState.QUEUED else None
+
+
+def _first_token_awaited_ns(row: RequestRow) -> int | None:
+    preempted = row.state is RequestState.PREEMPTED and row.output_tokens == 0
+    return row.arrived_ns if preempted or row.state in BEFORE_FIRST_TOKEN else None
+
+
+def _lives_ns(row: RequestRow) -> int | None:
+    return row.arrived_ns if row.state.live else None
 
 
 def _in_ms(key: str) -> str:
@@ -307,8 +349,6 @@ class RequestTable(CursorTable[RequestRow]):
         if column.key == "phases":
             fits = (title for title in PHASE_TITLES if len(title) <= width)
             column = replace(column, title=next(fits, column.title))
-        if column.key == self.sorted_by == "reason":  # its arrow stands before it
-            column = replace(column, right=True)
         return super().title_of(column, width)
 
 

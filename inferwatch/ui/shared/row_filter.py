@@ -63,6 +63,8 @@ class FilterField(Generic[Row]):
     kind: FieldKind = FieldKind.TEXT
     choices: Sequence[str] = ()
     """All texts there are; the first letters of one will do."""
+    at_least: Callable[[Row], float | None] | None = None
+    """What an unknown value will be at least: more than ``>`` asks for will do."""
 
     @property
     def begun(self) -> str:
@@ -197,9 +199,11 @@ def _number_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
     if sign in SAME and field.kind is not FieldKind.COUNT:
         raise _Fault(f"{field.name} takes > or <: {field.name}>{wanted}")
     limit, compare = _number(field, sign, wanted), COMPARED[sign]
+    asks_for_more = sign.startswith(">")
+    value_of = (asks_for_more and field.at_least) or field.value
 
     def test(row: Row) -> bool:
-        value = field.value(row)
+        value = value_of(row)
         return value is not None and compare(float(value), limit)
 
     return test

@@ -366,7 +366,8 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         """The title of a column; a click sorts by it."""
         chosen = column.key == self.sorted_by
         arrow = ("↓" if self.descending else "↑") if chosen else ""
-        text = f"{arrow}{column.title}" if column.right else f"{column.title}{arrow}"
+        title = column.title.rstrip() if chosen else column.title
+        text = f"{title}{arrow}"
         run = cells(text, width, "accent" if chosen else column.ink, right=column.right)
         return run._replace(action=f"sort('{column.key}')") if column.value else run
 

@@ -219,6 +219,7 @@ def requests(now_ns: int) -> tuple[RequestRow, ...]:
                 ordinal=400 - i,
                 state=state,
                 arrived_ns=now_ns - (i + 1) * 290_000_000,
+                added_ns=now_ns - (i + 1) * 290_000_000 + 4_000_000,
                 prompt_tokens=60 + (37 * i) % 400,
                 cached_tokens=16 * (i % 4),
                 output_tokens=tokens,
