@@ -77,7 +77,7 @@ class LoadField(Horizontal):
         Input:focus { background: $panel; }
         Input.-textual-compact { padding: 0 1 !important; }
         LoadRemark { width: 1fr; }
-        &#row-slo Input { width: 29; }
+        &#row-slo Input { width: 26; }
     }
     """
 

@@ -20,7 +20,7 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 NAME_WIDTH = 10
 UNIT_WIDTH = 3
 VALUE_WIDTH = 8
-COUNT_WIDTH = 7
+COUNT_WIDTH = 8
 VANTAGE_WIDTH = 9
 
 
