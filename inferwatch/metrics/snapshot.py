@@ -61,6 +61,12 @@ class Window(Enum):
             Window.SESSION: "session",
         }[self]
 
+    @property
+    def span(self) -> str:
+        """As sentences say it."""
+        whole = self is Window.SESSION
+        return "the whole session" if whole else f"the last {self.label}"
+
 
 class Health(StrEnum):
     """The verdict in one word, worst last."""

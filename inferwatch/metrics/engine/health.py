@@ -166,7 +166,8 @@ class HealthTracker:
             case None:
                 return ""
             case BoundBy.KV:
-                used = f" ({flow.kv_usage:.0%} used)" if flow.kv_usage else ""
+                usage = flow.kv_usage
+                used = f" ({usage:.0%} used, too few free)" if usage else ""
                 return f": bound by KV blocks{used}"
             case BoundBy.SEQS:
                 return f": bound by max_num_seqs{self._limit('max_num_seqs')}"

@@ -1,4 +1,4 @@
-"""Who holds the memory?"""
+"""How full is the KV cache?"""
 
 from collections.abc import Iterable, Sequence
 from math import ceil
@@ -26,7 +26,7 @@ class KvScreen(WatchScreen):
     NAME = "kv"
     KEY = "4"
     LABEL = "KV"
-    QUESTION = "Who holds the memory?"
+    QUESTION = "How full is the KV cache?"
     EXPLAINS = (
         *catalog_keys(
             "kv",
@@ -61,7 +61,7 @@ class KvScreen(WatchScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """State, peak, what was saved and what was lost."""
-        aside = f"counts of the last {shown.window.label}"
+        aside = f"counts of {shown.window.span}"
         self.query_one(TotalsPanel).show("KV cache", aside, _facts(shown))
         self.query_one(KvBar).show(shown.kv)
 
@@ -111,7 +111,8 @@ def _blocks(kv: KvState, blocks: int | None) -> str:
     if not kv.total_blocks:
         return counted(blocks, "block")
     width = len(f"{kv.total_blocks:,}")
-    return f"{blocks:>{width},} blocks {format_share(blocks / kv.total_blocks)}"
+    unit = "block " if blocks == 1 else "blocks"
+    return f"{blocks:>{width},} {unit} {format_share(blocks / kv.total_blocks)}"
 
 
 def _count(count: int | None) -> str:

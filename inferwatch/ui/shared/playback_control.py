@@ -299,8 +299,8 @@ class PlaybackControl:
         marks, here_ns = self._playback.marks, self._here_ns
         mark = mark_from(marks, here_ns, by)
         if mark is None:
-            which = "after" if by > 0 else "before"
-            self._screen.notify(f"no mark {which} this time", timeout=2)
+            after, before = "after this time; N goes back", "before this time"
+            self._screen.notify(f"no mark {after if by > 0 else before}", timeout=2)
             return
         self.seek(mark.t_ns)
 

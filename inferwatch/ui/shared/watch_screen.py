@@ -342,6 +342,9 @@ def _when(
     if cursor_ns is None:
         return (TextRun(f" {here} ", "strong"), TextRun(clock, "muted"))
     ago = (now_ns - cursor_ns) / NS_PER_S
+    if ago < 0:
+        later = f", {-ago:.1f} s after {here}"
+        return (TextRun(f" ▲ {clock}", "accent"), TextRun(later, "muted"))
     back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
     line = (TextRun(f" ▲ {clock}", "accent"), TextRun(back, "muted"))
     if seen:

@@ -23,6 +23,8 @@ from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
+NO_GRAPH: Fact = ("no CUDA graph", "", "")
+
 
 class StepsScreen(WatchScreen):
     """Batch, step time, what binds; below, one step: the one here, or the slowest."""
@@ -66,7 +68,7 @@ class StepsScreen(WatchScreen):
 
     def show_panels(self, shown: Snapshot) -> None:
         """Totals of the window, and one step."""
-        window = f"steps of the last {shown.window.label}"
+        window = f"steps of {shown.window.span}"
         self.query_one("#totals", TotalsPanel).show(window, "", _totals(shown.steps))
         title, step = self._one_step(shown)
         aside = ""
@@ -127,7 +129,7 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
 
 def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
     if step is None:
-        return [[("no step in this bin", "", "faint")]]
+        return [[("no step in this time", "", "faint")]]
     decode = _work(step.decode_requests, step.decode_tokens)
     prefill = _work(step.prefill_requests, step.prefill_tokens)
     return [
@@ -141,7 +143,7 @@ def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
         [
             ("decode", decode, "decode"),
             ("prefill", prefill, "prefill"),
-            ("graph", step.graph_mode or "none", ""),
+            ("graph", step.graph_mode, "") if step.graph_mode else NO_GRAPH,
         ],
         [
             ("KV used", _blocks(step.kv_used_blocks), "kv"),

@@ -126,7 +126,7 @@ def test_a_short_queue_is_still_healthy(see: See, make_step: Make) -> None:
 @pytest.mark.parametrize(
     ("bound_by", "told", "why"),
     [
-        (BoundBy.KV, {}, ": bound by KV blocks (97% used)"),
+        (BoundBy.KV, {}, ": bound by KV blocks (97% used, too few free)"),
         (BoundBy.SEQS, {}, ": bound by max_num_seqs 16"),
         (BoundBy.TOKENS, {}, ": bound by the token budget 512"),
         (BoundBy.SEQS, {"max_num_seqs": None}, ": bound by max_num_seqs"),

@@ -103,6 +103,20 @@ async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
         assert "outside this window" in readout(text_of, app)
 
 
+async def test_a_cursor_after_the_moment_shown_says_how_long_after(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("left")
+        feed.at_ns -= 20 * S
+        await settle(pilot)
+
+        told = readout(text_of, app)
+        assert " s after now" in told
+        assert "−" not in told.partition("after")[0]
+
+
 async def test_a_longer_window_brings_the_moment_back_into_sight(
     feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:

@@ -208,7 +208,7 @@ async def test_where_there_is_no_further_mark_that_is_said(
         await settle(pilot)
 
         assert [each.message for each in app._notifications] == [
-            "no mark after this time"
+            "no mark after this time; N goes back"
         ]
         assert replayed_feed.playback.told == ["seek 150"]
 
