@@ -396,5 +396,11 @@ def _each(numbers: SessionNumbers) -> Iterator[str]:
             f"{numbers.name} holds {numbers.span.load_runs} load runs, pooled here: "
             "choose one with --a-from and --a-to (or --b-from and --b-to)."
         )
+    if unended := numbers.load.unended:
+        they = "it counts" if unended == 1 else "they count"
+        yield (
+            f"{counted(unended, 'request')} of {numbers.name} had not ended when the "
+            f"recording did; {they} only as far as was seen."
+        )
     if numbers.row.unrecorded:
         yield f"{numbers.name} is missing {counted(numbers.row.unrecorded, 'reading')}."

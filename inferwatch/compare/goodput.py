@@ -33,7 +33,8 @@ def server_goodput(requests: ServerRequests, slo: Slo, span: ComparedSpan) -> Ra
     ended_ns = np.where(columns[PROPER] == 1, columns["finished_ns"], UNKNOWN)
     times = columns["arrived_ns"], columns["first_token_ns"], ended_ns
     values = _latencies(*times, columns["output_tokens"])
-    return _sums(_holds(values, slo), ended_ns, span)
+    good = _holds(values, slo)
+    return _sums(good, requests.came_ns, ended_ns, span)
 
 
 def client_goodput(
@@ -54,7 +55,7 @@ def client_goodput(
         others = np.isin(classes, [each for each in objectives if each], invert=True)
         these = classes == name if name else others
         good |= these & _holds(values, slo)
-    return _sums(good, last_ns, span)
+    return _sums(good, client.came_ns, last_ns, span)
 
 
 def _latencies(
@@ -90,9 +91,10 @@ def _holds(values: Mapping[str, Floats], slo: Slo) -> Truths:
     return held
 
 
-def _sums(good: Truths, ended_ns: Ints, span: ComparedSpan) -> RatioSums:
-    place = span.bin_of(ended_ns)
-    inside = place >= 0
+def _sums(good: Truths, came_ns: Ints, ended_ns: Ints, span: ComparedSpan) -> RatioSums:
+    """Of those that came in the span, whenever they ended."""
+    place = span.bin_of(came_ns)
+    inside = (place >= 0) & (ended_ns != UNKNOWN)
     counts = np.bincount(place[inside & good], minlength=BINS)
     seconds = np.full(BINS, span.length_s / BINS)
     return RatioSums(above=counts.astype(float), below=seconds, n=int(inside.sum()))

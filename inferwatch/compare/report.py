@@ -329,6 +329,7 @@ def _session(numbers: SessionNumbers) -> Object:
         "output_tokens_mean": load.output_tokens,
         "arrival_gap_cv": load.burstiness,
         "failed_or_aborted": load.failed,
+        "unended": load.unended,
         "client": {
             "verdict": numbers.client.state,
             "reasons": list(numbers.client.reasons),

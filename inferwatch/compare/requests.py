@@ -58,7 +58,10 @@ def between(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     return end_ns[known], end_ns[known] - begin_ns[known]
 
 
-# Latencies of a session's requests, each with the moment at which it was known.
+# Latencies of a session's requests, each with the moment at which its request came.
+#
+# Not with the moment at which it was known: the slow ones end late, and a span that
+# took what ended in it would leave out the slowest of a load that is too much.
 #
 # Defined as in the catalog and on the screens: TTFT and E2EL by the front end, queue by
 # the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.
@@ -97,17 +100,17 @@ CLIENT_COLUMNS = (
     *("coalesce(failure = 'aborted', 0)", "first_chunk_tokens"),
 )
 CLIENT_DONE, CLIENT_ABORTED = CLIENT_COLUMNS[8], CLIENT_COLUMNS[10]
-CLIENT_LATENCIES: dict[str, tuple[str, Callable[[Answered], int | None]]] = {
-    "ttft_s": ("first_token_ns", ttft_ns),
-    "e2el_s": ("last_token_ns", e2el_ns),
-    "tpot_s": ("last_token_ns", tpot_ns),
+CLIENT_LATENCIES: dict[str, Callable[[Answered], int | None]] = {
+    "ttft_s": ttft_ns,
+    "e2el_s": e2el_ns,
+    "tpot_s": tpot_ns,
 }
-"""A client's, and the moment at which each is known."""
+"""A client's."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedValues:
-    """Durations in order of receipt, and the moment each was known."""
+    """Durations, and the moment at which the request of each came."""
 
     at_ns: Ints
     values_ns: Ints
@@ -125,28 +128,35 @@ class ServerRequests:
 
     @property
     def came_ns(self) -> Ints:
-        """When each came: at the front end, else in the engine; sorted."""
+        """When each came: at the front end, else in the engine, else unknown."""
         arrived, added = self.columns["arrived_ns"], self.columns["added_ns"]
-        came = np.where(arrived != UNKNOWN, arrived, added)
-        return np.sort(came[came != UNKNOWN])
+        return np.where(arrived != UNKNOWN, arrived, added)
+
+    @property
+    def ended_ns(self) -> Ints:
+        """When each ended, however: at the front end, else in the engine."""
+        front, engine = self.columns["finished_ns"], self.columns["engine_finished_ns"]
+        return np.where(front != UNKNOWN, front, engine)
 
     def ttft(self) -> TimedValues:
         """Front end."""
         first_ns = self.columns["first_token_ns"]
-        return TimedValues(*between(self.columns["arrived_ns"], first_ns))
+        return self._between(self.columns["arrived_ns"], first_ns)
 
     def e2el(self) -> TimedValues:
         """Front end, of those that finished properly."""
         ended_ns = np.where(
             self.columns[PROPER] == 1, self.columns["finished_ns"], UNKNOWN
         )
-        return TimedValues(*between(self.columns["arrived_ns"], ended_ns))
+        return self._between(self.columns["arrived_ns"], ended_ns)
 
     def queue(self) -> TimedValues:
         """Engine."""
-        return TimedValues(
-            *between(self.columns["added_ns"], self.columns["scheduled_ns"])
-        )
+        return self._between(self.columns["added_ns"], self.columns["scheduled_ns"])
+
+    def _between(self, begin_ns: Ints, end_ns: Ints) -> TimedValues:
+        known = (begin_ns != UNKNOWN) & (end_ns != UNKNOWN)
+        return TimedValues(self.came_ns[known], end_ns[known] - begin_ns[known])
 
 
 class ClientRequests:
@@ -163,8 +173,13 @@ class ClientRequests:
 
     @property
     def came_ns(self) -> Ints:
-        """When each was due, sorted."""
-        return np.sort(self.columns["intended_ns"])
+        """When each was due."""
+        return self.columns["intended_ns"]
+
+    @property
+    def ended_ns(self) -> Ints:
+        """When each ended, however."""
+        return self.columns["end_ns"]
 
     @property
     def last_ns(self) -> Ints:
@@ -173,16 +188,14 @@ class ClientRequests:
         return np.where(done, self.columns["last_token_ns"], UNKNOWN)
 
     def timed(self, latency: str) -> TimedValues:
-        """A latency of each that has it, known when its last moment came."""
-        at, _ = CLIENT_LATENCIES[latency]
-        at_ns, values_ns = self.columns[at], self.latency_ns(latency)
+        """A latency of each that has it."""
+        values_ns = self.latency_ns(latency)
         known = values_ns != UNKNOWN
-        return TimedValues(at_ns[known], values_ns[known])
+        return TimedValues(self.came_ns[known], values_ns[known])
 
     def latency_ns(self, latency: str) -> Ints:
         """A latency of each, in the order of the columns."""
-        _, of = CLIENT_LATENCIES[latency]
-        found = map(of, self._answered())
+        found = map(CLIENT_LATENCIES[latency], self._answered())
         return np.fromiter((UNKNOWN if v is None else v for v in found), np.int64)
 
     def _answered(self) -> Iterator[Answered]:
@@ -192,12 +205,13 @@ class ClientRequests:
         return map(AnsweredRow, *numbers, failures)
 
 
-def per_token(first_ns: Ints, last_ns: Ints, tokens: Ints, at_ns: Ints) -> TimedValues:
+def per_token(
+    first_ns: Ints, last_ns: Ints, tokens: Ints, came_ns: Ints
+) -> TimedValues:
     """Time per token after the first; unknown below two."""
     known = (first_ns != UNKNOWN) & (last_ns != UNKNOWN) & (tokens > 1)
-    known &= at_ns != UNKNOWN
     spans = (last_ns[known] - first_ns[known]) / (tokens[known] - 1)
-    return TimedValues(at_ns[known], spans.round().astype(np.int64))
+    return TimedValues(came_ns[known], spans.round().astype(np.int64))
 
 
 def _known(column: Ints) -> Iterator[int | None]:
@@ -207,10 +221,11 @@ def _known(column: Ints) -> Iterator[int | None]:
 def client_gaps(connection: sqlite3.Connection, session: int) -> Iterator[TimedValues]:
     """Between the chunks of a request, of one after the other; warm-up left out."""
     query = (
-        "SELECT first_ns, gaps_ns FROM token_times WHERE session = ?1 AND external_id "
-        "IN (SELECT external_id FROM client_requests WHERE session = ?1 "
-        "AND phase != 'warmup' AND failure IS NULL)"
+        "SELECT came_ns, gaps_ns FROM token_times JOIN (SELECT external_id AS id, "
+        "min(intended_ns) AS came_ns FROM client_requests WHERE session = ?1 "
+        "AND phase != 'warmup' AND failure IS NULL GROUP BY external_id) "
+        "ON id = external_id WHERE session = ?1"
     )
-    for first_ns, blob in connection.execute(query, (session,)):
+    for came_ns, blob in connection.execute(query, (session,)):
         gaps_ns = np.array(msgspec.json.decode(zlib.decompress(blob)), np.int64)
-        yield TimedValues(first_ns + np.cumsum(gaps_ns), gaps_ns)
+        yield TimedValues(np.full(len(gaps_ns), came_ns), gaps_ns)

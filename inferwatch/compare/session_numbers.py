@@ -53,6 +53,8 @@ class LoadFacts:
     burstiness: float | None
     """Coefficient of variation of the gaps between arrivals: 1 is Poisson."""
     failed: int
+    unended: int = 0
+    """Of those that came in the span, when the recording ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

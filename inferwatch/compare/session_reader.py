@@ -91,7 +91,7 @@ class _SessionReader:
         connection, session = self._connection, self._session
         name = self._row.name or self._row.id
         settling = self._settling()
-        load = load_times(connection, session, self._seen_ns(settling))
+        load = load_times(connection, session, self._seen_ns())
         span = span_of(load, self._ask.choice, settling, name)
         tell(f"{name}: steps")
         steps = StepSums(span)
@@ -116,22 +116,24 @@ class _SessionReader:
             return [self._requests.ttft(), self._requests.e2el()]
         return [self._client.timed("ttft_s"), self._client.timed("e2el_s")]
 
-    def _seen_ns(self, settling: list[TimedValues]) -> tuple[int, int]:
+    def _seen_ns(self) -> tuple[int, int]:
         """From the first arrival to the last thing that happened."""
         source = self._requests if len(self._requests) else self._client
-        ends = [int(each.at_ns.max(initial=0)) for each in settling]
+        ended_ns = int(source.ended_ns.max(initial=0))
         (last_step,) = self._connection.execute(
             "SELECT max(end_ns) FROM steps WHERE session = ?", (self._session,)
         ).fetchone()
-        return int(source.came_ns[0]), max(*ends, last_step or 0)
+        known = source.came_ns[source.came_ns != UNKNOWN]
+        last_ns = max(ended_ns, int(known.max()), last_step or 0)
+        return int(known.min()), last_ns
 
     def _latencies(self, span: ComparedSpan) -> dict[str, CountedValues]:
-        tokens = TokenGaps(self._connection, self._session)
+        tokens = TokenGaps(self._connection, self._session, self._requests)
         gaps = _pooled(tokens.gaps(), span)
         chunks = client_gaps(self._connection, self._session)
         timed = {
             "ttft_s": self._requests.ttft(),
-            "tpot_s": tokens.tpot(self._requests),
+            "tpot_s": tokens.tpot(),
             "e2el_s": self._requests.e2el(),
             "queue_s": self._requests.queue(),
             **{f"client.{name}": self._client.timed(name) for name in CLIENT_LATENCIES},
@@ -271,14 +273,13 @@ def load_facts(
 ) -> LoadFacts:
     """By the server where it was watched, else by the client."""
     if len(requests):
-        columns = requests.columns
-        arrived, added = columns["arrived_ns"], columns["added_ns"]
-        came_ns = np.where(arrived != UNKNOWN, arrived, added)
+        columns, came_ns = requests.columns, requests.came_ns
+        unended = requests.ended_ns == UNKNOWN
         ended = columns["finished_ns"] != UNKNOWN
         failed = ended & (columns[PROPER] == 0)
     else:
-        columns = client.columns
-        came_ns = columns["intended_ns"]
+        columns, came_ns = client.columns, client.came_ns
+        unended = client.ended_ns == UNKNOWN
         failed = (columns[CLIENT_DONE] == 0) & (columns[CLIENT_ABORTED] == 0)
     inside = (came_ns >= span.start_ns) & (came_ns < span.end_ns)
     n = int(inside.sum())
@@ -289,6 +290,7 @@ def load_facts(
         output_tokens=_mean(columns["output_tokens"][inside]),
         burstiness=_burstiness(came_ns[inside]),
         failed=int((failed & inside).sum()),
+        unended=int((unended & inside).sum()),
     )
 
 

@@ -43,6 +43,7 @@ class ComparedSpan:
     """When the load began, its own warm-up over; else when the first request came."""
     start_ns: int
     end_ns: int
+    """What came before belongs to it, however late it ended; so do steps until then."""
     cut: WarmupCut
     load_runs: int
 

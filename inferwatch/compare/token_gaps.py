@@ -12,6 +12,7 @@ from itertools import chain, islice
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from inferwatch.compare.requests import (
     ENGINE_PROPER,
@@ -54,10 +55,13 @@ class EngineLives:
 class _LifeTokens:
     """Token times of the requests of one engine life, by their member number."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: Ints, came_ns: Ints) -> None:
+        """Of these members it is known when they came."""
         self.first_ns = np.full(FIRST_ROOM, UNKNOWN, np.int64)
-        self.last_ns = self.first_ns.copy()
+        self.last_ns, self.came_ns = self.first_ns.copy(), self.first_ns.copy()
         self.tokens = np.zeros(FIRST_ROOM, np.int64)
+        self.make_room(int(members.max(initial=0)))
+        self.came_ns[members] = came_ns
 
     def make_room(self, highest: int) -> None:
         short = highest + 1 - len(self.tokens)
@@ -66,6 +70,7 @@ class _LifeTokens:
             unknown = np.full(more, UNKNOWN, np.int64)
             self.first_ns = np.concatenate([self.first_ns, unknown])
             self.last_ns = np.concatenate([self.last_ns, unknown])
+            self.came_ns = np.concatenate([self.came_ns, unknown])
             self.tokens = np.concatenate([self.tokens, np.zeros(more, np.int64)])
 
     def take(self, members: Ints, end_ns: Ints, produced: Ints) -> TimedValues:
@@ -84,15 +89,26 @@ class _LifeTokens:
         self.last_ns[members[is_last]] = end_ns[is_last]
         np.add.at(self.tokens, members, produced)
         known = before_ns != UNKNOWN
-        return TimedValues(end_ns[known], end_ns[known] - before_ns[known])
+        # Where its coming was not heard of, a gap counts when it ended.
+        came_ns = self.came_ns[members[known]]
+        at_ns = np.where(came_ns != UNKNOWN, came_ns, end_ns[known])
+        return TimedValues(at_ns, end_ns[known] - before_ns[known])
 
 
 class TokenGaps:
     """Every gap between two tokens of a session, and afterwards the TPOTs."""
 
-    def __init__(self, connection: sqlite3.Connection, session: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, session: int, requests: ServerRequests
+    ) -> None:
         self._connection, self._session = connection, session
         self._engines = EngineLives(connection, session)
+        self._requests = requests.columns
+        self._came_ns = requests.came_ns
+        self._lives_of = self._engines.of(
+            self._requests["source"], self._requests["ordinal"]
+        )
+        self._lives_of[self._requests["member"] < 0] = -1
         self._lives: dict[int, _LifeTokens] = {}
 
     def gaps(self) -> Iterator[TimedValues]:
@@ -114,8 +130,16 @@ class TokenGaps:
         came_out = produced > 0
         for number in np.unique(life[came_out]):
             these = came_out & (life == number)
-            kept = self._lives.setdefault(int(number), _LifeTokens())
+            kept = self._life(int(number))
             yield kept.take(members[these], end_ns[these], produced[these])
+
+    def _life(self, number: int) -> _LifeTokens:
+        if number not in self._lives:
+            ours = self._lives_of == number
+            self._lives[number] = _LifeTokens(
+                self._requests["member"][ours], self._came_ns[ours]
+            )
+        return self._lives[number]
 
     def _steps(self, ordinals: Ints) -> tuple[Ints, Ints]:
         """When each of these steps ended, and in which life."""
@@ -126,34 +150,24 @@ class TokenGaps:
         sources = rows["source"][place]
         return rows["end_ns"][place], self._engines.of(sources, ordinals)
 
-    def tpot(self, requests: ServerRequests) -> TimedValues:
+    def tpot(self) -> TimedValues:
         """Of requests that ended properly in the engine; once all gaps were read."""
-        columns = requests.columns
-        ended_ns = np.where(
-            columns[ENGINE_PROPER] == 1, columns["engine_finished_ns"], UNKNOWN
-        )
+        ended = self._requests["engine_finished_ns"] != UNKNOWN
+        ended &= self._requests[ENGINE_PROPER] == 1
         parts = [
-            self._tpot_of(number, these, columns["member"][these], ended_ns[these])
-            for number, these in self._by_life(columns)
+            self._tpot_of(life, (self._lives_of == number) & ended)
+            for number, life in self._lives.items()
         ]
         return TimedValues(
             np.concatenate([each.at_ns for each in parts] or [_NONE]),
             np.concatenate([each.values_ns for each in parts] or [_NONE]),
         )
 
-    def _tpot_of(
-        self, number: int, _: Ints, members: Ints, ended_ns: Ints
-    ) -> TimedValues:
-        life = self._lives[number]
+    def _tpot_of(self, life: _LifeTokens, these: npt.NDArray[np.bool_]) -> TimedValues:
+        members = self._requests["member"][these]
         life.make_room(int(members.max(initial=0)))
         first_ns, last_ns = life.first_ns[members], life.last_ns[members]
-        return per_token(first_ns, last_ns, life.tokens[members], ended_ns)
-
-    def _by_life(self, columns: dict[str, Ints]) -> Iterator[tuple[int, Ints]]:
-        numbers = self._engines.of(columns["source"], columns["ordinal"])
-        numbers[columns["member"] < 0] = -1
-        for number in self._lives:
-            yield number, np.flatnonzero(numbers == number)
+        return per_token(first_ns, last_ns, life.tokens[members], self._came_ns[these])
 
 
 @dataclass(frozen=True, slots=True)

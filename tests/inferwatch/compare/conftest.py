@@ -48,8 +48,10 @@ class TinyEngine:
         self._seed, self._per_s, self._slots = seed, per_s, slots
         self._step_ns = step_ms * MS
 
-    def run(self, seconds: float) -> Iterator[AnyReading]:
-        """All readings of a session."""
+    def run(
+        self, seconds: float, *, load_s: float | None = None
+    ) -> Iterator[AnyReading]:
+        """All readings of a session; requests come as long as the load lasts."""
         yield EngineInfo(
             t_ns=1,
             pid=7,
@@ -63,12 +65,14 @@ class TinyEngine:
         yield LoadPlanned(t_ns=2, plan=plan)
         yield LoadEvent(t_ns=ORIGIN_NS, kind=LoadKind.STARTED, source=LOAD)
         end_ns = ORIGIN_NS + int(seconds * SECOND)
-        yield from self._serve(end_ns)
+        last_ns = end_ns if load_s is None else ORIGIN_NS + int(load_s * SECOND)
+        yield from self._serve(end_ns, last_ns)
         yield LoadEvent(t_ns=end_ns, kind=LoadKind.STOPPED, source=LOAD)
 
-    def _serve(self, end_ns: int) -> Iterator[AnyReading]:
+    def _serve(self, end_ns: int, last_ns: int) -> Iterator[AnyReading]:
         gaps = self._random.exponential(SECOND / self._per_s, 20_000)
-        come = (ORIGIN_NS + np.cumsum(gaps)).astype(int).tolist()
+        due = (ORIGIN_NS + np.cumsum(gaps)).astype(int)
+        come = [*due[due < last_ns].tolist(), end_ns]
         now_ns, born, index = ORIGIN_NS, 0, 0
         waiting: list[int] = []
         left: dict[int, int] = {}
@@ -190,6 +194,15 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(path, "slow", TinyEngine(3, slots=8, step_ms=20).run(90))
     write(path, "short", TinyEngine(4).run(3))
     write(path, "empty", iter([Note(t_ns=1, kind=NoteKind.STARTED, text="hello")]))
+    return path
+
+
+@pytest.fixture(scope="session")
+def overloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``flooded``: a load of 10 s for which the engine takes far longer."""
+    path = tmp_path_factory.mktemp("overloaded") / "sessions.db"
+    engine = TinyEngine(5, per_s=30.0, slots=4, step_ms=15)
+    write(path, "flooded", engine.run(60, load_s=10))
     return path
 
 

@@ -83,7 +83,7 @@ def test_steps_and_tokens_are_those_of_the_table(sample: Path) -> None:
     assert numbers.sums["batch_mean"].above.sum() == members
 
 
-def test_a_window_leaves_out_what_ended_outside(sessions: Path) -> None:
+def test_a_window_leaves_out_what_came_outside(sessions: Path) -> None:
     whole = read(sessions, "before", choice=SpanChoice(warmup_s=0.0))
     first = read(sessions, "before", choice=SpanChoice(from_s=0.0, to_s=45.0))
     second = read(sessions, "before", choice=SpanChoice(from_s=45.0))
@@ -92,6 +92,55 @@ def test_a_window_leaves_out_what_ended_outside(sessions: Path) -> None:
         assert first.counted[name].n + second.counted[name].n == counted.n, name
     assert first.span.cut is WarmupCut.NONE
     assert second.span.cut is WarmupCut.GIVEN
+
+
+def test_slow_requests_of_an_overload_are_followed_to_their_end(
+    overloaded: Path,
+) -> None:
+    numbers = read(overloaded, "flooded", choice=SpanChoice(from_s=0.0, to_s=10.0))
+
+    with closing(sqlite3.connect(overloaded)) as connection:
+        came, slowest_s = connection.execute(
+            "SELECT count(*), max(e2el_s) FROM requests "
+            "WHERE arrived_ns >= 2e9 AND arrived_ns < 12e9"
+        ).fetchone()
+        (late,) = connection.execute(
+            "SELECT count(*) FROM requests WHERE arrived_ns < 12e9 "
+            "AND first_token_ns >= 12e9"
+        ).fetchone()
+    assert late > came / 3
+    for name in ("ttft_s", "e2el_s", "queue_s", "tpot_s"):
+        assert numbers.counted[name].n == came, name
+    for name in ("client.ttft_s", "client.e2el_s", "client.tpot_s"):
+        assert numbers.counted[name].n == came, name
+    for name in ("e2el_s", "client.e2el_s"):
+        assert numbers.counted[name].quantile_s(1.0) == pytest.approx(
+            slowest_s, rel=2e-2
+        ), name
+
+
+def test_gaps_of_requests_that_came_in_the_window_belong_to_it(
+    overloaded: Path,
+) -> None:
+    numbers = read(overloaded, "flooded", choice=SpanChoice(from_s=0.0, to_s=10.0))
+
+    with closing(sqlite3.connect(overloaded)) as connection:
+        (gaps,) = connection.execute(
+            "SELECT sum(output_tokens - 1) FROM requests "
+            "WHERE arrived_ns >= 2e9 AND arrived_ns < 12e9"
+        ).fetchone()
+    assert numbers.counted["itl_s"].n == gaps
+    assert numbers.counted["client.itl_s"].n == gaps
+
+
+def test_requests_that_never_ended_are_counted(sessions: Path) -> None:
+    numbers = read(sessions, "slow", choice=SpanChoice(warmup_s=0.0))
+
+    with closing(sqlite3.connect(sessions)) as connection:
+        (unended,) = connection.execute(
+            "SELECT count(*) FROM requests WHERE session = 3 AND finished_ns IS NULL"
+        ).fetchone()
+    assert numbers.load.unended == unended > 0
 
 
 def test_time_counts_from_the_beginning_of_the_load(sessions: Path) -> None:
