@@ -8,6 +8,7 @@ from pathlib import Path
 from collectors.clock import NS_PER_S, anchor
 from collectors.readings import LoadKind, NoteKind
 from inferwatch.feed import Mark, MarkKind
+from inferwatch.formatting import counted
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
@@ -108,13 +109,23 @@ def _notes(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 
 def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
-    """Where they begin after a while without."""
-    latest_ns = None
+    """One for all that follow each other closely, where they begin."""
+    began_ns = latest_ns = total = 0
     for end_ns, count in connection.execute(PREEMPTIONS, (session,)):
-        if latest_ns is None or end_ns - latest_ns >= CALM_NS:
-            text = "a request was preempted" if count == 1 else "requests preempted"
-            yield Mark(t_ns=end_ns, kind=MarkKind.PREEMPTION, text=text)
-        latest_ns = end_ns
+        if total and end_ns - latest_ns >= CALM_NS:
+            yield _preempted(began_ns, latest_ns, total)
+            total = 0
+        began_ns = began_ns if total else end_ns
+        latest_ns, total = end_ns, total + count
+    if total:
+        yield _preempted(began_ns, latest_ns, total)
+
+
+def _preempted(began_ns: int, latest_ns: int, total: int) -> Mark:
+    text = counted(total, "preemption")
+    if latest_ns > began_ns:
+        text += f" in {(latest_ns - began_ns) / NS_PER_S:.1f} s"
+    return Mark(t_ns=began_ns, kind=MarkKind.PREEMPTION, text=text)
 
 
 def _stalls(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:

@@ -84,6 +84,8 @@ def test_preemptions_are_marked_where_they_begin_after_a_while_without(
 
     kinds = [t_s for t_s, kind in marked(scan) if kind is MarkKind.PREEMPTION]
     assert kinds == [1, 11, 30]
+    texts = [each.text for each in scan.marks if each.kind is MarkKind.PREEMPTION]
+    assert texts == ["3 preemptions in 4.0 s", "2 preemptions in 0.5 s", "1 preemption"]
 
 
 def test_a_stall_is_marked_where_work_waited_and_no_step_ended(
