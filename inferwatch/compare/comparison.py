@@ -20,7 +20,7 @@ from inferwatch.compare.verdicts import (
     holm,
     uncertainty,
 )
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, format_clock
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
 
@@ -393,8 +393,9 @@ def _each(numbers: SessionNumbers) -> Iterator[str]:
         )
     if numbers.span.load_runs > 1:
         yield (
-            f"{numbers.name} holds {numbers.span.load_runs} load runs, pooled here: "
-            "choose one with --a-from and --a-to (or --b-from and --b-to)."
+            f"{numbers.name} holds {numbers.span.load_runs} load runs; compared is "
+            f"{format_clock(numbers.span.start_ns)} to "
+            f"{format_clock(numbers.span.end_ns)} of the session."
         )
     if unended := numbers.load.unended:
         they = "it counts" if unended == 1 else "they count"
