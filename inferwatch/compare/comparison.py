@@ -394,8 +394,8 @@ def _each(numbers: SessionNumbers) -> Iterator[str]:
     if numbers.span.load_runs > 1:
         yield (
             f"{numbers.name} holds {numbers.span.load_runs} load runs; compared is "
-            f"{format_clock(numbers.span.start_ns)} to "
-            f"{format_clock(numbers.span.end_ns)} of the session."
+            f"{format_clock(numbers.span.start_ns).strip()} to "
+            f"{format_clock(numbers.span.end_ns).strip()} of the session."
         )
     if unended := numbers.load.unended:
         they = "it counts" if unended == 1 else "they count"
