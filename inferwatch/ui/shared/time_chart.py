@@ -29,6 +29,8 @@ LIMIT, DIVIDER, FRAME = -1, -2, -3
 """Numbers of lines; those of layers are from 0."""
 LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
 LINE = "╌"
+LINES = {LIMIT: LINE, DIVIDER: "─"}
+"""Where two axes meet there is a limit or nothing but a border: they look different."""
 BLANK = " ", None
 FRAMED = 6
 """Cells of a heading that are neither title nor legend."""
@@ -140,8 +142,9 @@ class TimeChart(Inked):
             if base > low:
                 told[-1] = (low, told[-1][1])
                 line = LIMIT if top == self._limit else DIVIDER
+                glyph = LINES[line]
                 cells += [
-                    BlockCell(column, low, LINE, line) for column in range(len(tops))
+                    BlockCell(column, low, glyph, line) for column in range(len(tops))
                 ]
                 told += ticks(lane_top, high, plan.unit, base) if _peak(lane) else []
         labels = dict(told)

@@ -23,8 +23,6 @@ from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
-NO_GRAPH: Fact = ("no CUDA graph", "", "")
-
 
 class StepsScreen(WatchScreen):
     """Batch, step time, what binds; below, one step: the one here, or the slowest."""
@@ -143,7 +141,7 @@ def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
         [
             ("decode", decode, "decode"),
             ("prefill", prefill, "prefill"),
-            ("graph", step.graph_mode, "") if step.graph_mode else NO_GRAPH,
+            _graph(step.graph_mode),
         ],
         [
             ("KV used", _blocks(step.kv_used_blocks), "kv"),
@@ -161,6 +159,11 @@ def _mean(value: float | None) -> str:
 
 def _blocks(value: int | None) -> str:
     return format_count(value).strip()
+
+
+def _graph(mode: str | None) -> Fact:
+    """NONE is a step without one; unknown is where vLLM says nothing."""
+    return ("no CUDA graph", "", "") if mode == "NONE" else ("graph", mode or "–", "")
 
 
 def _work(requests: int, tokens: int) -> str:
