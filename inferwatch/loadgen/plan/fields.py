@@ -154,7 +154,7 @@ class PlanFields(
                 metavar="LIMITS",
             ),
             read=read_slo,
-            row=FormRow("slo", 12, "SLO", "all must be met", read=read_slo_row),
+            row=FormRow("slo", 12, "SLO", "met at once", read=read_slo_row),
         ),
     ] = None
     """What every request should hold, unless its class says other."""

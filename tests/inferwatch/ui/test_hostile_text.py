@@ -147,6 +147,9 @@ async def test_the_start_and_the_loss_of_an_engine_do_not_obey(
 
         async with app.run_test(notifications=True, size=(120, 40)) as pilot:
             await settle(pilot)
+            written(app)
+            await pilot.press("l")
+            await settle(pilot)
             assert "␛" in written(app)
 
 
