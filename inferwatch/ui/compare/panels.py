@@ -30,7 +30,7 @@ from inferwatch.ui.shared.renderables.text import (
     TextRun,
     cells,
     fit,
-    join,
+    join_whole,
     ruled,
     spread,
 )
@@ -178,8 +178,10 @@ class CompareDetail(Panel):
         return [
             ruled(heading, _values(result), width),
             *(fit((TextRun("  "), *line), width) for line in drawn),
-            fit((TextRun("  "), *_verdict(result)), width),
-            fit((TextRun("  "), *_basis(result)), width),
+            *(
+                (TextRun("  "), *join_whole(parts, width - 2, " · "))
+                for parts in (_verdict(result), _basis(result))
+            ),
         ]
 
 
@@ -192,33 +194,32 @@ def _values(result: MetricResult) -> Line:
     )
 
 
-def _verdict(result: MetricResult) -> Line:
-    said = [(TextRun(str(result.verdict), INKS[result.verdict]),)]
+def _verdict(result: MetricResult) -> Sequence[Line]:
+    said: list[Line] = [(TextRun(str(result.verdict), INKS[result.verdict]),)]
     if result.why:
         said.append((TextRun(result.why),))
     if result.verdict is MetricVerdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
         said.append((TextRun(f"about {more} more requests would settle it"),))
-    return join(said)
+    return said
 
 
-def _basis(result: MetricResult) -> Line:
+def _basis(result: MetricResult) -> Sequence[Line]:
     counts = (format_count(n).strip() for n in (result.n_a, result.n_b))
     way = f"{result.metric.better} is better"
     if result.metric.better is Better.NEITHER:
         way = "neither direction is better in itself"
-    said = [
+    said: list[Line] = [
         (TextRun(f"n {' and '.join(counts)}", "muted"),),
         (TextRun(f"seen by {result.metric.vantage}", "muted"),),
         (TextRun(way, "muted"),),
     ]
     if result.adjusted_p is not None:
-        alone = f"p {result.p_value:.2g}" if result.p_value is not None else ""
-        shared = (
-            f"{result.adjusted_p:.2g} over all metrics, significant up to {ALPHA:g}"
-        )
-        said.append((TextRun(f"{alone}, {shared}", "muted"),))
-    return join(said)
+        if result.p_value is not None:
+            said.append((TextRun(f"p {result.p_value:.2g}", "muted"),))
+        shared = f"{result.adjusted_p:.2g} over all metrics"
+        said.append((TextRun(f"{shared}, significant up to {ALPHA:g}", "muted"),))
+    return said
 
 
 NAME = 30
