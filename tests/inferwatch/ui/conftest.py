@@ -38,6 +38,7 @@ from inferwatch.metrics.snapshot import (
 )
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.typed_keys import handed_out
 
 S = 1_000_000_000
 NOW_NS = 195 * S + 320_000_000
@@ -626,7 +627,7 @@ def settle() -> Settle:
     """Lets the screen in sight take and draw the present snapshot."""
 
     async def wait(pilot: Pilot[None]) -> None:
-        await pilot.pause()
+        await handed_out(pilot)
         app = pilot.app
         assert isinstance(app, InferwatchApp)
         app.look()

@@ -14,6 +14,7 @@ from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.pages import ComparePage, StartPage
 from tests.inferwatch.hostile import KEPT
 from tests.inferwatch.ui.test_hostile_text import SIZES, squeezed, written
+from tests.inferwatch.ui.typed_keys import handed_out
 
 PICTURE = "␛]52;c;aGk="
 
@@ -31,7 +32,7 @@ def hostile_record(record: Path) -> Path:
 
 async def looked(pilot: Pilot[Any]) -> None:
     """Everything the browser looks up has come and is drawn."""
-    await pilot.pause()
+    await handed_out(pilot)
     while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
         await pilot.pause(0.01)
     await pilot.pause()

@@ -15,13 +15,14 @@ from inferwatch.ui.sessions.browser import SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
+from tests.inferwatch.ui.typed_keys import handed_out
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
 
 async def looked(pilot: Pilot[Any]) -> None:
     """Everything the browser looks up has come and is drawn."""
-    await pilot.pause()
+    await handed_out(pilot)
     while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
         await pilot.pause(0.01)
     await pilot.pause()

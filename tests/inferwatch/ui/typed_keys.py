@@ -1,0 +1,16 @@
+"""Keys go to screens one by one, so a press has come only when all are handed out."""
+
+from typing import Any
+
+from textual.pilot import Pilot
+
+from inferwatch.ui.shared.type_ahead import TypeAheadApp
+
+
+async def handed_out(pilot: Pilot[Any]) -> None:
+    """When all that was typed has been acted upon, however busy the machine is."""
+    await pilot.pause()
+    assert isinstance(pilot.app, TypeAheadApp)
+    if pilot.app._handing_out is not None:
+        await pilot.app._handing_out
+        await pilot.pause()
