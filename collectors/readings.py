@@ -235,6 +235,138 @@ class Totals(Reading, frozen=True, kw_only=True):
     kv_used_blocks: int | None = None
 
 
+# What a running server tells those who ask: over HTTP, in traces, in cache events.
+
+
+class ServerInfo(Reading, frozen=True, kw_only=True):
+    """What a server is, as far as it tells; reported when first known, and anew."""
+
+    t_ns: int
+    name: str
+    """What people call it: given by them, else its host and port."""
+    family: str
+    """vllm, sglang, llamacpp or openai; a module of ``collectors.engines`` each."""
+    url: str | None = None
+    """Without user, password and query."""
+    uds: str | None = None
+    version: str | None = None
+    models: list[str] = msgspec.field(default_factory=list)
+    max_model_len: int | None = None
+    started_wall_ns: int | None = None
+    """Unix time at which its process began."""
+    num_kv_blocks: int | None = None
+    """KV blocks a request can use, of one rank."""
+    kv_block_tokens: int | None = None
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    """What else it tells of its configuration, in its own words."""
+    advice: list[str] = msgspec.field(default_factory=list)
+    """What would make more of it known: a flag or variable each, in a sentence."""
+
+
+class Contact(Reading, frozen=True, kw_only=True):
+    """Whether a server answers; reported when that changes, and at a restart."""
+
+    t_ns: int
+    answers: bool
+    why: str | None = None
+    """Why it does not, or what is wrong with what it answers, fit to show."""
+    restarted: bool = False
+    """Its counters began anew: what follows is another life of it."""
+    round_trip_ns: int | None = None
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A cumulative histogram as Prometheus has it, since its process began."""
+
+    bounds: list[float]
+    """Upper bounds, rising, without the infinite one."""
+    counts: list[int]
+    """How many were at most each bound, and last how many there were: one more."""
+    sum: float
+
+
+class EngineSample(Reading, frozen=True, kw_only=True):
+    """What one rank of a server says of itself at a moment: one scrape.
+
+    Counters count since the process began; unknown is ``None`` or absent.
+    """
+
+    t_ns: int
+    """The middle of the exchange."""
+    uncertainty_ns: int = 0
+    """Half of what the exchange took: the moment is known to within it."""
+    rank: str = "0"
+    """The ``engine`` label: one data-parallel rank."""
+    model: str | None = None
+    # Gauges.
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    """0-1."""
+    # Counters.
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    prefix_queries: int | None = None
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int | None = None
+    preemptions: int | None = None
+    finished: dict[str, int] = msgspec.field(default_factory=dict)
+    """Requests by how they ended: stop, length, abort, error."""
+    histograms: dict[str, Histogram] = msgspec.field(default_factory=dict)
+    """By key of the catalog: ttft_s, itl_s, tpot_s, e2el_s, queue_s, prefill_s,
+    decode_s, inference_s; prompt_tokens and output_tokens of a request;
+    step_tokens of an engine step."""
+    others: dict[str, float] = msgspec.field(default_factory=dict)
+    """What only its family has, by the name the family gives it."""
+
+
+class RequestSpan(Reading, frozen=True, kw_only=True):
+    """A finished request as the server's own trace tells it, whoever sent it."""
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("arrived_ns", "end_ns")
+
+    request_id: str
+    """The id the client knows."""
+    arrived_ns: int
+    end_ns: int
+    uncertainty_ns: int = 0
+    """Of both, where another host's wall clock told them; durations are exact."""
+    ttft_ns: int | None = None
+    queue_ns: int | None = None
+    prefill_ns: int | None = None
+    decode_ns: int | None = None
+    e2el_ns: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+
+class KvCacheEvents(Reading, frozen=True, kw_only=True):
+    """What changed in the prefix cache in one step: blocks by hash, never tokens."""
+
+    t_ns: int
+    rank: int = 0
+    sequence: int
+    missed: int = 0
+    """Batches that did not arrive before this one."""
+    stored: list[int] = msgspec.field(default_factory=list)
+    """Hashes of blocks that were cached."""
+    parents: list[int | None] = msgspec.field(default_factory=list)
+    """The block before each, None where it begins a prompt; as long as ``stored``."""
+    removed: list[int] = msgspec.field(default_factory=list)
+    cleared: bool = False
+    """All were forgotten, before what is stored here."""
+    block_tokens: int | None = None
+
+
+class WatchedSlo(Reading, frozen=True, kw_only=True):
+    """What requests are to hold from now on, as ``--slo`` writes it."""
+
+    t_ns: int
+    slo: str
+
+
 # What the load generator reports: the client's vantage.
 
 
@@ -423,6 +555,12 @@ AnyReading = (
     | Endpoint
     | Step
     | RequestEvent
+    | ServerInfo
+    | Contact
+    | EngineSample
+    | RequestSpan
+    | KvCacheEvents
+    | WatchedSlo
     | RequestRecord
     | TokenTimes
     | LoadPlanned

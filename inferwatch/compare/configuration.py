@@ -9,26 +9,10 @@ from functools import cache
 import msgspec
 
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.reports.summary import ENGINE_FIELDS
 from inferwatch.storage.sessions.sessions import SessionRow
 from inferwatch.storage.tables.load_plans import load_plans
 
-ENGINE = (
-    "model",
-    "vllm_version",
-    "device",
-    "dtype",
-    "num_kv_blocks",
-    "kv_block_tokens",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "max_model_len",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "executor",
-    "prefix_caching",
-    "async_scheduling",
-)
 OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
 """Of a plan: where and as which run, not what."""
 
@@ -78,11 +62,11 @@ def _as_ever_or_unknown(name: str, values: Sequence[str | None]) -> bool:
 def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
     """The latest life's."""
     row = connection.execute(
-        f"SELECT {', '.join(ENGINE)} FROM engines WHERE session = ? "  # noqa: S608  our own names
+        f"SELECT {', '.join(ENGINE_FIELDS)} FROM engines WHERE session = ? "  # noqa: S608  our own names
         "ORDER BY ordinal DESC LIMIT 1",
         (session,),
     ).fetchone()
-    values = dict(zip(ENGINE, row or [None] * len(ENGINE), strict=True))
+    values = dict(zip(ENGINE_FIELDS, row or [None] * len(ENGINE_FIELDS), strict=True))
     if (ranks := _ranks(connection, session)) > (values["data_parallel"] or 1):
         values["data_parallel"] = ranks
     return {f"engine {name}": _text(value) for name, value in values.items()}

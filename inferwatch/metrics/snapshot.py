@@ -16,12 +16,15 @@ from collectors.readings import (
     LoadEvent,
     LoadKind,
     Note,
+    ServerInfo,
     Step,
     Vantage,
 )
 from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
 
 __all__ = [
+    "Bracket",
+    "Brackets",
     "ClientTimeline",
     "ClientView",
     "Cost",
@@ -35,10 +38,12 @@ __all__ = [
     "RequestRow",
     "RequestState",
     "RunState",
+    "ServerState",
     "Snapshot",
     "StepTotals",
     "Timeline",
     "Verdict",
+    "Via",
     "Window",
 ]
 
@@ -101,6 +106,16 @@ class RequestState(StrEnum):
         }
 
 
+class Via(StrEnum):
+    """How readings of a server come to us, the best first."""
+
+    PROBE = "probe"
+    TRACES = "traces"
+    SCRAPE = "scrape"
+    PROMETHEUS = "prometheus"
+    CLIENT = "client"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How the engine is, in one line fit to show."""
@@ -126,6 +141,34 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bracket:
+    """What is known of a value by the bucket it fell in: above low, at most high."""
+
+    low: float
+    high: float | None
+    """None: beyond the last bound."""
+
+    @property
+    def coarse(self) -> bool:
+        """Wider than a factor of two: finer buckets would tell more."""
+        return self.high is None or self.high > 2 * self.low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brackets:
+    """Percentiles of a scraped histogram over the window: bounds, never a digit."""
+
+    p50: Bracket | None = None
+    p90: Bracket | None = None
+    p95: Bracket | None = None
+    p99: Bracket | None = None
+    max: Bracket | None = None
+    interpolated: dict[str, float] = field(default_factory=dict)
+    """By percentile, what ``histogram_quantile`` makes of it: what a Grafana panel
+    shows. Never a measurement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
     """One row of the latency table."""
 
@@ -134,7 +177,46 @@ class Latency:
     vantage: Vantage
     quantiles: Quantiles
     trend: tuple[float | None, ...] = ()
-    """Worst value per bin of the timeline, oldest first."""
+    """Worst value per bin of the timeline, oldest first; of a scraped one the mean."""
+    brackets: Brackets | None = None
+    """Where only buckets are known; the quantiles then have n and mean alone."""
+    objective_s: float | None = None
+    """What it is to stay below."""
+    met: tuple[float, float] | None = None
+    """The least and the greatest share of the n that met the objective, 0-1: equal
+    where each is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """One server of the session, or one rank of it: a row of the fleet."""
+
+    source: str
+    rank: str = "0"
+    info: ServerInfo | None = None
+    via: Via = Via.SCRAPE
+    """The best source there is of it."""
+    answers: bool | None = None
+    """None before it was asked."""
+    why: str | None = None
+    """Why it does not answer, or what is wrong with its answers."""
+    last_ns: int | None = None
+    """Of the last reading."""
+    restarted_ns: int | None = None
+    """When it last began anew while watched."""
+    round_trip_ns: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    arrivals_per_s: float | None = None
+    """Requests that ended, where arrivals are not told; likewise below: over the
+    window."""
+    output_tokens_per_s: float | None = None
+    prefix_hit_rate: float | None = None
+    latencies: tuple[Latency, ...] = ()
+    """As those of the snapshot, of this server alone, without trends."""
+    remark: str | None = None
+    """How it stands out among the others, such as "queue 5× the median"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +453,14 @@ class Snapshot:
     verdict: Verdict
     engines: tuple[EngineInfo, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
+    servers: tuple[ServerState, ...] = ()
+    """Those attached to, in order of first contact; ranks one after the other."""
+    shown_source: str | None = None
+    """All else here is of this server alone; None: of all together."""
+    via: Via | None = None
+    """The best source of the latencies; None before there is one."""
+    advice: tuple[str, ...] = ()
+    """What would make more known: a flag or variable each, in a sentence."""
     gpus: tuple[GpuInfo, ...] = ()
     last_token_ns: int | None = None
     flow: Flow = field(default_factory=Flow)

@@ -73,17 +73,19 @@ class LoadRuns(Panel):
         ]
 
 
-class Scale(NamedTuple):
+class LatencyScale(NamedTuple):
     """The unit of all latencies of the list, and the longest bar's."""
 
     unit: TimeUnit
     worst: float
 
 
-def _scale(views: Sequence[ClientView]) -> Scale:
+def _scale(views: Sequence[ClientView]) -> LatencyScale:
     p99s = [view.p99 for view in map(_ttft, views)]
     known = [*p99s, *(view.p50 for view in map(_ttft, views))]
-    return Scale(shared_unit(known), max((each or 0.0 for each in p99s), default=0.0))
+    return LatencyScale(
+        shared_unit(known), max((each or 0.0 for each in p99s), default=0.0)
+    )
 
 
 def in_order(views: Sequence[ClientView]) -> Sequence[ClientView]:
@@ -147,7 +149,7 @@ def _latency(ttft: Quantiles, name: str, unit: TimeUnit) -> str:
     return about(f" {text}") if name in ttft.weak else text
 
 
-def _row(view: ClientView, scale: Scale, width: int, *, here: bool) -> Line:
+def _row(view: ClientView, scale: LatencyScale, width: int, *, here: bool) -> Line:
     run, ttft = view.run, _ttft(view)
     if run is None:
         return ()
