@@ -4,11 +4,13 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
@@ -74,6 +76,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         guard.light = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def css_parsed_once() -> Iterator[None]:
+    """Each app parses the styles of all widgets again: a sixth of what screens cost."""
+    parse: Callable[..., list[RuleSet]] = Stylesheet._parse_rules
+    parsed: dict[object, list[RuleSet]] = {}
+
+    def parse_once(sheet: Stylesheet, *of: object, **named: object) -> list[RuleSet]:
+        key = tuple(sheet._variables.items()), of, tuple(named.items())
+        if key not in parsed:
+            parsed[key] = parse(sheet, *of, **named)
+        return parsed[key]
+
+    with pytest.MonkeyPatch.context() as textual:
+        textual.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
 
 
 @pytest.fixture(scope="session")
