@@ -237,12 +237,20 @@ class Feed(Protocol):
         ...
 
     def snapshot(
-        self, window: Window, *, requests: bool = True, client: bool = False
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now, the client's view if asked; cheap enough for 2 Hz."""
+        """Everything as of now, the client's view if asked; cheap enough for 2 Hz.
+
+        With a source, of that server alone; of one that is not known: of all.
+        """
         ...
 
-    def present(self) -> Snapshot:
+    def present(self, source: str | None = None) -> Snapshot:
         """As things are now, whatever moment is shown; without rows of requests.
 
         For what must be told at once: the header, losses, news. What is shown itself

@@ -220,8 +220,13 @@ class Model:
         requests: bool = True,
         client: bool = True,
         unrecorded_readings: int = 0,
+        source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now, less what is not asked for: rows, the client's view."""
+        """Everything as of now, less what is not asked for: rows, the client's view.
+
+        With a source, of that server alone.
+        """
+        del source  # readings of several servers are not told apart yet
         since_ns = self._client.began_ns
         lost_ns = self._health.lost_ns
         end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)

@@ -139,14 +139,21 @@ class Player:
         return self._clock.text(t_ns, ms=ms)
 
     def snapshot(
-        self, window: Window, *, requests: bool = True, client: bool = False
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
     ) -> Snapshot:
         """The snapshot of the moment that is shown; never waits."""
-        return self._seekable.snapshot(window, requests=requests, client=client)
+        return self._seekable.snapshot(
+            window, requests=requests, client=client, source=source
+        )
 
-    def present(self) -> Snapshot:
+    def present(self, source: str | None = None) -> Snapshot:
         """There is no other now than the moment that is shown."""
-        return self.snapshot(Window.MINUTE, requests=False)
+        return self.snapshot(Window.MINUTE, requests=False, source=source)
 
     def log_tail(self, lines: int) -> list[str]:
         """The engine's log, where it still is."""

@@ -96,14 +96,21 @@ class EngineSession:
         return wall_clock(wall_ns, ms=ms)
 
     def snapshot(
-        self, window: Window, *, requests: bool = True, client: bool = False
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
     ) -> Snapshot:
         """Everything as of the moment shown; the client's view if asked."""
-        return self.playback.snapshot(window, requests=requests, client=client)
+        return self.playback.snapshot(
+            window, requests=requests, client=client, source=source
+        )
 
-    def present(self) -> Snapshot:
+    def present(self, source: str | None = None) -> Snapshot:
         """As things are now, whatever moment is shown."""
-        return self._session.known(Window.MINUTE)
+        return self._session.known(Window.MINUTE, source)
 
     def whole(self) -> Snapshot:
         """The whole session up to now, or up to its end."""

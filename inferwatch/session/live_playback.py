@@ -1,7 +1,7 @@
 """The past of a session that goes on: held at once, gone through in its record."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,12 +24,20 @@ class HeldMoment:
     """A moment as it was shown, over every window that the view may change to."""
 
     t_ns: int
-    pictures: Mapping[Window, Snapshot]
+    pictures: Mapping[tuple[Window, str | None], Snapshot]
+    """Of all servers together, and of some of them alone."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, t_ns: int) -> Self:
+    def of(cls, pipeline: Pipeline, t_ns: int, sources: Iterable[str | None]) -> Self:
         """Keep the present moment: later it could only be had from a record."""
-        return cls(t_ns, {each: pipeline.snapshot(t_ns, each) for each in Window})
+        return cls(
+            t_ns,
+            {
+                (window, source): pipeline.snapshot(t_ns, window, source=source)
+                for window in Window
+                for source in sources
+            },
+        )
 
 
 COMMIT_WAIT_S = 1.5
@@ -157,6 +165,8 @@ class LivePlayback:
         self._record = OpenRecord(clock, pipeline, open_player)
         self._held: HeldMoment | None = None
         """The moment held; None while the present is followed."""
+        self._source: str | None = None
+        """The server that was looked at last; None: all."""
         self._moved = False
         """The record shows another moment than the one held."""
         self._plays_when_open = False
@@ -166,18 +176,30 @@ class LivePlayback:
     # What is shown.
 
     def snapshot(
-        self, window: Window, *, requests: bool = True, client: bool = False
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
     ) -> Snapshot:
         """Everything as of the moment shown."""
         player = self._record.player
         if player is not None and self._moved:
             if not player.playback.at_live:
-                return player.snapshot(window, requests=requests, client=client)
+                return player.snapshot(
+                    window, requests=requests, client=client, source=source
+                )
             self._let_go()  # it caught up
         if self._held is not None:
-            return self._held.pictures[window]
+            return self._picture_held(self._held, window, source)
+        self._source = source
         return self._pipeline.snapshot(
-            self._clock.now_ns(), window, requests=requests, client=client
+            self._clock.now_ns(),
+            window,
+            requests=requests,
+            client=client,
+            source=source,
         )
 
     @property
@@ -228,6 +250,18 @@ class LivePlayback:
         """The marks of what is recorded."""
         player = self._record.player
         return () if player is None else player.playback.marks
+
+    def _picture_held(
+        self, held: HeldMoment, window: Window, source: str | None
+    ) -> Snapshot:
+        """Of a server that was not looked at when it was held, the record tells."""
+        picture = held.pictures.get((window, source))
+        player = self._record.player
+        if picture is not None:
+            return picture
+        if player is not None and player.playback.position_ns == held.t_ns:
+            return player.snapshot(window, source=source)
+        return held.pictures[window, None]
 
     # Where to go.
 
@@ -300,7 +334,8 @@ class LivePlayback:
 
     def _hold(self) -> None:
         if self._held is None:
-            self._held = HeldMoment.of(self._pipeline, self._clock.now_ns())
+            now_ns, sources = self._clock.now_ns(), {None, self._source}
+            self._held = HeldMoment.of(self._pipeline, now_ns, sources)
         self._record.open(self._held.t_ns)
 
     def _let_go(self) -> None:

@@ -60,9 +60,13 @@ class LiveSession:
         if short := short_of_cores(busy_threads, usable_cores()):
             self.note(NoteKind.HOST, short, source)
 
-    def known(self, window: Window = Window.TEN_SECONDS) -> Snapshot:
+    def known(
+        self, window: Window = Window.TEN_SECONDS, source: str | None = None
+    ) -> Snapshot:
         """Everything as of now, without the requests."""
-        return self.pipeline.snapshot(self.now_ns(), window, requests=False)
+        return self.pipeline.snapshot(
+            self.now_ns(), window, requests=False, source=source
+        )
 
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:

@@ -85,9 +85,15 @@ class Pipeline:
         self.take([Tick(t_ns=now_ns)])
 
     def snapshot(
-        self, now_ns: int, window: Window, *, requests: bool = True, client: bool = True
+        self,
+        now_ns: int,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = True,
+        source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now."""
+        """Everything as of now; with a source, of that server alone."""
         record = self.record
         return self._model.snapshot(
             now_ns,
@@ -95,6 +101,7 @@ class Pipeline:
             requests=requests,
             client=client,
             unrecorded_readings=record.unrecorded if record else 0,
+            source=source,
         )
 
     @property

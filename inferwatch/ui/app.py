@@ -319,14 +319,16 @@ class InferwatchApp(TerminalApp[None]):
         """Hand the screen in sight a fresh snapshot."""
         screen, feed = self._session_screen, session.feed
         if screen is not None and screen.is_mounted:
+            source = None if screen.OF_ALL else session.view.source
             snapshot = feed.snapshot(
                 session.view.window,
                 requests=screen.NEEDS_REQUESTS,
                 client=screen.NEEDS_CLIENT,
+                source=source,
             )
             playback = feed.playback
             is_now = playback is None or playback.at_live
-            present = snapshot if is_now else feed.present()
+            present = snapshot if is_now else feed.present(source)
             screen.post_message(SnapshotReady(snapshot, charts, present))
             for severity, text in self._announcer.announcements(feed, present):
                 self.notify(text, severity=severity, timeout=10, markup=False)

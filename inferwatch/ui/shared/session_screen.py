@@ -63,6 +63,9 @@ class SessionScreen(Screen[None]):
     NEEDS_CLIENT: ClassVar[bool] = False
     """The load generator's own view; likewise."""
 
+    OF_ALL: ClassVar[bool] = False
+    """It shows all servers, whichever one is looked at elsewhere."""
+
     _focused_before: Widget | None = None
     """What had the keys until the log took them."""
     present: Snapshot | None = None

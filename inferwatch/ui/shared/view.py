@@ -13,6 +13,8 @@ class View:
     window: Window = Window.MINUTE
     screen: str = "overview"
     """The one to be in, by its name."""
+    source: str | None = None
+    """The one server that is shown; None: all together."""
     cursor_ns: int | None = None
     """A moment of the session; None is the moment shown, and goes with it."""
     slowest_first: bool = False

@@ -260,7 +260,9 @@ class WatchScreen(SessionScreen):
     def _now_shown(self) -> Snapshot:
         client = self.NEEDS_CLIENT
         window = self.view.window
-        return self.charted(self.feed.snapshot(window, requests=False, client=client))
+        source = None if self.OF_ALL else self.view.source
+        shown = self.feed.snapshot(window, requests=False, client=client, source=source)
+        return self.charted(shown)
 
     # The charts.
 

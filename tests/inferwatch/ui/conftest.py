@@ -465,11 +465,17 @@ class ScriptedFeed:
         return f"{text}.{t_ns % S // 1_000_000:03}" if ms else text
 
     def snapshot(
-        self, window: Window, *, requests: bool = True, client: bool = False
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
     ) -> Snapshot:
         self.asked.append(
             f"snapshot {window.name} {'with' if requests else 'without'} requests"
             + (" and client" if client else "")
+            + (f" of {source}" if source else "")
         )
         playback = self.playback
         elsewhere = playback is not None and not playback.at_live
@@ -477,7 +483,8 @@ class ScriptedFeed:
         made = snapshot(window, at_ns)
         return self.change(made if requests else replace(made, requests=()))
 
-    def present(self) -> Snapshot:
+    def present(self, source: str | None = None) -> Snapshot:
+        del source
         return self.change(replace(snapshot(now_ns=self.at_ns), requests=()))
 
     def log_tail(self, lines: int) -> list[str]:
