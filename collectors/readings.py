@@ -295,6 +295,8 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     """The middle of the exchange."""
     uncertainty_ns: int = 0
     """Half of what the exchange took: the moment is known to within it."""
+    by_prometheus: bool = False
+    """A Prometheus server scraped it, and told us later."""
     rank: str = "0"
     """The ``engine`` label: one data-parallel rank."""
     model: str | None = None
