@@ -72,12 +72,15 @@ def format_duration(duration_s: float | None) -> str:
     return f"{_digits(duration_s / unit_s, places)} {name}".rjust(WIDTH)
 
 
-def shared_unit(durations_s: Iterable[float | None]) -> TimeUnit:
+def shared_unit(
+    durations_s: Iterable[float | None], *, round_figures: bool = False
+) -> TimeUnit:
     """The unit for durations that are read side by side: a row, a heading, a pair.
 
     µs while the longest is below a millisecond; s from ten seconds on, and where even
     the shortest is a second or more; else ms. Short ones beside a longest below 100 s
-    keep ms, so that they keep their digits.
+    keep ms, so that they keep their digits. Round figures have few to keep: for them
+    it is s from one second on, beside the shortest of 0.1 s, and from ten beside any.
 
     >>> shared_unit([0.000012, 0.123]).name, shared_unit([0.0208, 1.59]).name
     ('ms', 'ms')
@@ -87,12 +90,15 @@ def shared_unit(durations_s: Iterable[float | None]) -> TimeUnit:
     ('ms', 's')
     >>> shared_unit([0.000004, 0.00041]).name, shared_unit([None]).name
     ('µs', 'ms')
+    >>> shared_unit([0.25, 2.5]).name, shared_unit([0.25, 2.5], round_figures=True).name
+    ('ms', 's')
     """
     known = [each for each in durations_s if each is not None]
     if not known:
         return MILLISECONDS
     shortest, longest = min(known), max(known)
     enough = 9.9995 if shortest >= 0.09995 else 99.9995
+    enough /= 10 if round_figures else 1
     if shortest >= 0.9995 or longest >= enough:
         return SECONDS
     return MILLISECONDS if longest >= 999.5e-6 else MICROSECONDS
@@ -132,6 +138,68 @@ def format_durations(durations_s: Iterable[float | None]) -> tuple[str, ...]:
         )
         for each in durations
     )
+
+
+def format_bracket(
+    low_s: float, high_s: float | None, unit: TimeUnit | None = None
+) -> str:
+    """Two bounds of a duration, as wide as they are; with a unit given without it.
+
+    >>> format_bracket(0, 0.01), format_bracket(1, 2.5), format_bracket(10, None)
+    ('0–10 ms', '1–2.5 s', '> 10 s')
+    >>> format_bracket(0.25, 0.5), format_bracket(0.75, 1), format_bracket(0.0003, 0.01)
+    ('250–500 ms', '0.75–1 s', '0.3–10 ms')
+    >>> format_bracket(0.5, 1, MILLISECONDS), format_bracket(1920, None, SECONDS)
+    ('500–1,000', '> 1,920')
+    """
+    bounds = [each for each in (low_s, high_s) if each]
+    named = unit or shared_unit(bounds, round_figures=True)
+    ends = [_round_figure(each, named) for each in (low_s, high_s) if each is not None]
+    text = f"> {ends[0]}" if high_s is None else "–".join(ends)
+    return text if unit else f"{text} {named.name}"
+
+
+def format_objective(below_s: float, unit: TimeUnit | None = None) -> str:
+    """What a duration is to stay below; with a unit given without it.
+
+    >>> format_objective(0.5), format_objective(0.5, SECONDS)
+    ('< 500 ms', '< 0.5')
+    """
+    named = unit or shared_unit([below_s], round_figures=True)
+    figure = f"< {_round_figure(below_s, named)}"
+    return figure if unit else f"{figure} {named.name}"
+
+
+def format_counts_bracket(low: float, high: float | None) -> str:
+    """Two bounds of a count: of tokens.
+
+    >>> format_counts_bracket(100, 200), format_counts_bracket(5_000, None)
+    ('101–200', '> 5,000')
+    >>> format_counts_bracket(0, 5), format_counts_bracket(1, 2)
+    ('0–5', '2')
+    """
+    if high is None:
+        return f"> {low:,.0f}"
+    least = low + 1 if low else 0
+    return f"{high:,.0f}" if least == high else f"{least:,.0f}–{high:,.0f}"
+
+
+def format_met(least: float, most: float) -> str:
+    """A share that is known to lie between two: one number where they look the same.
+
+    >>> format_met(0.91, 0.95), format_met(1, 1), format_met(0.9991, 1)
+    ('91–95%', '100%', '99–100%')
+    >>> format_met(0.052, 0.0521), format_met(0, 0.034)
+    ('5.2%', '0–3.4%')
+    """
+    low, high = format_share(least).strip(), format_share(most).strip()
+    return high if low == high else f"{low.removesuffix('%')}–{high}"
+
+
+def _round_figure(duration_s: float, unit: TimeUnit) -> str:
+    """A bound as its configuration has it, without zeros behind the point."""
+    figure = f"{duration_s / unit.seconds:,.3f}"
+    return figure.rstrip("0").rstrip(".")
 
 
 def about(text: str) -> str:

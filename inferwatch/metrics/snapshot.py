@@ -250,6 +250,9 @@ class Flow:
     aborted: int = 0
     preemptions: int = 0
     """In the window, as all counts here."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """By how they ended, in the server's words, where only it counts them: stop,
+    length, abort, error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +294,12 @@ class Timeline:
     preemptions: tuple[int | None, ...] = ()
     slowest_step: tuple[Step | None, ...] = ()
     """The longest step of each bin, without its members."""
+    running_max: tuple[int | None, ...] = ()
+    """Most requests that ran at once, as a server told; empty where it tells steps."""
+    kv_usage: tuple[float | None, ...] = ()
+    """Share of KV blocks in use, 0-1, at the bin's last reading; likewise."""
+    restarts_ns: tuple[int, ...] = ()
+    """When a server began anew within the columns."""
 
     def index_at(self, t_ns: int) -> int | None:
         """The column that covers a moment, None outside."""
@@ -466,6 +475,9 @@ class Snapshot:
     flow: Flow = field(default_factory=Flow)
     latencies: tuple[Latency, ...] = ()
     """ttft_s, queue_s, prefill_s, tpot_s, itl_s, e2el_s in this order."""
+    lengths: tuple[Latency, ...] = ()
+    """Where only buckets tell them: prompt_tokens and output_tokens of requests,
+    step_tokens of engine steps; in tokens, mean and brackets."""
     timeline: Timeline = field(default_factory=Timeline)
     latest_step: Step | None = None
     """The last one that ended, without its members; None after a loss."""

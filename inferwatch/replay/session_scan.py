@@ -62,9 +62,9 @@ WHERE session = :session AND first_token_ns >= 0 AND phase <> 'warmup' GROUP BY 
 ENGINE = ((STEPS, STEP_COLUMNS), (TTFTS, TTFT_COLUMNS))
 CLIENT = ((ANSWERS, ("output_tokens",)), (FIRST_TOKENS, TTFT_COLUMNS))
 """Where no engine was watched: what the load's answers brought."""
-DRAWN = [
-    each.name for each in fields(Timeline) if each.name not in {"start_ns", "bin_ns"}
-]
+MOMENTS = {"start_ns", "bin_ns", "lost_ns", "restarts_ns"}
+"""Of a timeline, what is not a column."""
+DRAWN = [each.name for each in fields(Timeline) if each.name not in MOMENTS]
 
 
 class SessionScan:

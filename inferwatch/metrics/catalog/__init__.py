@@ -13,7 +13,7 @@ from inferwatch.metrics.catalog.client import (
 )
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
-from inferwatch.metrics.catalog.latencies import LATENCIES
+from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
 from inferwatch.metrics.catalog.metric import (
     NOW,
     Better,
@@ -45,6 +45,7 @@ CATALOG: dict[str, Metric] = {
     metric.key: metric
     for group in (
         LATENCIES,
+        LENGTHS,
         FLOW,
         STEPS,
         KV,

@@ -228,4 +228,12 @@ FLOW = metrics(
         formula="finished with abort",
         flow=FlowFact(column=FlowColumn.OUT),
     ),
+    Metric(
+        key="ended",
+        abbr="ended",
+        title="Ended, by reason",
+        unit=Unit.REQUESTS,
+        definition="Requests that ended, by the reason that the server counts them.",
+        formula="difference of the server's counters",
+    ),
 )

@@ -106,3 +106,37 @@ LATENCIES = (
         ),
     ),
 )
+
+LENGTHS = metrics(
+    "",
+    Vantage.SCRAPE,
+    Metric(
+        key="prompt_tokens",
+        abbr="prompt",
+        title="Prompt length",
+        unit=Unit.TOKENS,
+        definition="Tokens in the prompts of requests, by the server's own buckets.",
+        formula="histogram of prompt tokens",
+    ),
+    Metric(
+        key="output_tokens",
+        abbr="output",
+        title="Answer length",
+        unit=Unit.TOKENS,
+        definition="Tokens in the answers to requests, by the server's own buckets.",
+        formula="histogram of output tokens",
+    ),
+    Metric(
+        key="step_tokens",
+        abbr="per step",
+        title="Tokens per step",
+        unit=Unit.TOKENS,
+        better=Better.HIGHER,
+        definition=(
+            "Tokens that an engine step computed, prompt and output together, by the "
+            "server's own buckets."
+        ),
+        formula="histogram of tokens per step",
+    ),
+)
+"""Lengths that only the buckets of a server tell."""

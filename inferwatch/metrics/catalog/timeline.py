@@ -249,4 +249,35 @@ TIMELINE = (
             formula="the step itself, without members",
         ),
     ),
+    *metrics(
+        "timeline.",
+        Vantage.SCRAPE,
+        Metric(
+            key="running_max",
+            abbr="running",
+            title="Running, most",
+            unit=Unit.REQUESTS,
+            definition=(
+                "Most requests that ran at once, of the readings in the column: what "
+                "was between two readings is not seen."
+            ),
+            formula="max over readings, ranks added",
+        ),
+        Metric(
+            key="kv_usage",
+            abbr="used",
+            title="KV usage",
+            unit=Unit.SHARE,
+            definition="Share of the KV blocks in use at the column's last reading.",
+            formula="last reading, mean over ranks",
+        ),
+        Metric(
+            key="restarts_ns",
+            abbr="restarts",
+            title="Restarts",
+            unit=Unit.NANOSECONDS,
+            definition="When a server began anew within the columns.",
+            formula="session time at which its counters were seen to begin anew",
+        ),
+    ),
 )

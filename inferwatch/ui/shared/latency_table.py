@@ -1,18 +1,21 @@
-"""The latencies of the window, one row each, exact."""
+"""The latencies of the window, one row each: exact, or what buckets let us know."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from inferwatch.formatting import (
     UNKNOWN,
     TimeUnit,
     about,
+    format_bracket,
     format_count,
     format_in,
+    format_met,
+    format_objective,
     shared_unit,
 )
 from inferwatch.metrics.catalog import CATALOG, LatencyLine
-from inferwatch.metrics.snapshot import Latency, Quantiles, Window
+from inferwatch.metrics.snapshot import Bracket, Latency, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import sparkline
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
@@ -22,27 +25,45 @@ UNIT_WIDTH = 3
 VALUE_WIDTH = 8
 COUNT_WIDTH = 8
 VANTAGE_WIDTH = 9
+GAP = 2
+"""Between the last number and who saw it."""
+LEAST_TREND = 5
+OVER = "▲"
+"""A value that is surely above the objective."""
 
 
-class QuantileColumn(NamedTuple):
-    """A quantile and from which width on there is room for it."""
+class Column(NamedTuple):
+    """A number of each row and from which width on there is room for it."""
 
     key: str
     from_width: int
+    width: int = VALUE_WIDTH
+    title: str = ""
 
 
-COLUMNS = (
-    QuantileColumn("p50", 0),
-    QuantileColumn("p90", 100),
-    QuantileColumn("p95", 72),
-    QuantileColumn("p99", 0),
-    QuantileColumn("max", 56),
-    QuantileColumn("mean", 64),
+EXACT = (
+    Column("p50", 0),
+    Column("p90", 100),
+    Column("p95", 72),
+    Column("p99", 0),
+    Column("max", 56),
+    Column("mean", 64),
 )
+GRAFANA = Column("grafana", 100, 13, "Grafana p99")
+"""What a panel makes of the buckets: no measurement, but what others look at."""
+BRACKETED = (
+    Column("mean", 0),
+    Column("p50", 53, 12),
+    Column("p95", 88, 12),
+    Column("p99", 0, 12),
+    GRAFANA,
+)
+"""Where any row is known by its buckets: the mean is exact, so it comes first."""
+OBJECTIVE = (Column("objective_s", 0, VALUE_WIDTH, "SLO"), Column("met", 0))
 
 
 class LatencyTable(Panel):
-    """Quantiles, each row in one unit; dim and with a ``~`` on too few samples."""
+    """Each row in one unit; dim and with a ``~`` what rests on too few samples."""
 
     DEFAULT_CSS = """
     LatencyTable { height: 7; }
@@ -65,53 +86,117 @@ class LatencyTable(Panel):
         named = self._of != "latency" and self._window is Window.SESSION
         return "the run" if named else self._window.label
 
+    @property
+    def _bracketed(self) -> bool:
+        """Some are known by their buckets alone."""
+        return any(latency.brackets for latency in self._latencies)
+
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The head and a row per latency."""
         del height
-        shown = [column.key for column in COLUMNS if width >= column.from_width]
-        trend = width - NAME_WIDTH - UNIT_WIDTH - VALUE_WIDTH * len(shown) - COUNT_WIDTH
-        trend -= VANTAGE_WIDTH + 3
-        vantage = VANTAGE_WIDTH if trend >= -1 else 0
-        rows = [_row(each, shown, vantage, trend) for each in self._latencies]
-        return [self._head(shown, vantage, trend), *rows]
+        columns = self._columns(width)
+        used = (
+            NAME_WIDTH + UNIT_WIDTH + COUNT_WIDTH + sum(each.width for each in columns)
+        )
+        vantage = VANTAGE_WIDTH if width - used - GAP >= VANTAGE_WIDTH - 2 else 0
+        trend = width - used - GAP - vantage - 1
+        rows = [_row(each, columns, vantage, trend) for each in self._latencies]
+        return [self._head(columns, vantage, trend), *rows]
 
-    def _head(self, shown: Sequence[str], vantage: int, trend: int) -> Line:
-        titles = [cells(key, VALUE_WIDTH, "muted", right=True) for key in shown]
-        worst = " worst" if trend < 20 else f" worst, over {self._over}"
+    def _columns(self, width: int) -> Sequence[Column]:
+        """Those that there is room for, what was promised last."""
+        promised = any(each.objective_s is not None for each in self._latencies)
+        more = OBJECTIVE if promised else ()
+        room = width - sum(column.width for column in more)
+        wanted = BRACKETED if self._bracketed else EXACT
+        return [*(each for each in wanted if room >= each.from_width), *more]
+
+    def _head(self, columns: Sequence[Column], vantage: int, trend: int) -> Line:
+        titles = [
+            cells(each.title or each.key, each.width, "muted", right=True)
+            for each in columns
+        ]
+        seen_by = {each.vantage.value for each in self._latencies}
+        of = self._of if vantage or len(seen_by) != 1 else f"by {seen_by.pop()}"
+        trended = "mean" if self._bracketed else "worst"
+        over = f" {trended}" if trend < 20 else f" {trended}, over {self._over}"
         return (
-            cells(f" {self._of}", NAME_WIDTH + UNIT_WIDTH, "muted"),
+            cells(f" {of}", NAME_WIDTH + UNIT_WIDTH, "muted"),
             *titles,
             cells("n", COUNT_WIDTH, "muted", right=True),
-            TextRun("  "),
+            TextRun(" " * GAP),
             cells("seen by" if vantage else "", vantage, "muted"),
-            cells(worst, trend + 1, "muted") if trend > 4 else TextRun(""),
+            cells(over, trend + 1, "muted") if trend >= LEAST_TREND else TextRun(""),
         )
 
 
-def _row(latency: Latency, shown: Sequence[str], vantage: int, trend: int) -> Line:
+def _row(latency: Latency, columns: Sequence[Column], vantage: int, trend: int) -> Line:
     metric = CATALOG[latency.metric]
     line = metric.line or LatencyLine(ink="mean")
     name = f"{'  ' if line.part else ' '}{metric.abbr}"
     ink = "muted" if line.part else "strong"
-    quantiles = latency.quantiles
-    unit = shared_unit(getattr(quantiles, column.key) for column in COLUMNS)
+    n = latency.quantiles.n
+    unit = _unit(latency)
     return (
         cells(name, NAME_WIDTH, ink),
-        cells(unit.name if quantiles.n else "", UNIT_WIDTH, "muted"),
-        *(_value(quantiles, key, unit) for key in shown),
-        cells(format_count(quantiles.n), COUNT_WIDTH, "muted", right=True),
-        TextRun("  "),
+        cells(unit.name if n else "", UNIT_WIDTH, "muted"),
+        *(_cell(latency, each, unit) for each in columns),
+        cells(format_count(n), COUNT_WIDTH, "muted", right=True),
+        TextRun(" " * GAP),
         cells(latency.vantage.value if vantage else "", vantage, "faint"),
         TextRun(" "),
         TextRun(sparkline(latency.trend, max(trend, 0)), line.ink),
     )
 
 
-def _value(quantiles: Quantiles, key: str, unit: TimeUnit) -> TextRun:
-    value: float | None = getattr(quantiles, key)
-    text = format_in(unit, value)
+def _unit(latency: Latency) -> TimeUnit:
+    """One for the whole row."""
+    if latency.brackets is None:
+        return shared_unit(getattr(latency.quantiles, each.key) for each in EXACT)
+    bounds = [
+        bound for each in _brackets(latency) for bound in (each.low, each.high) if bound
+    ]
+    return shared_unit([*bounds, latency.quantiles.mean], round_figures=True)
+
+
+def _brackets(latency: Latency) -> Iterator[Bracket]:
+    known = (getattr(latency.brackets, each.key, None) for each in BRACKETED)
+    return (each for each in known if each is not None)
+
+
+def _cell(latency: Latency, column: Column, unit: TimeUnit) -> TextRun:
+    """A number as text; what is over the objective stands out."""
+    key, width = column.key, column.width
+    text, over = _text(latency, key, unit)
+    if text is None:
+        blank = key == "objective_s" or (key == "met" and latency.objective_s is None)
+        return cells("" if blank else UNKNOWN, width, "faint", right=True)
+    if key in latency.quantiles.weak:
+        return cells(about(f" {text}"), width, "faint", right=True)
+    if over:
+        return cells(f"{OVER}{text.strip()}", width, "warn", right=True)
+    ink = {GRAFANA.key: "faint", "objective_s": "muted"}.get(key, "")
+    return cells(text, width, ink, right=True)
+
+
+def _text(latency: Latency, key: str, unit: TimeUnit) -> tuple[str | None, bool]:
+    """What a cell says, and whether all it can be is over the objective."""
+    brackets, limit_s = latency.brackets, latency.objective_s
+    if key == "objective_s":
+        return limit_s and format_objective(limit_s, unit), False
+    if key == "met":
+        return latency.met and format_met(*latency.met), False
+    value: float | Bracket | None
+    if key == GRAFANA.key:
+        value = brackets.interpolated.get("p99") if brackets else None
+        return None if value is None else format_in(unit, value), False
+    value = getattr(latency.quantiles, key)
+    if brackets is not None and key != "mean":
+        value = getattr(brackets, key)
     if value is None:
-        return cells(UNKNOWN, VALUE_WIDTH, "faint", right=True)
-    if key in quantiles.weak:
-        return cells(about(f" {text}"), VALUE_WIDTH, "faint", right=True)
-    return cells(text, VALUE_WIDTH, right=True)
+        return None, False
+    if isinstance(value, Bracket):
+        over = limit_s is not None and value.low >= limit_s
+        return format_bracket(value.low, value.high, unit), over
+    over = limit_s is not None and value > limit_s and key != "mean"
+    return format_in(unit, value), over

@@ -5,6 +5,7 @@ from dataclasses import fields
 import pytest
 
 from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.catalog.latencies import LENGTHS
 from inferwatch.metrics.engine.request_tracker import VANTAGES
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
@@ -53,7 +54,8 @@ def test_nothing_is_explained_that_is_not_there() -> None:
     known = {f"{p}.{f.name}" for p, part in parts.items() for f in fields(part)}
     known |= {key for key in CATALOG if key.startswith("client.")}
 
-    assert CATALOG.keys() - known == {*VANTAGES, "decode_s"}
+    lengths = {metric.key for metric in LENGTHS}
+    assert CATALOG.keys() - known == {*VANTAGES, "decode_s", *lengths}
 
 
 def test_the_latency_table_and_the_catalog_agree_on_who_measures() -> None:
