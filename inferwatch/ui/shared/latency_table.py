@@ -1,6 +1,7 @@
 """The latencies of the window, one row each: exact, or what buckets let us know."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from inferwatch.formatting import (
@@ -87,9 +88,9 @@ class LatencyTable(Panel):
         return "the run" if named else self._window.label
 
     @property
-    def _bracketed(self) -> bool:
-        """Some are known by their buckets alone."""
-        return any(latency.brackets for latency in self._latencies)
+    def _bracketed(self) -> set[bool]:
+        """Whether they are known by their buckets alone: all, none or some."""
+        return {latency.brackets is not None for latency in self._latencies}
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The head and a row per latency."""
@@ -108,7 +109,7 @@ class LatencyTable(Panel):
         promised = any(each.objective_s is not None for each in self._latencies)
         more = OBJECTIVE if promised else ()
         room = width - sum(column.width for column in more)
-        wanted = BRACKETED if self._bracketed else EXACT
+        wanted = BRACKETED if True in self._bracketed else EXACT
         return [*(each for each in wanted if room >= each.from_width), *more]
 
     def _head(self, columns: Sequence[Column], vantage: int, trend: int) -> Line:
@@ -118,7 +119,9 @@ class LatencyTable(Panel):
         ]
         seen_by = {each.vantage.value for each in self._latencies}
         of = self._of if vantage or len(seen_by) != 1 else f"by {seen_by.pop()}"
-        trended = "mean" if self._bracketed else "worst"
+        trended = {(True,): "mean", (False, True): "trend"}.get(
+            tuple(sorted(self._bracketed)), "worst"
+        )
         over = f" {trended}" if trend < 20 else f" {trended}, over {self._over}"
         return (
             cells(f" {of}", NAME_WIDTH + UNIT_WIDTH, "muted"),
@@ -183,20 +186,17 @@ def _text(latency: Latency, key: str, unit: TimeUnit) -> tuple[str | None, bool]
     """What a cell says, and whether all it can be is over the objective."""
     brackets, limit_s = latency.brackets, latency.objective_s
     if key == "objective_s":
-        return limit_s and format_objective(limit_s, unit), False
+        return format_objective(limit_s, unit) if limit_s else None, False
     if key == "met":
-        return latency.met and format_met(*latency.met), False
-    value: float | Bracket | None
+        return format_met(*latency.met) if latency.met else None, False
     if key == GRAFANA.key:
-        value = brackets.interpolated.get("p99") if brackets else None
-        return None if value is None else format_in(unit, value), False
-    value = getattr(latency.quantiles, key)
+        panel_s = brackets.interpolated.get("p99") if brackets else None
+        return None if panel_s is None else format_in(unit, panel_s), False
+    judged = limit_s if limit_s is not None and key != "mean" else inf
+    value: float | Bracket | None = getattr(latency.quantiles, key)
     if brackets is not None and key != "mean":
         value = getattr(brackets, key)
-    if value is None:
-        return None, False
     if isinstance(value, Bracket):
-        over = limit_s is not None and value.low >= limit_s
-        return format_bracket(value.low, value.high, unit), over
-    over = limit_s is not None and value > limit_s and key != "mean"
-    return format_in(unit, value), over
+        text = format_bracket(value.low, value.high, unit)
+        return text, value.low >= judged
+    return (None, False) if value is None else (format_in(unit, value), value > judged)
