@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -58,7 +59,8 @@ from inferwatch.metrics.series.samples import (
     Samples,
     SavedCounters,
 )
-from inferwatch.metrics.snapshot import Latency, Snapshot, Window
+from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerModels
+from inferwatch.metrics.snapshot import ClientView, Cost, Latency, Snapshot, Window
 
 MOST_NOTES = 200
 MOST_GPUS = 100
@@ -68,6 +70,8 @@ LATELY_NS = 2 * NS_PER_S
 
 BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
 """The sealed blocks that some rows still hold."""
+DeferredOf = Callable[[str, SavedRows], DeferredCounts]
+"""What all their blocks add up to."""
 
 
 class SavedState(msgspec.Struct, array_like=True):
@@ -88,6 +92,9 @@ class SavedState(msgspec.Struct, array_like=True):
     gpus: list[GpuInfo]
     last_token_ns: int | None
     began_ns: int | None
+    servers: SavedServers
+    models: dict[str, "SavedState"]
+    """Of each server alone, by its source; their rows are named after it, too."""
 
 
 class SavedModel(msgspec.Struct, frozen=True):
@@ -122,6 +129,7 @@ class Model:
         """By their ids; or why there is none."""
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
+        self._servers = ServerModels()
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._event,
@@ -140,21 +148,38 @@ class Model:
 
     def fold(self, reading: AnyReading) -> None:
         """Take in one reading, in session time and in order of receipt."""
-        take = self._fold.get(type(reading))
+        kind = type(reading)
+        if kind in TOLD_APART and reading.source != self._servers.only:
+            self._servers.take(reading, self)
+        take = self._fold.get(kind)
         if take is not None:  # anchors and ticks change no number
             take(reading)
 
     def saved(self) -> SavedModel:
         """Everything, to be kept; as cheap as a snapshot."""
-        parts, samples, counters = Parts(), self._samples(), self._counters()
+        parts = Parts()
+        state = self.saved_in(parts)
+        models = self._servers.models
+        blocks = self.blocks()
+        for source, model in models.items():
+            blocks |= {_named(source, name): b for name, b in model.blocks().items()}
+        state.passing = parts.passing
+        return SavedModel(
+            state=msgspec.msgpack.encode(state), parts=parts.lasting, blocks=blocks
+        )
+
+    def saved_in(self, parts: Parts) -> SavedState:
+        """Everything but the blocks of rows, some of it in parts."""
+        samples, counters = self._samples(), self._counters()
         rows = {name: each.rows for name, each in (samples | counters).items()}
-        state = SavedState(
+        models = self._servers.models
+        return SavedState(
             rows={name: each.saved() for name, each in rows.items()},
             counters={name: each.saved() for name, each in counters.items()},
             history=self._history.saved(parts),
             failed=self._outcomes.saved(parts),
             requests=self._requests.saved(parts),
-            passing=parts.passing,
+            passing=[],  # until all parts are there
             engines=self._engines.saved(),
             client=self._client.saved(parts),
             cost=self._cost.saved(),
@@ -163,12 +188,14 @@ class Model:
             gpus=list(self._gpus.values()),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
+            servers=self._servers.saved(),
+            models={source: each.saved_in(parts) for source, each in models.items()},
         )
-        return SavedModel(
-            state=msgspec.msgpack.encode(state),
-            parts=parts.lasting,
-            blocks={name: each.blocks for name, each in rows.items()},
-        )
+
+    def blocks(self) -> dict[str, SealedBlocks]:
+        """Of its rows, by their names."""
+        counted: dict[str, Samples | Counters] = self._samples() | self._counters()
+        return {name: each.rows.blocks for name, each in counted.items()}
 
     @classmethod
     def restored(
@@ -176,16 +203,26 @@ class Model:
         state: bytes,
         parts: Sequence[bytes],
         blocks_of: BlocksOf,
-        deferred_of: Callable[[str, SavedRows], DeferredCounts],
+        deferred_of: DeferredOf,
     ) -> Self:
         """A Model as it was saved.
 
         Raises:
             msgspec.MsgspecError: it is something else.
         """
-        model = cls()
         saved = msgspec.msgpack.decode(state, type=SavedState)
         written = WrittenParts(parts, saved.passing)
+        return cls._restored(saved, written, blocks_of, deferred_of)
+
+    @classmethod
+    def _restored(
+        cls,
+        saved: SavedState,
+        written: WrittenParts,
+        blocks_of: BlocksOf,
+        deferred_of: DeferredOf,
+    ) -> Self:
+        model = cls()
         model._client.restore(saved.client, written)
         for name, samples in model._samples().items():
             rows = saved.rows[name]
@@ -202,10 +239,28 @@ class Model:
         model._notes.extend(saved.notes)
         model._gpus = {gpu.uuid: gpu for gpu in saved.gpus}
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
+        models = (
+            (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
+            for source, each in saved.models.items()
+        )
+        model._servers.restore(saved.servers, models)
         return model
+
+    def copied(self) -> Self:
+        """Another one that knows the same, but nothing of load runs.
+
+        Sealed blocks are shared: they never change.
+        """
+        blocks = (block for each in self.blocks().values() for block in each.latest)
+        memo: dict[int, Any] = {id(block): block for block in blocks}
+        memo[id(self._client)] = LoadClient()
+        memo[id(self._servers)] = ServerModels()
+        return deepcopy(self, memo)
 
     def release(self) -> None:
         """Free its memory; it folds no more."""
+        for model in self._servers.models.values():
+            model.release()
         counted: dict[str, Samples | Counters] = {**self._samples(), **self._counters()}
         for each in counted.values():
             each.rows.release()
@@ -226,7 +281,12 @@ class Model:
 
         With a source, of that server alone.
         """
-        del source  # readings of several servers are not told apart yet
+        alone = self._servers.models.get(source or "")
+        if alone is not None:
+            asked = alone.snapshot(now_ns, window, requests=requests, client=False)
+            cost = self._cost.cost(unrecorded_readings)
+            rest = self._client_beside(asked) if client else None
+            return self._of_session(asked, source, cost, rest)
         since_ns = self._client.began_ns
         lost_ns = self._health.lost_ns
         end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
@@ -240,6 +300,7 @@ class Model:
         return Snapshot(
             now_ns=now_ns,
             window=window,
+            shown_source=source if source == self._servers.only else None,
             covered_ns=totals.covered_ns,
             verdict=self._health.verdict(now_ns, work, flow_now, since_ns),
             engines=self._engines.infos,
@@ -257,6 +318,29 @@ class Model:
             requests_seen=self._requests.seen,
             client=self._client.view(now_ns, window, grid) if client else None,
             cost=self._cost.cost(unrecorded_readings),
+            notes=tuple(self._notes),
+        )
+
+    def _client_beside(self, shown: Snapshot) -> ClientView | None:
+        """The load of the session, over the columns of a snapshot."""
+        line = shown.timeline
+        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+        return self._client.view(shown.now_ns, shown.window, grid)
+
+    def _of_session(
+        self,
+        alone: Snapshot,
+        source: str | None,
+        cost: Cost,
+        client: ClientView | None,
+    ) -> Snapshot:
+        """The snapshot of one server, with what is of the whole session."""
+        return replace(
+            alone,
+            shown_source=source,
+            gpus=tuple(self._gpus.values()),
+            client=client,
+            cost=replace(cost, probe_us_per_step=alone.cost.probe_us_per_step),
             notes=tuple(self._notes),
         )
 
@@ -348,6 +432,7 @@ class Model:
         self._cost.totals(totals)
 
     def _note(self, note: Note) -> None:
+        self._servers.note(note)
         self._notes.append(note)
         self._health.note(note)
         if note.kind is NoteKind.DROPPED:
@@ -377,3 +462,22 @@ class Model:
             return
         if len(self._gpus) < MOST_GPUS:
             self._gpus[gpu.uuid] = gpu
+
+
+def _named(source: str, rows: str) -> str:
+    """Rows of a server alone, among those of all."""
+    return f"{source}: {rows}"
+
+
+def _of(
+    source: str, blocks_of: BlocksOf, deferred_of: DeferredOf
+) -> tuple[BlocksOf, DeferredOf]:
+    """Where to find what the rows of a server alone held."""
+
+    def blocks(name: str, rows: SavedRows) -> Sequence[Block]:
+        return blocks_of(_named(source, name), rows)
+
+    def deferred(name: str, rows: SavedRows) -> DeferredCounts:
+        return deferred_of(_named(source, name), rows)
+
+    return blocks, deferred

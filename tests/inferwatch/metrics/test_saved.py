@@ -63,6 +63,14 @@ class Keeps:
         )
 
 
+def beside(traffic: Any) -> Iterator[AnyReading]:
+    """Another server, from the third second on."""
+    traffic._now_ns = 3 * S
+    for each in [*traffic.start(), *traffic.run(5)]:
+        if each.source == "engine-1":
+            yield msgspec.structs.replace(each, source="engine-2")
+
+
 def eventful(traffic: Any) -> Iterator[AnyReading]:
     """A load run, losses of readings and of the engine, and another life."""
     yield from traffic.start()
@@ -115,6 +123,27 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
     client = plain.snapshot(9 * S, Window.SESSION).client
     assert client is not None
     assert client.run is not None
+
+
+def test_a_model_of_two_servers_is_restored_with_that_of_each(
+    traffic_of: Callable[..., Any],
+) -> None:
+    readings = [*eventful(traffic_of(slots=3)), *beside(traffic_of(seed=2))]
+    readings.sort(key=lambda each: getattr(each, "end_ns", getattr(each, "t_ns", 0)))
+    model, plain, keeps = Model(), Model(), Keeps()
+    for number, reading in enumerate(readings):
+        model.fold(reading)
+        plain.fold(reading)
+        if number % 1_009 == 0:
+            saved = model.saved()
+            keeps.keep(saved)
+            model = keeps.restored(saved)
+
+    for source in ("engine-1", "engine-2"):
+        for window in Window:
+            now = model.snapshot(9 * S, window, source=source)
+            assert now.shown_source == source
+            assert now == plain.snapshot(9 * S, window, source=source)
 
 
 def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
