@@ -257,6 +257,8 @@ class ServerInfo(Reading, frozen=True, kw_only=True):
     num_kv_blocks: int | None = None
     """KV blocks a request can use, of one rank."""
     kv_block_tokens: int | None = None
+    insecure: bool = False
+    """Its certificate is not verified: anybody could answer in its place."""
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     """What else it tells of its configuration, in its own words."""
     advice: list[str] = msgspec.field(default_factory=list)
