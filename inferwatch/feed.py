@@ -205,7 +205,12 @@ class Feed(Protocol):
 
     @property
     def served(self) -> bool:
-        """The engine outlives us: ``q`` detaches, stopping is asked for."""
+        """The engine outlives us: ``q`` detaches."""
+        ...
+
+    @property
+    def can_stop(self) -> bool:
+        """It is ours to end, which is asked for."""
         ...
 
     @property

@@ -33,12 +33,12 @@ def demo(options: WatchOptions, seed: int, sample: bool) -> int:
         options = replace(options, headless=True)
     if sample:
         return _show_sample(options)
-    from inferwatch.cli.session import run_watch
+    from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.demo import demo_load, demo_source
 
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
-    return run_watch("demo", options, demo_source(), demo_load(seed))
+    return run_engine_watch("demo", options, demo_source(), demo_load(seed))
 
 
 def _show_sample(options: WatchOptions) -> int:

@@ -20,7 +20,7 @@ def find_engines() -> int:
         SourceError: none runs, and nobody looks.
     """
     from embedded_engine.launch import served_engines
-    from inferwatch.cli.session import run_watch
+    from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.engine_source import FoundEngine
 
     engines = served_engines()
@@ -31,7 +31,7 @@ def find_engines() -> int:
         others = ", ".join(visible(engine.model) for engine in engines[:-1])
         say(f"inferwatch: watching the newest engine; also running: {others}", err=True)
     options = WatchOptions(headless=headless, duration_s=10 if headless else None)
-    return run_watch("attach", options, FoundEngine(engines[-1]))
+    return run_engine_watch("attach", options, FoundEngine(engines[-1]))
 
 
 def _nothing_runs(*, headless: bool) -> int:

@@ -11,13 +11,13 @@ from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.reports.summary import summarise, summary_text
-from inferwatch.session.engine_session import EngineSession
+from inferwatch.session.watch import Watch
 from inferwatch.visible import visible
 
 BAR_CELLS = 24
 
 
-async def watch_headless(watch: EngineSession, options: WatchOptions) -> int:
+async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     """Watch for the asked time; the exit status.
 
     Raises:
@@ -33,17 +33,18 @@ async def watch_headless(watch: EngineSession, options: WatchOptions) -> int:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-    if options.as_json or watch.came_up or not watch.lost.is_set():
+    failure = watch.failure
+    if options.as_json or watch.came_up or failure is None:
         _print_summary(watch, as_json=options.as_json)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
-    if watch.lost.is_set():
-        raise SourceError(watch.reason)
+    if failure is not None:
+        raise SourceError(failure)
     return 0
 
 
 async def _until_enough(
-    watch: EngineSession, duration_s: float | None, enough: asyncio.Event
+    watch: Watch, duration_s: float | None, enough: asyncio.Event
 ) -> None:
     """Wait for the engine, then for the end."""
     progress = HeadlessProgress(watch, duration_s)
@@ -60,7 +61,7 @@ async def _until_enough(
 class HeadlessProgress:
     """One line on a terminal, a line every five seconds elsewhere."""
 
-    def __init__(self, watch: EngineSession, duration_s: float | None) -> None:
+    def __init__(self, watch: Watch, duration_s: float | None) -> None:
         self._watch = watch
         self._duration_s = duration_s
         self._live_line = sys.stderr.isatty()
@@ -68,7 +69,7 @@ class HeadlessProgress:
 
     async def show(self) -> None:
         """Tell how far it is until the time is over."""
-        while not self._watch.live.is_set():
+        while not self._watch.begun.is_set():
             self._tell_stages()
             await asyncio.sleep(0.1)
         self._tell_stages()
@@ -123,7 +124,7 @@ def _numbers(snapshot: Snapshot) -> str:
     return f"{rate} tok/s  {running} running  {waiting} waiting"
 
 
-def _print_summary(watch: EngineSession, *, as_json: bool) -> None:
+def _print_summary(watch: Watch, *, as_json: bool) -> None:
     """Of all that was recorded, what ended with the watch included."""
     record = watch.record
     summary = summarise(watch.whole(), record.session_id if record else None)

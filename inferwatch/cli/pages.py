@@ -16,6 +16,7 @@ from inferwatch.replay.player import Player
 from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 from inferwatch.ui.pages import (
     ComparePage,
@@ -107,7 +108,7 @@ async def _sample_page() -> AsyncIterator[SessionPage]:
 
 @asynccontextmanager
 async def watch_page(
-    watch: EngineSession, database: Path, tell: Tell
+    watch: Watch, database: Path, tell: Tell
 ) -> AsyncIterator[SessionPage]:
     """A live watch; the database is the one whose sessions are listed beside it.
 
@@ -119,7 +120,7 @@ async def watch_page(
         try:
             yield SessionPage(watch, View(database=database), over=watching)
         finally:
-            runs_on = watch.served and watch.live.is_set()
+            runs_on = watch.runs_on
             if watch.load_desk.running:
                 tell("stopping the load ...")
             if not runs_on:
@@ -130,16 +131,16 @@ async def watch_page(
     _say_goodbye(watch, tell, runs_on=runs_on)
 
 
-def _say_goodbye(watch: EngineSession, tell: Tell, *, runs_on: bool) -> None:
+def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
     if runs_on:
-        tell("detached; the engine keeps running. `inferwatch` attaches to it again.")
+        tell(watch.farewell)
     if watch.record is not None:
         tell(
             f"recorded as {watch.record.session_id}: `inferwatch replay "
             f"{watch.record.session_id}` opens it again."
         )
-    if watch.lost.is_set():
-        raise SourceError(watch.reason)
+    if watch.failure is not None:
+        raise SourceError(watch.failure)
 
 
 @asynccontextmanager

@@ -53,11 +53,11 @@ def serve(
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if uds is not None and (port is not None or host != LOOPBACK):
         raise click.UsageError("--uds replaces --host and --port: leave those out")
-    from inferwatch.cli.session import run_watch
+    from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.engine_source import serve_source
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)
     hostage = with_ui or options.headless
     source = serve_source(model, flags, host=host, port=port, uds=uds, hostage=hostage)
-    return run_watch("serve", options, source)
+    return run_engine_watch("serve", options, source)

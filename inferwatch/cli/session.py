@@ -1,6 +1,7 @@
 """Runs one watch, on the screen or headless, and leaves nothing behind."""
 
 import asyncio
+from collections.abc import Callable
 
 from collectors.clock import SessionClock
 from inferwatch.cli.headless import watch_headless
@@ -11,20 +12,37 @@ from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.load_desk import MakeLoad
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 
+MakeWatch = Callable[[SessionClock, Pipeline], Watch]
 
-def run_watch(
+
+def run_engine_watch(
     command: str,
     options: WatchOptions,
     source: EngineSource,
     make_load: MakeLoad | None = None,
 ) -> int:
-    """Watch until told to stop; the exit status.
+    """Watch an engine until told to stop; the exit status.
 
     Raises:
         StorageError: the record cannot be opened.
         SourceError: the engine was lost or never came, and nobody was looking.
+    """
+    return run_watch(
+        command,
+        options,
+        lambda clock, pipeline: EngineSession(clock, pipeline, source, make_load),
+    )
+
+
+def run_watch(command: str, options: WatchOptions, make: MakeWatch) -> int:
+    """Watch until told to stop; the exit status.
+
+    Raises:
+        StorageError: the record cannot be opened.
+        SourceError: what is watched was lost or never came, and nobody was looking.
     """
     clock = SessionClock()
     recorder = open_recorder(
@@ -34,7 +52,7 @@ def run_watch(
         name=options.name,
         record=options.record,
     )
-    watch = EngineSession(clock, Pipeline(Model(), recorder), source, make_load)
+    watch = make(clock, Pipeline(Model(), recorder))
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen

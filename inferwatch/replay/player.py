@@ -67,6 +67,7 @@ class Player:
 
     state = FeedState.REPLAYING
     served = False
+    can_stop = False
     can_restart = False
     load_desk: LoadDesk | None = None
     only_load = False

@@ -1,24 +1,23 @@
 """A session that watches an engine: its lives, its load, the record of both."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from collectors.clock import SessionClock
 from collectors.readings import Endpoint
 from embedded_engine.logs import tail
-from inferwatch.feed import FeedState, RecordState
-from inferwatch.formatting import wall_clock
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.feed import FeedState
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.engine_supervisor import EngineSupervisor
-from inferwatch.session.live_playback import LivePlayback
-from inferwatch.session.live_session import LiveSession
 from inferwatch.session.load_desk import MakeLoad, WatchedLoadDesk
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.watch import Watch
 
 
-class EngineSession:
-    """Watches an engine and its load, as a :class:`inferwatch.feed.Feed`."""
+class EngineSession(Watch):
+    """Watches an engine and its load."""
 
     def __init__(
         self,
@@ -27,33 +26,31 @@ class EngineSession:
         source: EngineSource,
         make_load: MakeLoad | None = None,
     ) -> None:
-        self.clock = clock
-        self._pipeline = pipeline
+        super().__init__(clock, pipeline)
         self._source = source
-        self._session = LiveSession(clock, pipeline, self._processes)
-        self.load_desk = WatchedLoadDesk(
+        self._desk = WatchedLoadDesk(
             self._session, served=source.served, make_load=make_load
         )
-        """Where load on the engine is started, changed and stopped."""
-        self.playback = LivePlayback(clock, pipeline)
-        """Holds the view, and goes through the past; what is recorded goes on."""
-        self._supervisor = EngineSupervisor(self._session, source, self.load_desk)
+        self._supervisor = EngineSupervisor(self._session, source, self._desk)
         self._elsewhere = ElsewhereLoads(self._session, self._endpoint)
 
-    # What the screens ask.
+    @property
+    def load_desk(self) -> WatchedLoadDesk:
+        """Where load on the engine is started, changed and stopped."""
+        return self._desk
 
     @property
-    def state(self) -> FeedState:
-        """Where the numbers come from right now."""
-        return (
-            self._supervisor.state
-            if self._session.ended_ns is None
-            else FeedState.ENDED
-        )
+    def _state(self) -> FeedState:
+        return self._supervisor.state
 
     @property
     def live(self) -> asyncio.Event:
         """Set while an engine answers and its load, if any, runs."""
+        return self._supervisor.live
+
+    @property
+    def begun(self) -> asyncio.Event:
+        """Set while it is live."""
         return self._supervisor.live
 
     @property
@@ -67,9 +64,9 @@ class EngineSession:
         return self._supervisor.lost
 
     @property
-    def reason(self) -> str:
+    def failure(self) -> str | None:
         """Why the engine was lost."""
-        return self._supervisor.reason
+        return self._supervisor.reason if self.lost.is_set() else None
 
     @property
     def served(self) -> bool:
@@ -77,49 +74,24 @@ class EngineSession:
         return self._source.served
 
     @property
+    def runs_on(self) -> bool:
+        """A served engine does while it lives."""
+        return self.served and self.live.is_set()
+
+    @property
+    def farewell(self) -> str:
+        """How to come back."""
+        return "detached; the engine keeps running. `inferwatch` attaches to it again."
+
+    @property
     def can_restart(self) -> bool:
         """The engine is gone and can be started again."""
         return self.state is FeedState.LOST and self._source.can_restart
 
     @property
-    def record(self) -> RecordState | None:
-        """What the recorder does; None when nothing is recorded."""
-        return self._pipeline.record
-
-    def now_ns(self) -> int:
-        """Session time of what is shown."""
-        return self.playback.position_ns
-
-    def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
-        """Local clock time of a moment."""
-        wall_ns = self._session.anchors.wall_ns(t_ns + self.clock.start_ns)
-        return wall_clock(wall_ns, ms=ms)
-
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
-        """Everything as of the moment shown; the client's view if asked."""
-        return self.playback.snapshot(
-            window, requests=requests, client=client, source=source
-        )
-
-    def present(self, source: str | None = None) -> Snapshot:
-        """As things are now, whatever moment is shown."""
-        return self._session.known(Window.MINUTE, source)
-
-    def whole(self) -> Snapshot:
-        """The whole session up to now, or up to its end."""
-        now_ns = (
-            self.clock.now_ns()
-            if self._session.ended_ns is None
-            else self._session.ended_ns
-        )
-        return self._pipeline.snapshot(now_ns, Window.SESSION)
+    def can_stop(self) -> bool:
+        """A served engine, while it lives: the others end with us."""
+        return self.served and self.state is FeedState.LIVE
 
     def log_tail(self, lines: int) -> list[str]:
         """The engine's latest log lines."""
@@ -134,17 +106,8 @@ class EngineSession:
         """End a served engine."""
         await self._supervisor.stop_engine()
 
-    # The session.
-
-    async def run(self) -> None:
-        """Watch until cancelled; whatever we started is gone when this returns."""
-        async with self._session.recorded():
-            try:
-                await self._session.collect(
-                    self._supervisor.run(), self._elsewhere.run()
-                )
-            finally:
-                await self.playback.close()
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._supervisor.run(), self._elsewhere.run()]
 
     def _endpoint(self) -> Endpoint | None:
         """Where the engine listens, while one answers."""
@@ -153,6 +116,6 @@ class EngineSession:
 
     def _processes(self) -> list[tuple[int, str]]:
         engine = self._supervisor.engine.processes() if self._supervisor.engine else []
-        load_pid = self.load_desk.pid
+        load_pid = self._desk.pid
         load = [(load_pid, "load")] if load_pid is not None else []
         return [*engine, *load]

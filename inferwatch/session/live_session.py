@@ -91,6 +91,10 @@ class LiveSession:
             for each in work:
                 tasks.create_task(each)
 
+    async def close_collectors(self) -> None:
+        """Let go of what they hold."""
+        await asyncio.gather(*(each.close() for each in self.collectors))
+
     def look_at_clocks(self) -> None:
         """Take a new anchor where wall and monotonic clock have parted."""
         if fresh := self.anchors.parted():

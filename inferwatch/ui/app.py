@@ -360,7 +360,7 @@ class InferwatchApp(TerminalApp[None]):
             and feed is not None
             and self.current_mode != StartingScreen.NAME,
             "restart": feed is not None and feed.can_restart,
-            "stop_engine": served and feed is not None and feed.state is FeedState.LIVE,
+            "stop_engine": feed is not None and feed.can_stop,
             "quit": not served and not back,
             "detach": served and not back,
             "go_back": back,

@@ -266,7 +266,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     )
     engines = [SimpleNamespace(model=f"{HOSTILE}\n")] * 2
     monkeypatch.setattr("embedded_engine.launch.served_engines", lambda: engines)
-    monkeypatch.setattr("inferwatch.cli.session.run_watch", lambda *_: 0)
+    monkeypatch.setattr("inferwatch.cli.session.run_engine_watch", lambda *_: 0)
 
     HeadlessProgress(watch, None)._tell_stages()
     find.find_engines()

@@ -443,6 +443,8 @@ class ScriptedFeed:
 
     state: FeedState = FeedState.LIVE
     served: bool = False
+    foreign: bool = False
+    """Served by somebody else."""
     playback: ScriptedPlayback | None = None
     load_desk: LoadDesk | None = None
     can_restart: bool = False
@@ -495,6 +497,10 @@ class ScriptedFeed:
 
     async def restart(self) -> None:
         self.asked.append("restart")
+
+    @property
+    def can_stop(self) -> bool:
+        return self.served and not self.foreign and self.state is FeedState.LIVE
 
     async def stop_engine(self) -> None:
         self.asked.append("stop")

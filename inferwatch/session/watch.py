@@ -1,0 +1,160 @@
+"""What every live session is to the screens, whatever it watches."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any
+
+from collectors.clock import SessionClock
+from inferwatch.feed import FeedState, LoadDesk, RecordState
+from inferwatch.formatting import wall_clock
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.live_playback import LivePlayback
+from inferwatch.session.live_session import LiveSession
+from inferwatch.session.pipeline import Pipeline
+
+
+class Watch(ABC):
+    """A live session as a :class:`inferwatch.feed.Feed`: its record and its time.
+
+    Who derives from it says what is watched, and how that is.
+    """
+
+    def __init__(self, clock: SessionClock, pipeline: Pipeline) -> None:
+        self.clock = clock
+        self._pipeline = pipeline
+        self._session = LiveSession(clock, pipeline, self._processes)
+        self.playback = LivePlayback(clock, pipeline)
+        """Holds the view, and goes through the past; what is recorded goes on."""
+
+    # How it is with what is watched.
+
+    @property
+    def state(self) -> FeedState:
+        """Where the numbers come from right now."""
+        ended = self._session.ended_ns is not None
+        return FeedState.ENDED if ended else self._state
+
+    @property
+    @abstractmethod
+    def _state(self) -> FeedState:
+        """While the session goes on."""
+
+    @property
+    @abstractmethod
+    def begun(self) -> asyncio.Event:
+        """Set when there is something to see: a duration counts from here."""
+
+    @property
+    @abstractmethod
+    def lost(self) -> asyncio.Event:
+        """Set when nothing more is to come."""
+
+    @property
+    @abstractmethod
+    def came_up(self) -> bool:
+        """Something has answered: there is something to sum up."""
+
+    @property
+    @abstractmethod
+    def failure(self) -> str | None:
+        """Why nothing answers, fit to show; None while all is well."""
+
+    @property
+    @abstractmethod
+    def runs_on(self) -> bool:
+        """What is watched outlives us."""
+
+    @property
+    @abstractmethod
+    def served(self) -> bool:
+        """We are to detach, not to stop: ``q`` does that."""
+
+    @property
+    @abstractmethod
+    def farewell(self) -> str:
+        """What people are told who left what runs on."""
+
+    @property
+    @abstractmethod
+    def load_desk(self) -> LoadDesk:
+        """Where load is started, changed and stopped."""
+
+    @abstractmethod
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on from start to end, collectors and ticks aside."""
+
+    @abstractmethod
+    def _processes(self) -> list[tuple[int, str]]:
+        """What is to be sampled on this host besides our own process."""
+
+    @property
+    def can_restart(self) -> bool:
+        """What is watched is gone, and we can start it again."""
+        return False
+
+    @property
+    def can_stop(self) -> bool:
+        """What is watched is ours to end."""
+        return False
+
+    @abstractmethod
+    async def restart(self) -> None:
+        """Start what is lost again, where we can."""
+
+    @abstractmethod
+    async def stop_engine(self) -> None:
+        """End what is watched, where it is ours."""
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The engine's latest log lines, where they can be read."""
+        del lines
+        return []
+
+    # What the screens ask.
+
+    @property
+    def record(self) -> RecordState | None:
+        """What the recorder does; None when nothing is recorded."""
+        return self._pipeline.record
+
+    def now_ns(self) -> int:
+        """Session time of what is shown."""
+        return self.playback.position_ns
+
+    def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
+        """Local clock time of a moment."""
+        wall_ns = self._session.anchors.wall_ns(t_ns + self.clock.start_ns)
+        return wall_clock(wall_ns, ms=ms)
+
+    def snapshot(
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
+    ) -> Snapshot:
+        """Everything as of the moment shown; the client's view if asked."""
+        return self.playback.snapshot(
+            window, requests=requests, client=client, source=source
+        )
+
+    def present(self, source: str | None = None) -> Snapshot:
+        """As things are now, whatever moment is shown."""
+        return self._session.known(Window.MINUTE, source)
+
+    def whole(self) -> Snapshot:
+        """The whole session up to now, or up to its end."""
+        ended_ns = self._session.ended_ns
+        now_ns = self.clock.now_ns() if ended_ns is None else ended_ns
+        return self._pipeline.snapshot(now_ns, Window.SESSION)
+
+    async def run(self) -> None:
+        """Watch until cancelled; whatever we started is gone when this returns."""
+        async with self._session.recorded():
+            try:
+                await self._session.collect(*self._work())
+            finally:
+                await self._session.close_collectors()
+                await self.playback.close()

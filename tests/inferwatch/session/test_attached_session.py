@@ -1,0 +1,156 @@
+"""Servers that run already are watched: asked for ever, named, never ended."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from collectors.clock import SessionClock
+from collectors.collector import Collector
+from collectors.readings import AnyReading, Contact, NoteKind
+from collectors.server import Server
+from inferwatch.feed import FeedState
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Window
+from inferwatch.session.attached_session import AttachedSession
+from inferwatch.session.pipeline import Pipeline
+
+SERVERS = [Server(url="http://one:8000"), Server(url="http://two:8000")]
+
+
+class Told:
+    """A collector that reports what it is told to."""
+
+    def __init__(self) -> None:
+        self._readings: asyncio.Queue[AnyReading] = asyncio.Queue()
+        self.closed = False
+
+    def tell(self, reading: AnyReading) -> None:
+        self._readings.put_nowait(reading)
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        while True:
+            yield [await self._readings.get()]
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Attached:
+    """A session over two servers that say what the test has them say."""
+
+    def __init__(self) -> None:
+        self.told = {server.source: Told() for server in SERVERS}
+        self.watch = AttachedSession(
+            SessionClock(), Pipeline(Model()), SERVERS, collect=self._collect
+        )
+
+    def _collect(self, clock: SessionClock, server: Server) -> list[Collector]:
+        del clock
+        return [self.told[server.source]]
+
+    async def contact(
+        self,
+        source: str,
+        *,
+        answers: bool,
+        why: str | None = None,
+        restarted: bool = False,
+    ) -> None:
+        """It is folded when this returns."""
+        reading = Contact(
+            t_ns=self.watch.clock.now_ns(),
+            source=source,
+            answers=answers,
+            why=why,
+            restarted=restarted,
+        )
+        self.told[source].tell(reading)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def state(self) -> FeedState:
+        return self.watch.state
+
+    def notes(self, kind: NoteKind) -> list[str]:
+        found = self.watch.snapshot(Window.MINUTE).notes
+        return [note.text for note in found if note.kind is kind]
+
+
+@asynccontextmanager
+async def attached() -> AsyncIterator[Attached]:
+    session = Attached()
+    going = asyncio.create_task(session.watch.run())
+    await asyncio.sleep(0)
+    try:
+        yield session
+    finally:
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+
+
+async def test_it_starts_until_one_of_them_answers_or_fails() -> None:
+    async with attached() as session:
+        assert session.state() is FeedState.STARTING
+        assert not session.watch.begun.is_set()
+
+        await session.contact("one:8000", answers=True)
+
+        assert session.state() is FeedState.LIVE
+        assert session.watch.begun.is_set()
+
+
+async def test_a_first_failure_opens_the_dashboard_too() -> None:
+    async with attached() as session:
+        await session.contact("one:8000", answers=False, why="connection refused")
+
+        assert session.state() is FeedState.LOST
+        assert session.watch.begun.is_set()
+        assert not session.watch.lost.is_set(), "it is asked again, for ever"
+        assert session.notes(NoteKind.LOST) == [
+            "one:8000 does not answer: connection refused"
+        ]
+
+
+async def test_it_is_live_while_any_of_them_answers() -> None:
+    async with attached() as session:
+        await session.contact("one:8000", answers=True)
+        await session.contact("two:8000", answers=True)
+        await session.contact("one:8000", answers=False, why="reset by peer")
+
+        assert session.state() is FeedState.LIVE
+        assert session.watch.failure is None
+        assert session.notes(NoteKind.LOST) == []
+        assert session.notes(NoteKind.STOPPED) == [
+            "one:8000 does not answer: reset by peer"
+        ]
+
+
+async def test_a_lost_server_that_answers_again_is_live_again() -> None:
+    async with attached() as session:
+        await session.contact("one:8000", answers=True)
+        await session.contact("one:8000", answers=False, why="time-out")
+        assert session.watch.failure == "one:8000: time-out"
+        assert session.watch.came_up
+
+        await session.contact("one:8000", answers=True, restarted=True)
+
+        assert session.state() is FeedState.LIVE
+        assert session.watch.failure is None
+        assert session.notes(NoteKind.RESTARTED) == [
+            "one:8000 was restarted: its counters began anew"
+        ]
+
+
+async def test_who_never_answered_is_named() -> None:
+    async with attached() as session:
+        assert session.watch.failure == "no answer came from one:8000, two:8000"
+
+
+async def test_leaving_ends_its_own_collectors_and_nothing_else() -> None:
+    async with attached() as session:
+        assert session.watch.runs_on
+        assert session.watch.served
+        assert not session.watch.can_restart
+
+    assert all(told.closed for told in session.told.values())
+    assert session.state() is FeedState.ENDED
