@@ -1,0 +1,197 @@
+"""GET from a server that owes us nothing: bounded in time, in bytes and in hops."""
+
+import asyncio
+import re
+import ssl
+import zlib
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import httpx
+
+from collectors.clock import monotonic_ns
+
+MOST_BYTES = 8_000_000
+MOST_HOPS = 3
+REDIRECTS = {301, 302, 303, 307, 308}
+BROKE_OFF = "the answer broke off in the middle"
+GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+
+
+class NoAnswerError(Exception):
+    """Nothing usable came; the message says why and what to do, fit to show."""
+
+    def __init__(self, why: str, status: int | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        """What HTTP said, if it said anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came, and when."""
+
+    status: int
+    body: bytes
+    content_type: str
+    sent_ns: int
+    """On our monotonic clock."""
+    began_ns: int
+    """When its first bytes came: what it says was true between the two."""
+    date: str | None
+    """By the server's clock, in its own words."""
+
+    @property
+    def text(self) -> str:
+        """The body as text; what is not UTF-8 is marked."""
+        return self.body.decode("utf-8", "replace")
+
+
+async def get(
+    client: httpx.AsyncClient,
+    path: str,
+    *,
+    timeout_s: float,
+    most_bytes: int = MOST_BYTES,
+) -> Answer:
+    """What is at a path, whole.
+
+    A redirect is followed on the same host only: elsewhere it would take our key along.
+
+    Raises:
+        NoAnswerError: it did not come, not whole, or it was none.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _follow(client, path, most_bytes)
+    except TimeoutError:
+        raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
+    except httpx.HTTPError as error:
+        raise NoAnswerError(_why(error)) from error
+    except (httpx.InvalidURL, zlib.error, OSError, ValueError) as error:
+        raise NoAnswerError(f"the answer makes no sense: {error}"[:200]) from error
+
+
+async def _follow(client: httpx.AsyncClient, path: str, most_bytes: int) -> Answer:
+    for _ in range(MOST_HOPS + 1):
+        sent_ns = monotonic_ns()
+        # Nothing packed: to pack metrics would cost the watched server time.
+        request = client.build_request("GET", path, headers={"Accept-Encoding": ""})
+        response = await client.send(request, stream=True)
+        began_ns = monotonic_ns()
+        try:
+            if response.status_code in REDIRECTS:
+                path = _redirect(request.url, response.headers.get("location", ""))
+                continue
+            if response.status_code != HTTPStatus.OK:
+                raise NoAnswerError(_refusal(response), response.status_code)
+            body = await _body(response, most_bytes)
+        finally:
+            await response.aclose()
+        return Answer(
+            status=response.status_code,
+            body=body,
+            content_type=response.headers.get("content-type", ""),
+            sent_ns=sent_ns,
+            began_ns=began_ns,
+            date=response.headers.get("date"),
+        )
+    raise NoAnswerError(f"it redirects more than {MOST_HOPS} times")
+
+
+def _redirect(asked: httpx.URL, location: str) -> str:
+    """Where to ask instead."""
+    to = asked.join(location)
+    if (to.scheme, to.netloc) == (asked.scheme, asked.netloc):
+        return str(to)
+    if to.host == asked.host and to.scheme == "https":
+        raise NoAnswerError(f"it wants https: attach to https://{_place(to)}")
+    raise NoAnswerError(f"it redirects to {to.scheme}://{_place(to)}: attach to that")
+
+
+def _place(url: httpx.URL) -> str:
+    return f"{url.host}:{url.port}" if url.port else url.host
+
+
+def _refusal(response: httpx.Response) -> str:
+    status = response.status_code
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "it wants a key (HTTP 401): give it one with --header"
+    if status == HTTPStatus.FORBIDDEN:
+        return "it does not let us in (HTTP 403): another key or --header may"
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        return "the proxy wants a key (HTTP 407)"
+    if status == HTTPStatus.NOT_FOUND:
+        return "nothing is there (HTTP 404): is a path missing in the address?"
+    known = status in HTTPStatus.__members__.values()
+    return f"HTTP {status}{f' {HTTPStatus(status).phrase}' if known else ''}"
+
+
+async def _body(response: httpx.Response, most_bytes: int) -> bytes:
+    """The whole body, unpacked by no more than we take at a time."""
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding in {"", "identity"}:
+        unpack = None
+    elif coding in {"gzip", "x-gzip", "deflate"}:
+        unpack = zlib.decompressobj(GZIP_OR_ZLIB)
+    else:
+        raise NoAnswerError(
+            f"it is packed as {coding[:20]!r}, which we did not ask for"
+        )
+    body = bytearray()
+    raw = 0
+    async for chunk in response.aiter_raw():
+        raw += len(chunk)
+        room = most_bytes + 1 - len(body)
+        body += unpack.decompress(chunk, room) if unpack else chunk
+        if max(raw, len(body)) > most_bytes:
+            raise NoAnswerError(
+                f"it is larger than {most_bytes / 1e6:g} MB: read no further"
+            )
+    if unpack and not unpack.eof:
+        raise NoAnswerError(BROKE_OFF)
+    return bytes(body)
+
+
+def _why(error: httpx.HTTPError) -> str:
+    if tls := _in_tls(error):
+        return tls
+    text = str(error)
+    if isinstance(error, httpx.RemoteProtocolError):
+        half = "without" in text  # "... sending complete message body"
+        return BROKE_OFF if half else "it does not speak HTTP"
+    for kind, why in (
+        (httpx.ProxyError, "the proxy does not let us through"),
+        (httpx.ConnectError, _no_connection(text)),
+        (httpx.TransportError, "the connection broke off"),
+    ):
+        if isinstance(error, kind):
+            return why
+    return f"no answer: {text}"[:200]
+
+
+def _in_tls(error: BaseException) -> str | None:
+    """What went wrong in TLS, if it was that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"its certificate is not trusted ({cause.verify_message}): --ca-file "
+                "with the right one, or --insecure"
+            )
+        if isinstance(cause, ssl.SSLError):
+            return "it does not speak TLS as we do: is it http instead of https?"
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _no_connection(said: str) -> str:
+    for pattern, why in (
+        (r"refused|All connection attempts failed", "nothing listens there"),
+        (r"not known|No address|resolution", "no host has that name"),
+        (r"[Nn]etwork is unreachable|No route", "there is no way to that host"),
+        (r"No such file", "there is no such socket"),
+    ):
+        if re.search(pattern, said):
+            return why
+    return f"no connection: {said}"[:200]

@@ -1,0 +1,90 @@
+"""What is declared of a family of servers: what it offers and how it calls it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Names = tuple[str, ...]
+"""Spellings of one metric, the newest first; the first that a server has counts."""
+Answers = Mapping[str, Any]
+"""What paths of a server answered, as JSON; those it does not have are missing."""
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a server tells of itself, as far as its family tells it."""
+
+    version: str | None = None
+    models: list[str] = field(default_factory=list)
+    max_model_len: int | None = None
+    num_kv_blocks: int | None = None
+    kv_block_tokens: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family: which of its metrics fill which field of an EngineSample.
+
+    Metrics go without ``_total``, ``_bucket``, ``_sum`` and ``_count``. Series that
+    differ only in labels not named here are added up.
+    """
+
+    name: str
+    title: str
+    prefixes: Names = ()
+    """What the names of its metrics begin with, and nobody else's."""
+    rank_label: str = "engine"
+    model_label: str = "model_name"
+    kv_usage: Names = ()
+    """0-1; of several series the highest counts."""
+    gauges: Mapping[str, Names] = field(default_factory=dict)
+    counters: Mapping[str, Names] = field(default_factory=dict)
+    finished: Names = ()
+    """Counts requests by how they ended,"""
+    finished_label: str = "finished_reason"
+    """which this label says."""
+    histograms: Mapping[str, Names] = field(default_factory=dict)
+    others: Mapping[str, str | None] = field(default_factory=dict)
+    """What only it has, kept by its own name without the prefix; for each the label
+    that parts its series, if one does."""
+    info: Names = ()
+    """Tells by its labels how the engine is configured."""
+    asks: Names = ("/v1/models",)
+    """Paths that tell what the server is."""
+    describe: Callable[[Answers, Labels], Facts]
+    """Reads what they answered, and the labels of ``info``."""
+
+    def short(self, metric: str) -> str:
+        """A metric's name without the prefix."""
+        for prefix in self.prefixes:
+            metric = metric.removeprefix(prefix)
+        return metric
+
+
+def models_of(answers: Answers) -> list[Mapping[str, Any]]:
+    """The models an OpenAI-compatible server lists, whatever it really answered."""
+    answer = answers.get("/v1/models")
+    data = answer.get("data") if isinstance(answer, Mapping) else None
+    return [each for each in data or [] if isinstance(each, Mapping)][:100]
+
+
+def model_names(answers: Answers) -> list[str]:
+    """Their names."""
+    return [text for each in models_of(answers) if (text := text_of(each.get("id")))]
+
+
+def text_of(value: object) -> str | None:
+    """A text, if that is what it is."""
+    return value if isinstance(value, str) and value else None
+
+
+def count_of(value: object) -> int | None:
+    """A count, also where it is written as text."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:18])
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
+        return value
+    return None

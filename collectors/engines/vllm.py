@@ -1,0 +1,121 @@
+"""vLLM, 0.8 and later: all spellings of its metrics."""
+
+from collectors.engines.family import (
+    Answers,
+    Facts,
+    Family,
+    Labels,
+    count_of,
+    model_names,
+    models_of,
+    text_of,
+)
+
+SAID = (
+    "block_size",
+    "cache_dtype",
+    "enable_prefix_caching",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "kv_cache_size_tokens",
+    "kv_cache_max_concurrency",
+    "prefix_caching_hash_algo",
+    "sliding_window",
+    "swap_space",
+    "cpu_offload_gb",
+)
+"""What is kept of its cache configuration."""
+
+
+NO_STATS = (
+    "It reports no metrics: start it without --disable-log-stats to see its queue, "
+    "KV cache and latencies."
+)
+PROBE = (
+    "Exact percentiles, every request and step: install inferwatch beside the server "
+    "and start it with INFERWATCH_PROBE=1."
+)
+TRACES = (
+    "Exact latencies of every request: start it with --otlp-traces-endpoint, the "
+    "address at which inferwatch listens."
+)
+
+
+def _describe(answers: Answers, labels: Labels) -> Facts:
+    version = answers.get("/version")
+    lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
+    blocks = count_of(labels.get("num_gpu_blocks"))
+    said = {name: labels[name] for name in SAID if labels.get(name, "None") != "None"}
+    roots = {text_of(each.get("root")) for each in models_of(answers)} - {None}
+    return Facts(
+        version=text_of(version.get("version")) if isinstance(version, dict) else None,
+        models=model_names(answers),
+        max_model_len=max((each for each in lengths if each), default=None),
+        num_kv_blocks=blocks - 1 if blocks else None,  # one is never given out
+        kv_block_tokens=count_of(labels.get("block_size")),
+        settings=said | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
+        advice=[PROBE, TRACES] if labels else [NO_STATS],
+    )
+
+
+VLLM = Family(
+    name="vllm",
+    title="vLLM",
+    prefixes=("vllm:",),
+    kv_usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    gauges={
+        "running": ("vllm:num_requests_running",),
+        "waiting": ("vllm:num_requests_waiting",),
+    },
+    counters={
+        "prompt_tokens": ("vllm:prompt_tokens",),
+        "output_tokens": ("vllm:generation_tokens",),
+        "prefix_queries": (
+            "vllm:prefix_cache_queries",
+            "vllm:gpu_prefix_cache_queries",
+        ),
+        "prefix_hits": ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
+        "preemptions": ("vllm:num_preemptions",),
+    },
+    finished=("vllm:request_success",),
+    histograms={
+        "ttft_s": ("vllm:time_to_first_token_seconds",),
+        "itl_s": (
+            "vllm:inter_token_latency_seconds",
+            "vllm:time_per_output_token_seconds",  # held gaps, in spite of its name
+        ),
+        "tpot_s": ("vllm:request_time_per_output_token_seconds",),
+        "e2el_s": ("vllm:e2e_request_latency_seconds",),
+        "queue_s": ("vllm:request_queue_time_seconds",),
+        "prefill_s": ("vllm:request_prefill_time_seconds",),
+        "decode_s": ("vllm:request_decode_time_seconds",),
+        "inference_s": ("vllm:request_inference_time_seconds",),
+        "prompt_tokens": ("vllm:request_prompt_tokens",),
+        "output_tokens": ("vllm:request_generation_tokens",),
+        "step_tokens": ("vllm:iteration_tokens_total", "vllm:iteration_tokens"),
+    },
+    others={
+        "vllm:num_requests_waiting_by_reason": "reason",
+        "vllm:num_requests_swapped": None,
+        "vllm:cpu_cache_usage_perc": None,
+        "vllm:engine_sleep_state": "sleep_state",
+        "vllm:prompt_tokens_by_source": "source",
+        "vllm:prompt_tokens_cached": None,
+        "vllm:external_prefix_cache_queries": None,
+        "vllm:external_prefix_cache_hits": None,
+        "vllm:mm_cache_queries": None,
+        "vllm:mm_cache_hits": None,
+        "vllm:admission_rejections": "reason",
+        "vllm:corrupted_requests": None,
+        "vllm:spec_decode_num_drafts": None,
+        "vllm:spec_decode_num_draft_tokens": None,
+        "vllm:spec_decode_num_accepted_tokens": None,
+        "vllm:spec_decode_num_accepted_tokens_per_pos": "position",
+        "vllm:estimated_flops_per_gpu": None,
+        "vllm:estimated_read_bytes_per_gpu": None,
+        "vllm:estimated_write_bytes_per_gpu": None,
+    },
+    info=("vllm:cache_config_info",),
+    asks=("/version", "/v1/models"),
+    describe=_describe,
+)

@@ -1,0 +1,332 @@
+"""Asks a server for its metrics again and again, whatever it answers."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+
+import httpx
+import msgspec
+
+from collectors.bounded_get import Answer, NoAnswerError, get
+from collectors.clock import NS_PER_S, SessionClock
+from collectors.collector import CollectorError
+from collectors.engines import IDENTIFY, by_answers, by_metrics
+from collectors.engines.family import Answers, Family
+from collectors.exposition import Exposition, ExpositionError, Scraped
+from collectors.http_client import ProxyError
+from collectors.readings import AnyReading, Contact, EngineSample, ServerInfo
+from collectors.server import Server, ServerError
+
+SLOW_S = 2.0
+"""An answer that takes longer is told as slow."""
+SLOW = f"slow: no answer for {SLOW_S:g} s"
+GIVE_UP_S = 10.0
+"""One that takes longer is none."""
+LONGEST_PAUSE_S = 10.0
+"""Between two tries to reach a server that does not answer."""
+FIRST_PAUSE_S = 0.3
+"""Between the first two readings: rates exist early."""
+SPREAD_S = 0.2
+"""Many servers are not asked all at once."""
+INFO_EVERY_S = 60.0
+INFO_TIMEOUT_S = 3.0
+INFO_BYTES = 1_000_000
+METRICS_AGAIN_S = 60.0
+"""When a server that has no metrics is asked for them once more."""
+ALIVE_EVERY_S = 5.0
+"""How often it is asked meanwhile whether it lives."""
+LARGE = 250_000
+"""A longer text is read in a thread."""
+NO_METRICS = {
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.METHOD_NOT_ALLOWED,
+    HTTPStatus.NOT_IMPLEMENTED,
+}
+NOBODY_BEHIND = {
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+}
+"""A proxy answers, the server does not."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known of one life of a server: it ends when its counters begin anew."""
+
+    exposition: Exposition | None = None
+    started_s: float | None = None
+    last: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
+    has_metrics: bool = True
+    metrics_due_ns: int = 0
+    """When to ask for metrics again, if it has none."""
+    info_due_ns: int = 0
+
+    def is_over(self, scraped: Scraped) -> bool:
+        """These come from another process, or from the same one begun anew."""
+        if None not in {self.started_s, scraped.started_s}:
+            return self.started_s != scraped.started_s
+        return any(
+            _went_back(self.last[key], sample)
+            for sample in scraped.samples
+            if (key := (sample.rank, sample.model)) in self.last
+        )
+
+    def follow(self, scraped: Scraped) -> None:
+        """Take these as its latest."""
+        self.started_s = scraped.started_s
+        self.last |= {(each.rank, each.model): each for each in scraped.samples}
+
+
+class ServerScraper:
+    """What a server tells over HTTP: a collector that never gives up."""
+
+    def __init__(self, clock: SessionClock, server: Server) -> None:
+        self._clock = clock
+        self._server = server
+        self._closed = asyncio.Event()
+        self._failures = 0
+        """In a row."""
+        self._life = _Life()
+        self._told: Contact | None = None
+        self._info: ServerInfo | None = None
+        self._round_trips = deque[int](maxlen=60)
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """Samples, and whatever changes, until closed.
+
+        Raises:
+            CollectorError: the server cannot even be tried.
+        """
+        try:
+            client = self._server.client(timeout_s=None)
+        except (ServerError, ProxyError) as error:
+            raise CollectorError(f"{self._server.source}: {error}") from error
+        async with client:
+            pause_s = _jitter(SPREAD_S)
+            while not await self._pause(pause_s):
+                began_ns = self._clock.now_ns()
+                fresh = not self._answered
+                async for readings in self._turn(client):
+                    if readings:
+                        yield readings
+                pause_s = self._next_pause(began_ns, fresh=fresh)
+
+    async def _turn(
+        self, client: httpx.AsyncClient
+    ) -> AsyncIterator[Sequence[AnyReading]]:
+        """Ask once; tell meanwhile that it takes long."""
+        asking = asyncio.create_task(self._ask(client))
+        try:
+            if not (await asyncio.wait({asking}, timeout=SLOW_S))[0]:
+                yield self._contact(answers=self._answered, why=SLOW)
+            try:
+                yield await asking
+            except NoAnswerError as error:
+                self._failures += 1
+                yield self._contact(answers=_answers(error), why=str(error))
+                return
+        finally:
+            asking.cancel()
+        self._failures = 0
+        if self._clock.now_ns() >= self._life.info_due_ns:
+            yield await self._look(client)
+
+    @property
+    def _answered(self) -> bool:
+        return self._told is not None and self._told.answers
+
+    async def close(self) -> None:
+        """Ask no more."""
+        self._closed.set()
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait; true once closed."""
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._closed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _next_pause(self, began_ns: int, *, fresh: bool) -> float:
+        every_s = self._server.every_s
+        if self._failures:
+            pause_s = every_s * 2 ** min(self._failures - 1, 10)
+            return _jitter(min(pause_s, max(LONGEST_PAUSE_S, every_s)))
+        if not self._life.has_metrics:
+            return max(every_s, ALIVE_EVERY_S)
+        if fresh:
+            return min(FIRST_PAUSE_S, every_s)
+        took_s = (self._clock.now_ns() - began_ns) / NS_PER_S
+        return every_s - took_s % every_s
+
+    async def _get(
+        self, client: httpx.AsyncClient, path: str, timeout_s: float, most_bytes: int
+    ) -> Answer:
+        answer = await get(client, path, timeout_s=timeout_s, most_bytes=most_bytes)
+        self._round_trips.append(answer.began_ns - answer.sent_ns)
+        return answer
+
+    async def _ask(self, client: httpx.AsyncClient) -> list[AnyReading]:
+        """One reading of the server.
+
+        Raises:
+            NoAnswerError: there is none.
+        """
+        now_ns = self._clock.now_ns()
+        if self._life.has_metrics or now_ns >= self._life.metrics_due_ns:
+            try:
+                return await self._scrape(client)
+            except NoAnswerError as error:
+                if error.status not in NO_METRICS:
+                    raise
+                self._life.has_metrics = False
+                self._life.metrics_due_ns = now_ns + int(METRICS_AGAIN_S * NS_PER_S)
+        await self._get(client, "/v1/models", GIVE_UP_S, INFO_BYTES)
+        return self._contact(answers=True)
+
+    async def _scrape(self, client: httpx.AsyncClient) -> list[AnyReading]:
+        answer = await get(client, "/metrics", timeout_s=GIVE_UP_S)
+        took_ns = answer.began_ns - answer.sent_ns
+        self._round_trips.append(took_ns)
+        text = answer.text
+        if "html" in answer.content_type or text.lstrip()[:1] == "<":
+            raise NoAnswerError("a web page, not metrics", HTTPStatus.NOT_FOUND)
+        self._life.has_metrics = True
+        if self._life.exposition is None:
+            family = by_metrics(text)
+            if family is None:
+                return self._contact(answers=True)
+            self._life.exposition = Exposition(family)
+            self._life.info_due_ns = 0
+        read = partial(
+            self._life.exposition.read,
+            text,
+            t_ns=answer.sent_ns + took_ns // 2 - self._clock.start_ns,
+            uncertainty_ns=took_ns // 2 + 1,
+            source=self._server.source,
+        )
+        try:
+            scraped = await asyncio.to_thread(read) if len(text) > LARGE else read()
+        except ExpositionError as error:
+            raise NoAnswerError(str(error), HTTPStatus.OK) from error
+        return self._samples(scraped, took_ns)
+
+    def _samples(self, scraped: Scraped, took_ns: int) -> list[AnyReading]:
+        restarted = self._life.is_over(scraped)
+        if restarted:
+            self._life = _Life(self._life.exposition)
+        self._life.follow(scraped)
+        wrong = [f"left out: {each}" for each in scraped.wrong[:3]]
+        if took_ns > SLOW_S * NS_PER_S:
+            wrong.append(f"slow: {took_ns / NS_PER_S:.1f} s")
+        why = "; ".join(wrong) or None
+        contact = self._contact(answers=True, why=why, restarted=restarted)
+        return [*contact, *scraped.samples]
+
+    def _contact(
+        self, *, answers: bool, why: str | None = None, restarted: bool = False
+    ) -> list[AnyReading]:
+        """What to tell of it, if that is new."""
+        told = self._told
+        if told and not restarted and (told.answers, told.why) == (answers, why):
+            return []
+        if not answers:
+            self._life.info_due_ns = 0
+        self._told = Contact(
+            t_ns=self._clock.now_ns(),
+            source=self._server.source,
+            answers=answers,
+            why=why,
+            restarted=restarted,
+            round_trip_ns=min(self._round_trips, default=None),
+        )
+        return [self._told]
+
+    async def _look(self, client: httpx.AsyncClient) -> list[AnyReading]:
+        """What the server says it is, if that is new."""
+        life = self._life
+        life.info_due_ns = self._clock.now_ns() + int(INFO_EVERY_S * NS_PER_S)
+        exposition = life.exposition
+        if exposition:
+            family: Family | None = exposition.family
+            answers = await self._answers(client, exposition.family.asks)
+        else:
+            answers = await self._answers(client, IDENTIFY)
+            family = by_answers(answers)
+        if family is None:
+            return []
+        facts = family.describe(answers, exposition.labels if exposition else {})
+        info = ServerInfo(
+            t_ns=self._clock.now_ns(),
+            source=self._server.source,
+            name=self._server.source,
+            family=family.name,
+            url=self._server.shown_url,
+            uds=self._server.uds,
+            version=facts.version,
+            models=facts.models,
+            max_model_len=facts.max_model_len,
+            started_wall_ns=_ns(life.started_s),
+            num_kv_blocks=facts.num_kv_blocks,
+            kv_block_tokens=facts.kv_block_tokens,
+            settings=facts.settings,
+            advice=facts.advice,
+        )
+        if self._info and msgspec.structs.replace(self._info, t_ns=info.t_ns) == info:
+            return []
+        self._info = info
+        return [info]
+
+    async def _answers(
+        self, client: httpx.AsyncClient, paths: Sequence[str]
+    ) -> Answers:
+        async def one(path: str) -> object:
+            try:
+                answer = await self._get(client, path, INFO_TIMEOUT_S, INFO_BYTES)
+                return msgspec.json.decode(answer.body)
+            except (NoAnswerError, msgspec.DecodeError, RecursionError):
+                return None
+
+        answers = await asyncio.gather(*map(one, paths))
+        pairs = zip(paths, answers, strict=True)
+        return {path: answer for path, answer in pairs if answer is not None}
+
+
+def _answers(error: NoAnswerError) -> bool:
+    """Somebody is there, though what came is of no use."""
+    return error.status is not None and error.status not in NOBODY_BEHIND
+
+
+def _went_back(before: EngineSample, after: EngineSample) -> bool:
+    """A counter is lower than it was: it began anew."""
+    pairs = [
+        (before.prompt_tokens, after.prompt_tokens),
+        (before.output_tokens, after.output_tokens),
+        (before.prefix_queries, after.prefix_queries),
+        (before.preemptions, after.preemptions),
+        *((then, after.finished.get(how)) for how, then in before.finished.items()),
+        *(
+            (then.counts[-1], now.counts[-1])
+            for key, then in before.histograms.items()
+            if (now := after.histograms.get(key))
+        ),
+    ]
+    return any(
+        then is not None and now is not None and now < then for then, now in pairs
+    )
+
+
+def _ns(seconds: float | None) -> int | None:
+    """Unix time; a float of today is good to a microsecond and no more."""
+    return None if seconds is None else round(seconds * 1e6) * 1_000
+
+
+def _jitter(seconds: float) -> float:
+    """A part of it, so that many do not do the same at once."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

@@ -1,0 +1,177 @@
+"""The life of a server as a scraper tells it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+
+from collectors import scrape
+from collectors.clock import SessionClock
+from collectors.readings import AnyReading, Contact, EngineSample, ServerInfo
+from collectors.scrape import ServerScraper
+from collectors.server import Server
+from tests.collectors.http_server import VLLM, Answer, Serving, as_json, serving, whole
+
+MODELS = (
+    '{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"vllm",'
+    '"root":"/models/tiny","max_model_len":1024}]}'
+)
+ANSWERS: dict[str, Answer] = {
+    "/metrics": VLLM,
+    "/version": as_json('{"version":"0.32.0"}'),
+    "/v1/models": as_json(MODELS),
+}
+Kind = TypeVar("Kind", bound=AnyReading)
+
+
+class Watching:
+    """What a scraper has told so far."""
+
+    def __init__(self) -> None:
+        self.readings: list[AnyReading] = []
+        self._news = asyncio.Condition()
+
+    async def watch(self, scraper: ServerScraper) -> None:
+        async for batch in scraper.batches():
+            async with self._news:
+                self.readings.extend(batch)
+                self._news.notify_all()
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [each for each in self.readings if isinstance(each, kind)]
+
+    async def until(self, true: Callable[[], object]) -> None:
+        """Wait until that is so."""
+        async with asyncio.timeout(20), self._news:
+            await self._news.wait_for(lambda: bool(true()))
+
+    async def samples(self, count: int) -> list[EngineSample]:
+        await self.until(lambda: len(self.of(EngineSample)) >= count)
+        return self.of(EngineSample)
+
+
+@asynccontextmanager
+async def watching(
+    server: Serving, every_s: float = 0.01, path: str = ""
+) -> AsyncIterator[Watching]:
+    """Somebody who watches the server, often."""
+    scraper = ServerScraper(
+        SessionClock(), Server(url=server.url + path, every_s=every_s)
+    )
+    watching = Watching()
+    task = asyncio.create_task(watching.watch(scraper))
+    try:
+        yield watching
+    finally:
+        await scraper.close()
+        async with asyncio.timeout(20):
+            await task
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits as long as a person would."""
+    monkeypatch.setattr(scrape, "SPREAD_S", 0.0)
+    monkeypatch.setattr(scrape, "LONGEST_PAUSE_S", 0.05)
+
+
+def bumped(text: str, name: str, by: int) -> str:
+    """The same text with a higher number of one counter."""
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith(name):
+            head, _, number = line.rpartition(" ")
+            lines.append(f"{head} {float(number) + by}")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+async def test_a_server_says_what_it_is_and_what_it_counts() -> None:
+    async with serving(ANSWERS) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(ServerInfo))
+    (info,) = seen.of(ServerInfo)
+    assert (info.family, info.version, info.models) == ("vllm", "0.32.0", ["tiny"])
+    assert info.max_model_len == 1024
+    assert info.settings["root"] == "/models/tiny"
+    assert info.started_wall_ns == 1_795_194_987_550_000_000
+    assert info.url == server.url
+    assert info.source == server.url.removeprefix("http://")
+    first = seen.of(EngineSample)[0]
+    assert (first.output_tokens, first.finished["length"]) == (852, 24)
+    (contact,) = seen.of(Contact)
+    assert contact.answers
+    assert contact.why is None
+    assert contact.round_trip_ns is not None
+
+
+async def test_a_sample_lies_in_the_middle_of_its_exchange() -> None:
+    async def slowly(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.1)
+        writer.write(whole(VLLM, headers="connection: close\r\n"))
+
+    async with serving(ANSWERS | {"/metrics": slowly}) as server:
+        async with watching(server) as seen:
+            (sample, *_) = await seen.samples(1)
+    assert sample.uncertainty_ns >= 50_000_000
+    assert sample.t_ns > sample.uncertainty_ns
+
+
+async def test_the_second_sample_comes_soon_after_the_first() -> None:
+    async with serving(ANSWERS) as server:
+        async with watching(server, every_s=60) as seen:
+            first, second = await seen.samples(2)
+    assert 0.2e9 < second.t_ns - first.t_ns < 2e9
+
+
+async def test_counters_that_go_back_are_a_restart() -> None:
+    multi = "\n".join(
+        line for line in VLLM.split("\n") if not line.startswith("process_")
+    )
+    later = bumped(multi, "vllm:generation_tokens_total", 100)
+    async with serving(ANSWERS | {"/metrics": later}) as server:
+        async with watching(server) as seen:
+            await seen.samples(1)
+            server.answers["/metrics"] = multi
+            await seen.until(lambda: any(each.restarted for each in seen.of(Contact)))
+    assert [each.restarted for each in seen.of(Contact)] == [False, True]
+    after = seen.readings.index(seen.of(Contact)[1])
+    next_sample = next(
+        each for each in seen.readings[after:] if isinstance(each, EngineSample)
+    )
+    assert next_sample.output_tokens == 852
+
+
+async def test_another_start_time_is_a_restart_though_counters_went_on() -> None:
+    async with serving(ANSWERS) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(ServerInfo))
+        server.answers["/metrics"] = bumped(VLLM, "process_start_time_seconds", 100)
+        await seen.until(lambda: len(seen.of(ServerInfo)) == 2)
+    assert [each.restarted for each in seen.of(Contact)] == [False, True]
+    begun = [each.started_wall_ns or 0 for each in seen.of(ServerInfo)]
+    assert begun[1] - begun[0] == 100_000_000_000
+
+
+async def test_a_server_that_goes_is_lost_and_found_again() -> None:
+    async with serving(ANSWERS) as server, watching(server) as seen:
+        await seen.samples(1)
+        await server.stop()
+        await seen.until(lambda: not seen.of(Contact)[-1].answers)
+        told = len(seen.of(EngineSample))
+        await server.start()
+        await seen.samples(told + 1)
+    assert [each.answers for each in seen.of(Contact)] == [True, False, True]
+    assert seen.of(Contact)[1].why == "nothing listens there"
+
+
+async def test_a_server_without_metrics_answers_and_is_not_measured() -> None:
+    models = MODELS.replace("vllm", "somebody")
+    async with serving({"/v1/models": as_json(models)}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(ServerInfo))
+    (info,) = seen.of(ServerInfo)
+    assert (info.family, info.models) == ("openai", ["tiny"])
+    assert seen.of(Contact)[-1].answers
+    assert not seen.of(EngineSample)
