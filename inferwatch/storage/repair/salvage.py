@@ -229,6 +229,8 @@ def _repair_session(
     for run in bare:
         row = (number, run[0], len(run), _pack(dict.fromkeys(run, NOBODY)))
         connection.execute(INSERT_MEMBERS, row)
+    for mend in (each for table in every_table() for each in table.mend):
+        connection.execute(mend, {"session": number})
     lost = max(readings - _readings(connection, number), 0)
     if lost:
         connection.execute(

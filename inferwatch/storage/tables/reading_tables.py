@@ -7,6 +7,7 @@ that is more than a row of plain columns needs a class of its own as well.
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, get_args
 
 import msgspec
@@ -15,19 +16,25 @@ from collectors.readings import (
     AnyReading,
     ClientSample,
     ClockAnchor,
+    Contact,
     Endpoint,
     EngineInfo,
     GpuInfo,
     HostSample,
+    KvCacheEvents,
     LoadEvent,
     ProcessUsage,
     RequestRecord,
+    RequestSpan,
+    ServerInfo,
     Tick,
     TokenTimes,
     Totals,
+    WatchedSlo,
 )
 from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.tables.batch import Batch, Key, Row
+from inferwatch.storage.tables.engine_samples import EngineSampleRows
 from inferwatch.storage.tables.load_plans import NoteRows
 from inferwatch.storage.tables.requests import RequestRows
 from inferwatch.storage.tables.steps import StepRows
@@ -64,6 +71,17 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable("engines", EngineInfo),
         PlainTable("endpoints", Endpoint),
         PlainTable("totals", Totals),
+        PlainTable("servers", ServerInfo),
+        PlainTable("contacts", Contact),
+        EngineSampleRows(),
+        PlainTable(
+            "request_spans",
+            RequestSpan,
+            part=SessionPart.REQUESTS,
+            moment="arrived_ns",
+        ),
+        KvCacheEventRows(),
+        PlainTable("watched_slos", WatchedSlo),
         HostSampleRows(),
         PlainTable("gpus", GpuInfo, part=SessionPart.GPU),
         PlainTable("clock_anchors", ClockAnchor),
@@ -171,6 +189,61 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
                 ordinal,
                 TokenTimes(source=sources[source], gaps_ns=gaps_ns, **fields),
             )
+
+
+def _hashes(blob: bytes) -> dict[str, Any]:
+    kind = dict[str, list[int | None]]
+    return msgspec.json.decode(zlib.decompress(blob), type=kind)
+
+
+def _blocks(events: KvCacheEvents) -> Iterator[Row]:
+    """Each block that was cached, after which other, or forgotten."""
+    about = (events.t_ns, events.rank)
+    for block in events.removed:
+        yield *about, "removed", block, None
+    for block, parent in zip_longest(events.stored, events.parents):
+        yield *about, "stored", block, parent
+
+
+class KvCacheEventRows(ReadingTable[KvCacheEvents]):
+    """A row for what changed in a step, the hashes as compressed JSON."""
+
+    name = "kv_cache_events"
+    kind = KvCacheEvents
+    LISTS = ("stored", "parents", "removed")
+    blobs = (Blob(table=name, column="hashes", reader=_hashes, quick=zlib.decompress),)
+    unpacked = Unpacked(
+        name="kv_cache_blocks",
+        columns=("t_ns", "rank", "change", "block", "parent"),
+        rows=_blocks,
+        moment="t_ns",
+    )
+
+    COLUMNS = Columns(KvCacheEvents, without=LISTS)
+    INSERT = insert_sql(
+        name, (*KEY, *COLUMNS.names, "stored_blocks", "removed_blocks", "hashes")
+    )
+    SELECT = select_sql(name, ("source", "hashes", *COLUMNS.names))
+
+    def add(self, batch: Batch, key: Key, reading: KvCacheEvents) -> None:
+        """Add the row."""
+        lists = {name: getattr(reading, name) for name in self.LISTS}
+        blob = zlib.compress(msgspec.json.encode(lists))
+        counts = (len(reading.stored), len(reading.removed))
+        batch.add(self.INSERT, (*key, *self.COLUMNS.values(reading), *counts, blob))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, blob, *values in rows:
+            fields = self.COLUMNS.restore(values) | _hashes(blob)
+            yield ordinal, KvCacheEvents(source=sources[source], **fields)
 
 
 def _as_json(reading: AnyReading) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from operator import attrgetter
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -98,6 +98,9 @@ class ReadingTable(ABC, Generic[Kind]):
     """Columns that hold the words of an enumeration."""
     blobs: tuple[Blob, ...] = ()
     unpacked: Unpacked | None = None
+    mend: tuple[str, ...] = ()
+    """Statements that take away what rows lost with a damaged part leave without
+    meaning; ``:session`` is the session."""
 
     @abstractmethod
     def add(self, batch: Batch, key: Key, reading: Kind) -> None:
@@ -135,6 +138,10 @@ class PlainTable(ReadingTable[AnyReading]):
         self._make = kind
         self._columns = Columns(kind, renamed=renamed)
         self.enums = self._columns.enums
+        self.blobs = tuple(
+            Blob(table=name, column=column, reader=msgspec.json.decode)
+            for column in self._columns.json
+        )
         self._insert = insert_sql(name, (*KEY, *self._columns.names))
         self._select = select_sql(name, ("source", *self._columns.names))
 
@@ -157,7 +164,10 @@ class PlainTable(ReadingTable[AnyReading]):
 
 
 class Columns:
-    """Which field of a kind of Struct stands in which column, in its order."""
+    """Which field of a kind of Struct stands in which column, in its order.
+
+    A list or a dictionary stands there as JSON.
+    """
 
     def __init__(
         self,
@@ -186,10 +196,20 @@ class Columns:
             if issubclass(restorer, Enum)
         }
         """The columns that hold the words of an enumeration."""
+        self._json = [
+            place for place, field in enumerate(fields) if _is_json(field.type)
+        ]
+        self.json = tuple(self.names[place] for place in self._json)
+        """The columns that hold JSON."""
 
     def values(self, struct: object) -> tuple[Any, ...]:
         """What goes into the columns."""
-        values = self._get(struct)
+        values: tuple[Any, ...] = self._get(struct)
+        if self._json:
+            texts = [*values]
+            for place in self._json:
+                texts[place] = msgspec.json.encode(texts[place]).decode()
+            return tuple(texts)
         return values if len(self.fields) > 1 else (values,)
 
     def restore(self, values: Sequence[object]) -> dict[str, Any]:
@@ -198,11 +218,20 @@ class Columns:
         for name, restorer in self._restorers:
             if fields[name] is not None:
                 fields[name] = restorer(fields[name])
+        for place in self._json:
+            name = self.fields[place]
+            fields[name] = msgspec.json.decode(fields[name])
         return fields
+
+
+def _is_json(annotation: object) -> bool:
+    return get_origin(annotation) in {list, dict}
 
 
 def _restorer(annotation: object) -> type[Any] | None:
     """SQLite knows neither enums nor booleans."""
+    if _is_json(annotation):
+        return None
     (kind,) = {*(get_args(annotation) or (annotation,))} - {NoneType}
     return kind if kind is bool or issubclass(kind, Enum) else None
 

@@ -43,6 +43,8 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     if options := get_args(annotation):
         if get_origin(annotation) is list:
             return st.lists(values(options[0]), max_size=4)
+        if get_origin(annotation) is dict:
+            return st.dictionaries(*map(values, options), max_size=3)
         return st.one_of([values(option) for option in options])
     if issubclass(annotation, msgspec.Struct):
         return readings_of(annotation)
@@ -60,11 +62,13 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
 
 def readings_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     fields = msgspec.structs.fields(kind)
-    few = {"source", "request_id"}
+    few = {"source", "request_id", "rank"}
     return st.builds(
         kind,
         **{
-            field.name: FEW_TEXTS if field.name in few else values(field.type)
+            field.name: FEW_TEXTS
+            if field.name in few and field.type is str
+            else values(field.type)
             for field in fields
         },
     )
@@ -162,14 +166,15 @@ def test_every_kind_of_reading_but_the_load_plan_has_a_table_of_its_own() -> Non
 
 
 def test_every_table_of_a_session_is_declared() -> None:
-    declared = {"sources"}
+    declared, taken_apart = {"sources"}, set[str]()
     for table in every_table():
         declared |= {table.name, *table.with_it}
-        declared |= {table.unpacked.name} if table.unpacked else set()
+        taken_apart |= {table.unpacked.name} if table.unpacked else set()
 
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, Path(":memory:"))
-        assert set(session_tables(connection)) == declared
+        found = set(session_tables(connection))
+    assert found - taken_apart <= declared <= found
 
 
 def test_a_session_of_a_small_engine_comes_back(
@@ -222,8 +227,8 @@ def test_booleans_and_enums_are_themselves_again(
 
 
 def example(annotation: Any, types: dict[type, Any]) -> Any:
-    if get_origin(annotation) is list:
-        return []
+    if get_origin(annotation) in {list, dict}:
+        return get_origin(annotation)()
     for option in get_args(annotation) or (annotation,):
         if option in types:
             return types[option]
