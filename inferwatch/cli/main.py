@@ -13,6 +13,7 @@ import click
 
 from inferwatch import __version__
 from inferwatch.cli import crash
+from inferwatch.cli.attach import attach
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.compare import compare
 from inferwatch.cli.demo import demo
@@ -83,6 +84,7 @@ def inferwatch(context: click.Context) -> None:
     \b
     Try it now, without a GPU:   inferwatch demo
     Serve a model and watch it:  inferwatch serve meta-llama/Llama-3.1-8B-Instruct
+    Watch a running server:      inferwatch attach http://gpu1:8000
     Load a server, measure it:   inferwatch load http://localhost:8000 --rate 5
     What was recorded:           inferwatch sessions
     Replay a recording:          inferwatch replay last
@@ -95,6 +97,7 @@ def inferwatch(context: click.Context) -> None:
 
 inferwatch.add_command(demo)
 inferwatch.add_command(serve)
+inferwatch.add_command(attach)
 inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)

@@ -6,8 +6,10 @@ from typing import Any
 
 from collectors.clock import SessionClock
 from collectors.collector import Collector
+from collectors.http_client import goes_direct
 from collectors.probe.local import LocalProbe
 from collectors.readings import AnyReading, Contact, NoteKind
+from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch.feed import FeedState
 from inferwatch.formatting import counted
@@ -24,7 +26,8 @@ Collect = Callable[[SessionClock, Server], Sequence[Collector]]
 
 def collectors_of(clock: SessionClock, server: Server) -> list[Collector]:
     """Everything that can be heard of a server, the surest first."""
-    return [LocalProbe(clock, server)]
+    local = [LocalProbe(clock, server)] if goes_direct(server.url, server.uds) else []
+    return [*local, ServerScraper(clock, server)]
 
 
 class AttachedSession(Watch):
@@ -57,9 +60,9 @@ class AttachedSession(Watch):
 
     @property
     def _state(self) -> FeedState:
-        if not self._contacts:
-            return FeedState.STARTING
-        return FeedState.LIVE if self._any_answers else FeedState.LOST
+        """Live until all have failed: the dashboard opens at once."""
+        waiting = len(self._contacts) < len(self.servers)
+        return FeedState.LIVE if waiting or self._any_answers else FeedState.LOST
 
     @property
     def _any_answers(self) -> bool:
@@ -145,7 +148,8 @@ class AttachedSession(Watch):
                 NoteKind.STARTED, "answers again" if before else "answers", contact
             )
         elif changed:
-            kind = NoteKind.STOPPED if self._any_answers else NoteKind.LOST
+            lost = self._state is FeedState.LOST
+            kind = NoteKind.LOST if lost else NoteKind.STOPPED
             self._note(kind, f"does not answer: {contact.why}", contact)
         self._begun.set()
 

@@ -88,27 +88,32 @@ async def attached() -> AsyncIterator[Attached]:
         await asyncio.gather(going, return_exceptions=True)
 
 
-async def test_it_starts_until_one_of_them_answers_or_fails() -> None:
+async def test_the_dashboard_opens_at_once_and_says_who_is_asked() -> None:
     async with attached() as session:
-        assert session.state() is FeedState.STARTING
+        assert session.state() is FeedState.LIVE
+        assert session.notes(NoteKind.STAGE) == ["asking one:8000", "asking two:8000"]
+
+
+async def test_time_counts_from_the_first_answer() -> None:
+    async with attached() as session:
         assert not session.watch.begun.is_set()
 
         await session.contact("one:8000", answers=True)
 
+        assert session.watch.begun.is_set()
+
+
+async def test_it_is_lost_once_all_of_them_have_failed() -> None:
+    async with attached() as session:
+        await session.contact("one:8000", answers=False, why="refused")
         assert session.state() is FeedState.LIVE
         assert session.watch.begun.is_set()
 
-
-async def test_a_first_failure_opens_the_dashboard_too() -> None:
-    async with attached() as session:
-        await session.contact("one:8000", answers=False, why="connection refused")
+        await session.contact("two:8000", answers=False, why="time-out")
 
         assert session.state() is FeedState.LOST
-        assert session.watch.begun.is_set()
-        assert not session.watch.lost.is_set(), "it is asked again, for ever"
-        assert session.notes(NoteKind.LOST) == [
-            "one:8000 does not answer: connection refused"
-        ]
+        assert not session.watch.lost.is_set(), "they are asked again, for ever"
+        assert session.notes(NoteKind.LOST) == ["two:8000 does not answer: time-out"]
 
 
 async def test_it_is_live_while_any_of_them_answers() -> None:
@@ -128,8 +133,9 @@ async def test_it_is_live_while_any_of_them_answers() -> None:
 async def test_a_lost_server_that_answers_again_is_live_again() -> None:
     async with attached() as session:
         await session.contact("one:8000", answers=True)
+        await session.contact("two:8000", answers=False, why="refused")
         await session.contact("one:8000", answers=False, why="time-out")
-        assert session.watch.failure == "one:8000: time-out"
+        assert session.watch.failure == "one:8000: time-out; two:8000: refused"
         assert session.watch.came_up
 
         await session.contact("one:8000", answers=True, restarted=True)
