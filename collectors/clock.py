@@ -82,6 +82,52 @@ class Anchors:
         return then.wall_ns + t_ns - then.t_ns
 
 
+class ClockRelation:
+    """How another host's monotonic clock stands to ours, between bounds that hold.
+
+    A clock that was read after we asked and before we had the answer lies between the
+    two. Within these bounds the hosts' wall clocks tell, and outside they are wrong.
+    Once it was used the relation stays: times that were told do not move.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+        self._most = 0
+        """Ours minus theirs."""
+        self._by_wall = 0
+        self._used: int | None = None
+
+    def answered(self, theirs: ClockAnchor, asked_ns: int, heard_ns: int) -> None:
+        """The other host read its clocks in an exchange of ours."""
+        least, most = asked_ns - theirs.t_ns, heard_ns - theirs.t_ns
+        self._by_wall = theirs.wall_ns - wall_offset_ns() - theirs.t_ns
+        if self._least is None:
+            self._least, self._most = least, most
+        else:
+            self._least, self._most = max(self._least, least), min(self._most, most)
+
+    @property
+    def offset_ns(self) -> int:
+        """Ours minus theirs; 0 between processes of one host."""
+        if self._used is not None:
+            return self._used
+        if self._least is None:
+            return 0
+        return min(max(self._by_wall, self._least), self._most)
+
+    @property
+    def bound_ns(self) -> int:
+        """The offset is at most so far off."""
+        if self._least is None:
+            return 0
+        return max(abs(self.offset_ns - end) for end in (self._least, self._most))
+
+    def theirs(self, clock: "SessionClock") -> "SessionClock":
+        """Session time for what the other host stamped."""
+        self._used = self.offset_ns
+        return SessionClock(clock.start_ns - self._used) if self._used else clock
+
+
 class SessionClock:
     """Session time: nanoseconds since the session started, on our monotonic clock."""
 

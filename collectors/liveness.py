@@ -7,6 +7,8 @@ its process.
 import errno
 import os
 import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 STATE, BIRTH = 0, 19
@@ -47,6 +49,48 @@ def nobody_listens(path: Path) -> bool:
         except OSError:  # a path too long to connect to
             return False
     return answer == errno.ECONNREFUSED and not _is_bound(path)
+
+
+PEER = struct.Struct("3i")
+"""pid, uid and gid of who is at the other end (unix(7): SO_PEERCRED)."""
+
+
+def listener(path: Path) -> int | None:
+    """The process behind a Unix socket, by the pid it has here.
+
+    0 when it has none here, as one in another container; None when that cannot be
+    asked, because nobody listens yet or we may not connect.
+    """
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(0)
+        try:
+            caller.connect(str(path))
+            peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        except OSError:
+            return None
+    return int(PEER.unpack(peer)[0])
+
+
+MOST_LISTENED = 64
+"""Addresses that are told of one process."""
+
+
+def listened_to() -> list[str]:
+    """Addresses at which this very process takes connections."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as held:
+            if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                found.append(_shown(held.getsockname()))
+    return sorted(filter(None, found))[:MOST_LISTENED]
+
+
+def _shown(address: object) -> str:
+    """``host:port``, or the path of a Unix socket."""
+    if isinstance(address, tuple):
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address if isinstance(address, str) else ""
 
 
 def _is_bound(path: Path) -> bool:

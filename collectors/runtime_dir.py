@@ -3,19 +3,28 @@
 A probe's socket is called ``<engine id>.<pid>.sock``: looking at the directory says
 which processes of which engines can be watched. Sockets outlive their processes, so
 whoever looks also clears away those of the dead.
+
+The directory may be shared. A container's root may have a user's directory mounted: it
+gives its sockets to the directory's owner. And users of a group share one whose mode
+says so (``chmod 2770``): sockets in it are the group's.
 """
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from collectors.liveness import birth, nobody_listens
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.liveness import birth, listener, nobody_listens
 
 ENGINE_ID_LIMIT = 32
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
+ASK_AGAIN_NS = 5 * NS_PER_S
+"""A process that cannot be seen is asked whether it lives this often."""
 SOCKET_PATH_LIMIT = 107
 """Linux's sun_path, less the closing NUL."""
 
@@ -27,19 +36,23 @@ class ProbeSocket:
     path: Path
     engine_id: str
     pid: int
+    """As it is here; where it has none here, as its own container counts."""
+    foreign: bool = False
+    """Its process cannot be seen from here: what it says is the only sign of life."""
 
 
 def runtime_dir() -> Path:
     """The private directory (0700), made when it is missing.
 
-    ``INFERWATCH_RUNTIME_DIR`` chooses it; else the user's runtime directory, or one
-    under the temporary directory where the system keeps none.
+    ``INFERWATCH_RUNTIME_DIR`` chooses it, a shared one too; else the user's runtime
+    directory, or one under the temporary directory where the system keeps none.
 
     Raises:
         PermissionError: it belongs to someone else.
     """
     if chosen := os.environ.get("INFERWATCH_RUNTIME_DIR"):
-        return _private(Path(chosen))
+        directory = Path(chosen)
+        return directory if _is_shared(directory) else _private(directory)
     own = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     if own.is_dir() and os.access(own, os.W_OK):
         return _private(own / "inferwatch")
@@ -60,15 +73,25 @@ def socket_path(engine_id: str, pid: int) -> Path:
     return socket_dir() / f"{engine_id}.{pid}.sock"
 
 
+def hand_over(path: Path) -> None:
+    """Let those connect to a socket of ours whose directory it lies in."""
+    place = path.parent.stat()
+    with suppress(OSError):  # then only we can
+        if place.st_uid != os.geteuid():
+            os.chown(path, place.st_uid, place.st_gid)
+        path.chmod(0o660 if place.st_mode & stat.S_ISGID else 0o600)
+
+
 def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
     """What can be heard now, of one engine or of all; those of the dead are removed."""
     found = []
     for socket in _sockets():
-        born = birth(socket.pid)
-        if not _is_held(socket.path, born):
-            socket.path.unlink(missing_ok=True)
-        elif born is not None and engine_id in {None, socket.engine_id}:
-            found.append(socket)
+        holder = _holder(socket)
+        if holder is None:
+            with suppress(OSError):  # it may be for others to remove
+                socket.path.unlink()
+        elif engine_id in {None, socket.engine_id}:
+            found.append(holder)
     return sorted(found, key=lambda socket: socket.pid)
 
 
@@ -79,28 +102,50 @@ def _sockets() -> Iterator[ProbeSocket]:
             yield ProbeSocket(path=path, engine_id=engine_id, pid=int(pid))
 
 
-_held: dict[Path, tuple[int, int]] = {}
-"""Sockets that answered: whose process it was by its birth, and the file's inode."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A socket that answered."""
+
+    inode: int
+    socket: ProbeSocket
+    born: int | None
+    """When its process was, where it can be seen."""
+    asked_ns: int
+
+    @property
+    def holds(self) -> bool:
+        """Its process lives; of one that cannot be seen this is believed for a while.
+
+        No clock tells: the wall's may be set meanwhile.
+        """
+        if self.born is not None:
+            return birth(self.socket.pid) == self.born
+        return monotonic_ns() < self.asked_ns + ASK_AGAIN_NS
 
 
-def _is_held(path: Path, born: int | None) -> bool:
-    """Somebody is behind it; who was there once is while the process lives.
+_held: dict[Path, _Held] = {}
 
-    No clock tells: the wall's may be set meanwhile. A process that cannot be seen may
-    live in a container. So it is asked, but once, for every call costs the engine.
+
+def _holder(socket: ProbeSocket) -> ProbeSocket | None:
+    """The socket with the pid that its process has here; None when nobody holds it.
+
+    It is asked, but seldom, for every call costs the engine.
     """
     try:
-        inode = path.stat().st_ino
+        inode = socket.path.stat().st_ino
     except OSError:
-        return True  # it was removed just now
-    if born is not None and _held.get(path) == (born, inode):
-        return True
-    if nobody_listens(path):
-        _held.pop(path, None)
-        return False
-    if born is not None:
-        _held[path] = born, inode
-    return True
+        return socket  # it was removed just now
+    known = _held.get(socket.path)
+    if known is not None and known.inode == inode and known.holds:
+        return known.socket
+    _held.pop(socket.path, None)
+    pid = listener(socket.path)
+    if pid is None:  # nobody does, it does not yet, or not to us
+        return None if nobody_listens(socket.path) else socket
+    found = replace(socket, pid=pid or socket.pid, foreign=not pid)
+    born = birth(pid) if pid else None
+    _held[socket.path] = _Held(inode, found, born, monotonic_ns())
+    return found
 
 
 def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
@@ -113,6 +158,18 @@ def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
         return directory
     digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:12]
     return _private(_temporary(f"inferwatch-{digest}"))
+
+
+def _is_shared(directory: Path) -> bool:
+    """It is meant for others, too: a group's, or a user's where we are root."""
+    try:
+        place = directory.stat()
+    except OSError:
+        return False
+    if not stat.S_ISDIR(place.st_mode) or place.st_mode & stat.S_IWOTH:
+        return False
+    of_another = place.st_uid not in {0, os.geteuid()} and os.geteuid() == 0
+    return bool(place.st_mode & stat.S_ISGID) or of_another
 
 
 def _temporary(name: str) -> Path:

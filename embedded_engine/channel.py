@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import zmq
 
 from collectors.clock import NS_PER_S, anchor, monotonic_ns
+from collectors.liveness import listened_to
 from collectors.probe.hello import (
     HELLO,
     LIVE,
@@ -27,6 +28,7 @@ from collectors.probe.hello import (
     encode_hello,
 )
 from collectors.readings import AnyReading, EngineInfo, Totals
+from collectors.runtime_dir import hand_over
 from collectors.wire import Sender, encode_reading
 
 Record = tuple[Any, ...]
@@ -150,6 +152,7 @@ class Channel:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
         self._socket.bind(f"ipc://{self.path}")
+        hand_over(self.path)
         self._thread.start()
 
     def close(self) -> None:
@@ -221,6 +224,7 @@ class Channel:
             accounted=accounted,
             role=self._owner.role,
             pid=os.getpid(),
+            listens=listened_to() if self._owner.role is Role.API else [],
             engine=self._owner.engine,
             anchor=anchor(),
             totals=self._owner.totals(),

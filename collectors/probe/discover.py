@@ -1,52 +1,114 @@
-"""Finds the probe of the server that listens at an address of this host."""
+"""Finds the probe of the server that listens at an address of this host.
+
+Every probe is asked, and says at which addresses its process takes connections: so it
+is found in another user's process and in a container, too.
+"""
 
 import ipaddress
+import secrets
 import socket
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import psutil
+import zmq
 
+from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.collector import CollectorError
+from collectors.probe.hello import HELLO, Hello, Role, decode_hello
 from collectors.runtime_dir import ProbeSocket, probe_sockets
 
 HTTP_PORTS = {"http": 80, "https": 443}
+ANSWER_NS = NS_PER_S
+"""A probe listens for newcomers five times a second."""
+WILD = {"0.0.0.0", "::", "*"}  # noqa: S104 - named, not bound
+
+
+class AmbiguousProbeError(CollectorError):
+    """Several probes could be the one that was asked for."""
 
 
 def probe_at(url: str, uds: str | None = None) -> ProbeSocket | None:
-    """The probe of the process that listens there; None when it has none."""
-    port = None if uds else _local_port(url)
-    if uds is None and port is None:
+    """The probe of a process that listens there; None when it has none.
+
+    Waits up to a second for probes to answer.
+
+    Raises:
+        AmbiguousProbeError: probes of several servers do, as containers can.
+    """
+    hosts = set() if uds else addresses_here(urlsplit(url).hostname or "")
+    if uds is None and not hosts:
         return None
-    return next(
-        (each for each in probe_sockets() if _listens(each.pid, port, uds)), None
-    )
+    return listening(probe_sockets(), port_of(url), hosts, uds)
 
 
-def _local_port(url: str) -> int | None:
-    """The port, if the host is this one."""
+def listening(
+    found: Iterable[ProbeSocket], port: int | None, hosts: set[str], uds: str | None
+) -> ProbeSocket | None:
+    """The one of these probes whose process listens there.
+
+    Raises:
+        AmbiguousProbeError: probes of several servers do.
+    """
+    there = {
+        each.engine_id: each
+        for each, hello in greetings(found)
+        if hello.role is Role.API
+        and any(_is_at(address, port, hosts, uds) for address in hello.listens)
+    }
+    if len(there) > 1:
+        raise AmbiguousProbeError(
+            f"probes of {len(there)} servers listen there: "
+            f"choose one with --probe {' or --probe '.join(sorted(there))}"
+        )
+    return next(iter(there.values()), None)
+
+
+def greetings(found: Iterable[ProbeSocket]) -> Iterator[tuple[ProbeSocket, Hello]]:
+    """What each of these probes answers to a newcomer, those that do within a second.
+
+    One that speaks another version of the wire does not.
+    """
+    topic = HELLO + secrets.token_hex(8).encode()
+    with ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+        poller, asked = zmq.Poller(), {}
+        for each in found:
+            caller = stack.enter_context(context.socket(zmq.SUB))
+            caller.linger = 0
+            caller.connect(f"ipc://{each.path}")
+            caller.subscribe(topic)
+            poller.register(caller, zmq.POLLIN)
+            asked[caller] = each
+        until_ns = monotonic_ns() + ANSWER_NS
+        while asked and (left_ns := until_ns - monotonic_ns()) > 0:
+            for caller, _ in poller.poll(left_ns // 1_000_000):
+                poller.unregister(caller)
+                with suppress(CollectorError, msgspec.MsgspecError):
+                    yield asked.pop(caller), decode_hello(caller.recv_multipart()[1])
+
+
+def port_of(url: str) -> int | None:
+    """The port, said or meant."""
     parts = urlsplit(url)
-    if not _is_here(parts.hostname or ""):
-        return None
     return parts.port or HTTP_PORTS.get(parts.scheme)
 
 
-def _is_here(host: str) -> bool:
-    """A name that means this host, or an address of one of its interfaces."""
+def addresses_here(host: str) -> set[str]:
+    """What the host's name stands for, if that is this host; else nothing."""
     try:
-        named = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        named = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError:
-        return False
+        return set()
     own = {a.address for each in psutil.net_if_addrs().values() for a in each}
-    return any(ipaddress.ip_address(a).is_loopback or a in own for a in map(str, named))
+    return {a for a in named if ipaddress.ip_address(a).is_loopback or a in own}
 
 
-def _listens(pid: int, port: int | None, uds: str | None) -> bool:
-    try:
-        process = psutil.Process(pid)
-        if uds is not None:
-            return any(str(c.laddr) == uds for c in process.net_connections("unix"))
-        return any(
-            c.status == psutil.CONN_LISTEN and c.laddr.port == port
-            for c in process.net_connections("tcp")
-        )
-    except psutil.Error:
-        return False
+def _is_at(address: str, port: int | None, hosts: set[str], uds: str | None) -> bool:
+    if uds is not None:
+        return address == uds or Path(address).resolve() == Path(uds).resolve()
+    host, _, number = address.rpartition(":")
+    return number == str(port) and (not hosts or host.strip("[]") in hosts | WILD)

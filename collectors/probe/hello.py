@@ -53,6 +53,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Readings emitted or dropped before the next live envelope."""
     role: Role
     pid: int
+    listens: list[str] = []
+    """Addresses at which it takes connections: ``host:port``, or a Unix socket's."""
     engine: EngineInfo | None = None
     anchor: ClockAnchor
     totals: Totals

@@ -2,17 +2,26 @@
 
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
-from collectors.clock import monotonic_ns
 from collectors.probe.hello import HELLO, LIVE, RING, Hello, decode_hello
 from collectors.readings import AnyReading, Note, NoteKind
 from collectors.wire import Envelope, LossCounter, known_readings, open_envelope
 
 HELD_LIMIT = 2_000
 """Live messages that wait for the ring: more than a minute of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a stream was heard."""
+
+    seq: int
+    """The number of the envelope that is next."""
+    accounted: int
+    """Readings emitted or dropped before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +46,23 @@ class ProbeMessage:
 
 
 class Reception:
-    """Puts hello, ring and live messages into the one order they were emitted in."""
+    """Puts hello, ring and live messages into the one order they were emitted in.
 
-    def __init__(self, *, backfill: bool) -> None:
+    Of a stream that was heard before, by its position, only what is new is told.
+    """
+
+    def __init__(
+        self,
+        *,
+        backfill: bool,
+        positions: Mapping[str, Position] | None = None,
+        topic: bytes | None = None,
+    ) -> None:
         self.hello: Hello | None = None
-        kind = RING if backfill else HELLO
-        self._topic = kind + secrets.token_hex(8).encode()
+        self._next_seq = 0
+        self._topic = topic or answer_topic(backfill=backfill)
         self._backfill = backfill
+        self._positions = positions or {}
         self._losses = LossCounter()
         self.caught_up = False
         """The past is through; from now on only live messages come."""
@@ -69,12 +88,18 @@ class Reception:
     def _greeted(self, hello: Hello) -> list[ProbeMessage]:
         self.hello = hello
         past = self._backfill and hello.ring_seq < hello.seq
-        self.caught_up = not past
-        self._losses.start(
-            hello.stream, hello.ring_accounted if past else hello.accounted
+        began = (
+            Position(hello.ring_seq, hello.ring_accounted)
+            if past
+            else Position(hello.seq, hello.accounted)
         )
-        first_seq = hello.ring_seq if past else hello.seq
-        return [ProbeMessage(0, [hello.anchor, *hello.before(first_seq)])]
+        holds = hello.before(began.seq)
+        if (heard := self._positions.get(hello.stream)) is not None:
+            began, holds = heard, []
+        self._next_seq = began.seq
+        self.caught_up = not past or began.seq >= hello.seq
+        self._losses.start(hello.stream, began.accounted)
+        return [ProbeMessage(0, [hello.anchor, *holds])]
 
     def _past(self, envelopes: list[bytes]) -> list[ProbeMessage]:
         if self.hello is None or self.caught_up:
@@ -82,7 +107,8 @@ class Reception:
         messages = []
         for message in envelopes:
             envelope = open_envelope(message)
-            messages.append(self._take(envelope))
+            if envelope.seq >= self._next_seq:
+                messages.append(self._take(envelope))
             self.caught_up = envelope.seq == self.hello.seq - 1
         return messages + (self._release() if self.caught_up else [])
 
@@ -102,20 +128,26 @@ class Reception:
 
     def _take(self, envelope: Envelope) -> ProbeMessage:
         lost = self._losses.saw(envelope)
-        return ProbeMessage(envelope.sent_ns, self._noted(lost), envelope)
+        noted = self._noted(lost, envelope.sent_ns)
+        return ProbeMessage(envelope.sent_ns, noted, envelope)
 
-    def _noted(self, lost: int) -> list[AnyReading]:
+    def _noted(self, lost: int, t_ns: int) -> list[AnyReading]:
         if not lost or self.hello is None:
             return []
         return [
             Note(
-                t_ns=monotonic_ns(),
+                t_ns=t_ns,
                 kind=NoteKind.DROPPED,
                 text=f"{lost:,} readings of {self.hello.role} {self.hello.pid} "
                 "were lost",
                 count=lost,
             )
         ]
+
+
+def answer_topic(*, backfill: bool) -> bytes:
+    """A topic on which nobody else hears a probe's answer."""
+    return (RING if backfill else HELLO) + secrets.token_hex(8).encode()
 
 
 class SendingOrder:

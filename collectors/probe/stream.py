@@ -1,16 +1,29 @@
 """Listens to the probes of one engine: a collector of everything they tell."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 import zmq
 import zmq.asyncio
+from msgspec.structs import replace
 
-from collectors.clock import SessionClock
+from collectors.clock import (
+    NS_PER_S,
+    ClockRelation,
+    SessionClock,
+    boot_id,
+    monotonic_ns,
+)
 from collectors.collector import CollectorError, SourceLostError
 from collectors.liveness import birth
 from collectors.probe.hello import Hello, Role
-from collectors.probe.reception import ProbeMessage, Reception, SendingOrder
+from collectors.probe.reception import (
+    Position,
+    ProbeMessage,
+    Reception,
+    SendingOrder,
+)
 from collectors.readings import AnyReading
 from collectors.runtime_dir import ProbeSocket, probe_sockets
 
@@ -22,20 +35,49 @@ BATCH_READINGS = 500
 """Decoded in one go: the screen is drawn on the same thread."""
 PULSE_MS = 100
 """A silent process is asked whether it lives this often."""
+SILENT_NS = 5 * NS_PER_S
+"""A probe speaks every second, so one that cannot be seen is gone after so long."""
+RECONNECT_MS = 100, 2_000
 QUEUE_BATCHES = 1_000
 """When nobody takes batches we stop reading; then the probe drops and we count."""
 WHAT = {Role.API: "API server", Role.CORE: "EngineCore", Role.WORKER: "worker"}
+
+
+class ProbeMemory:
+    """What is known of a server's probe from one connection to the next."""
+
+    def __init__(self) -> None:
+        self.positions: dict[str, Position] = {}
+        """How far each stream was heard; what was is not told again."""
+        self.clocks = ClockRelation()
+
+    def remember(self, messages: Sequence[ProbeMessage]) -> None:
+        """They are passed on."""
+        for message in messages:
+            if (got := message.envelope) is not None:
+                accounted = got.emitted + got.dropped
+                self.positions[got.stream] = Position(got.seq + 1, accounted)
 
 
 class ProbeStream:
     """All processes of an engine, as they come up one after the other."""
 
     def __init__(
-        self, clock: SessionClock, engine_id: str, *, backfill: bool = True
+        self,
+        clock: SessionClock,
+        engine_id: str,
+        *,
+        backfill: bool = True,
+        source: str = "",
+        sockets: Callable[[], list[ProbeSocket]] | None = None,
+        memory: ProbeMemory | None = None,
     ) -> None:
         self.engine_id = engine_id
         self.hellos: dict[int, Hello] = {}
-        """By pid, of the processes that answered."""
+        """By pid, as it is here, of the processes that answered."""
+        self._memory = memory or ProbeMemory()
+        self._source = source or engine_id
+        self._sockets = sockets or partial(probe_sockets, engine_id)
         self._clock = clock
         self._backfill = backfill
         self._context = zmq.asyncio.Context()
@@ -55,15 +97,19 @@ class ProbeStream:
             WireVersionError: a probe speaks another major version.
         """
         self._tasks[0] = asyncio.create_task(self._look())
+        failure: CollectorError | None = None
         while not (self._closed and self._queue.empty()):
             batch = await self._queue.get()
             if isinstance(batch, CollectorError):
-                raise batch
-            if batch is not None:
+                failure = failure or batch
+                await self.close()
+            elif batch is not None:
                 yield batch
         self._order.give_up(tuple(self._order.awaited))
         while messages := self._order.released(BATCH_READINGS):
             yield self._batch(messages)
+        if failure is not None:
+            raise failure
 
     async def close(self) -> None:
         """Stop listening; what was heard is still yielded. Safe to call twice."""
@@ -87,7 +133,7 @@ class ProbeStream:
             await self._queue.put(CollectorError(f"cannot look for probes: {error}"))
 
     def _meet(self) -> None:
-        sockets = probe_sockets(self.engine_id)
+        sockets = self._sockets()
         if self._backfill and len(self._tasks) == 1:  # they have a past in common
             self._order.expect(found.pid for found in sockets)
             self._be_patient()
@@ -106,6 +152,7 @@ class ProbeStream:
 
     async def _listen(self, found: ProbeSocket) -> None:
         socket = self._context.socket(zmq.SUB)
+        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS
         failure: CollectorError | None = None
         try:
             await self._follow(found, socket)
@@ -114,36 +161,60 @@ class ProbeStream:
         finally:
             socket.close(linger=0)
             self._order.give_up((found.pid,))
+            if found.pid not in self.hellos:  # it may yet answer
+                self._tasks.pop(found.pid, None)
         await self._release()
         if failure is not None:
             await self._queue.put(failure)
 
     async def _follow(self, found: ProbeSocket, socket: zmq.asyncio.Socket) -> None:
         born = birth(found.pid)
-        reception = Reception(backfill=self._backfill)
+        reception = Reception(backfill=self._backfill, positions=self._memory.positions)
         socket.connect(f"ipc://{found.path}")
         for topic in reception.topics:
             socket.subscribe(topic)
+        asked_ns = heard_ns = monotonic_ns()
         while True:
             if await socket.poll(PULSE_MS):
                 frames = await socket.recv_multipart()
-                await self._pass_on(found.pid, reception, frames)
-            elif born is None or birth(found.pid) != born:
+                heard_ns = monotonic_ns()
+                messages = self._greeted(reception, frames, asked_ns)
+                if reception.hello is not None:
+                    self.hellos[found.pid] = reception.hello
+                await self._pass_on(found.pid, messages, caught_up=reception.caught_up)
+            elif self._is_gone(found, born, heard_ns):
                 break
         if hello := reception.hello:
             raise SourceLostError(
                 f"{WHAT[hello.role]} (pid {hello.pid}) of {self.engine_id} is gone"
             )
 
+    @staticmethod
+    def _is_gone(found: ProbeSocket, born: int | None, heard_ns: int) -> bool:
+        if found.foreign:
+            return monotonic_ns() > heard_ns + SILENT_NS
+        return born is None or birth(found.pid) != born
+
+    def _greeted(
+        self, reception: Reception, frames: list[bytes], asked_ns: int
+    ) -> list[ProbeMessage]:
+        """What a message makes known; the first says whose clock its times are of."""
+        met, messages = reception.hello, reception.hear(frames)
+        hello = reception.hello
+        if hello is None or hello is met:
+            return messages
+        if hello.anchor.boot_id != boot_id():
+            self._memory.clocks.answered(hello.anchor, asked_ns, monotonic_ns())
+            close = replace(hello.anchor, uncertainty_ns=self._memory.clocks.bound_ns)
+            messages[0].preface[0] = close
+        return messages
+
     async def _pass_on(
-        self, pid: int, reception: Reception, frames: list[bytes]
+        self, pid: int, messages: Sequence[ProbeMessage], *, caught_up: bool
     ) -> None:
-        messages = reception.hear(frames)
-        if reception.hello:
-            self.hellos[reception.hello.pid] = reception.hello
         if pid in self._order.awaited:
             self._be_patient()
-        self._order.take(pid, messages, caught_up=reception.caught_up)
+        self._order.take(pid, messages, caught_up=caught_up)
         await self._release()
 
     async def _release(self) -> None:
@@ -154,5 +225,6 @@ class ProbeStream:
                 await asyncio.sleep(0)
 
     def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
-        rebase, source = self._clock.rebase, self.engine_id
+        rebase, source = self._memory.clocks.theirs(self._clock).rebase, self._source
+        self._memory.remember(messages)
         return [rebase(each, source) for one in messages for each in one.readings()]

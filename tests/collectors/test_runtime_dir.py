@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from collectors import runtime_dir as module
 from collectors.liveness import birth
-from collectors.runtime_dir import probe_sockets, runtime_dir, socket_path
+from collectors.runtime_dir import hand_over, probe_sockets, runtime_dir, socket_path
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,39 @@ def test_it_is_private_even_when_it_was_not(directory: Path) -> None:
     directory.mkdir(mode=0o755)
 
     assert stat.S_IMODE(runtime_dir().stat().st_mode) == 0o700
+
+
+def test_a_directory_that_says_it_is_a_groups_is_left_as_it_is(
+    directory: Path,
+) -> None:
+    directory.mkdir()
+    directory.chmod(0o2770)
+
+    assert stat.S_IMODE(runtime_dir().stat().st_mode) == 0o2770
+    with bound(runtime_dir() / "e.1.sock"):
+        hand_over(directory / "e.1.sock")
+        assert stat.S_IMODE((directory / "e.1.sock").stat().st_mode) == 0o660
+
+
+def test_a_directory_that_everybody_may_write_to_is_made_private(
+    directory: Path,
+) -> None:
+    directory.mkdir()
+    directory.chmod(0o2777)
+
+    assert stat.S_IMODE(runtime_dir().stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_gives_its_sockets_to_the_owner_of_the_directory(directory: Path) -> None:
+    directory.mkdir(mode=0o700)  # a user's, mounted in a container
+    os.chown(directory, 12_345, 12_345)
+
+    assert runtime_dir() == directory
+    with bound(directory / "e.1.sock"):
+        hand_over(directory / "e.1.sock")
+        assert (directory / "e.1.sock").stat().st_uid == 12_345
+    assert directory.stat().st_uid == 12_345
 
 
 def test_without_a_choice_it_lies_in_the_users_runtime_directory(
@@ -117,14 +151,30 @@ def test_a_wall_clock_that_is_set_removes_no_socket_of_the_living(
         assert [found.path for found in probe_sockets("e")] == [path]
 
 
-@pytest.mark.process
-def test_a_socket_that_answers_stays_though_its_process_cannot_be_seen(
-    dead_pid: int,
-) -> None:
-    path = socket_path("e", dead_pid)  # as of one in a container
+def test_a_socket_tells_the_pid_its_process_has_here() -> None:
+    path = socket_path("e", 1)  # as the first process of a container calls it
     with bound(path):
-        assert probe_sockets("e") == []
-        assert path.is_socket()
+        (found,) = probe_sockets("e")
+
+        assert (found.path, found.pid, found.foreign) == (path, os.getpid(), False)
+
+
+def test_a_socket_whose_process_cannot_be_seen_is_asked_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(module, "listener", lambda path: asked.append(path) or 0)
+    path = socket_path("e", 7)  # as of one in a container beside ours
+    with bound(path):
+        for _ in range(3):
+            (found,) = probe_sockets("e")
+            assert (found.pid, found.foreign) == (7, True)
+        assert len(asked) == 1
+
+        monkeypatch.setattr(module, "ASK_AGAIN_NS", 0)
+        probe_sockets("e")
+        probe_sockets("e")
+        assert len(asked) == 3
 
 
 def test_a_socket_that_does_not_listen_yet_stays() -> None:

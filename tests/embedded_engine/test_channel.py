@@ -349,10 +349,16 @@ def _broken() -> list[AnyReading]:
 @contextmanager
 def mute() -> Iterator[int]:
     """A process of the engine that says nothing, such as one that was stopped."""
-    with subprocess.Popen(["sleep", "60"]) as process, zmq.Context() as context:
-        with context.socket(zmq.XPUB) as socket:
-            socket.bind(f"ipc://{socket_path('e', process.pid)}")
-            yield process.pid
+    program = (
+        "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind("
+        "sys.argv[1].format(__import__('os').getpid())); s.listen(); time.sleep(60)"
+    )
+    path = str(socket_path("e", 1)).replace(".1.sock", ".{}.sock")
+    with subprocess.Popen([sys.executable, "-c", program, path]) as process:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not socket_path("e", process.pid).is_socket():
+            assert time.monotonic() < deadline_s
+        yield process.pid
         process.kill()
 
 
