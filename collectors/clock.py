@@ -124,8 +124,10 @@ class ClockRelation:
 
     def theirs(self, clock: "SessionClock") -> "SessionClock":
         """Session time for what the other host stamped."""
+        if self._least is None:
+            return clock
         self._used = self.offset_ns
-        return SessionClock(clock.start_ns - self._used) if self._used else clock
+        return SessionClock(clock.start_ns - self._used)
 
 
 class SessionClock:

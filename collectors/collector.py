@@ -3,6 +3,7 @@
 CollectorError
 ├── SourceLostError        it was there and is gone
 ├── SourceNeverCameError   it did not answer in time
+├── SourceSilentError      it was there and cannot be reached: it may come again
 └── WireVersionError       it speaks another major version
 """
 
@@ -22,6 +23,10 @@ class SourceLostError(CollectorError):
 
 class SourceNeverCameError(CollectorError):
     """The source did not answer in time."""
+
+
+class SourceSilentError(CollectorError):
+    """The source was there and says nothing; nobody knows whether it is gone."""
 
 
 class WireVersionError(CollectorError):

@@ -6,19 +6,25 @@ late or never. What the probe held before we came is told first, and marked.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
-from collectors.collector import CollectorError, SourceLostError
+from collectors.collector import (
+    CollectorError,
+    SourceLostError,
+    SourceNeverCameError,
+    SourceSilentError,
+)
 from collectors.probe.discover import probe_at
-from collectors.probe.hello import Hello, Role
+from collectors.probe.hello import Hello
 from collectors.probe.stream import ProbeMemory, ProbeStream
-from collectors.readings import AnyReading, EngineInfo, Note, NoteKind
+from collectors.readings import AnyReading, Endpoint, EngineInfo, Note, NoteKind, Step
 from collectors.runtime_dir import probe_sockets
 from collectors.server import Server
 
 LOOK_AGAIN_S = 1.0
 WORTH_A_NOTE_NS = 2 * NS_PER_S
-"""Of the past that the ring had."""
+"""Of the past that the probe remembered."""
 
 
 class ServerProbe:
@@ -33,7 +39,10 @@ class ServerProbe:
         """The probe to follow; else the one whose server listens at the url."""
         self._memory = ProbeMemory()
         self._stream: ProbeStream | None = None
-        self._told: set[str] = set()
+        self._silent_ns: int | None = None
+        """It was heard until then, and nobody knows what became of it."""
+        self._marked = False
+        self._told = ""
         self._ended = asyncio.Event()
 
     @property
@@ -42,25 +51,31 @@ class ServerProbe:
         return self._stream.hellos if self._stream else {}
 
     def processes(self) -> list[tuple[int, str]]:
-        """Those of this host, each with its role."""
-        return [(pid, hello.role) for pid, hello in self.hellos.items()]
+        """Those that can be seen here, each with its role."""
+        stream = self._stream
+        if stream is None:
+            return []
+        return [(p, hello.role) for p, hello in self.hellos.items() if stream.sees(p)]
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Readings in session time under the server's name, until closed."""
         while not self._ended.is_set():
             try:
-                self._stream = await self._found()
-                if self._stream is not None:
-                    async for batch in self._marked(self._stream):
-                        yield batch
+                async for batch in self._life(await self._connected()):
+                    yield batch
+            except SourceNeverCameError:
+                pass
             except SourceLostError as error:
                 yield [self._note(NoteKind.LOST, str(error))]
+            except SourceSilentError as error:
+                self._silent_ns = monotonic_ns()
+                yield self._say(str(error))
             except (CollectorError, OSError) as error:
-                if str(error) not in self._told:
-                    self._told.add(str(error))
-                    yield [self._note(NoteKind.PROBE, str(error))]
+                yield self._say(str(error))
             await self._let_go()
-            await self._pause()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self._ended.wait()
 
     async def close(self) -> None:
         """Stop following; safe to call twice."""
@@ -73,45 +88,78 @@ class ServerProbe:
         if stream is not None:
             await stream.close()
 
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(LOOK_AGAIN_S):
-                await self._ended.wait()
-        except TimeoutError:
-            return
+    async def _connected(self) -> ProbeStream:
+        """What to listen to.
 
-    async def _found(self) -> ProbeStream | None:
-        """What to listen to; None while there is none."""
+        Raises:
+            SourceNeverCameError: there is none yet.
+        """
         engine_id = self._engine_id
         if not engine_id:
             server = self.server
             found = await asyncio.to_thread(probe_at, server.url, server.uds)
             engine_id = found.engine_id if found else ""
-        if not engine_id or not probe_sockets(engine_id):
-            return None
-        return ProbeStream(
+        if not engine_id or not probe_sockets(engine_id) or self._ended.is_set():
+            raise SourceNeverCameError
+        self._stream = ProbeStream(
             self._clock, engine_id, source=self.server.source, memory=self._memory
         )
+        return self._stream
 
-    async def _marked(self, stream: ProbeStream) -> AsyncIterator[Sequence[AnyReading]]:
-        """What the stream tells, and a note of how much of it was before we came."""
-        came_ns, first = self._clock.now_ns(), True
+    async def _life(self, stream: ProbeStream) -> AsyncIterator[Sequence[AnyReading]]:
+        """What the server's processes tell until they end."""
+        known = set(self._memory.positions)
+        self._marked = bool(known)
+        came_ns = self._clock.now_ns()
         async for batch in stream.batches():
-            yield batch
-            oldest = min((_moment(each) for each in batch if _moment(each)), default=0)
-            if first and oldest and came_ns - oldest > WORTH_A_NOTE_NS:
-                first = False
-                ago = (came_ns - oldest) // NS_PER_S
-                yield [
-                    self._note(
-                        NoteKind.PROBE,
-                        f"the {ago // 60} min {ago % 60:02} s before we came are from "
-                        "the probe's memory",
-                    )
-                ]
+            yield self._new_life(stream, known)
+            yield [*self._endpoint(batch), *batch]
+            yield self._mark(batch, came_ns)
 
-    def _note(self, kind: NoteKind, text: str) -> Note:
-        note = Note(t_ns=monotonic_ns(), kind=kind, text=text)
-        rebased = self._clock.rebase(note, self.server.source)
-        assert isinstance(rebased, Note)
-        return rebased
+    def _new_life(self, stream: ProbeStream, known: set[str]) -> list[AnyReading]:
+        """Say that the one which fell silent is not the one that speaks now."""
+        since_ns, self._silent_ns = self._silent_ns, None
+        self._told = ""
+        if since_ns is None or any(h.stream in known for h in stream.hellos.values()):
+            return []
+        return [self._note(NoteKind.LOST, "its processes were started anew", since_ns)]
+
+    def _mark(self, batch: Sequence[AnyReading], came_ns: int) -> list[AnyReading]:
+        """Say, once, how much is known of the time before we came."""
+        oldest_ns = next((s.start_ns for s in batch if isinstance(s, Step)), None)
+        if self._marked or oldest_ns is None:
+            return []
+        self._marked = True
+        past_ns = came_ns - oldest_ns
+        if past_ns < WORTH_A_NOTE_NS:
+            return []
+        minutes, seconds = divmod(past_ns // NS_PER_S, 60)
+        ago = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+        return self._say(f"the {ago} before this are from the probe's own memory")
+
+    def _endpoint(self, batch: Sequence[AnyReading]) -> list[Endpoint]:
+        """Where the engine listens that introduces itself."""
+        server = self.server
+        return [
+            Endpoint(
+                t_ns=self._clock.now_ns(),
+                source=server.source,
+                pid=each.pid,
+                model=each.model,
+                url=None if server.uds else server.shown_url,
+                uds=server.uds,
+            )
+            for each in batch
+            if isinstance(each, EngineInfo)
+        ][:1]
+
+    def _say(self, text: str) -> list[AnyReading]:
+        """A note, unless it was the last one, too."""
+        if text == self._told:
+            return []
+        self._told = text
+        return [self._note(NoteKind.PROBE, text)]
+
+    def _note(self, kind: NoteKind, text: str, raw_ns: int | None = None) -> Note:
+        t_ns = (raw_ns or monotonic_ns()) - self._clock.start_ns
+        return Note(t_ns=t_ns, kind=kind, text=text, source=self.server.source)

@@ -15,7 +15,7 @@ from collectors.clock import (
     boot_id,
     monotonic_ns,
 )
-from collectors.collector import CollectorError, SourceLostError
+from collectors.collector import CollectorError, SourceLostError, SourceSilentError
 from collectors.liveness import birth
 from collectors.probe.hello import Hello, Role
 from collectors.probe.reception import (
@@ -75,6 +75,7 @@ class ProbeStream:
         self.engine_id = engine_id
         self.hellos: dict[int, Hello] = {}
         """By pid, as it is here, of the processes that answered."""
+        self._seen: set[int] = set()
         self._memory = memory or ProbeMemory()
         self._source = source or engine_id
         self._sockets = sockets or partial(probe_sockets, engine_id)
@@ -94,6 +95,7 @@ class ProbeStream:
 
         Raises:
             SourceLostError: a process that had answered is dead.
+            SourceSilentError: one that cannot be seen is silent.
             WireVersionError: a probe speaks another major version.
         """
         self._tasks[0] = asyncio.create_task(self._look())
@@ -110,6 +112,10 @@ class ProbeStream:
             yield self._batch(messages)
         if failure is not None:
             raise failure
+
+    def sees(self, pid: int) -> bool:
+        """The pid is one of this host, as we see it."""
+        return pid in self._seen
 
     async def close(self) -> None:
         """Stop listening; what was heard is still yielded. Safe to call twice."""
@@ -138,6 +144,8 @@ class ProbeStream:
             self._order.expect(found.pid for found in sockets)
             self._be_patient()
         for found in sockets:
+            if not found.foreign:
+                self._seen.add(found.pid)
             if found.pid not in self._tasks:
                 self._tasks[found.pid] = asyncio.create_task(self._listen(found))
 
@@ -185,9 +193,10 @@ class ProbeStream:
             elif self._is_gone(found, born, heard_ns):
                 break
         if hello := reception.hello:
-            raise SourceLostError(
-                f"{WHAT[hello.role]} (pid {hello.pid}) of {self.engine_id} is gone"
-            )
+            who = f"{WHAT[hello.role]} (pid {hello.pid}) of {self.engine_id}"
+            if found.foreign:
+                raise SourceSilentError(f"{who} cannot be heard")
+            raise SourceLostError(f"{who} is gone")
 
     @staticmethod
     def _is_gone(found: ProbeSocket, born: int | None, heard_ns: int) -> bool:

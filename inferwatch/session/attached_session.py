@@ -7,7 +7,7 @@ from typing import Any
 from collectors.clock import SessionClock
 from collectors.collector import Collector
 from collectors.http_client import goes_direct
-from collectors.probe.local import LocalProbe
+from collectors.probe.server_probe import ServerProbe
 from collectors.readings import AnyReading, Contact, NoteKind
 from collectors.scrape import ServerScraper
 from collectors.server import Server
@@ -26,8 +26,8 @@ Collect = Callable[[SessionClock, Server], Sequence[Collector]]
 
 def collectors_of(clock: SessionClock, server: Server) -> list[Collector]:
     """Everything that can be heard of a server, the surest first."""
-    local = [LocalProbe(clock, server)] if goes_direct(server.url, server.uds) else []
-    return [*local, ServerScraper(clock, server)]
+    probe = [ServerProbe(clock, server)] if goes_direct(server.url, server.uds) else []
+    return [*probe, ServerScraper(clock, server)]
 
 
 class AttachedSession(Watch):
@@ -49,6 +49,7 @@ class AttachedSession(Watch):
         self._came_up = False
         self._desk = WatchedLoadDesk(self._session, served=True)
         every = [each for server in servers for each in collect(clock, server)]
+        self._probes = [each for each in every if isinstance(each, ServerProbe)]
         self._session.collectors += [
             TappedCollector(each, self._hear) for each in (*every, *others)
         ]
@@ -124,7 +125,8 @@ class AttachedSession(Watch):
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._desk.pid
-        return [(load_pid, "load")] if load_pid is not None else []
+        load = [(load_pid, "load")] if load_pid is not None else []
+        return [*(each for p in self._probes for each in p.processes()), *load]
 
     # What the servers tell.
 

@@ -163,7 +163,12 @@ def test_a_socket_whose_process_cannot_be_seen_is_asked_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(module, "listener", lambda path: asked.append(path) or 0)
+
+    def nobody_we_see(path: Path) -> int:
+        asked.append(path)
+        return 0
+
+    monkeypatch.setattr(module, "listener", nobody_we_see)
     path = socket_path("e", 7)  # as of one in a container beside ours
     with bound(path):
         for _ in range(3):

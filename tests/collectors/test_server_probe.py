@@ -1,0 +1,260 @@
+"""Following the probe of a server that somebody else started, over real sockets.
+
+Run as a program this file is such a server: it listens, has a probe, and tells numbers.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from collectors import runtime_dir
+from collectors.clock import SessionClock, monotonic_ns
+from collectors.probe import server_probe
+from collectors.probe import stream as probe_stream
+from collectors.probe.discover import AmbiguousProbeError, probe_at
+from collectors.probe.hello import Role
+from collectors.probe.server_probe import ServerProbe
+from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Step, Totals
+from collectors.runtime_dir import socket_path
+from collectors.server import Server
+from embedded_engine.channel import Channel
+
+pytestmark = pytest.mark.process
+
+DEADLINE_S = 20.0
+
+
+class ScriptedServer:
+    """An API server with nothing to report but what its channel is given."""
+
+    role = Role.API
+    engine: EngineInfo | None = None
+
+    def totals(self) -> Totals:
+        return Totals(t_ns=monotonic_ns())
+
+    def beat(self) -> list[AnyReading]:
+        return []
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+def main() -> None:
+    engine_id, descriptor, begin, end = sys.argv[1], *map(int, sys.argv[2:5])
+    listener = socket.socket(fileno=descriptor)
+    listener.listen()
+    path = socket_path(engine_id, os.getpid())
+    channel = Channel(path, engine_id, ScriptedServer(), 1 << 24)
+    channel.open()
+    tell(channel, range(begin, end))
+    for line in sys.stdin:
+        begin, end = map(int, line.split())
+        tell(channel, range(begin, end))
+
+
+def tell(channel: Channel, numbers: range) -> None:
+    for number in numbers:
+        channel.put(_bookmark, number)
+
+
+def _bookmark(number: int) -> list[AnyReading]:
+    if number:
+        return [Note(t_ns=monotonic_ns(), kind=NoteKind.BOOKMARK, text=str(number))]
+    long_ago = monotonic_ns() - 90_000_000_000
+    return [Step(index=0, start_ns=long_ago, end_ns=long_ago + 1, duration_ns=1)]
+
+
+@dataclass
+class Port:
+    """A port of this host, and its socket for one server after the other."""
+
+    socket: socket.socket
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+
+    @contextmanager
+    def serving(
+        self, engine_id: str, numbers: range
+    ) -> Iterator[subprocess.Popen[str]]:
+        descriptor = self.socket.fileno()
+        bounds = map(str, (descriptor, numbers.start, numbers.stop))
+        with subprocess.Popen(
+            [sys.executable, __file__, engine_id, *bounds],
+            stdin=subprocess.PIPE,
+            pass_fds=[descriptor],
+            text=True,
+        ) as process:
+            yield process
+            process.kill()
+
+
+@pytest.fixture(autouse=True)
+def quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(server_probe, "LOOK_AGAIN_S", 0.05)
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield Port(bound)
+
+
+class Watcher:
+    """Collects what a server's probe tells."""
+
+    def __init__(self, probe: ServerProbe) -> None:
+        self.probe = probe
+        self.readings: list[AnyReading] = []
+
+    async def watch(self) -> None:
+        async for batch in self.probe.batches():
+            self.readings += batch
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():  # noqa: ASYNC110 - the task beside makes it hold
+                await asyncio.sleep(0.01)
+
+    async def until_numbers(self, numbers: range) -> None:
+        await self.until(lambda: len(self.numbers) >= len(numbers))
+        assert self.numbers == list(numbers)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(text) for text in self.notes(NoteKind.BOOKMARK)]
+
+    def notes(self, kind: NoteKind) -> list[str]:
+        notes = [each for each in self.readings if isinstance(each, Note)]
+        return [note.text for note in notes if note.kind is kind]
+
+
+@asynccontextmanager
+async def watching(url: str, **how: str) -> AsyncIterator[Watcher]:
+    probe = ServerProbe(SessionClock(), Server(url=url, name="mine"), **how)
+    watcher = Watcher(probe)
+    watch = asyncio.create_task(watcher.watch())
+    try:
+        yield watcher
+    finally:
+        await probe.close()
+        await watch
+
+
+async def until_found(url: str) -> str:
+    async with asyncio.timeout(DEADLINE_S):
+        while (found := await asyncio.to_thread(probe_at, url)) is None:
+            pass  # each look waits for answers
+    return found.engine_id
+
+
+async def until_both(url: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            await asyncio.to_thread(probe_at, url)
+
+
+async def test_the_probe_is_that_of_the_server_that_listens_there(port: Port) -> None:
+    with socket.socket() as other_port:
+        other_port.bind(("127.0.0.1", 0))
+        with port.serving("one", range(0)), Port(other_port).serving("two", range(0)):
+            assert await until_found(port.url) == "one"
+            assert await until_found(Port(other_port).url) == "two"
+            assert await asyncio.to_thread(probe_at, "http://127.0.0.1:9") is None
+            assert await asyncio.to_thread(probe_at, "http://192.0.2.1:80") is None
+
+
+async def test_probes_of_two_servers_at_one_address_are_not_guessed_between(
+    port: Port,
+) -> None:
+    with port.serving("one", range(0)), port.serving("two", range(1, 3)):
+        with pytest.raises(AmbiguousProbeError, match="--probe one or --probe two"):
+            await until_both(port.url)
+        async with watching(port.url, engine_id="two") as watcher:
+            await watcher.until_numbers(range(1, 3))
+
+
+async def test_a_restart_is_another_life_under_the_same_name(port: Port) -> None:
+    async with watching(port.url) as watcher:
+        with port.serving("one", range(1, 100)) as first:
+            await watcher.until_numbers(range(1, 100))
+            assert watcher.probe.processes() == [(first.pid, "api")]
+        await watcher.until(lambda: bool(watcher.notes(NoteKind.LOST)))
+        with port.serving("two", range(100, 200)):
+            await watcher.until_numbers(range(1, 200))
+
+    assert watcher.notes(NoteKind.LOST) == [
+        f"API server (pid {first.pid}) of one is gone"
+    ]
+    assert {each.source for each in watcher.readings} == {"mine"}
+
+
+async def test_who_comes_late_is_told_how_much_was_before(port: Port) -> None:
+    with port.serving("one", range(10)):
+        async with watching(port.url) as watcher:
+            await watcher.until_numbers(range(1, 10))
+            await watcher.until(lambda: bool(watcher.notes(NoteKind.PROBE)))
+
+    assert watcher.notes(NoteKind.PROBE) == [
+        "the 1 min 30 s before this are from the probe's own memory"
+    ]
+
+
+async def test_any_number_of_viewers_hear_all(port: Port) -> None:
+    with port.serving("one", range(1, 50)) as server:
+        async with watching(port.url) as first, watching(port.url) as second:
+            await first.until_numbers(range(1, 50))
+            async with watching(port.url) as third:
+                print("50 80", file=server.stdin, flush=True)
+                for each in (first, second, third):
+                    await each.until_numbers(range(1, 80))
+
+
+async def test_one_that_is_silent_for_a_while_goes_on_where_it_was(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_dir, "listener", lambda _: 0)  # as in a container
+    monkeypatch.setattr(probe_stream, "SILENT_NS", 1_500_000_000)
+    with port.serving("one", range(1, 50)) as server:
+        async with watching(port.url) as watcher:
+            await watcher.until_numbers(range(1, 50))
+            assert watcher.probe.processes() == []
+            server.send_signal(signal.SIGSTOP)
+            print("50 80", file=server.stdin, flush=True)
+            await watcher.until(lambda: bool(watcher.notes(NoteKind.PROBE)))
+            server.send_signal(signal.SIGCONT)
+            await watcher.until_numbers(range(1, 80))
+
+    assert watcher.notes(NoteKind.LOST) == []
+    assert watcher.notes(NoteKind.DROPPED) == []
+
+
+async def test_one_that_comes_back_as_another_was_restarted_unseen(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_dir, "listener", lambda _: 0)
+    monkeypatch.setattr(probe_stream, "SILENT_NS", 1_500_000_000)
+    async with watching(port.url) as watcher:
+        with port.serving("one", range(1, 50)):
+            await watcher.until_numbers(range(1, 50))
+        with port.serving("two", range(50, 60)):
+            await watcher.until_numbers(range(1, 60))
+
+    assert watcher.notes(NoteKind.LOST) == ["its processes were started anew"]
+
+
+if __name__ == "__main__":
+    main()
