@@ -4,6 +4,7 @@ import asyncio
 import re
 import ssl
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -33,13 +34,12 @@ class Answer:
 
     status: int
     body: bytes
-    content_type: str
+    headers: Mapping[str, str]
+    """By any case of their names."""
     sent_ns: int
     """On our monotonic clock."""
     began_ns: int
     """When its first bytes came: what it says was true between the two."""
-    date: str | None
-    """By the server's clock, in its own words."""
 
     @property
     def text(self) -> str:
@@ -91,10 +91,9 @@ async def _follow(client: httpx.AsyncClient, path: str, most_bytes: int) -> Answ
         return Answer(
             status=response.status_code,
             body=body,
-            content_type=response.headers.get("content-type", ""),
+            headers=response.headers,
             sent_ns=sent_ns,
             began_ns=began_ns,
-            date=response.headers.get("date"),
         )
     raise NoAnswerError(f"it redirects more than {MOST_HOPS} times")
 

@@ -5,7 +5,8 @@ ends of the lines change, so what stands before a number names a series that is 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -33,10 +34,13 @@ class _Place(NamedTuple):
     """Where the values of a metric belong in a sample."""
 
     part: str
-    """plain, usage, finished, others; bucket, sum, count; info, started."""
+    """highest, sum: of plain numbers; histograms, finished, others; info, started."""
     field: str = ""
     choice: int = 0
     """Which spelling it is."""
+    within: str = ""
+    """bucket, total or count of a histogram; how requests ended, or the label that
+    says so in braces."""
 
 
 class _Series:
@@ -51,8 +55,10 @@ class _Series:
         """In which it was seen last."""
 
 
-_Rank = dict[_Place, dict[str | float, list[_Series]]]
-"""The series of one rank: by place, then by bucket's bound or by what a label says."""
+_Parts = dict[str | float, list[_Series]]
+"""By bucket's bound, or by what a label says."""
+_Rank = dict[_Place, _Parts]
+"""The series of one rank."""
 
 
 class Scraped(NamedTuple):
@@ -72,8 +78,9 @@ class Exposition:
         self.family = family
         self.labels: Mapping[str, str] = {}
         """How the engine is configured, as far as it told."""
-        self._places = dict(_places(family))
-        self._parted_by = _parted_by(family)
+        self._places: dict[str, list[_Place]] = defaultdict(list)
+        for name, place in _places(family):
+            self._places[name].append(place)
         self._prefixes = (*family.prefixes, STARTED)
         self._scrape = 0
         self._forget()
@@ -110,8 +117,7 @@ class Exposition:
                 model=model,
                 **fields,
             )
-            for (name, model), rank in self._ranks.items()
-            if (fields := self._fields(rank))
+            for (name, model), fields in self._told().items()
         ]
         started_s = self._together([self._started])
         return Scraped(samples, started_s, list(self._wrong))
@@ -133,12 +139,12 @@ class Exposition:
         if len(self._series) >= MOST_SERIES:
             self._wrong[f"more than {MOST_SERIES:,} series"] = None
             return None
-        place = self._places.get(head.partition("{")[0].rstrip())
-        series = place and self._keep(head, place)
+        places = self._places.get(head.partition("{")[0].rstrip())
+        series = self._keep(head, places) if places else None
         self._series[head] = series
         return series
 
-    def _keep(self, head: str, place: _Place) -> _Series | None:
+    def _keep(self, head: str, places: Sequence[_Place]) -> _Series | None:
         try:
             (metric,) = text_string_to_metric_families(f"{head} 0\n")
             (sample,) = metric.samples
@@ -146,113 +152,154 @@ class Exposition:
             self._wrong["lines that are no metrics"] = None
             return None
         labels = sample.labels
-        if place.part == "started":
+        if places[0].part == "started":
             return self._started
-        if place.part == "info":
+        if places[0].part == "info":
             self.labels = {key: _short(text) for key, text in labels.items()}
             return None
         rank = self._rank(labels)
         if rank is None:
             return None
-        parts = rank.setdefault(place, {})
-        part = self._part(place, labels)
-        if part not in parts and len(parts) >= MOST_PARTS:
-            self._wrong[f"more than {MOST_PARTS} parts of {place.field}"] = None
-            return None
         series = _Series()
-        parts.setdefault(part, []).append(series)
+        for place in places:
+            parts = rank.setdefault(place, {})
+            part = _part(place, labels)
+            if part in parts or len(parts) < MOST_PARTS:
+                parts.setdefault(part, []).append(series)
+            else:
+                self._wrong[f"more than {MOST_PARTS} parts of {place.field}"] = None
         return series
-
-    def _part(self, place: _Place, labels: Mapping[str, str]) -> str | float:
-        if place.part == "bucket":
-            try:
-                return float(labels["le"])
-            except (KeyError, ValueError):
-                return math.nan
-        return _short(labels.get(self._parted_by.get(place, ""), ""))
 
     def _rank(self, labels: Mapping[str, str]) -> _Rank | None:
         model = labels.get(self.family.model_label)
-        name = _short(labels.get(self.family.rank_label) or "0")
+        name = _short(labels.get(self.family.rank_label, ""))
         key = name, None if model is None else _short(model)
         if key not in self._ranks and len(self._ranks) >= MOST_RANKS:
             self._wrong[f"more than {MOST_RANKS:,} ranks"] = None
             return None
         return self._ranks.setdefault(key, {})
 
+    def _told(self) -> dict[tuple[str, str | None], dict[str, Any]]:
+        """What was said in this scrape, by rank and model.
+
+        What is of no rank is of the whole server, and that of its only one if there
+        is but one.
+        """
+        told = {
+            key: fields
+            for key, rank in self._ranks.items()
+            if (fields := self._fields(rank))
+        }
+        named = [key for key in told if key[0]]
+        for name, model in [key for key in told if not key[0]]:
+            fields = told.pop((name, model))
+            of_model = [key for key in named if model in {None, key[1]}]
+            if of_model and (len(of_model) == 1 or not fields.keys() - {"others"}):
+                told[of_model[0]] = _joined(fields, told[of_model[0]])
+            else:
+                told["all" if named else "0", model] = fields
+        return told
+
     def _fields(self, rank: _Rank) -> dict[str, Any]:
         """What a rank said in this scrape, by field of the sample."""
         family = self.family
-        fields: dict[str, Any] = {
-            name: _count(value)
-            for name, choices in (*family.gauges.items(), *family.counters.items())
-            if (value := self._first(rank, "plain", name, choices)) is not None
+        fields: dict[str, Any] = {}
+        for part, metrics in (("highest", family.gauges), ("sum", family.counters)):
+            for name, choices in metrics.items():
+                value = self._first(rank, part, name, choices)
+                fields[name] = None if value is None else _count(value)
+        fields["kv_usage"] = self._first(rank, "highest", "kv_usage", family.kv_usage)
+        fields["histograms"] = {
+            name: histogram
+            for name, choices in family.histograms.items()
+            if (histogram := self._histogram(rank, name, choices))
         }
-        usage = self._first(rank, "usage", "kv_usage", family.kv_usage)
-        if usage is not None:
-            fields["kv_usage"] = usage
-        for name, choices in family.histograms.items():
-            if histogram := self._histogram(rank, name, choices):
-                fields.setdefault("histograms", {})[name] = histogram
+        finished: dict[str, float] = {}
+        others: dict[str, float] = {}
         for place, parts in rank.items():
-            if place.part in {"finished", "others"}:
-                self._parted(place, parts, fields.setdefault(place.part, {}))
-        return {
-            name: value for name, value in fields.items() if value not in ({}, None)
+            if place.part == "finished":
+                finished |= self._parted(place, parts, "")
+            elif place.part == "others":
+                others |= self._parted(place, parts, place.field)
+        fields["finished"] = {
+            how: number
+            for how, value in finished.items()
+            if (number := _count(value)) is not None
         }
+        fields["others"] = others
+        return {name: value for name, value in fields.items() if value not in _EMPTY}
 
     def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
         """The value of the newest spelling that was there."""
         for choice in range(len(choices)):
             for series in rank.get(_Place(part, name, choice), {}).values():
-                value = self._together(series, most=part == "usage")
+                value = self._together(series, highest=part == "highest")
                 if value is not None:
                     return value
         return None
 
-    def _together(self, series: list[_Series], *, most: bool = False) -> float | None:
-        """The sum of what was seen in this scrape; None of nothing, or of nonsense."""
+    def _together(
+        self, series: Sequence[_Series], *, highest: bool = False
+    ) -> float | None:
+        """What the series of this scrape are as one; None of nothing, or nonsense."""
         values = [each.value for each in series if each.scrape == self._scrape]
         numbers = [value for value in values if value is not None]
         if len(numbers) < len(values):
             self._wrong["numbers that cannot be"] = None
             return None
-        return (max if most else sum)(numbers) if numbers else None
+        return (max if highest else sum)(numbers) if numbers else None
 
-    def _parted(
-        self,
-        place: _Place,
-        parts: Mapping[str | float, list[_Series]],
-        into: dict[str, float | None],
-    ) -> None:
-        for label, series in parts.items():
-            value = self._together(series)
-            if value is None:
-                continue
-            if place.part == "finished":
-                into.setdefault(str(label), _count(value) or 0)
-            else:
-                into[f"{place.field}{{{label}}}" if label else place.field] = value
+    def _parted(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
+        """Values by what their label says, in braces behind a name."""
+        highest = place.part == "others" and place.choice == 0
+        return {
+            (f"{name}{{{part}}}" if part else name) if name else str(part): value
+            for part, series in parts.items()
+            if (value := self._together(series, highest=highest)) is not None
+        }
 
     def _histogram(self, rank: _Rank, name: str, choices: Names) -> Histogram | None:
         for choice, metric in enumerate(choices):
-            found = rank.get(_Place("bucket", name, choice), {})
+            place = _Place("histograms", name, choice)
+            found = rank.get(place._replace(within="bucket"), {})
             buckets = {
                 float(bound): self._together(series)
                 for bound, series in found.items()
                 if any(each.scrape == self._scrape for each in series)
             }
             if buckets:
-                total = self._first_of(rank, _Place("sum", name, choice))
-                count = self._first_of(rank, _Place("count", name, choice))
+                total, count = (
+                    self._together(
+                        rank.get(place._replace(within=each), {}).get("", ())
+                    )
+                    for each in ("sum", "count")
+                )
                 histogram = _whole(buckets, total, count)
                 if histogram is None:
                     self._wrong[f"{metric}, which contradicts itself"] = None
                 return histogram
         return None
 
-    def _first_of(self, rank: _Rank, place: _Place) -> float | None:
-        return self._together(rank.get(place, {}).get("", []))
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Both; what is in both comes from the other, mappings are joined likewise."""
+    both = one | other
+    for name in one.keys() & other.keys():
+        if isinstance(one[name], dict):
+            both[name] = one[name] | other[name]
+    return both
+
+
+def _part(place: _Place, labels: Mapping[str, str]) -> str | float:
+    """Which part of its metric a series is."""
+    if place.within == "bucket":
+        try:
+            return float(labels["le"])
+        except (KeyError, ValueError):
+            return math.nan
+    if place.within[:1] == "{":
+        return _short(labels.get(place.within[1:-1], ""))
+    return place.within if place.part == "finished" else ""
 
 
 def _whole(
@@ -300,31 +347,27 @@ def _places(family: Family) -> Iterator[tuple[str, _Place]]:
     yield STARTED, _Place("started")
     for name in family.info:
         yield name, _Place("info")
-    for part, metrics in (
-        ("plain", family.gauges),
-        ("plain", family.counters),
-        ("usage", {"kv_usage": family.kv_usage}),
-        ("finished", {"finished": family.finished}),
-        ("others", {family.short(name): (name,) for name in family.others}),
-    ):
-        for field, choices in metrics.items():
-            for choice, name in enumerate(choices):
-                yield name, _Place(part, field, choice)
-                yield f"{name}_total", _Place(part, field, choice)
+    yield from _plain("highest", {**family.gauges, "kv_usage": family.kv_usage})
+    yield from _plain("sum", family.counters)
+    for name, how in family.finished.items():
+        yield from _with_total(name, _Place("finished", name, 0, how))
+    for name, label in family.others.items():
+        gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
+        yield name, gauge
+        yield f"{name}_total", gauge._replace(choice=1)
     for field, choices in family.histograms.items():
         for choice, name in enumerate(choices):
             for part in ("bucket", "sum", "count"):
-                yield f"{name}_{part}", _Place(part, field, choice)
+                yield f"{name}_{part}", _Place("histograms", field, choice, part)
 
 
-def _parted_by(family: Family) -> dict[_Place, str]:
-    """By which label the series of a place are told apart."""
-    finished = {
-        _Place("finished", "finished", choice): family.finished_label
-        for choice in range(len(family.finished))
-    }
-    return finished | {
-        _Place("others", family.short(name)): label
-        for name, label in family.others.items()
-        if label
-    }
+def _plain(part: str, metrics: Mapping[str, Names]) -> Iterator[tuple[str, _Place]]:
+    for field, choices in metrics.items():
+        for choice, names in enumerate(choices):
+            for name in names.split(" + "):
+                yield from _with_total(name, _Place(part, field, choice))
+
+
+def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
+    yield name, place
+    yield f"{name}_total", place

@@ -4,9 +4,11 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import httpx
 import msgspec
@@ -15,7 +17,7 @@ from collectors.bounded_get import Answer, NoAnswerError, get
 from collectors.clock import NS_PER_S, SessionClock
 from collectors.collector import CollectorError
 from collectors.engines import IDENTIFY, by_answers, by_metrics
-from collectors.engines.family import Answers, Family
+from collectors.engines.family import Family, Names
 from collectors.exposition import Exposition, ExpositionError, Scraped
 from collectors.http_client import ProxyError
 from collectors.readings import AnyReading, Contact, EngineSample, ServerInfo
@@ -42,6 +44,7 @@ ALIVE_EVERY_S = 5.0
 LARGE = 250_000
 """A longer text is read in a thread."""
 NO_METRICS = {
+    HTTPStatus.BAD_REQUEST,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.METHOD_NOT_ALLOWED,
     HTTPStatus.NOT_IMPLEMENTED,
@@ -58,7 +61,10 @@ NOBODY_BEHIND = {
 class _Life:
     """What is known of one life of a server: it ends when its counters begin anew."""
 
+    family: Family | None = None
     exposition: Exposition | None = None
+    began: str | None = None
+    """When, in whatever way the server tells it."""
     started_s: float | None = None
     last: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
     has_metrics: bool = True
@@ -66,18 +72,19 @@ class _Life:
     """When to ask for metrics again, if it has none."""
     info_due_ns: int = 0
 
-    def is_over(self, scraped: Scraped) -> bool:
+    def is_over(self, scraped: Scraped, began: str | None) -> bool:
         """These come from another process, or from the same one begun anew."""
-        if None not in {self.started_s, scraped.started_s}:
-            return self.started_s != scraped.started_s
+        if None not in {self.began, began}:
+            return self.began != began
         return any(
             _went_back(self.last[key], sample)
             for sample in scraped.samples
             if (key := (sample.rank, sample.model)) in self.last
         )
 
-    def follow(self, scraped: Scraped) -> None:
+    def follow(self, scraped: Scraped, began: str | None) -> None:
         """Take these as its latest."""
+        self.began = began
         self.started_s = scraped.started_s
         self.last |= {(each.rank, each.model): each for each in scraped.samples}
 
@@ -187,15 +194,41 @@ class ServerScraper:
                     raise
                 self._life.has_metrics = False
                 self._life.metrics_due_ns = now_ns + int(METRICS_AGAIN_S * NS_PER_S)
-        await self._get(client, "/v1/models", GIVE_UP_S, INFO_BYTES)
-        return self._contact(answers=True)
+        return await self._live(client)
+
+    async def _live(self, client: httpx.AsyncClient) -> list[AnyReading]:
+        """What it tells of now where it has no metrics: mostly that it lives."""
+        family = self._life.family
+        if family is None or family.live is None:
+            await self._get(client, "/v1/models", GIVE_UP_S, INFO_BYTES)
+            return self._contact(answers=True)
+        path, read = family.live
+        before_ns = self._clock.now_ns()
+        try:
+            fields = read(await self._json(client, path))
+        except NoAnswerError as error:
+            if error.status not in NO_METRICS:
+                raise
+            fields = {}
+        after_ns = self._clock.now_ns()
+        contact = self._contact(answers=True)
+        if not fields:
+            return contact
+        half_ns = (after_ns - before_ns) // 2
+        sample = EngineSample(
+            source=self._server.source,
+            t_ns=before_ns + half_ns,
+            uncertainty_ns=half_ns + 1,
+            **fields,
+        )
+        return [*contact, sample]
 
     async def _scrape(self, client: httpx.AsyncClient) -> list[AnyReading]:
         answer = await get(client, "/metrics", timeout_s=GIVE_UP_S)
         took_ns = answer.began_ns - answer.sent_ns
         self._round_trips.append(took_ns)
         text = answer.text
-        if "html" in answer.content_type or text.lstrip()[:1] == "<":
+        if "html" in answer.headers.get("content-type", "") or text.lstrip()[:1] == "<":
             raise NoAnswerError("a web page, not metrics", HTTPStatus.NOT_FOUND)
         self._life.has_metrics = True
         if self._life.exposition is None:
@@ -215,13 +248,17 @@ class ServerScraper:
             scraped = await asyncio.to_thread(read) if len(text) > LARGE else read()
         except ExpositionError as error:
             raise NoAnswerError(str(error), HTTPStatus.OK) from error
-        return self._samples(scraped, took_ns)
+        header = self._life.exposition.family.started_header
+        began = answer.headers.get(header) if header else scraped.started_s
+        return self._samples(scraped, None if began is None else str(began), took_ns)
 
-    def _samples(self, scraped: Scraped, took_ns: int) -> list[AnyReading]:
-        restarted = self._life.is_over(scraped)
+    def _samples(
+        self, scraped: Scraped, began: str | None, took_ns: int
+    ) -> list[AnyReading]:
+        restarted = self._life.is_over(scraped, began)
         if restarted:
-            self._life = _Life(self._life.exposition)
-        self._life.follow(scraped)
+            self._life = _Life(self._life.family, self._life.exposition)
+        self._life.follow(scraped, began)
         wrong = [f"left out: {each}" for each in scraped.wrong[:3]]
         if took_ns > SLOW_S * NS_PER_S:
             wrong.append(f"slow: {took_ns / NS_PER_S:.1f} s")
@@ -252,16 +289,19 @@ class ServerScraper:
         """What the server says it is, if that is new."""
         life = self._life
         life.info_due_ns = self._clock.now_ns() + int(INFO_EVERY_S * NS_PER_S)
-        exposition = life.exposition
-        if exposition:
-            family: Family | None = exposition.family
-            answers = await self._answers(client, exposition.family.asks)
+        if life.exposition:
+            family = life.exposition.family
+            answers = await self._answers(client, family.asks)
         else:
             answers = await self._answers(client, IDENTIFY)
-            family = by_answers(answers)
-        if family is None:
-            return []
-        facts = family.describe(answers, exposition.labels if exposition else {})
+            known = by_answers(answers)
+            if known is None:
+                return []
+            family = known
+            answers |= await self._answers(client, family.asks)
+        life.family = family
+        labels = life.exposition.labels if life.exposition else None
+        facts = family.describe(answers, labels)
         info = ServerInfo(
             t_ns=self._clock.now_ns(),
             source=self._server.source,
@@ -270,7 +310,7 @@ class ServerScraper:
             url=self._server.shown_url,
             uds=self._server.uds,
             version=facts.version,
-            models=facts.models,
+            models=facts.models or sorted({model for _, model in life.last if model}),
             max_model_len=facts.max_model_len,
             started_wall_ns=_ns(life.started_s),
             num_kv_blocks=facts.num_kv_blocks,
@@ -284,18 +324,34 @@ class ServerScraper:
         return [info]
 
     async def _answers(
-        self, client: httpx.AsyncClient, paths: Sequence[str]
-    ) -> Answers:
-        async def one(path: str) -> object:
-            try:
-                answer = await self._get(client, path, INFO_TIMEOUT_S, INFO_BYTES)
-                return msgspec.json.decode(answer.body)
-            except (NoAnswerError, msgspec.DecodeError, RecursionError):
-                return None
+        self, client: httpx.AsyncClient, asks: Sequence[Names]
+    ) -> dict[str, Any]:
+        """What paths say that tell of the server; nothing for those that do not."""
 
-        answers = await asyncio.gather(*map(one, paths))
-        pairs = zip(paths, answers, strict=True)
-        return {path: answer for path, answer in pairs if answer is not None}
+        async def one(paths: Names) -> object:
+            for path in paths:
+                with suppress(NoAnswerError):
+                    return await self._json(client, path)
+            return None
+
+        answers = await asyncio.gather(*map(one, asks))
+        return {
+            paths[0]: answer
+            for paths, answer in zip(asks, answers, strict=True)
+            if answer is not None
+        }
+
+    async def _json(self, client: httpx.AsyncClient, path: str) -> Any:  # noqa: ANN401
+        """What is there, as JSON.
+
+        Raises:
+            NoAnswerError: nothing is, or it is none.
+        """
+        answer = await self._get(client, path, INFO_TIMEOUT_S, INFO_BYTES)
+        try:
+            return msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise NoAnswerError("no JSON", answer.status) from error
 
 
 def _answers(error: NoAnswerError) -> bool:

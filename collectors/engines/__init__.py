@@ -4,12 +4,14 @@ Nobody else knows what they call their metrics.
 """
 
 from collectors.engines.family import Answers, Family, models_of
+from collectors.engines.llamacpp import LLAMACPP
 from collectors.engines.openai import OPENAI
+from collectors.engines.sglang import SGLANG
 from collectors.engines.vllm import VLLM
 
-FAMILIES = (VLLM, OPENAI)
-IDENTIFY = ("/v1/models", "/version")
-"""Paths that between them tell which family a server without metrics is."""
+FAMILIES = (VLLM, SGLANG, LLAMACPP, OPENAI)
+IDENTIFY = (("/v1/models",),)
+"""Tells which family a server without metrics is."""
 
 
 def by_metrics(text: str) -> Family | None:

@@ -9,6 +9,9 @@ Names = tuple[str, ...]
 Answers = Mapping[str, Any]
 """What paths of a server answered, as JSON; those it does not have are missing."""
 Labels = Mapping[str, str]
+LONGEST = 256
+"""No name and no setting is longer."""
+Live = tuple[str, Callable[[Any], Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +31,9 @@ class Facts:
 class Family:
     """A family: which of its metrics fill which field of an EngineSample.
 
-    Metrics go without ``_total``, ``_bucket``, ``_sum`` and ``_count``. Series that
-    differ only in labels not named here are added up.
+    Metrics go without ``_total``, ``_bucket``, ``_sum`` and ``_count``; "a + b" is the
+    sum of two. Of series that differ only in labels not named here, gauges give the
+    highest, since each rank of a group repeats the same; all else is added up.
     """
 
     name: str
@@ -39,23 +43,26 @@ class Family:
     rank_label: str = "engine"
     model_label: str = "model_name"
     kv_usage: Names = ()
-    """0-1; of several series the highest counts."""
+    """0-1."""
     gauges: Mapping[str, Names] = field(default_factory=dict)
     counters: Mapping[str, Names] = field(default_factory=dict)
-    finished: Names = ()
-    """Counts requests by how they ended,"""
-    finished_label: str = "finished_reason"
-    """which this label says."""
+    finished: Mapping[str, str] = field(default_factory=dict)
+    """What counts requests that ended: how they did, or ``{label}`` that says so."""
     histograms: Mapping[str, Names] = field(default_factory=dict)
     others: Mapping[str, str | None] = field(default_factory=dict)
     """What only it has, kept by its own name without the prefix; for each the label
     that parts its series, if one does."""
     info: Names = ()
     """Tells by its labels how the engine is configured."""
-    asks: Names = ("/v1/models",)
-    """Paths that tell what the server is."""
-    describe: Callable[[Answers, Labels], Facts]
-    """Reads what they answered, and the labels of ``info``."""
+    started_header: str | None = None
+    """Comes with metrics and changes with each start."""
+    asks: tuple[Names, ...] = (("/v1/models",),)
+    """Paths that tell what the server is, the newest first of those that tell the same
+    thing: what the first that is there says goes by the newest."""
+    live: Live | None = None
+    """A path that tells something of now where there are no metrics, and its fields."""
+    describe: Callable[[Answers, Labels | None], Facts]
+    """Reads what they answered, and the labels of ``info``: None without metrics."""
 
     def short(self, metric: str) -> str:
         """A metric's name without the prefix."""
@@ -78,7 +85,7 @@ def model_names(answers: Answers) -> list[str]:
 
 def text_of(value: object) -> str | None:
     """A text, if that is what it is."""
-    return value if isinstance(value, str) and value else None
+    return value[:LONGEST] if isinstance(value, str) and value else None
 
 
 def count_of(value: object) -> int | None:
@@ -88,3 +95,10 @@ def count_of(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
         return value
     return None
+
+
+def setting_of(value: object) -> str | None:
+    """How a setting is written, if it is a plain one."""
+    if value is None or value == "" or not isinstance(value, str | int | float):
+        return None
+    return str(value)[:LONGEST]

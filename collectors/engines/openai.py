@@ -5,7 +5,7 @@ from collectors.engines.family import Answers, Facts, Family, Labels, model_name
 LOAD = "It has no metrics we know: a load run measures what its users would see."
 
 
-def _describe(answers: Answers, _labels: Labels) -> Facts:
+def _describe(answers: Answers, _: Labels | None) -> Facts:
     return Facts(
         models=model_names(answers),
         advice=[LOAD],

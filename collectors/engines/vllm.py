@@ -41,8 +41,9 @@ TRACES = (
 )
 
 
-def _describe(answers: Answers, labels: Labels) -> Facts:
+def _describe(answers: Answers, labels: Labels | None) -> Facts:
     version = answers.get("/version")
+    labels, measured = labels or {}, labels is not None
     lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
     blocks = count_of(labels.get("num_gpu_blocks"))
     said = {name: labels[name] for name in SAID if labels.get(name, "None") != "None"}
@@ -54,7 +55,7 @@ def _describe(answers: Answers, labels: Labels) -> Facts:
         num_kv_blocks=blocks - 1 if blocks else None,  # one is never given out
         kv_block_tokens=count_of(labels.get("block_size")),
         settings=said | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
-        advice=[PROBE, TRACES] if labels else [NO_STATS],
+        advice=[PROBE, TRACES] if measured else [NO_STATS],
     )
 
 
@@ -77,7 +78,7 @@ VLLM = Family(
         "prefix_hits": ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
         "preemptions": ("vllm:num_preemptions",),
     },
-    finished=("vllm:request_success",),
+    finished={"vllm:request_success": "{finished_reason}"},
     histograms={
         "ttft_s": ("vllm:time_to_first_token_seconds",),
         "itl_s": (
@@ -116,6 +117,6 @@ VLLM = Family(
         "vllm:estimated_write_bytes_per_gpu": None,
     },
     info=("vllm:cache_config_info",),
-    asks=("/version", "/v1/models"),
+    asks=(("/version",), ("/v1/models",)),
     describe=_describe,
 )
