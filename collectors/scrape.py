@@ -315,6 +315,7 @@ class ServerScraper:
             started_wall_ns=_ns(life.started_s),
             num_kv_blocks=facts.num_kv_blocks,
             kv_block_tokens=facts.kv_block_tokens,
+            insecure=self._server.insecure,
             settings=facts.settings,
             advice=facts.advice,
         )

@@ -1,10 +1,11 @@
 """A server that runs already: where it is, and what it takes to get in."""
 
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
@@ -40,6 +41,8 @@ class Server:
     def __post_init__(self) -> None:
         """Refuse what is no address, and take a trailing slash or ``/v1`` away.
 
+        A user and password in it become a header: the url is shown.
+
         Raises:
             ServerError: nothing can be asked there.
         """
@@ -50,19 +53,26 @@ class Server:
         except ValueError:
             known = None
         if not known:
+            shown = "that" if "@" in self.url else repr(self.url)
             raise ServerError(
-                f"{self.url!r} is no address of a server: write it as "
+                f"{shown} is no address of a server: write it as "
                 "http://host:port, https://host/prefix or host:port"
             )
         path = parts.path.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
-        root = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+        place = parts.netloc.rpartition("@")[2]
+        root = urlunsplit((parts.scheme, place, path, "", ""))
         object.__setattr__(self, "url", root)
+        named = {name.lower() for name in self.headers}
+        if parts.username is not None and "authorization" not in named:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            basic = f"Basic {b64encode(pair.encode()).decode()}"
+            held = {**self.headers, "Authorization": basic}
+            object.__setattr__(self, "headers", held)
 
     @property
     def shown_url(self) -> str:
-        """The url without a user and password."""
-        parts = urlsplit(self.url)
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        """The url, which holds neither user nor password."""
+        return self.url
 
     @property
     def source(self) -> str:

@@ -16,6 +16,7 @@ CREATE TABLE servers (                     -- what a server is; anew when that c
   started_wall_ns    INTEGER,              -- Unix time
   num_kv_blocks      INTEGER,              -- of one rank
   kv_block_tokens    INTEGER,
+  insecure           INTEGER NOT NULL,     -- 1: its certificate is not verified
   settings           TEXT NOT NULL,        -- JSON object, in the server's own words
   advice             TEXT NOT NULL,        -- JSON list: what would make more known
   PRIMARY KEY (session, ordinal)
@@ -39,6 +40,7 @@ CREATE TABLE engine_samples (              -- what a rank said of itself: one sc
   source             INTEGER NOT NULL,
   t_ns               INTEGER NOT NULL,     -- middle of the exchange
   uncertainty_ns     INTEGER NOT NULL,     -- half of what it took
+  by_prometheus      INTEGER NOT NULL,     -- 1: a Prometheus server scraped it
   rank               TEXT NOT NULL,        -- the label "engine"
   running            INTEGER,
   waiting            INTEGER,

@@ -1,0 +1,1 @@
+"""Which running servers are meant, and what it takes to get in."""

@@ -1,0 +1,225 @@
+"""The servers that are meant: addresses people typed, names of the settings file."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collectors.http_client import ProxyError
+from collectors.server import Server, ServerError
+from inferwatch.cli.servers.fleet_file import (
+    FleetFile,
+    NamedServer,
+    ServerEntry,
+    default_fleet_file,
+    line_of,
+    read_fleet,
+)
+from inferwatch.cli.servers.keys import (
+    from_env,
+    from_file,
+    header_lines,
+    headers,
+    key_header,
+    literal_secrets,
+)
+from inferwatch.errors import UsageError
+from inferwatch.metrics.load.slo import parse_slo
+
+KEY_VARIABLE = "INFERWATCH_API_KEY"
+SHORTEST_EVERY_S, LONGEST_EVERY_S = 0.1, 3600.0
+SOCKET = "unix:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """What the command line says of servers."""
+
+    urls: Sequence[str] = ()
+    """Or names of the settings file."""
+    config: Path | None = None
+    uds: Path | None = None
+    header: Sequence[str] = field(default=(), repr=False)
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    ca_file: Path | None = None
+    insecure: bool = False
+    every_s: float | None = None
+    slo: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Servers to watch, and what each is to hold."""
+
+    servers: tuple[Server, ...]
+    slos: Mapping[str, str]
+    """By source; the others have none."""
+
+
+def fleet_of(options: ServerOptions) -> Fleet:
+    """The servers meant, with what it takes to get in.
+
+    Raises:
+        UsageError: one cannot be meant, or not be asked; keys are never told.
+    """
+    path = options.config or default_fleet_file()
+    file = read_fleet(path) if options.config or path.is_file() else FleetFile()
+    names = {each.name for each in file.server if each.name}
+    chosen = _chosen(options, file, names)
+    own = _own_headers(options)
+    servers, slos = [], {}
+    for entry in chosen:
+        server = _server(options, file, entry, own, path)
+        servers.append(server)
+        if slo := options.slo or entry.slo or file.slo:
+            slos[server.source] = slo
+    _refuse_twins(servers)
+    return Fleet(servers=tuple(servers), slos=slos)
+
+
+def shown_secrets(options: ServerOptions) -> list[str]:
+    """Names of headers whose secret anybody on this host can read in ``ps``."""
+    lines = (line.partition(":") for line in options.header)
+    found = literal_secrets({name.strip(): value.strip() for name, _, value in lines})
+    return [*found, *("the URL" for url in options.urls if "@" in url)][:3]
+
+
+def _chosen(
+    options: ServerOptions, file: FleetFile, names: set[str]
+) -> list[NamedServer]:
+    """The servers of the file that are named, and those that are not in it."""
+    uds = str(options.uds) if options.uds else None
+    if uds and len(options.urls) > 1:
+        raise UsageError("--uds is one server: give no more than one URL with it")
+    if uds:
+        return [NamedServer(url=next(iter(options.urls), None), uds=uds)]
+    if not options.urls and options.config:
+        if not file.server:
+            raise UsageError(f"{options.config} names no [[server]]")
+        return file.server
+    return [_meant(each, file, names) for each in options.urls]
+
+
+def _meant(text: str, file: FleetFile, names: set[str]) -> NamedServer:
+    if text in names:
+        return next(each for each in file.server if each.name == text)
+    if names and text.isalnum() and text != "localhost":
+        known = ", ".join(sorted(names))
+        raise UsageError(
+            f"no server is called {text!r}; there is: {known}. For a host of that "
+            f"name write http://{text}"
+        )
+    if text.startswith(SOCKET):
+        return NamedServer(uds=text.removeprefix(SOCKET).replace("//", "/", 1))
+    return NamedServer(url=text)
+
+
+def _own_headers(options: ServerOptions) -> dict[str, str]:
+    """Those of the command line, which hold for all servers."""
+    said = headers(header_lines(options.header))
+    if options.api_key_env:
+        return {**key_header(from_env(options.api_key_env)), **said}
+    if options.api_key_file:
+        return {**key_header(from_file(options.api_key_file)), **said}
+    return said
+
+
+def _server(
+    options: ServerOptions,
+    file: FleetFile,
+    entry: NamedServer,
+    own: Mapping[str, str],
+    path: Path,
+) -> Server:
+    """One server; what the command line says wins, then its own entry, then the file.
+
+    Raises:
+        UsageError: it makes no sense; with its line, where the file says it.
+    """
+
+    def of(name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        found = getattr(entry, name)
+        return getattr(file, name) if found is None else found
+
+    ca_file, every_s = options.ca_file or of("ca_file"), options.every_s or of("every")
+    try:
+        server = Server(
+            url=entry.url or "http://localhost",
+            uds=entry.uds and str(_beside(path, entry.uds)),
+            name=entry.name,
+            headers=_all_headers(file, entry, own, path.parent),
+            ca_file=ca_file and _beside(path, ca_file),
+            insecure=options.insecure or bool(of("insecure")),
+            every_s=_checked_every(every_s),
+        )
+        server.client(timeout_s=None)  # would fail later, without anybody to tell
+        parse_slo(options.slo or entry.slo or file.slo or "")
+    except (ServerError, ProxyError, UsageError) as error:
+        raise UsageError(f"{_place(path, file, entry)}{error}") from error
+    return server
+
+
+def _all_headers(
+    file: FleetFile, entry: NamedServer, own: Mapping[str, str], beside: Path
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in (file, entry):
+        found |= _headers_in(each, beside)
+    found |= own
+    named = {name.lower() for name in found}
+    if "authorization" not in named and (key := os.environ.get(KEY_VARIABLE)):
+        found |= headers(key_header(key))
+    return found
+
+
+def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
+    """Those of a file; what is secret must not stand in it."""
+    if secret := literal_secrets(entry.headers):
+        raise UsageError(
+            f"the header {secret[0]} holds a secret: keep it elsewhere, and write "
+            '"env:NAME" or "@FILE"'
+        )
+    found = headers(entry.headers, beside)
+    if entry.key_env:
+        return {**key_header(from_env(entry.key_env)), **found}
+    if entry.key_file:
+        return {**key_header(from_file(beside / Path(entry.key_file))), **found}
+    return found
+
+
+def _beside(path: Path, name: str | Path) -> Path:
+    """A file's path: a relative one of the settings file is beside it."""
+    found = Path(name).expanduser()
+    return found if isinstance(name, Path) else path.parent / found
+
+
+def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
+    """Where the settings file says it; nothing for what was typed."""
+    index = next((at for at, each in enumerate(file.server) if each is entry), None)
+    if index is None:
+        return ""
+    text = path.read_text("utf-8")
+    return f"{path}, line {line_of(text, index, None)}: "
+
+
+def _checked_every(every_s: float | None) -> float:
+    if every_s is None:
+        return 1.0
+    if not SHORTEST_EVERY_S <= every_s <= LONGEST_EVERY_S:
+        raise UsageError(
+            f"a server is asked every {SHORTEST_EVERY_S:g} to {LONGEST_EVERY_S:g} "
+            f"seconds, not {every_s:g}"
+        )
+    return every_s
+
+
+def _refuse_twins(servers: Sequence[Server]) -> None:
+    seen: set[str] = set()
+    for server in servers:
+        if server.source in seen:
+            raise UsageError(
+                f"{server.source} is there twice: two servers need two names"
+            )
+        seen.add(server.source)

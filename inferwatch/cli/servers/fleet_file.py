@@ -1,0 +1,121 @@
+"""The settings file: the servers people watch, by name, and what they are to hold.
+
+slo = "ttft_s<1 tpot_s<0.1"
+
+[[server]]
+name = "chat"
+url = "https://gpu1.example/chat"
+key_env = "CHAT_KEY"
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from platformdirs import user_config_path
+
+from inferwatch.errors import UsageError
+
+PLAIN = {
+    "float": "a number",
+    "int": "a number",
+    "str": "text in quotes",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list of tables, each under [[server]]",
+}
+"""What TOML's kinds are called, by msgspec's names for them."""
+WRONG_KIND = re.compile(r"Expected `(?P<wanted>\w+)[^`]*`, got `(?P<given>\w+)`")
+UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
+WHERE = re.compile(r"at `\$(?:\.server\[(?P<index>\d+)\])?(?:\.(?P<key>\w+))?")
+
+
+class ServerEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One server, or what holds for all that do not say otherwise."""
+
+    key_env: str | None = None
+    """The variable with its API key."""
+    key_file: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    """Secrets by reference: ``env:NAME``, ``@FILE``."""
+    ca_file: str | None = None
+    insecure: bool | None = None
+    every: float | None = None
+    slo: str | None = None
+
+
+class NamedServer(ServerEntry, kw_only=True, forbid_unknown_fields=True):
+    """A server of the file."""
+
+    url: str | None = None
+    uds: str | None = None
+    name: str = ""
+
+
+class FleetFile(ServerEntry, kw_only=True, forbid_unknown_fields=True):
+    """The whole file: what holds for all servers, and the servers."""
+
+    server: list[NamedServer] = []
+
+
+def default_fleet_file() -> Path:
+    """Where it is looked for."""
+    return user_config_path("inferwatch", appauthor=False) / "config.toml"
+
+
+def read_fleet(path: Path) -> FleetFile:
+    """What a file says.
+
+    Raises:
+        UsageError: it cannot be read, or says what makes no sense; with the line.
+    """
+    try:
+        text = path.read_text("utf-8")
+        fields = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, an endless number
+        raise UsageError(f"{path}: {error}") from error
+    try:
+        return msgspec.convert(fields, FleetFile)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}, {_explained(str(error), text)}") from error
+
+
+def line_of(text: str, index: int | None, key: str | None) -> int:
+    r"""Where a key stands, of the server of that index if there is one.
+
+    >>> line_of("slo = 'x'\n[[server]]\nurl = 'a'\n[[server]]\nurl = 'b'", 1, "url")
+    5
+    """
+    at, begin = -1, 1
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if re.match(r"\[\[\s*server\s*\]\]", stripped):
+            at += 1
+            begin = number if at == index else begin
+        here = at == (-1 if index is None else index)
+        if here and key and re.match(rf"\[?[\w.]*[\"']?\b{re.escape(key)}\b", stripped):
+            return number
+    return begin
+
+
+def _explained(error: str, text: str) -> str:
+    """Where it is wrong, and what would be right."""
+    place, unknown = WHERE.search(error), UNKNOWN.search(error)
+    wrong = WRONG_KIND.search(error)
+    index = place["index"] if place else None
+    key = unknown["key"] if unknown else place["key"] if place else None
+    line = line_of(text, None if index is None else int(index), key)
+    if unknown:
+        known: type[Any] = FleetFile if index is None else NamedServer
+        names = ", ".join(known.__struct_fields__)
+        return f"line {line}: there is no {key!r}; there is: {names}"
+    if wrong:
+        wanted = PLAIN.get(wrong["wanted"], wrong["wanted"])
+        return f"line {line}: {key or 'it'} must be {wanted}"
+    return f"line {line}: {error}"

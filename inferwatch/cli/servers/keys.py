@@ -1,0 +1,114 @@
+"""Keys by reference: a variable or a file holds them, neither ``ps`` nor a setting.
+
+``env:NAME`` and ``@FILE`` stand for what the variable or the file holds, as a whole
+value or as its last word: ``Authorization: Bearer env:GATEWAY_KEY``.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from inferwatch.errors import UsageError
+
+MOST_BYTES = 16_384
+"""Of a file with a key."""
+SECRET = re.compile(r"auth|cookie|key|pass|secret|signature|token", re.IGNORECASE)
+"""In a header's name: its value is nobody's business."""
+NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What HTTP allows as a header's name."""
+
+
+def key_header(key: str) -> dict[str, str]:
+    """An API key, as servers of OpenAI's API take it."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+def from_env(name: str) -> str:
+    """What a variable holds.
+
+    Raises:
+        UsageError: it is not set.
+    """
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise UsageError(f"the key is to be in the variable {name}, which is not set")
+    return _sendable(key, f"the variable {name}")
+
+
+def from_file(path: Path) -> str:
+    """What a file holds, without the line's end.
+
+    Raises:
+        UsageError: it cannot be read, or holds nothing.
+    """
+    try:
+        with path.expanduser().open("rb") as file:
+            key = file.read(MOST_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise UsageError(f"the key is to be in {path}: {error.strerror}") from error
+    if not key:
+        raise UsageError(f"the key is to be in {path}, which is empty")
+    return _sendable(key, str(path))
+
+
+def header_lines(lines: Iterable[str]) -> dict[str, str]:
+    """Headers as ``--header`` writes them, references followed.
+
+    Raises:
+        UsageError: one is none.
+    """
+    found = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise UsageError("--header is written 'Name: value'")
+        found[name.strip()] = value.strip()
+    return headers(found)
+
+
+def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, str]:
+    """The same with every reference followed; files are looked for ``beside``.
+
+    Raises:
+        UsageError: one is no header; its value is not told.
+    """
+    for name in given:
+        if not NAME.fullmatch(name):
+            raise UsageError(f"{name!r} cannot be the name of a header")
+    return {
+        name: _sendable(_followed(value, beside), f"the header {name}")
+        for name, value in given.items()
+    }
+
+
+def literal_secrets(given: Mapping[str, str]) -> list[str]:
+    """Names of headers whose value is a secret and stands there to be read."""
+    return [
+        name
+        for name, value in given.items()
+        if SECRET.search(name) and not _reference(value)
+    ]
+
+
+def _followed(value: str, beside: Path | None) -> str:
+    before, _, last = value.rpartition(" ")
+    start = f"{before} " if before else ""
+    if not _reference(value):
+        return value
+    if name := last.removeprefix("env:"):
+        if name != last:
+            return start + from_env(name)
+        return start + from_file((beside or Path()) / Path(last[1:]).expanduser())
+    raise UsageError("env: is followed by the name of a variable")
+
+
+def _reference(value: str) -> bool:
+    return value.rpartition(" ")[2].startswith(("env:", "@"))
+
+
+def _sendable(value: str, where: str) -> str:
+    """Raise where it would break a request in two."""
+    if not (value.isascii() and value.isprintable()):
+        raise UsageError(f"{where} must hold printable ASCII, in one line")
+    return value
