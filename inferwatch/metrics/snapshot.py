@@ -494,6 +494,17 @@ class Snapshot:
     """The latest 200, oldest first; stages included."""
 
     @property
+    def server(self) -> ServerState | None:
+        """The one that all else is of; None where there is none, or several."""
+        sources = {each.source for each in self.servers}
+        return self.servers[0] if len(sources) == 1 else None
+
+    @property
+    def without_steps(self) -> bool:
+        """No engine tells of its steps: all is known from what servers count."""
+        return bool(self.servers) and not self.engines
+
+    @property
     def charts_end_ns(self) -> int:
         """Now, or when the engine was lost."""
         lost_ns = self.timeline.lost_ns

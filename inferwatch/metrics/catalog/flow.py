@@ -23,7 +23,7 @@ FLOW = metrics(
             "Requests that arrived per second, as seen by the frontend or the engine."
         ),
         formula="arrived or added / covered part of the window",
-        flow=FlowFact(column=FlowColumn.TRAFFIC),
+        flow=FlowFact(column=FlowColumn.TRAFFIC, inside=True),
     ),
     Metric(
         key="finished_per_s",
@@ -44,7 +44,7 @@ FLOW = metrics(
         unit=Unit.TOKENS,
         definition="Median prompt length of the requests that arrived.",
         formula="prompt tokens of arrivals",
-        flow=FlowFact(column=FlowColumn.TRAFFIC),
+        flow=FlowFact(column=FlowColumn.TRAFFIC, inside=True),
     ),
     Metric(
         key="finished",
@@ -76,7 +76,7 @@ FLOW = metrics(
         definition="How long the request that has waited longest has waited so far.",
         span=NOW,
         formula="now - added (or preempted)",
-        flow=FlowFact(column=FlowColumn.QUEUE),
+        flow=FlowFact(column=FlowColumn.QUEUE, inside=True),
     ),
     Metric(
         key="kv_usage",
@@ -121,7 +121,7 @@ FLOW = metrics(
         unit=Unit.SHARE,
         definition="Share of the token budget that the steps used.",
         formula="scheduled tokens / max_num_batched_tokens, over steps",
-        flow=FlowFact(column=FlowColumn.PREFILL),
+        flow=FlowFact(column=FlowColumn.PREFILL, inside=True),
     ),
     Metric(
         key="prefix_hit_rate",
@@ -226,7 +226,7 @@ FLOW = metrics(
         better=Better.LOWER,
         definition="Requests that were cancelled by whoever sent them.",
         formula="finished with abort",
-        flow=FlowFact(column=FlowColumn.OUT),
+        flow=FlowFact(column=FlowColumn.OUT, inside=True),
     ),
     Metric(
         key="ended",

@@ -57,6 +57,9 @@ class FlowFact:
     """The engine's setting that bounds it, shown behind it."""
     alarm: str = ""
     """Its ink while it is above zero, such as ``warn``."""
+    inside: bool = False
+    """Only who sees requests and steps knows it: left out where nobody does, as is a
+    zero, for it may only be that nobody counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

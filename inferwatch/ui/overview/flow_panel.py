@@ -1,6 +1,7 @@
 """A request's way through the engine, left to right: what is now, and the window."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from collectors.readings import EngineInfo
 from inferwatch.formatting import (
@@ -19,7 +20,7 @@ from inferwatch.metrics.catalog import (
     Metric,
     Unit,
 )
-from inferwatch.metrics.snapshot import Flow, Quantiles, Snapshot, Window
+from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
@@ -37,10 +38,34 @@ INKS = {
     FlowColumn.DECODE: "decode",
     FlowColumn.OUT: "output",
 }
+LENGTHS = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
+"""Whose mean is shown where nobody tells of single requests."""
+MEAN, ROUGHLY = "ø", "≈"
 NOW_MARK = "•"
 """Stands behind the name of what holds now; all else is of the window."""
 WIDEST = 20
 """Labels and values stay together, however wide the screen."""
+
+
+class _Number(NamedTuple):
+    """A line of a column, written out."""
+
+    label: str
+    text: str
+    ink: str = ""
+    limit: str = ""
+    now: bool = False
+
+    def line(self, size: int) -> Line:
+        """Label on the left, value flush right in a field that keeps its place."""
+        field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
+        now = NOW_MARK if self.now else ""
+        room = max(field - len(self.label) - len(now), 0)
+        text, limit = self.text, self.limit
+        text += limit if len(text) + len(limit) <= room else ""
+        gap = TextRun(" " * (size - field))
+        number = cells(text, room, self.ink, right=True)
+        return (TextRun(self.label, "muted"), TextRun(now, "accent"), number, gap)
 
 
 class _Column:
@@ -48,41 +73,72 @@ class _Column:
 
     def __init__(self, column: FlowColumn) -> None:
         self.title, self.ink = column.value, INKS[column]
-        self._numbers = [
-            (metric, fact, percentile)
+        self._length = LENGTHS.get(column)
+        self._facts = [
+            (metric, fact)
             for metric in CATALOG.values()
             if (fact := metric.flow) and fact.column is column
-            for percentile in fact.percentiles or ("",)
         ]
 
     def __len__(self) -> int:
-        """How many lines."""
-        return len(self._numbers)
+        """How many lines, at most."""
+        return sum(len(fact.percentiles) or 1 for _, fact in self._facts)
 
-    def line(self, row: int, size: int, flow: Flow, engine: EngineInfo | None) -> Line:
-        """Label on the left, value flush right in a field that keeps its place."""
-        if row >= len(self):
-            return (TextRun(" " * size),)
-        metric, fact, percentile = self._numbers[row]
-        value = getattr(flow, metric.key.removeprefix("flow."))
-        shown = ""
-        label, ink, mark = metric.abbr, "" if row else "strong", ""
-        if percentile:
-            shown = _in_one_unit(value, fact.percentiles)[percentile]
-            value = getattr(value, percentile)
-            label += f" {percentile}" if percentile != fact.percentiles[0] else ""
-        if fact.alarm and value:
-            ink, mark = fact.alarm, "" if row else "▲ "
-        shown = shown or _text(metric, fact, value)
-        limit = "" if value is None else _limit(fact, engine)
-        field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
-        now = NOW_MARK if metric.span == NOW else ""
-        room = max(field - len(label) - len(now), 0)
-        text = f"{mark}{shown}"
-        text += limit if len(text) + len(limit) <= room else ""
-        gap = TextRun(" " * (size - field))
-        number = cells(text, room, ink, right=True)
-        return (TextRun(label, "muted"), TextRun(now, "accent"), number, gap)
+    def numbers(self, shown: Snapshot) -> list[_Number]:
+        """The lines; of what nobody is inside of, only what is counted outside."""
+        made: list[_Number] = []
+        outside = shown.without_steps
+        for metric, fact in self._facts:
+            value = getattr(shown.flow, metric.key.removeprefix("flow."))
+            if outside and fact.inside and not value:
+                continue
+            if outside and fact.percentiles:
+                mean = format_duration(value.mean).strip()
+                made.append(_Number(f"{metric.abbr} {ROUGHLY}", mean))
+            elif fact.percentiles:
+                made += _percentiles(metric, fact, value)
+            else:
+                made.append(_number(metric, fact, value, shown, first=not made))
+        if made:
+            made[0] = made[0]._replace(ink=made[0].ink or "strong")
+        return [*made, *self._lengths(shown)] if outside else made
+
+    def _lengths(self, shown: Snapshot) -> list[_Number]:
+        """The mean of a length of requests, where there is one."""
+        return [
+            _Number(f"{CATALOG[each.metric].abbr} {MEAN}", _whole(each.quantiles.mean))
+            for each in shown.lengths
+            if each.metric == self._length and each.quantiles.mean is not None
+        ]
+
+
+def _number(
+    metric: Metric, fact: FlowFact, value: float | None, shown: Snapshot, *, first: bool
+) -> _Number:
+    alarm = fact.alarm if value else ""
+    mark = "▲ " if alarm and first else ""
+    engine = shown.engines[0] if shown.engines else None
+    return _Number(
+        label=metric.abbr,
+        text=f"{mark}{_text(metric, fact, value)}",
+        ink=alarm,
+        limit="" if value is None else _limit(fact, engine),
+        now=metric.span == NOW,
+    )
+
+
+def _percentiles(metric: Metric, fact: FlowFact, value: Quantiles) -> list[_Number]:
+    """A line each; the first without its name."""
+    names = fact.percentiles
+    first, *others = _in_one_unit(value, names).items()
+    return [
+        _Number(metric.abbr, first[1]),
+        *(_Number(f"{metric.abbr} {name}", text) for name, text in others),
+    ]
+
+
+def _whole(value: float | None) -> str:
+    return format_count(value).strip()
 
 
 COLUMNS = tuple(map(_Column, FlowColumn))
@@ -104,40 +160,40 @@ class FlowPanel(Panel):
     FlowPanel {{ height: {1 + max(map(len, COLUMNS))}; }}
     """
 
-    _flow = Flow()
-    _engine: EngineInfo | None = None
-    _window = Window.MINUTE
+    _shown: Snapshot | None = None
 
     def show(self, shown: Snapshot) -> None:
         """Take the flow, through an engine that may have told of itself."""
-        self._flow, self._window = shown.flow, shown.window
-        self._engine = shown.engines[0] if shown.engines else None
+        self._shown = shown
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Heads and arrows, then the facts."""
+        if self._shown is None:
+            return ()
         shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
         sizes = _shares(width - 1, len(shown))
         columns = list(zip(shown, sizes, strict=True))
-        heads = [*(_arrow(*each) for each in columns[:-1]), self._end(*columns[-1])]
-        rows = [
-            [each.line(row, size, self._flow, self._engine) for each, size in columns]
-            for row in range(height - 1)
-        ]
+        last = _end(*columns[-1], self._shown.window)
+        heads = [*(_arrow(*each) for each in columns[:-1]), last]
+        rows = zip(
+            *(_lines(*each, self._shown, height - 1) for each in columns), strict=True
+        )
         return [
             (TextRun(" "), *(run for cell in cells for run in cell))
             for cells in (heads, *rows)
         ]
 
-    def _end(self, column: _Column, size: int) -> Line:
-        """The last head, and what of all these numbers is now."""
-        head = TextRun(f"{column.title} ", column.ink)
-        room = size - len(column.title) - 1
-        told = f" now, else {self._window.label}"
-        told = told if len(told) + 4 <= room else " now"
-        rule = "─" * max(room - len(told) - 3, 0)
-        mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{told} ", "muted")
-        return (head, TextRun(f"{rule} ", "rule"), mark, legend)
+
+def _end(column: _Column, size: int, window: Window) -> Line:
+    """The last head, and what of all these numbers is now."""
+    head = TextRun(f"{column.title} ", column.ink)
+    room = size - len(column.title) - 1
+    told = f" now, else {window.label}"
+    told = told if len(told) + 4 <= room else " now"
+    rule = "─" * max(room - len(told) - 3, 0)
+    mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{told} ", "muted")
+    return (head, TextRun(f"{rule} ", "rule"), mark, legend)
 
 
 def _text(metric: Metric, fact: FlowFact, value: float | None) -> str:
@@ -155,6 +211,12 @@ def _in_one_unit(quantiles: Quantiles, names: Sequence[str]) -> dict[str, str]:
 def _limit(fact: FlowFact, engine: EngineInfo | None) -> str:
     limit = getattr(engine, fact.limit) if engine and fact.limit else None
     return f"/{limit:,}" if limit else ""
+
+
+def _lines(column: _Column, size: int, shown: Snapshot, height: int) -> list[Line]:
+    """A column's rows, blank where it has nothing more to say."""
+    lines = [number.line(size) for number in column.numbers(shown)]
+    return [*lines, *[(TextRun(" " * size),)] * height][:height]
 
 
 def _arrow(column: _Column, size: int) -> Line:

@@ -58,6 +58,17 @@ class ChartPlan:
     limit: Callable[[Snapshot], float | None] = _no_limit
     """What the values cannot exceed, drawn as a ceiling where they come near."""
     limit_label: str = ""
+    told_by: str = ""
+    """The column without which it is another chart, where a server tells no steps:"""
+    counted: "ChartPlan | None" = None
+    """that one, of what the server counts."""
+
+    def of(self, snapshot: Snapshot) -> "ChartPlan":
+        """This, or what can be drawn instead."""
+        if self.counted is None or not snapshot.without_steps:
+            return self
+        told = getattr(snapshot.timeline, self.told_by)
+        return self if any(each is not None for each in told) else self.counted
 
     @property
     def drawn(self) -> tuple[Series, ...]:
@@ -86,8 +97,9 @@ def _timeline(name: str) -> Callable[[Snapshot], Values]:
     """A column of the timeline as it is."""
 
     def values(snapshot: Snapshot) -> Values:
-        column: Values = getattr(snapshot.timeline, name)
-        return column
+        line = snapshot.timeline
+        column: Values = getattr(line, name)
+        return column or [None] * len(line.steps)
 
     return values
 
@@ -167,14 +179,28 @@ def _typical(label: str, name: str) -> Series:
     )
 
 
+def _mean_only(title: str, name: str, note: str = "") -> ChartPlan:
+    """What a server's sums and counts tell: exact, but nothing of single requests."""
+    return ChartPlan(
+        title=title,
+        note=f"scrape, exact mean{note}",
+        unit="s",
+        series=(_typical("mean", name),),
+    )
+
+
 TTFT = ChartPlan(
     title="TTFT",
+    told_by="ttft_max_s",
+    counted=_mean_only("TTFT", "ttft_mean_s"),
     note="frontend, worst over mean",
     unit="s",
     stacked=False,
     series=(_typical("mean", "ttft_mean_s"), _worst("max", "ttft_max_s")),
 )
 STEP_TIME = ChartPlan(
+    told_by="step_max_s",
+    counted=_mean_only("ITL", "itl_mean_s", ", about a step's time"),
     title="step time",
     note="engine, worst over mean",
     unit="s",
@@ -182,6 +208,8 @@ STEP_TIME = ChartPlan(
     series=(_typical("mean", "step_mean_s"), _worst("max", "step_max_s")),
 )
 ITL = ChartPlan(
+    told_by="itl_max_s",
+    counted=_mean_only("ITL", "itl_mean_s"),
     title="ITL",
     note="engine, worst over mean",
     unit="s",
@@ -219,7 +247,25 @@ def _max_num_seqs(snapshot: Snapshot) -> float | None:
     return limits.pop() if len(limits) == 1 else None
 
 
+_REQUESTS = ChartPlan(
+    title="requests",
+    note="scrape, running, queue above",
+    series=(
+        Series(
+            label=label_of("timeline.running_max"),
+            ink="decode",
+            texture=Texture.SOLID,
+            values=_timeline("running_max"),
+            fold=max,
+            show=_count,
+        ),
+    ),
+    lane=_WAITING,
+    least=5,
+)
 BATCH = ChartPlan(
+    told_by="batch_decode",
+    counted=_REQUESTS,
     title="batch",
     note="engine, requests per step, queue above",
     series=(_DECODE, _PREFILL),
@@ -258,6 +304,23 @@ KV_FREE = Series(
     show=format_share,
 )
 KV = ChartPlan(
+    told_by="kv_cached_blocks",
+    counted=ChartPlan(
+        title="KV cache",
+        note="scrape, share of all blocks",
+        unit="%",
+        series=(
+            Series(
+                label=label_of("timeline.kv_usage"),
+                ink="kv",
+                texture=Texture.SOLID,
+                values=_timeline("kv_usage"),
+                fold=last,
+                show=format_share,
+            ),
+        ),
+        full=_whole,
+    ),
     title="KV cache",
     note="engine, share of all blocks",
     unit="%",
@@ -265,20 +328,26 @@ KV = ChartPlan(
     full=_whole,
 )
 
+_OUT = Series(
+    label=label_of("timeline.output_tokens"),
+    ink="output",
+    texture=Texture.SOLID,
+    values=_per_second("output_tokens"),
+    show=format_rate,
+)
+_COUNTED_OUT = ChartPlan(
+    title="output", note="scrape, tokens per second", series=(_OUT,)
+)
 OUTPUT = ChartPlan(
     title="output",
     note="engine, tokens per second",
-    series=(
-        Series(
-            label=label_of("timeline.output_tokens"),
-            ink="output",
-            texture=Texture.SOLID,
-            values=_per_second("output_tokens"),
-            show=format_rate,
-        ),
-    ),
+    series=(_OUT,),
+    told_by="batch_decode",
+    counted=_COUNTED_OUT,
 )
 TOKENS = ChartPlan(
+    told_by="batch_decode",
+    counted=_COUNTED_OUT,
     title="tokens",
     note="engine, per step",
     series=(
@@ -299,6 +368,20 @@ TOKENS = ChartPlan(
     ),
 )
 BOUND_BY = ChartPlan(
+    told_by="bound_kv",
+    counted=ChartPlan(
+        title="prompts",
+        note="scrape, tokens per second",
+        series=(
+            Series(
+                label=label_of("timeline.prefill_tokens"),
+                ink="prefill",
+                texture=Texture.SOLID,
+                values=_per_second("prefill_tokens"),
+                show=format_rate,
+            ),
+        ),
+    ),
     title="bound by",
     note="engine, share of the steps' time",
     unit="%",

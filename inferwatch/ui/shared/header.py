@@ -10,12 +10,13 @@ from textual.app import App
 from collectors.clock import NS_PER_S
 from inferwatch.feed import Feed, FeedState, RecordState
 from inferwatch.formatting import (
+    about,
     format_bytes,
     format_count,
     format_duration,
     format_share,
 )
-from inferwatch.metrics.snapshot import Health, Snapshot, Window
+from inferwatch.metrics.snapshot import Health, ServerState, Snapshot, Via, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -26,6 +27,14 @@ from inferwatch.ui.shared.renderables.text import (
     width_of,
 )
 from inferwatch.ui.shared.terminal import TerminalApp
+
+FAMILIES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "llamacpp": "llama.cpp",
+    "openai": "OpenAI-compatible",
+}
+"""What people call the families of servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +109,8 @@ class HeaderLine(Panel):
 
 def _identity(snapshot: Snapshot) -> list[Line]:
     """Model, version, parallelism and address, from full to the bare name."""
+    if snapshot.server is not None:
+        return _server(snapshot, snapshot.server)
     model = (TextRun(_model(snapshot), "strong"),)
     engine = snapshot.engines[0] if snapshot.engines else None
     version = (TextRun(f"vLLM {engine.vllm_version}"),) if engine else ()
@@ -112,6 +123,43 @@ def _identity(snapshot: Snapshot) -> list[Line]:
         join((model, version)),
         model,
     ]
+
+
+def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
+    """A server of others: what it is, where, how it is known, what to beware of."""
+    info = server.info
+    told = info.models[0].rstrip("/").rsplit("/", 1)[-1] if info and info.models else ""
+    model = (TextRun(told or server.source, "strong"),)
+    family = FAMILIES.get(info.family, info.family) if info else ""
+    version = (TextRun(f"{family} {info.version or ''}".rstrip()),) if info else ()
+    address = (TextRun(_bare(server)),) if told else ()
+    danger = (TextRun("INSECURE", "bad bold"),) if info and info.insecure else ()
+    via = (TextRun(server.via.value, "good" if server.via is Via.PROBE else "accent"),)
+    trip = _round_trip(server)
+    known = via if snapshot.via or server.answers else ()
+    return [
+        join((danger, model, version, address, known, trip)),
+        join((danger, model, version, address, known)),
+        join((danger, model, address, known)),
+        join((danger, model, known)),
+        join((danger, model)),
+    ]
+
+
+def _round_trip(server: ServerState) -> Line:
+    """Its moments are known to within half of that."""
+    if server.round_trip_ns is None or server.via is Via.PROBE:
+        return ()
+    within = format_duration(server.round_trip_ns / 2 / NS_PER_S).strip()
+    return (TextRun(f"± {within}", "muted"),)
+
+
+def _bare(server: ServerState) -> str:
+    """Its address, without what goes without saying."""
+    info = server.info
+    address = (info.uds or info.url if info else None) or server.source
+    address = address.removeprefix("http://").removeprefix("127.0.0.1")
+    return address.removeprefix("localhost").rstrip("/")
 
 
 def _model(snapshot: Snapshot) -> str:
@@ -136,7 +184,7 @@ def _heartbeat(snapshot: Snapshot) -> Line:
     age_s = None
     if snapshot.last_token_ns is not None:
         age_s = max(snapshot.now_ns - snapshot.last_token_ns, 0) / NS_PER_S
-    age = f"token {format_duration(age_s)} ago" if age_s is not None else "no token yet"
+    age = f"token {_age(age_s, snapshot)} ago" if age_s is not None else "no token yet"
     glyph, word, ink = {
         Health.STALLED: ("■ ", "STALLED ", "bad"),
         Health.STARTING: ("◌ ", "", "accent"),
@@ -146,6 +194,13 @@ def _heartbeat(snapshot: Snapshot) -> Line:
         TextRun(glyph + word, f"{ink} bold"),
         TextRun(age, "" if ink == "good" else ink),
     )
+
+
+def _age(age_s: float, snapshot: Snapshot) -> str:
+    """As exact as it is known: what is asked once a second tells no milliseconds."""
+    if snapshot.without_steps:
+        return about(f" {age_text(age_s + 1)}")
+    return format_duration(age_s)
 
 
 def _slow(app: App[object]) -> Line:

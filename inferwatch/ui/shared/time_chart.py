@@ -25,6 +25,8 @@ from inferwatch.ui.shared.renderables.plot import (
 from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled, width_of
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis
 
+RESTART = "┊"
+"""A server began anew: what is left and right of it is of two lives."""
 LIMIT, DIVIDER, FRAME = -1, -2, -3
 """Numbers of lines; those of layers are from 0."""
 LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
@@ -58,28 +60,34 @@ class TimeChart(Inked):
     _built = Size()
     _heading: Line = ()
     _marked: int | None = None
+    _restarts: tuple[int, ...] = ()
 
     def __init__(self, plan: ChartPlan, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._plan = plan
+        self._declared = self._plan = plan
         self._columns: list[Columns] = []
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
         """Take new values; draws only when a column changed."""
+        self._plan, before = self._declared.of(snapshot), self._plan
         columns = [
             axis.fold(series.values(snapshot), series.fold)
             for series in self._plan.drawn
         ]
         full, limit = self._plan.full(snapshot), self._plan.limit(snapshot)
-        shown = (columns, axis, full, limit)
-        if shown != (self._columns, self._axis, self._full, self._limit):
-            self._columns, self._axis, self._full, self._limit = shown
+        found = map(axis.column_at, snapshot.timeline.restarts_ns)
+        restarts = tuple(column for column in found if column is not None)
+        shown = (columns, axis, full, limit, restarts)
+        known = (self._columns, self._axis, self._full, self._limit, self._restarts)
+        if shown != known or before is not self._plan:
+            self._columns, self._axis, self._full, self._limit = shown[:4]
+            self._restarts = restarts
             self._rows = None
             self.refresh()
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
         """Head the chart with its values in a bin, which are its legend too."""
-        plan = self._plan
+        plan = self._declared.of(snapshot)
         values = [_value(series, snapshot, index) for series in plan.drawn]
         legend = list(map(_entry, plan.drawn, plan.texts(values)))
         whole, limit = list(legend), plan.limit(snapshot)
@@ -118,10 +126,16 @@ class TimeChart(Inked):
         strip = Strip(
             Segment(text, self._paint(number)) for text, number in self._rows[y - 1]
         ).adjust_cell_length(width, self.ink(""))
-        if self._marked is None:
-            return strip
-        at = MARGIN + self._marked
-        line = Strip([Segment("│", self.ink("marker"))])
+        for column in self._restarts:
+            strip = self._over(strip, column, RESTART, "warn")
+        if self._marked is not None:
+            strip = self._over(strip, self._marked, "│", "marker")
+        return strip
+
+    def _over(self, strip: Strip, column: int, glyph: str, ink: str) -> Strip:
+        """A row with one column under a line."""
+        at, width = MARGIN + column, self.size.width
+        line = Strip([Segment(glyph, self.ink(ink))])
         return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
 
     def _build(self, width: int, rows: int) -> list[list[Run]]:
