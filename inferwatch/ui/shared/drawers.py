@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from inferwatch.metrics.catalog import CATALOG, Metric
 from inferwatch.ui.shared.keys import HERE, known_keys
+from inferwatch.visible import visible
 
 Key = tuple[str, str]
 """How a key is written, what it does."""
@@ -49,8 +50,10 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         keys: Mapping[str, Sequence[Key]],
         metrics: Iterable[str] = (),
         window: str = "",
+        told: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__()
+        self._told = told or {}
         self._question, self._keys = question, keys
         self._metrics, self._window = tuple(metrics), window
         self._width = WIDEST
@@ -80,7 +83,11 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         head = Content.assemble(
             "\n", (self._question, "bold"), ("   esc closes", "$ink-muted")
         )
-        return Content("\n\n").join([head, *keys, *numbers, Content("")])
+        told = [
+            Content("\n").join([_title(title), *(_said(each, width) for each in texts)])
+            for title, texts in self._told.items()
+        ]
+        return Content("\n\n").join([head, *told, *keys, *numbers, Content("")])
 
 
 def toggle_help(
@@ -89,25 +96,27 @@ def toggle_help(
     more: Mapping[str, Sequence[Key]],
     metrics: Iterable[str] = (),
     window: str = "",
+    told: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Open the explanations over a screen, or close them.
 
-    ``more`` is what its bindings do not say, by group: of the mouse, of other times.
+    ``more`` is what its bindings do not say, by group: of the mouse, of other times;
+    ``told`` comes before all keys and numbers.
     """
     if screen.query(HelpDrawer):
         screen.query(HelpDrawer).remove()
         return
     keys: dict[str, list[Key]] = {HERE: []}
-    told: set[str] = set()
+    listed: set[str] = set()
     for each in known_keys(screen):
-        if each.tells and each.key not in told:
-            told.add(each.key)
+        if each.tells and each.key not in listed:
+            listed.add(each.key)
             keys.setdefault(each.group, []).append((each.key, each.tells))
     for group, rows in more.items():
-        fresh = [each for each in rows if each[0] not in told]
+        fresh = [each for each in rows if each[0] not in listed]
         keys.setdefault(group, []).extend(fresh)
     shown = {group: rows for group, rows in keys.items() if rows}
-    drawer = HelpDrawer(question, shown, metrics, window)
+    drawer = HelpDrawer(question, shown, metrics, window, told)
     screen.mount(drawer)
     drawer.focus()
 
@@ -139,6 +148,14 @@ def _explain(metric: Metric, window: str) -> Content:
         (f"  {' · '.join(facts)}", "$ink-muted"),
         f"\n{metric.definition}",
     )
+
+
+def _said(text: str, width: int) -> Content:
+    """A text in lines of its own, the first of them marked."""
+    folded = wrap(visible(text), max(width - 2, 20), break_on_hyphens=False)
+    first, *rest = folded or [""]
+    below = "".join(f"\n  {each}" for each in rest)
+    return Content.assemble(("· ", "$primary"), f"{first}{below}")
 
 
 def _title(text: str) -> Content:

@@ -83,7 +83,12 @@ class HeaderLine(Panel):
             return ()
         rights = self._right(self._snapshot)
         lefts = _identity(self._snapshot)
-        for right, left in product(rights, lefts):
+        pairs = list(product(rights, lefts))
+        if self._snapshot.server is not None:  # what it is matters more than our cost
+            pairs.sort(
+                key=lambda pair: rights.index(pair[0]) + 2 * lefts.index(pair[1])
+            )
+        for right, left in pairs:
             if width_of(left) + width_of(right) + 4 <= width:
                 return (spread((TextRun(" "), *left), (*right, TextRun(" ")), width),)
         return (spread((TextRun(" "), *lefts[-1]), (*rights[-1], TextRun(" ")), width),)

@@ -99,8 +99,11 @@ class LatencyTable(Panel):
         used = (
             NAME_WIDTH + UNIT_WIDTH + COUNT_WIDTH + sum(each.width for each in columns)
         )
-        vantage = VANTAGE_WIDTH if width - used - GAP >= VANTAGE_WIDTH - 2 else 0
-        trend = width - used - GAP - vantage - 1
+        left = width - used - GAP
+        vantage = VANTAGE_WIDTH if left >= VANTAGE_WIDTH - 2 else 0
+        if self._bracketed == {True} and left - vantage <= LEAST_TREND < left - 1:
+            vantage = 0  # the head says it of all
+        trend = left - vantage - 1
         rows = [_row(each, columns, vantage, trend) for each in self._latencies]
         return [self._head(columns, vantage, trend), *rows]
 

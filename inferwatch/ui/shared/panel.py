@@ -20,6 +20,7 @@ class Inked(Widget):
     """
 
     ALLOW_SELECT = False
+    _grey = False
 
     def __init__(
         self,
@@ -36,12 +37,24 @@ class Inked(Widget):
         super().notify_style_update()
         self._inks.clear()
 
+    @property
+    def grey(self) -> bool:
+        """What it shows is no longer so: without colour."""
+        return self._grey
+
+    @grey.setter
+    def grey(self, grey: bool) -> None:
+        if grey != self._grey:
+            self._grey = grey
+            self._inks.clear()
+            self.refresh()
+
     def ink(self, names: str, action: str | None = None) -> Style:
         """The style of an ink, or of several mixed, on this widget's background."""
         key = names, action
         if key not in self._inks:
             style = self.rich_style
-            for name in names.split():
+            for name in ("faint",) if self._grey else names.split():
                 style += Style.parse(self.app.theme_variables[f"ink-{name}"])
             if action:
                 style += Style(meta={"@click": action})

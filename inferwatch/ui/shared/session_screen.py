@@ -1,6 +1,6 @@
 """What every screen of a session has: the header, the drawers, the footer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -123,8 +123,13 @@ class SessionScreen(Screen[None]):
         """What keys would do that do nothing now."""
         return () if self.feed.state is FeedState.REPLAYING else ENGINE_KEYS
 
+    def explanations(self) -> Mapping[str, Sequence[str]]:
+        """What there is to say of the numbers as a whole, under titles."""
+        return {}
+
     def action_help(self) -> None:
         """Open or close the explanations of this screen."""
         more = {HERE: self.KEYS, "at other times": tuple(self.more_keys())}
         window = self.view.window.label
-        toggle_help(self, self.QUESTION, more, self.EXPLAINS, window)
+        told = self.explanations()
+        toggle_help(self, self.QUESTION, more, self.EXPLAINS, window, told)

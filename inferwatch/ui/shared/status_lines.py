@@ -97,6 +97,8 @@ class ReadoutLine(Panel):
 def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
     """Only what is on other screens too, in their order and inks."""
     timeline, kv = snapshot.timeline, snapshot.kv
+    if snapshot.without_steps:
+        return _counted(timeline, index)
     ttft, itl, step = format_durations(
         (
             timeline.ttft_mean_s[index],
@@ -112,6 +114,21 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
         _fact("KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)),
         _fact("out", "output", _rate(timeline, index)),
         _fact("step max", "worst", step),
+    )
+
+
+def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
+    """The same, as far as a server that tells no steps counts them."""
+    means = (timeline.ttft_mean_s[index], timeline.itl_mean_s[index])
+    ttft, itl = format_durations(means)
+    running, usage = timeline.running_max, timeline.kv_usage
+    return (
+        _fact("TTFT", "mean", ttft),
+        _fact("ITL", "mean", itl),
+        _fact("running", "decode", _whole(running[index] if running else None)),
+        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
+        _fact("KV used", "kv", format_share(usage[index] if usage else None)),
+        _fact("out", "output", _rate(timeline, index)),
     )
 
 
@@ -167,9 +184,11 @@ class HostLine(Panel):
         del height
         if self._snapshot is None:
             return ()
-        lost = self._snapshot.verdict.health is Health.LOST
-        cpu = _cpu(self._snapshot.cost, lost=lost)
-        left = join_whole((_gpu(self._snapshot), *cpu), width - 1)
+        shown = self._snapshot
+        lost = shown.verdict.health is Health.LOST and not shown.servers
+        cpu = _cpu(shown.cost, lost=lost)
+        here = () if shown.servers and not shown.gpus else _gpu(shown)
+        left = join_whole((here, *cpu), width - 1)
         probe = _probe(self._snapshot.cost)
         if width_of(left) + width_of(probe) + 2 > width:
             probe = ()

@@ -1,6 +1,6 @@
 """A screen over a running session: verdict, a body, the moment under the cursor."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on, work
@@ -16,8 +16,17 @@ from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
 from inferwatch.ui.shared.messages import LookAgain
+from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
 from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text
+from inferwatch.ui.shared.server_lines import (
+    TELLS_MORE,
+    AdviceLine,
+    ServerNews,
+    Unanswered,
+    explained,
+    never_answered,
+)
 from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
 from inferwatch.ui.shared.status_lines import (
     HostLine,
@@ -59,6 +68,13 @@ MOMENT_BINDINGS: list[BindingType] = [
         "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
     ),
     Binding("y", "copy_curl", "copy curl", tooltip="Copy the command shown"),
+    Binding(
+        "y",
+        "copy_advice",
+        "copy advice",
+        show=False,
+        tooltip="Copy what would make more of the server known",
+    ),
 ]
 
 
@@ -78,6 +94,8 @@ class WatchScreen(SessionScreen):
         &.-short.-elsewhere HostLine { display: none; }
         &.-untouched Welcome { display: block; }
         &.-untouched ChartStack, &.-untouched ReadoutLine { display: none; }
+        &.-unanswered #body > *, &.-unanswered ReadoutLine { display: none; }
+        &.-unanswered #body > Unanswered { display: block; }
     }
     """
 
@@ -85,10 +103,17 @@ class WatchScreen(SessionScreen):
     """What is here once there were requests; with none, it takes the charts' place."""
     TELLS_HOW: ClassVar[bool] = False
     """It tells in full how to send the first one."""
+    ADVISES: ClassVar[bool] = True
+    """Its numbers are the server's: it says what would make more of them known."""
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
         self.playback = PlaybackControl(self)
+        self._explanations: Mapping[str, Sequence[str]] = {}
+
+    def explanations(self) -> Mapping[str, Sequence[str]]:
+        """How what is shown of a server is known, and what would tell more."""
+        return self._explanations
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No cursor, nothing to let go of; nothing to play, no keys for it."""
@@ -96,6 +121,8 @@ class WatchScreen(SessionScreen):
             return self.view.cursor_ns is not None
         if action == "copy_curl":
             return self.TELLS_HOW and self.has_class("-untouched")
+        if action == "copy_advice":
+            return self.ADVISES and TELLS_MORE in self._explanations
         can = self.playback.can(action)
         return super().check_action(action, parameters) if can is None else can
 
@@ -108,10 +135,13 @@ class WatchScreen(SessionScreen):
         yield TabLine(self.tabs, self.NAME)
         yield VerdictLine()
         yield LostBanner()
+        yield ServerNews()
         with Vertical(id="body"):
             yield from self.compose_panels()
             if self.WILL_SHOW:
                 yield Welcome(self.WILL_SHOW, whole=self.TELLS_HOW)
+            yield Unanswered()
+        yield AdviceLine()
         yield ReadoutLine()
         yield HostLine()
         yield TimeLine()
@@ -148,6 +178,7 @@ class WatchScreen(SessionScreen):
         self.query_one(TimeLine).show(position)
         self._show_loss(now)
         self._show_welcome(now)
+        self._show_servers(now)
         self.show_panels(now)
         if charts:
             for stack in self.query(ChartStack):
@@ -163,11 +194,38 @@ class WatchScreen(SessionScreen):
             if untouched:
                 welcome.show(shown.endpoints[-1])
 
+    def _show_servers(self, shown: Snapshot) -> None:
+        """News of a server of others, what would tell more of it, its silence."""
+        server = shown.server
+        restarted_ns = server.restarted_ns if server else None
+        at = "" if restarted_ns is None else self.feed.wall_text(restarted_ns)
+        self.query_one(ServerNews).show(shown, at)
+        silent = never_answered(shown)
+        self.set_class(silent, "-unanswered")
+        self.query_one(Unanswered).show(shown.servers)
+        explanations = explained(shown)
+        if explanations != self._explanations:
+            self._explanations = explanations
+            self.refresh_bindings()
+        advised = self.ADVISES and not silent
+        self.query_one(AdviceLine).show(shown.advice if advised else ())
+        gone = server is not None and server.answers is False
+        for panel in self.query("#body Inked").results(Inked):
+            panel.grey = gone
+
+    def action_copy_advice(self) -> None:
+        """Put all of it where people can paste it from."""
+        self.copy("\n".join(self._explanations.get(TELLS_MORE, ())))
+
+    def copy(self, text: str) -> None:
+        """Put a text where people can paste it from."""
+        self.app.copy_to_clipboard(text)
+        self.notify("copied, if the terminal allows programs to copy", timeout=4)
+
     def action_copy_curl(self) -> None:
         """Put the command of a first request where people can paste it from."""
         lines = curl_lines(self._now_shown.endpoints[-1])
-        self.app.copy_to_clipboard("\n".join(lines))
-        self.notify("copied, if the terminal allows programs to copy", timeout=4)
+        self.copy("\n".join(lines))
 
     def show_panels(self, shown: Snapshot) -> None:
         """Everything of the screen's own that is not a chart."""
@@ -217,11 +275,14 @@ class WatchScreen(SessionScreen):
         moments = (self.present or shown, shown)
         lost = next((m for m in moments if m.verdict.health is Health.LOST), None)
         at = self.feed.wall_text(lost.verdict.since_ns or 0) if lost else ""
-        self.query_one(LostBanner).show(lost, at, self._keys_after_loss())
+        keys = self._keys_after_loss(lost) if lost else ()
+        self.query_one(LostBanner).show(lost, at, keys)
         is_told = shown.verdict.health is Health.LOST
         self.query_one(VerdictLine).display = not is_told
 
-    def _keys_after_loss(self) -> Iterable[Key]:
+    def _keys_after_loss(self, lost: Snapshot) -> Iterable[Key]:
+        if lost.servers:
+            yield ("↻", "asked again and again; grey is as of its last reading")
         if self.feed.can_restart:
             yield ("r", "restarts it")
         if self.feed.state is FeedState.LOST:

@@ -37,7 +37,9 @@ class StartingScreen(SessionScreen):
         """Stages so far."""
         del charts
         log = self.feed.log_tail(LOG_LINES)
-        self.query_one(StageList).show(now.notes, now.now_ns, log)
+        stages = self.query_one(StageList)
+        stages.ours = self.feed.can_stop or not self.feed.served
+        stages.show(now.notes, now.now_ns, log)
 
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -60,6 +62,8 @@ class StageList(Panel):
     StageList { height: 1fr; }
     """
 
+    ours = True
+    """It is we who start it; else it runs already, and is asked."""
     _notes: Sequence[Note] = ()
     _log: Sequence[str] = ()
     _now_ns = 0
@@ -77,7 +81,7 @@ class StageList(Panel):
         log_rows = min(len(self._log) + 1, max(height - len(stages) - 4, 0))
         top = max((height - log_rows - len(stages) - 3) // 2, 0)
         lines: list[Line] = [()] * top
-        lines += [(TextRun(indent), TextRun("starting the engine", "strong")), ()]
+        lines += [(TextRun(indent), TextRun(self._title, "strong")), ()]
         lines += [(TextRun(indent), *fit(stage, STAGE_WIDTH)) for stage in stages]
         lines += [()] * (height - log_rows - len(lines))
         return [*lines, *self._log_lines(width, log_rows)]
@@ -89,6 +93,10 @@ class StageList(Panel):
         head = ruled((TextRun("engine log", "muted"),), (), width)
         return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
 
+    @property
+    def _title(self) -> str:
+        return "starting the engine" if self.ours else "waiting for an answer"
+
     def _stages(self) -> list[Line]:
         """What was reached, what is being worked at, what is still ahead."""
         reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
@@ -98,13 +106,25 @@ class StageList(Panel):
             _stage("✓", "good", note.text, (at_ns - before_ns, at_ns - began_ns))
             for note, (before_ns, at_ns) in zip(reached, pairwise(edges), strict=True)
         ]
-        spin = SPINNER[self._now_ns // (NS_PER_S // 2) % len(SPINNER)]
+        if not self.ours:
+            return self._asked(reached)
         text, *ahead = _ahead(reached)
         running_ns = self._now_ns - edges[-1]
         running = _stage(
-            spin, "accent", f"{text} …", (running_ns, self._now_ns - began_ns)
+            self._spin, "accent", f"{text} …", (running_ns, self._now_ns - began_ns)
         )
         return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
+
+    def _asked(self, asked: Sequence[Note]) -> list[Line]:
+        """Who was asked, and for how long no answer has come."""
+        return [
+            _stage(self._spin, "accent", note.text, (self._now_ns - note.t_ns,))
+            for note in asked
+        ]
+
+    @property
+    def _spin(self) -> str:
+        return SPINNER[self._now_ns // (NS_PER_S // 2) % len(SPINNER)]
 
     @property
     def _restarted(self) -> bool:
@@ -125,7 +145,7 @@ def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
     return notes
 
 
-def _stage(glyph: str, ink: str, text: str, times_ns: tuple[int, int]) -> Line:
-    took, at = (format_duration(max(ns, 0) / NS_PER_S) for ns in times_ns)
-    times = (TextRun(f"{took}  "), TextRun(at, "faint"))
+def _stage(glyph: str, ink: str, text: str, times_ns: Sequence[int]) -> Line:
+    took, *since = (format_duration(max(ns, 0) / NS_PER_S) for ns in times_ns)
+    times = (TextRun(f"{took}  "), *(TextRun(each, "faint") for each in since))
     return spread((TextRun(f"{glyph} ", ink), TextRun(text)), times, STAGE_WIDTH)

@@ -26,10 +26,14 @@ from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, timeline
 
 SOURCE = "gpu-7.example:8000"
 ADVICE = (
-    "Exact percentiles, every request and step: install inferwatch beside the server "
-    "and start it with INFERWATCH_PROBE=1.",
-    "Exact latencies of every request: start it with --otlp-traces-endpoint, the "
-    "address at which inferwatch listens.",
+    (
+        "Exact percentiles, every request and step: install inferwatch beside the "
+        "server and start it with INFERWATCH_PROBE=1."
+    ),
+    (
+        "Exact latencies of every request: start it with --otlp-traces-endpoint, the "
+        "address at which inferwatch listens."
+    ),
 )
 INFO = ServerInfo(
     source=SOURCE,
@@ -306,23 +310,34 @@ def lost_server() -> ScriptedFeed:
     return feed
 
 
-def silent() -> ScriptedFeed:
-    """It has never answered."""
+def asking() -> ScriptedFeed:
+    """Nobody has answered, nor failed to."""
     feed = ScriptedFeed(state=FeedState.STARTING, served=True)
     feed.at_ns = 10 * S + 400_000_000
-    why = "connection refused: nothing listens at gpu-7.example:8000"
+    feed.change = lambda made: Snapshot(
+        now_ns=made.now_ns,
+        window=made.window,
+        covered_ns=0,
+        verdict=Verdict(health=Health.STARTING, sentence="waiting for an engine"),
+        notes=(Note(t_ns=S // 10, kind=NoteKind.STAGE, text=f"asking {SOURCE}"),),
+    )
+    return feed
 
-    def change(made: Snapshot) -> Snapshot:
-        return Snapshot(
-            now_ns=made.now_ns,
-            window=made.window,
-            covered_ns=0,
-            verdict=Verdict(health=Health.STARTING, sentence="waiting for an engine"),
-            servers=(
-                ServerState(source=SOURCE, via=Via.SCRAPE, answers=False, why=why),
-            ),
-            notes=(Note(t_ns=S // 10, kind=NoteKind.STAGE, text=f"asking {SOURCE}"),),
-        )
 
-    feed.change = change
+def unanswered() -> ScriptedFeed:
+    """It has never answered."""
+    feed = asking()
+    feed.state = FeedState.LOST
+    why = "connection refused"
+    silent = ServerState(source=SOURCE, via=Via.SCRAPE, answers=False, why=why)
+    change = feed.change
+    feed.change = lambda made: replace(
+        change(made),
+        servers=(silent,),
+        verdict=Verdict(
+            health=Health.LOST,
+            sentence=f"{SOURCE} does not answer: {why}",
+            since_ns=S // 5,
+        ),
+    )
     return feed

@@ -1,0 +1,270 @@
+"""What people see of one server that others run, told by its metrics alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from inferwatch.metrics.snapshot import Via
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui import attached_sessions as sessions
+from tests.inferwatch.ui.conftest import ScriptedFeed, latencies, timeline
+
+SIZE = (120, 40)
+SMALL = (80, 24)
+HOSTILE = "\x1b[31m\x1b]0;pwned\x07\u202eevil\u2066" + "x" * 300
+
+
+def watching(feed: ScriptedFeed) -> InferwatchApp:
+    return InferwatchApp(SessionPage(feed))
+
+
+def words_of(app: InferwatchApp) -> str:
+    """Everything on the screen, one blank between two words."""
+    rows = app.screen._compositor.render_strips()
+    return " ".join(" ".join(row.text.split()) for row in rows)
+
+
+@pytest.mark.parametrize("size", [SMALL, SIZE, (200, 60)])
+async def test_percentiles_of_a_scrape_are_brackets_beside_an_exact_mean(
+    settle: Any, text_of: Any, size: tuple[int, int]
+) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        head, ttft, *_, itl, _ = text_of(app, "LatencyTable")
+
+        assert ttft.split()[:4] == ["TTFT", "s", "0.620", "0.25–0.5"]
+        assert "▲1–2.5" in ttft
+        assert "< 1" in ttft
+        assert "91–95%" in ttft
+        assert "5,460" in ttft
+        assert itl.split()[:4] == ["ITL", "ms", "9.40", "0–10"]
+        assert "100%" in itl
+        assert "scrape" in f"{head}{ttft}"
+
+
+async def test_what_a_panel_interpolates_is_called_so_and_comes_last(
+    settle: Any, text_of: Any
+) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        head, ttft, *_ = text_of(app, "LatencyTable")
+        at = head.index("Grafana p99") + len("Grafana p99")
+
+        assert ttft[:at].split()[-1] == "2.35"
+
+
+async def test_exact_rows_beside_brackets_stand_in_the_same_columns(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    change = feed.change
+
+    def mixed(made: Any) -> Any:
+        shown = change(made)
+        exact = latencies(timeline())[0]
+        promised = replace(exact, objective_s=0.2, met=(0.934, 0.934))
+        return replace(
+            shown, via=Via.TRACES, latencies=(promised, *shown.latencies[1:])
+        )
+
+    feed.change = mixed
+    app = watching(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        head, ttft, queue, *_ = text_of(app, "LatencyTable")
+
+        for name in ("mean", "p50", "p95", "p99", "met"):
+            end = head.index(name) + len(name)
+            assert ttft[end - 1] != " "
+            assert ttft[end] == queue[end] == " "
+        assert "▲238" in ttft  # p95 is over 200 ms; its p99 has too few samples
+        assert " 93%" in ttft
+        assert "frontend" in ttft
+        assert "scrape" in queue
+
+
+async def test_the_flow_of_a_scrape_has_no_dash(settle: Any, text_of: Any) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        flow = "\n".join(text_of(app, "FlowPanel"))
+
+        assert "–" not in flow
+        for told in ("done/s", "prompt ø", "step ≈", "hits", "preempted", "per user"):
+            assert told in flow
+
+
+async def test_charts_of_a_scrape_say_so_and_none_is_empty(settle: Any) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        charts = list(app.screen.query("TimeChart"))
+
+        assert len(charts) == 4
+        for chart in charts:
+            head, *rows = [chart.render_line(y).text for y in range(chart.size.height)]
+            assert "scrape" in head
+            assert "–" not in head
+            assert any(set(row) & set("▁▂▃▄▅▆▇█") for row in rows)
+
+
+@pytest.mark.parametrize("size", [SMALL, SIZE])
+async def test_the_header_says_how_a_server_is_known(
+    settle: Any, text_of: Any, size: tuple[int, int]
+) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        (head,) = text_of(app, "HeaderLine")
+
+        assert "Llama-3.1-8B" in head
+        assert "scrape" in head
+        assert "token ~1 s ago" in head  # no finer than it is asked
+        assert ("vLLM 0.32.0" in head and "± 1.2 ms" in head) is (size == SIZE)
+
+
+@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
+async def test_unverified_certificates_are_told_in_any_width(
+    settle: Any, text_of: Any, size: tuple[int, int]
+) -> None:
+    app = watching(sessions.insecure())
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+
+        assert "INSECURE" in text_of(app, "HeaderLine")[0]
+
+
+async def test_help_begins_with_what_would_tell_more_and_explains_brackets(
+    settle: Any,
+) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        said = " ".join(str(app.screen.query_one("HelpDrawer Static").render()).split())
+
+        assert said.index("what would tell more") < said.index("this screen")
+        for advice in sessions.ADVICE:
+            assert " ".join(advice.split()) in said.replace("· ", "")
+        assert "More digits than that would be made up" in said
+        assert "wider than a factor of two" in said
+
+
+async def test_a_key_copies_the_advice(settle: Any) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark", "y")
+        await pilot.pause()
+
+        assert app.clipboard == "\n".join(sessions.ADVICE)
+
+
+async def test_a_restart_is_told_and_marked_in_every_chart(
+    settle: Any, text_of: Any
+) -> None:
+    app = watching(sessions.restarted())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        assert "restarted at 03:12:20, 21 s ago" in text_of(app, "ServerNews")[0]
+        for chart in app.screen.query("TimeChart"):
+            rows = [chart.render_line(y).text for y in range(1, chart.size.height)]
+            (at,) = {row.index("┊") for row in rows}
+            assert 80 > at > 60
+
+
+async def test_a_slow_server_is_told_while_its_numbers_stay(
+    settle: Any, text_of: Any
+) -> None:
+    app = watching(sessions.slow())
+    async with app.run_test(size=SMALL) as pilot:
+        await settle(pilot)
+
+        assert "slow: its answer took 2.1 s" in text_of(app, "ServerNews")[0]
+        assert "▲1–2.5" in "\n".join(text_of(app, "LatencyTable"))
+
+
+async def test_a_lost_server_is_grey_with_the_age_of_its_last_reading(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.lost_server()
+    app = watching(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        banner = "\n".join(text_of(app, "LostBanner"))
+
+        assert "LOST at 03:12:29" in banner
+        assert "connection refused" in banner
+        assert "for 12 s" in banner
+        assert "asked again" in banner
+        table = app.screen.query_one("LatencyTable")
+        assert len({each.style.color for each in table.render_line(1)}) == 1
+
+        feed.change = sessions.as_scraped
+        await settle(pilot)
+        assert len({each.style.color for each in table.render_line(1)}) > 1
+
+
+@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
+async def test_a_server_that_never_answered_says_why_and_what_to_try(
+    settle: Any, size: tuple[int, int]
+) -> None:
+    app = watching(sessions.unanswered())
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        said = words_of(app)
+
+        assert "No answer yet" in said
+        assert sessions.SOURCE in said
+        assert "connection refused" in said
+        assert "loading its model" in said
+        assert not app.screen.query_one("LatencyTable").display
+
+
+async def test_while_nobody_has_answered_yet_no_engine_is_said_to_start(
+    settle: Any,
+) -> None:
+    app = watching(sessions.asking())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        said = words_of(app)
+
+        assert f"asking {sessions.SOURCE}" in said
+        assert "starting the engine" not in said
+        assert "plug-in" not in said
+
+
+@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
+async def test_hostile_names_hurt_no_line(settle: Any, size: tuple[int, int]) -> None:
+    info = msgspec.structs.replace(
+        sessions.INFO,
+        name=HOSTILE,
+        models=[HOSTILE],
+        version=HOSTILE,
+        url=HOSTILE,
+        family=HOSTILE,
+    )
+    feed = sessions.changed(info=info, source=HOSTILE, why=HOSTILE)
+    change = feed.change
+    feed.change = lambda made: replace(change(made), advice=(HOSTILE,))
+    app = watching(feed)
+    async with app.run_test(size=size) as pilot:
+        for key in ("1", "2", "3", "4", "question_mark"):
+            await pilot.press(key)
+            await settle(pilot)
+            shown = "".join(
+                segment.text
+                for row in app.screen._compositor.render_strips()
+                for segment in row
+            )
+            assert not set(shown) & set("\x1b\x07\u202e\u2066")
+            for widget in app.screen.query("Panel, TimeChart"):
+                rows = [widget.render_line(y) for y in range(widget.size.height)]
+                assert {row.cell_length for row in rows} <= {widget.size.width}
