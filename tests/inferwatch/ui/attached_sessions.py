@@ -1,6 +1,7 @@
 """A scripted session that is attached to one server, as its metrics tell of it."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -249,6 +250,18 @@ def slow() -> ScriptedFeed:
     return changed(why="slow: its answer took 2.1 s", round_trip_ns=2_100_000_000)
 
 
+TOLD = (
+    "ttft_mean_s",
+    "itl_mean_s",
+    "waiting_max",
+    "running_max",
+    "kv_usage",
+    "output_tokens",
+    "prefill_tokens",
+)
+"""Columns of which a reading tells."""
+
+
 def restarted() -> ScriptedFeed:
     """It began anew 21 s ago."""
     feed = scraped()
@@ -257,21 +270,14 @@ def restarted() -> ScriptedFeed:
     def change(made: Snapshot) -> Snapshot:
         shown = as_scraped(made)
         line = shown.timeline
-        gap = range(line.index_at(again) - 4, line.index_at(again))  # type: ignore[operator]
-        with_gap = {
+        at = line.index_at(again) or 0
+        gap = range(at - 4, at)
+        with_gap: dict[str, Any] = {
             name: tuple(
                 None if i in gap else value
                 for i, value in enumerate(getattr(line, name))
             )
-            for name in (
-                "ttft_mean_s",
-                "itl_mean_s",
-                "waiting_max",
-                "running_max",
-                "kv_usage",
-                "output_tokens",
-                "prefill_tokens",
-            )
+            for name in TOLD
         }
         note = Note(
             t_ns=again,
