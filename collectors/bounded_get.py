@@ -67,7 +67,7 @@ async def get(
     except TimeoutError:
         raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
     except httpx.HTTPError as error:
-        raise NoAnswerError(_why(error)) from error
+        raise NoAnswerError(why_none(error)) from error
     except (httpx.InvalidURL, zlib.error, OSError, ValueError) as error:
         raise NoAnswerError(f"the answer makes no sense: {error}"[:200]) from error
 
@@ -152,7 +152,8 @@ async def _body(response: httpx.Response, most_bytes: int) -> bytes:
     return bytes(body)
 
 
-def _why(error: httpx.HTTPError) -> str:
+def why_none(error: httpx.HTTPError) -> str:
+    """Why no answer came, fit to show."""
     if tls := _in_tls(error):
         return tls
     text = str(error)

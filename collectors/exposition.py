@@ -6,7 +6,7 @@ ends of the lines change, so what stands before a number names a series that is 
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class _Place(NamedTuple):
     says so in braces."""
 
 
-class _Series:
+class ExposedSeries:
     """One series and its last value."""
 
     __slots__ = ("scrape", "value")
@@ -55,7 +55,7 @@ class _Series:
         """In which it was seen last."""
 
 
-_Parts = dict[str | float, list[_Series]]
+_Parts = dict[str | float, list[ExposedSeries]]
 """By bucket's bound, or by what a label says."""
 _Rank = dict[_Place, _Parts]
 """The series of one rank."""
@@ -86,9 +86,9 @@ class Exposition:
         self._forget()
 
     def _forget(self) -> None:
-        self._series: dict[str, _Series | None] = {}
+        self._series: dict[str, ExposedSeries | None] = {}
         self._ranks: dict[tuple[str, str | None], _Rank] = {}
-        self._started = _Series()
+        self._started = ExposedSeries()
         self._wrong: dict[str, None] = {}
 
     def read(
@@ -103,11 +103,37 @@ class Exposition:
             raise ExpositionError("the answer broke off in the middle")
         if len(self._series) >= MOST_SERIES:
             self._forget()
-        self._scrape += 1
-        self._wrong.clear()
+        self._begin()
         for line in text.split("\n"):
             if line.startswith(self._prefixes):
                 self._take(line)
+        return self._scraped(t_ns, uncertainty_ns, source)
+
+    def series(self, name: str, labels: Mapping[str, str]) -> ExposedSeries | None:
+        """A series that others have parsed and remember; None: it is not kept."""
+        places = self._places.get(name)
+        return self._settle(places, labels) if places else None
+
+    def read_values(
+        self,
+        values: Iterable[tuple[ExposedSeries, str]],
+        *,
+        t_ns: int = 0,
+        uncertainty_ns: int = 0,
+        source: str = "",
+    ) -> Scraped:
+        """The samples in what such series said in one scrape."""
+        self._begin()
+        for series, number in values:
+            series.scrape = self._scrape
+            series.value = _number(number)
+        return self._scraped(t_ns, uncertainty_ns, source)
+
+    def _begin(self) -> None:
+        self._scrape += 1
+        self._wrong.clear()
+
+    def _scraped(self, t_ns: int, uncertainty_ns: int, source: str) -> Scraped:
         samples = [
             EngineSample(
                 source=source,
@@ -134,7 +160,7 @@ class Exposition:
             series.scrape = self._scrape
             series.value = _number(number)
 
-    def _meet(self, head: str) -> _Series | None:
+    def _meet(self, head: str) -> ExposedSeries | None:
         """A series not met before; None for one that is not kept."""
         if len(self._series) >= MOST_SERIES:
             self._wrong[f"more than {MOST_SERIES:,} series"] = None
@@ -144,14 +170,19 @@ class Exposition:
         self._series[head] = series
         return series
 
-    def _keep(self, head: str, places: Sequence[_Place]) -> _Series | None:
+    def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
         try:
             (metric,) = text_string_to_metric_families(f"{head} 0\n")
             (sample,) = metric.samples
         except (ValueError, IndexError, KeyError, TypeError):
             self._wrong["lines that are no metrics"] = None
             return None
-        labels = sample.labels
+        return self._settle(places, sample.labels)
+
+    def _settle(
+        self, places: Sequence[_Place], labels: Mapping[str, str]
+    ) -> ExposedSeries | None:
+        """A new series among those of its rank."""
         if places[0].part == "started":
             return self._started
         if places[0].part == "info":
@@ -160,7 +191,7 @@ class Exposition:
         rank = self._rank(labels)
         if rank is None:
             return None
-        series = _Series()
+        series = ExposedSeries()
         for place in places:
             parts = rank.setdefault(place, {})
             part = _part(place, labels)
@@ -239,7 +270,7 @@ class Exposition:
         return None
 
     def _together(
-        self, series: Sequence[_Series], *, highest: bool = False
+        self, series: Sequence[ExposedSeries], *, highest: bool = False
     ) -> float | None:
         """What the series of this scrape are as one; None of nothing, or nonsense."""
         values = [each.value for each in series if each.scrape == self._scrape]
@@ -371,3 +402,12 @@ def _plain(part: str, metrics: Mapping[str, Names]) -> Iterator[tuple[str, _Plac
 def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
     yield name, place
     yield f"{name}_total", place
+
+
+def series_names(family: Family) -> dict[str, list[str]]:
+    """What its series are called: those of each histogram by its key; others; plain."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, place in _places(family):
+        part = place.field if place.part == "histograms" else place.part
+        names[part if place.part in {"histograms", "others"} else "plain"].append(name)
+    return names

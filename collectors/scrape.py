@@ -77,7 +77,7 @@ class _Life:
         if None not in {self.began, began}:
             return self.began != began
         return any(
-            _went_back(self.last[key], sample)
+            went_back(self.last[key], sample)
             for sample in scraped.samples
             if (key := (sample.rank, sample.model)) in self.last
         )
@@ -360,7 +360,7 @@ def _answers(error: NoAnswerError) -> bool:
     return error.status is not None and error.status not in NOBODY_BEHIND
 
 
-def _went_back(before: EngineSample, after: EngineSample) -> bool:
+def went_back(before: EngineSample, after: EngineSample) -> bool:
     """A counter is lower than it was: it began anew."""
     pairs = [
         (before.prompt_tokens, after.prompt_tokens),

@@ -1,0 +1,490 @@
+"""A fleet as its users' Prometheus knows it becomes readings, each scrape once."""
+
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from collectors import prometheus_api, prometheus_server
+from collectors.clock import SessionClock
+from collectors.prometheus_api import PrometheusApi, QueryError
+from collectors.prometheus_server import PrometheusReader
+from collectors.readings import AnyReading, Contact, EngineSample, Note, ServerInfo
+from collectors.server import Server
+from tests.collectors.fake_prometheus import FakePrometheus
+from tests.collectors.made_up_engine import MadeUpEngine
+
+BEGAN_S = 1_800_000_000.0
+A = {"instance": "10.0.0.1:8000", "job": "vllm"}
+B = {"instance": "10.0.0.2:8000", "job": "vllm"}
+SELECT = 'job="vllm"'
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus(BEGAN_S).serving() as serving:
+        yield serving
+
+
+@pytest.fixture
+def clock() -> SessionClock:
+    return SessionClock()
+
+
+class Readers:
+    """Readers of one Prometheus, closed at the end."""
+
+    def __init__(self, url: str, clock: SessionClock) -> None:
+        self._url, self._clock = url, clock
+        self.made: list[PrometheusReader] = []
+
+    def __call__(
+        self, select: str = SELECT, path: str = "", **server: Any
+    ) -> PrometheusReader:
+        at = Server(url=self._url + path, **server)
+        self.made.append(PrometheusReader(self._clock, at, select))
+        return self.made[-1]
+
+
+@pytest.fixture
+async def reader(
+    prometheus: FakePrometheus, clock: SessionClock
+) -> AsyncIterator[Readers]:
+    readers = Readers(prometheus.url, clock)
+    yield readers
+    for each in readers.made:
+        await each.close()
+
+
+def samples(readings: Sequence[AnyReading]) -> list[EngineSample]:
+    return [each for each in readings if isinstance(each, EngineSample)]
+
+
+def contacts(readings: Sequence[AnyReading]) -> list[Contact]:
+    return [each for each in readings if isinstance(each, Contact)]
+
+
+async def test_counters_gauges_and_buckets_come_as_the_engine_exposed_them(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    engine = MadeUpEngine()
+    for _ in range(3):
+        engine.request(ttft_s=0.03, itl_s=0.02)
+    engine.running.set(7)
+    engine.kv_usage.set(0.25)
+    prometheus.scraped(BEGAN_S - 4, engine.text, A)
+
+    (sample,) = samples(await reader().look())
+
+    assert sample.source == "10.0.0.1:8000"
+    assert (sample.rank, sample.model) == ("0", "tiny")
+    assert (sample.running, sample.kv_usage) == (7, 0.25)
+    assert (sample.prompt_tokens, sample.output_tokens) == (300, 30)
+    assert sample.finished == {"stop": 3}
+    ttft = sample.histograms["ttft_s"]
+    assert ttft.counts[-1] == 3
+    assert ttft.sum == pytest.approx(0.09)
+    assert dict(zip(ttft.bounds, ttft.counts, strict=False))[0.04] == 3
+    assert dict(zip(ttft.bounds, ttft.counts, strict=False))[0.02] == 0
+    assert sample.histograms["itl_s"].counts[-1] == 27
+    assert sample.by_prometheus
+
+
+async def test_a_scrape_has_its_own_time_by_our_clock(
+    prometheus: FakePrometheus, reader: Readers, clock: SessionClock
+) -> None:
+    prometheus.scraped(BEGAN_S - 20, MadeUpEngine().text, A, took_s=0.5)
+
+    (sample,) = samples(await reader().look())
+
+    ago_s = (clock.now_ns() - sample.t_ns) / 1e9
+    assert 19.75 <= ago_s < 19.75 + 1  # in the middle of the half second it took
+    assert 0.25 <= sample.uncertainty_ns / 1e9 < 0.25 + 1
+
+
+async def test_the_same_scrape_seen_twice_is_one_sample(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    reads = reader()
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    assert len(samples(await reads.look())) == 1
+
+    prometheus.now_s += 5
+    assert samples(await reads.look()) == []
+
+    prometheus.scraped(BEGAN_S + 11, MadeUpEngine().text, A)
+    prometheus.now_s += 10
+    assert len(samples(await reads.look())) == 1
+
+
+async def test_no_scrape_between_two_looks_is_missed(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    engine, reads = MadeUpEngine(), reader()
+    prometheus.scraped(BEGAN_S - 1, engine.text, A)
+    await reads.look()
+    for second in range(5):
+        engine.request(ttft_s=0.03, itl_s=0.02)
+        prometheus.scraped(BEGAN_S + second, engine.text, A)
+    prometheus.now_s += 6
+
+    found = samples(await reads.look())
+
+    assert [each.finished["stop"] for each in found] == [1, 2, 3, 4, 5]
+    gaps = [after.t_ns - before.t_ns for before, after in pairwise(found)]
+    assert gaps == pytest.approx([1e9] * 4, abs=1e6)
+
+
+async def test_a_scrape_that_comes_while_we_ask_is_taken_whole_by_the_next_look(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    engine, reads = MadeUpEngine(), reader()
+    engine.request(ttft_s=0.03, itl_s=0.02)
+    prometheus.scraped(BEGAN_S - 2, MadeUpEngine().text, B)
+
+    def meanwhile(query: str) -> None:
+        if "first_token" in query:
+            prometheus.scraped(BEGAN_S - 1, engine.text, A)
+            prometheus.before_query = lambda _: None
+
+    prometheus.before_query = meanwhile
+    assert [each.source for each in samples(await reads.look())] == [B["instance"]]
+
+    prometheus.now_s += 5
+    (sample,) = samples(await reads.look())
+    assert sample.source == A["instance"]
+    assert sample.histograms["ttft_s"].counts[-1] == 1
+
+
+async def test_a_fleet_of_any_size_costs_the_same_few_queries(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    for number in range(30):
+        target = {"instance": f"10.0.0.{number}:8000", "job": "vllm"}
+        prometheus.scraped(BEGAN_S - 4 - number / 10, MadeUpEngine().text, target)
+
+    found = samples(await reader().look())
+
+    assert len({each.source for each in found}) == 30
+    assert len(prometheus.queries) <= 14
+    assert all(SELECT in each for each in prometheus.queries[1:])
+
+
+async def test_when_no_scrape_is_new_only_that_is_asked(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    reads = reader()
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    await reads.look()
+    prometheus.queries.clear()
+    prometheus.now_s += 5
+
+    await reads.look()
+
+    assert len(prometheus.queries) == 2
+
+
+async def test_others_of_the_same_prometheus_are_left_alone(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    other = {"instance": "10.0.0.9:8000", "job": "staging"}
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, other)
+    node = {"instance": "10.0.0.1:9100", "job": "node"}
+    prometheus.scraped(BEGAN_S - 4, "node_load1 0.5\n", node)
+    prometheus.failed(BEGAN_S - 4, {"instance": "10.0.0.2:9100", "job": "node"})
+
+    chosen = await reader().look()
+    every = await reader(select="").look()
+
+    assert {each.source for each in chosen} == {A["instance"]}
+    assert {each.source for each in every} == {A["instance"], other["instance"]}
+
+
+async def test_data_parallel_ranks_are_samples_of_one_server(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    text = MadeUpEngine(rank="0").text + MadeUpEngine(rank="1").text
+    prometheus.scraped(BEGAN_S - 4, text, A)
+
+    found = samples(await reader().look())
+
+    assert [(each.source, each.rank) for each in found] == [
+        (A["instance"], "0"),
+        (A["instance"], "1"),
+    ]
+
+
+async def test_servers_that_share_an_address_are_told_apart(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    for cluster in ("east", "west"):
+        text = MadeUpEngine(model=cluster).text
+        prometheus.scraped(BEGAN_S - 4, text, A | {"cluster": cluster})
+
+    found = samples(await reader().look())
+
+    assert len({each.source for each in found}) == 2
+    assert {each.model for each in found} == {"east", "west"}
+
+
+async def test_labels_alone_tell_servers_apart_where_up_was_not_kept(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    """A store that was written to remotely may hold but the engines' metrics."""
+    for target in (A, B):
+        for name in ("vllm:num_requests_running", "vllm:generation_tokens_total"):
+            labels = {"engine": "0", "model_name": "tiny", **target}
+            prometheus.add(name, labels, BEGAN_S - 4, "5")
+
+    found = samples(await reader().look())
+
+    assert [(each.source, each.running, each.output_tokens) for each in found] == [
+        (A["instance"], 5, 5),
+        (B["instance"], 5, 5),
+    ]
+
+
+async def test_what_a_server_is_is_said_once_with_what_would_tell_more(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    reads = reader()
+    for ago_s in (14, 4):
+        prometheus.scraped(
+            BEGAN_S - ago_s, MadeUpEngine().text, A | {"pod": "vllm-7f9c"}
+        )
+
+    (info,) = [each for each in await reads.look() if isinstance(each, ServerInfo)]
+
+    assert (info.name, info.family, info.models) == ("vllm-7f9c", "vllm", ["tiny"])
+    assert (info.num_kv_blocks, info.kv_block_tokens) == (1000, 16)
+    assert info.settings["job"] == "vllm"
+    assert "attach to the server itself" in info.advice[0]
+
+
+async def test_counters_that_begin_anew_are_a_restart(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    engine = MadeUpEngine()
+    engine.request(ttft_s=0.03, itl_s=0.02)
+    prometheus.scraped(BEGAN_S - 30, engine.text, A)
+    prometheus.scraped(BEGAN_S - 15, MadeUpEngine().text, A)
+    prometheus.scraped(BEGAN_S - 1, MadeUpEngine().text, A)
+
+    told = contacts(await reader().look())
+
+    assert [(each.answers, each.restarted) for each in told] == [
+        (True, False),
+        (True, True),
+    ]
+
+
+async def test_a_server_that_prometheus_cannot_scrape_is_lost_until_it_can(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    reads = reader()
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    prometheus.failed(BEGAN_S - 4, B)
+    first = contacts(await reads.look())
+    prometheus.failed(BEGAN_S + 11, A)
+    prometheus.now_s += 12
+    lost = contacts(await reads.look())
+    prometheus.now_s += 5
+    still = contacts(await reads.look())
+    prometheus.scraped(BEGAN_S + 20, MadeUpEngine().text, A)
+    prometheus.now_s += 5
+    back = contacts(await reads.look())
+
+    assert {(each.source, each.answers) for each in first} == {
+        (A["instance"], True),
+        (B["instance"], False),
+    }
+    assert [(each.source, each.answers) for each in lost] == [(A["instance"], False)]
+    assert "its last scrape failed" in (lost[0].why or "")
+    assert still == []
+    assert [(each.source, each.answers) for each in back] == [(A["instance"], True)]
+
+
+async def test_a_server_of_which_nothing_new_comes_is_lost(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    """Its target was taken out of the configuration, or its pod is gone."""
+    reads = reader()
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    await reads.look()
+    prometheus.now_s += 50
+    assert contacts(await reads.look()) == []
+    prometheus.now_s += 50
+
+    (lost,) = contacts(await reads.look())
+
+    assert (lost.answers, lost.why) == (
+        False,
+        "Prometheus has no scrape of it in the last 104 s",
+    )
+
+
+@pytest.mark.parametrize("path", ["", "/", "/graph", "/api/v1"])
+async def test_its_address_may_be_as_the_browser_shows_it(
+    prometheus: FakePrometheus, reader: Readers, path: str
+) -> None:
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+
+    assert samples(await reader(path=f"/prefix{path}").look())
+
+    assert set(prometheus.paths) == {"/prefix/api/v1/query"}
+
+
+async def test_keys_go_as_headers_and_nowhere_else(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    reads = reader(headers={"Authorization": "Bearer secret", "X-Scope-OrgID": "me"})
+
+    found = await reads.look()
+    sent = prometheus.headers
+    prometheus.refusal = (403, b"secret")
+    with pytest.raises(QueryError) as failed:
+        await reads.look()
+
+    assert (sent["authorization"], sent["x-scope-orgid"]) == ("Bearer secret", "me")
+    assert "secret" not in f"{found}{reads._api.server}{failed.value}"
+
+
+async def test_a_user_and_password_in_the_address_are_basic_credentials(
+    prometheus: FakePrometheus, clock: SessionClock
+) -> None:
+    url = prometheus.url.replace("http://", "http://me:secret@")
+    reads = PrometheusReader(clock, Server(url=url))
+    await reads.look()
+    prometheus.refusal = (500, b"")
+    with pytest.raises(QueryError) as failed:
+        await reads.look()
+    await reads.close()
+
+    assert prometheus.headers["authorization"].startswith("Basic ")
+    assert "secret" not in str(failed.value)
+
+
+async def test_an_outage_of_prometheus_is_told_once_and_made_up_for(
+    prometheus: FakePrometheus, reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_server, "LOOK_EVERY_S", 0.01)
+    reads = reader(every_s=0.01)
+    engine = MadeUpEngine()
+    prometheus.scraped(BEGAN_S - 4, engine.text, A)
+    heard: list[AnyReading] = []
+    refused = 0
+
+    def asked(_: str) -> None:
+        nonlocal refused
+        refused += prometheus.refusal is not None
+        if refused == 4:
+            prometheus.refusal = None
+
+    async for batch in reads.batches():
+        heard += batch
+        if len(samples(heard)) == 1 and not refused:
+            prometheus.refusal = (503, b"restarting")
+            prometheus.before_query = asked
+            for second in (100, 200):
+                prometheus.scraped(BEGAN_S + second, engine.text, A)
+            prometheus.now_s += 201
+        if len(samples(heard)) == 3:
+            break
+    notes = [each.text for each in heard if isinstance(each, Note)]
+
+    assert len(notes) == 2
+    assert "HTTP status 503" in notes[0]
+    assert notes[1] == "Prometheus answers again"
+    assert [each.answers for each in contacts(heard)] == [True, False, True]
+
+
+async def test_what_prometheus_warns_of_is_told_once(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    """Such as Thanos, when one of its stores did not answer."""
+    prometheus.warnings = ["store 3 is down: partial response"]
+    prometheus.scraped(BEGAN_S - 4, MadeUpEngine().text, A)
+    readings = await anext(reader().batches())
+    notes = [each for each in readings if isinstance(each, Note)]
+
+    assert [each.text for each in notes] == [
+        "Prometheus warns: store 3 is down: partial response"
+    ]
+
+
+async def test_nobody_behind_the_address_is_said_in_a_sentence(
+    clock: SessionClock,
+) -> None:
+    reads = PrometheusReader(clock, Server(url="http://127.0.0.1:9"))
+
+    with pytest.raises(
+        QueryError, match=r"at http://127\.0\.0\.1:9: nothing listens there"
+    ):
+        await reads.look()
+    await reads.close()
+
+
+async def test_an_answer_that_takes_too_long_is_none(
+    prometheus: FakePrometheus,
+) -> None:
+    api = PrometheusApi(Server(url=prometheus.url), patience_s=0.05)
+    prometheus.delay_s = 5
+
+    with pytest.raises(QueryError, match=r"does not answer within 0\.05 s"):
+        await api.now()
+    await api.close()
+
+
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end(
+    prometheus: FakePrometheus, reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_api, "MOST_BYTES", 1 << 20)
+    prometheus.refusal = (200, b" " * (3 << 20))
+
+    with pytest.raises(QueryError, match="more than 1 MiB: select fewer engines"):
+        await reader().look()
+
+
+HTML = b"<html>sign in</html>"
+REFUSED = {
+    "a matcher it cannot read": (
+        (400, b'{"status":"error","errorType":"bad_data","error":"parse error"}'),
+        "it cannot read the query, look at --select: parse error",
+    ),
+    "too much to load": (
+        (422, b'{"status":"error","errorType":"execution","error":"too many samples"}'),
+        "it did not carry the query out: too many samples",
+    ),
+    "overloaded": (
+        (503, b'{"status":"error","errorType":"timeout","error":"query timed out"}'),
+        "it did not carry the query out: query timed out",
+    ),
+    "not ready": ((503, b"Service Unavailable"), "answers with HTTP status 503"),
+    "a login page": ((200, HTML), "answers with something else than Prometheus would"),
+    "no key": ((401, b"Unauthorized"), "status 401: it wants to know who asks"),
+    "no such path": ((404, b"404"), "is that its address, path prefix included?"),
+    "a redirect": ((302, b""), "give the address it leads to"),
+    "half a body": ((200, b'{"status":"success","da'), "something else than Prom"),
+    "other JSON": ((200, b"[[[1]]]"), "something else than Prometheus would"),
+    "JSON without end": ((200, b"[" * 100_000), "something else than Prometheus would"),
+    "no data": ((200, b'{"status":"success"}'), "does not tell the time"),
+}
+
+
+@pytest.mark.parametrize(("refusal", "sentence"), REFUSED.values(), ids=REFUSED)
+async def test_what_is_wrong_is_said_in_a_sentence(
+    prometheus: FakePrometheus,
+    reader: Readers,
+    refusal: tuple[int, bytes],
+    sentence: str,
+) -> None:
+    prometheus.refusal = refusal
+
+    with pytest.raises(QueryError) as failed:
+        await reader().look()
+
+    assert sentence in str(failed.value)
+    assert "\n" not in str(failed.value)
