@@ -213,6 +213,9 @@ class ServerState:
     window."""
     output_tokens_per_s: float | None = None
     prefix_hit_rate: float | None = None
+    failed: int | None = None
+    """Requests that ended in an error."""
+    preemptions: int | None = None
     latencies: tuple[Latency, ...] = ()
     """As those of the snapshot, of this server alone, without trends."""
     remark: str | None = None
@@ -496,8 +499,10 @@ class Snapshot:
     @property
     def server(self) -> ServerState | None:
         """The one that all else is of; None where there is none, or several."""
-        sources = {each.source for each in self.servers}
-        return self.servers[0] if len(sources) == 1 else None
+        shown = self.shown_source
+        of_one = (each for each in self.servers if shown in {None, each.source})
+        found = {each.source: each for each in reversed([*of_one])}
+        return next(iter(found.values())) if len(found) == 1 else None
 
     @property
     def without_steps(self) -> bool:

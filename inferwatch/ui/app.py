@@ -16,6 +16,7 @@ from textual.screen import Screen
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import FeedState
 from inferwatch.ui.compare.screen import CompareScreen
+from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.overview.screen import OverviewScreen
@@ -40,12 +41,16 @@ from inferwatch.ui.shared.note_announcer import NoteAnnouncer
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.ui.shared.theme import DARK, LIGHT
+from inferwatch.ui.shared.view import sources_of
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 
 LOOK_EVERY_S = 0.5
+LANDING_LOOKS = 10
+"""People may have begun to read by then: what is shown stays."""
 SCREENS: Sequence[type[SessionScreen]] = (
+    FleetScreen,
     OverviewScreen,
     RequestsScreen,
     StepsScreen,
@@ -131,6 +136,8 @@ class InferwatchApp(TerminalApp[None]):
         """What pages tell goes here once there is no screen."""
         self._announcer = NoteAnnouncer()
         self._looks = 0
+        self._landing = LANDING_LOOKS
+        """Looks within which several servers bring people to the fleet."""
         self._could: tuple[object, ...] = ()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -188,6 +195,7 @@ class InferwatchApp(TerminalApp[None]):
         for name, screen in screens.items():
             self.add_mode(name, screen)
         self._announcer, self._could = NoteAnnouncer(), ()
+        self._landing = LANDING_LOOKS
         if isinstance(page, SessionPage):
             self._follow_state(page)
         else:
@@ -311,9 +319,7 @@ class InferwatchApp(TerminalApp[None]):
         if starting and playback is not None and not playback.at_live:
             self.run_worker(playback.go_live(), group="go live", exclusive=True)
         if not known or starting != (self.current_mode == StartingScreen.NAME):
-            self.action_look_at(
-                StartingScreen.NAME if starting else session.view.screen
-            )
+            self._look_at_mode(StartingScreen.NAME if starting else session.view.screen)
 
     def _look(self, session: SessionPage, *, charts: bool) -> None:
         """Hand the screen in sight a fresh snapshot."""
@@ -326,6 +332,8 @@ class InferwatchApp(TerminalApp[None]):
                 client=screen.NEEDS_CLIENT,
                 source=source,
             )
+            session.view.servers = sources_of(snapshot)
+            self._land(session)
             playback = feed.playback
             is_now = playback is None or playback.at_live
             present = snapshot if is_now else feed.present(source)
@@ -334,12 +342,23 @@ class InferwatchApp(TerminalApp[None]):
                 self.notify(text, severity=severity, timeout=10, markup=False)
             self._show_what_can_be_done(session)
 
+    def _land(self, session: SessionPage) -> None:
+        """A session of several servers begins with all of them."""
+        if self._landing <= 0 or not session.view.servers:
+            return
+        self._landing -= 1
+        on_overview = self.current_mode == session.view.screen == OverviewScreen.NAME
+        if on_overview and len(session.view.servers) > 1:
+            self.action_look_at(FleetScreen.NAME)
+
     def _show_what_can_be_done(self, session: SessionPage) -> None:
         """The footer is made anew only when an answer of check_action changed."""
         moved, feed = session.view.cursor_ns is not None, session.feed
         playback = feed.playback
         moves = playback and (playback.at_live, playback.playing, playback.goes_on)
-        can = feed.state, feed.can_restart, moves, moved
+        view = session.view
+        several = len(view.servers) > 1, view.source
+        can = feed.state, feed.can_restart, moves, moved, several
         if can != self._could:
             self._could = can
             self.refresh_bindings()
@@ -352,7 +371,8 @@ class InferwatchApp(TerminalApp[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what cannot be done now."""
-        del parameters
+        if action == "look_at" and FleetScreen.NAME in parameters:
+            return self._has_fleet
         feed = self.page.feed if isinstance(self.page, SessionPage) else None
         served, back = feed is not None and feed.served, self.leads_back
         return {
@@ -366,6 +386,13 @@ class InferwatchApp(TerminalApp[None]):
             "go_back": back,
         }.get(action, True)
 
+    @property
+    def _has_fleet(self) -> bool:
+        """There are servers to be seen side by side."""
+        page, starting = self._shown, self.current_mode == StartingScreen.NAME
+        several = isinstance(page, SessionPage) and len(page.view.servers) > 1
+        return several and not starting
+
     @on(LookAgain)
     def look(self) -> None:
         """Show the present picture, charts and all, without waiting for the timer."""
@@ -377,7 +404,13 @@ class InferwatchApp(TerminalApp[None]):
         self.action_look_at(wish.screen)
 
     def action_look_at(self, mode: str) -> None:
-        """Go to a screen."""
+        """Go to a screen, as people wish."""
+        self._landing = 0
+        if mode == FleetScreen.NAME:
+            self.session.view.source = None
+        self._look_at_mode(mode)
+
+    def _look_at_mode(self, mode: str) -> None:
         if mode != StartingScreen.NAME:
             self.session.view.screen = mode
         self._could = ()

@@ -40,7 +40,7 @@ class SessionsScreen(SessionScreen):
     def show(self, now: Snapshot, *, charts: bool) -> None:
         """Sessions look after themselves."""
         del charts
-        self.query_one(TabLine).show(now.window)
+        self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
 
     @property
     def _database(self) -> Path:

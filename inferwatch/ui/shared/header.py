@@ -1,6 +1,6 @@
 """The two lines at the top: who is watched, and which screen and window are shown."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.feed import Feed, FeedState, RecordState
 from inferwatch.formatting import (
     about,
+    counted,
     format_bytes,
     format_count,
     format_duration,
@@ -27,6 +28,7 @@ from inferwatch.ui.shared.renderables.text import (
     width_of,
 )
 from inferwatch.ui.shared.terminal import TerminalApp
+from inferwatch.ui.shared.view import sources_of
 
 FAMILIES = {
     "vllm": "vLLM",
@@ -54,6 +56,10 @@ def shown_time_of(feed: Feed) -> ShownTime:
     if playback is not None and playback.goes_on and not playback.at_live:
         behind_s = (playback.span_ns[1] - playback.position_ns) / NS_PER_S
     return ShownTime(replay=feed.state is FeedState.REPLAYING, behind_s=behind_s)
+
+
+EXACT = (Via.PROBE, Via.TRACES)
+"""Each request is known, not sums and buckets of all."""
 
 
 class HeaderLine(Panel):
@@ -116,6 +122,8 @@ def _identity(snapshot: Snapshot) -> list[Line]:
     """Model, version, parallelism and address, from full to the bare name."""
     if snapshot.server is not None:
         return _server(snapshot, snapshot.server)
+    if len(snapshot.servers) > 1:
+        return _of_several(snapshot)
     model = (TextRun(_model(snapshot), "strong"),)
     engine = snapshot.engines[0] if snapshot.engines else None
     version = (TextRun(f"vLLM {engine.vllm_version}"),) if engine else ()
@@ -133,8 +141,12 @@ def _identity(snapshot: Snapshot) -> list[Line]:
 def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
     """A server of others: what it is, where, how it is known, what to beware of."""
     info = server.info
-    told = info.models[0].rstrip("/").rsplit("/", 1)[-1] if info and info.models else ""
-    model = (TextRun(told or server.source, "strong"),)
+    told = short_name(info.models[0]) if info and info.models else ""
+    place = _place(snapshot)
+    name = told or server.source
+    if place:  # of several, its name tells which it is
+        name = info.name if info else server.source
+    model = (TextRun(name, "strong"),)
     family = FAMILIES.get(info.family, info.family) if info else ""
     version = (TextRun(f"{family} {info.version or ''}".rstrip()),) if info else ()
     address = (TextRun(_bare(server)),) if told else ()
@@ -143,11 +155,11 @@ def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
     trip = _round_trip(server)
     known = via if snapshot.via or server.answers else ()
     return [
-        join((danger, model, version, address, known, trip)),
-        join((danger, model, version, address, known)),
-        join((danger, model, address, known)),
-        join((danger, model, known)),
-        join((danger, model)),
+        join((danger, model, place, version, address, known, trip)),
+        join((danger, model, place, version, address, known)),
+        join((danger, model, place, address, known)),
+        join((danger, model, place, known)),
+        join((danger, model, place)),
     ]
 
 
@@ -167,13 +179,44 @@ def _bare(server: ServerState) -> str:
     return address.removeprefix("localhost").rstrip("/")
 
 
+def _of_several(snapshot: Snapshot) -> list[Line]:
+    """All servers together: how many, and what they serve."""
+    every = (TextRun(counted(len(sources_of(snapshot)), "server"), "strong"),)
+    infos = [each.info for each in snapshot.servers if each.info is not None]
+    models = dict.fromkeys(short_name(name) for info in infos for name in info.models)
+    named = (TextRun(", ".join([*models][:3])),) if models else ()
+    return [join((every, named)), every]
+
+
+def _place(snapshot: Snapshot) -> Line:
+    """Which one of several it is, and how to get back to all."""
+    sources = sources_of(snapshot)
+    if snapshot.shown_source not in sources or len(sources) == 1:
+        return ()
+    at = sources.index(snapshot.shown_source)
+    return (
+        TextRun(f"{at + 1} of {len(sources)}, ", "muted"),
+        TextRun("0", "accent", "app.look_at('fleet')"),
+        TextRun(" all", "muted", "app.look_at('fleet')"),
+    )
+
+
+def short_name(model: str) -> str:
+    """The last part of a path or a repository's name.
+
+    >>> short_name("meta-llama/Llama-3.1-8B"), short_name("/models/tiny/")
+    ('Llama-3.1-8B', 'tiny')
+    """
+    return model.rstrip("/").rsplit("/", 1)[-1]
+
+
 def _model(snapshot: Snapshot) -> str:
     names = [
         *(endpoint.model for endpoint in snapshot.endpoints[-1:]),
         *(engine.model for engine in snapshot.engines),
         "inferwatch",
     ]
-    return names[0].rstrip("/").rsplit("/", 1)[-1]
+    return short_name(names[0])
 
 
 def _address(snapshot: Snapshot) -> str:
@@ -256,10 +299,11 @@ class TabLine(Panel):
         self._tabs = tabs
         self._here = here
         self._window = Window.MINUTE
+        self._hidden: Collection[str] = ("fleet",)
 
-    def show(self, window: Window) -> None:
-        """Mark the window shown."""
-        self._window = window
+    def show(self, window: Window, hidden: Collection[str]) -> None:
+        """Mark the window shown, and leave screens out."""
+        self._window, self._hidden = window, hidden
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -278,10 +322,11 @@ class TabLine(Panel):
     def _titled(self, room: int) -> Line:
         """All tabs; where there is no room for all titles the last ones go without."""
         line: Line = ()
-        for titled in range(len(self._tabs), -1, -1):
+        shown = [each for each in self._tabs if each.name not in self._hidden]
+        for titled in range(len(shown), -1, -1):
             line = tuple(
                 run
-                for at, tab in enumerate(self._tabs)
+                for at, tab in enumerate(shown)
                 for run in self._tab(*tab, titled=at < titled)
             )
             if width_of(line) < room:

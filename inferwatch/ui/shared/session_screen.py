@@ -1,6 +1,6 @@
 """What every screen of a session has: the header, the drawers, the footer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -77,6 +77,12 @@ class SessionScreen(Screen[None]):
         self.view = view
         self.tabs = tabs
         """Of all screens that a key leads to."""
+
+    @property
+    def hidden_tabs(self) -> Collection[str]:
+        """Screens that have nothing to show: of one server there is no fleet."""
+        several = len(self.view.servers) > 1
+        return () if several else [each.name for each in self.tabs if each.key == "0"]
 
     def compose(self) -> ComposeResult:
         """Header, what the screen is about, keys."""

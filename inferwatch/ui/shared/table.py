@@ -178,6 +178,11 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         del row
         return 0.0
 
+    def below(self, row: Row) -> Iterable[Row]:
+        """Rows that stand under it, whatever the order."""
+        del row
+        return ()
+
     def heading_of(self, row: Row) -> str:
         """What stands over the first of a group of rows; empty for no heading."""
         del row
@@ -243,7 +248,8 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     def list_again(self) -> None:
         """Choose, sort and place the rows; the cursor goes with its own."""
         before = self.cursor
-        self.rows = self._arranged()
+        arranged = self._arranged()
+        self.rows = [each for row in arranged for each in (row, *self.below(row))]
         self._lines_of_rows, self._rows_of_lines = [], []
         above = ""
         for index, row in enumerate(self.rows):

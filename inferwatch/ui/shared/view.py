@@ -15,6 +15,8 @@ class View:
     """The one to be in, by its name."""
     source: str | None = None
     """The one server that is shown; None: all together."""
+    servers: tuple[str, ...] = ()
+    """All there are, in order of first contact."""
     cursor_ns: int | None = None
     """A moment of the session; None is the moment shown, and goes with it."""
     slowest_first: bool = False
@@ -26,6 +28,14 @@ class View:
         """The next longer one; after the session the shortest."""
         windows = list(Window)
         self.window = windows[(windows.index(self.window) + 1) % len(windows)]
+
+    def next_server(self, by: int) -> None:
+        """The next one; from all together to the first, or the last."""
+        if self.source in self.servers:
+            at = self.servers.index(self.source) + by
+        else:
+            at = 0 if by > 0 else -1
+        self.source = self.servers[at % len(self.servers)]
 
     def move(self, bins: int, timeline: Timeline, now_ns: int) -> None:
         """Move the cursor by bins, no further than the session and now."""
@@ -49,6 +59,11 @@ class View:
         if self.cursor_ns is not None:
             return timeline.index_at(self.cursor_ns)
         return timeline.index_at(latest_ns(timeline, snapshot.charts_end_ns))
+
+
+def sources_of(snapshot: Snapshot) -> tuple[str, ...]:
+    """The servers of a session, each once."""
+    return tuple(dict.fromkeys(each.source for each in snapshot.servers))
 
 
 def latest_ns(timeline: Timeline, now_ns: int) -> int:

@@ -15,7 +15,7 @@ from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
-from inferwatch.ui.shared.messages import LookAgain
+from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
 from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text
@@ -64,6 +64,15 @@ MOMENT_BINDINGS: list[BindingType] = [
     Binding(
         "escape", "release", "cursor off", show=False, tooltip="Remove the time cursor"
     ),
+    Binding("escape", "all_servers", "all servers", tooltip="Back to all servers"),
+    Binding(
+        "left_parenthesis",
+        "server(-1)",
+        "server",
+        key_display="( )",
+        tooltip="The server before, the next one",
+    ),
+    Binding("right_parenthesis", "server(1)", "next server", show=False),
     Binding(
         "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
     ),
@@ -119,6 +128,11 @@ class WatchScreen(SessionScreen):
         """No cursor, nothing to let go of; nothing to play, no keys for it."""
         if action == "release":
             return self.view.cursor_ns is not None
+        if action == "all_servers":
+            cursor = self.view.cursor_ns is not None
+            return self.view.source is not None and not cursor and not self.OF_ALL
+        if action == "server":
+            return len(self.view.servers) > 1 and not self.OF_ALL
         if action == "copy_curl":
             return self.TELLS_HOW and self.has_class("-untouched")
         if action == "copy_advice":
@@ -170,7 +184,7 @@ class WatchScreen(SessionScreen):
     def show(self, now: Snapshot, *, charts: bool) -> None:
         """The picture of one moment."""
         self.fit_height()
-        self.query_one(TabLine).show(now.window)
+        self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
         self.query_one(VerdictLine).show(now.verdict, now.now_ns)
         self.query_one(HostLine).show(now)
         position = position_of(self.feed)
@@ -307,8 +321,20 @@ class WatchScreen(SessionScreen):
         self.post_message(LookAgain())
 
     def action_release(self) -> None:
-        """Remove the time cursor."""
+        """Remove the time cursor, else go back to all servers."""
+        if self.view.cursor_ns is None and self.view.source is not None:
+            self.action_all_servers()
+            return
         self.view.cursor_ns = None
+        self.post_message(LookAgain())
+
+    def action_all_servers(self) -> None:
+        """From one server back to all of them."""
+        self.post_message(LookAt("fleet"))
+
+    def action_server(self, by: int) -> None:
+        """Another server on this screen."""
+        self.view.next_server(by)
         self.post_message(LookAgain())
 
     @on(TimeChart.Clicked)

@@ -28,12 +28,12 @@ async def test_number_keys_and_tabs_lead_to_the_same_screens(
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        for key, mode, _ in TABS:
+        for key, mode, _ in TABS[1:]:  # of one server there is no fleet
             await pilot.press(key)
             await pilot.pause()
             assert app.current_mode == mode
 
-        for _, mode, title in TABS:
+        for _, mode, title in TABS[1:]:  # of one server there is no fleet
             at = text_of(app, "TabLine")[0].index(title)
             await pilot.click("TabLine", offset=(at + 1, 0))
             await settle(pilot)

@@ -1,0 +1,1 @@
+"""All servers of a session side by side."""

@@ -1,0 +1,517 @@
+"""The table of servers, its columns, and the line of all together below it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import (
+    MILLISECONDS,
+    about,
+    format_bracket,
+    format_count,
+    format_in,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.fleet import (
+    FleetServer,
+    FleetTotals,
+    Trouble,
+    latency_of,
+    percentile_of,
+)
+from inferwatch.metrics.snapshot import Bracket, Latency, ServerState
+from inferwatch.ui.shared.header import short_name
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    cells,
+    cells_of,
+    fit,
+)
+from inferwatch.ui.shared.row_filter import FieldKind, FilterField
+from inferwatch.ui.shared.table import CursorTable, TableColumn, share_width
+
+MARKS = {
+    Trouble.LOST: ("✖", "bad"),
+    Trouble.STANDS_OUT: ("▲", "warn"),
+    Trouble.SLOW: ("◔", "warn"),
+    Trouble.RESTARTED: ("↻", "accent"),
+    Trouble.ASKED: ("◌", "accent"),
+    Trouble.NONE: ("●", "good"),
+}
+"""Shape and word say the same: colour is never the only signal."""
+ITL_KEYS = ("itl_s", "tpot_s")
+"""The mean gap between tokens: of all gaps, else of requests."""
+
+
+class FleetScope(StrEnum):
+    """Which servers are listed at all."""
+
+    ALL = "all"
+    TROUBLE = "trouble"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRow:
+    """A row: a server, one of its ranks, or all servers together."""
+
+    key: str
+    name: str
+    server: FleetServer
+    state: ServerState
+    rank: bool = False
+    kv_span: tuple[float, float] | None = None
+    """Of all servers: the least and the most."""
+    remark: str | None = None
+    """Instead of what is the matter."""
+
+    @property
+    def lost(self) -> bool:
+        """What it says is of the past."""
+        return self.server.trouble is Trouble.LOST
+
+
+Write = Callable[[FleetRow, int], TextRun | Line]
+
+
+def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
+    """The columns of the fleet, from left to right."""
+    return (
+        TableColumn(
+            "server",
+            "   server",
+            12,
+            _name,
+            value=lambda row: row.name.lower(),
+            ascending=True,
+            gap=1,
+            least=10,
+            grows=4,
+            most=36,
+            filter=FilterField("name", lambda row: row.name),
+        ),
+        TableColumn(
+            "engine",
+            "engine",
+            15,
+            lambda row, _: TextRun(row.server.engine or "", "muted"),
+            value=lambda row: row.server.engine,
+            ascending=True,
+            from_width=170,
+            filter=FilterField("engine", lambda row: row.server.engine),
+        ),
+        TableColumn(
+            "model",
+            "model",
+            20,
+            lambda row, _: TextRun(short_name(row.server.model or ""), "muted"),
+            value=lambda row: row.server.model,
+            ascending=True,
+            gap=1,
+            from_width=150,
+            filter=FilterField("model", lambda row: row.server.model),
+        ),
+        TableColumn(
+            "via",
+            "via",
+            7,
+            lambda row, _: TextRun(_via(row), "muted"),
+            value=lambda row: row.state.via.value,
+            ascending=True,
+            from_width=110,
+            filter=FilterField("via", lambda row: row.state.via.value),
+        ),
+        _count("running", "run", 6, lambda row: row.state.running),
+        _count("waiting", "wait", 6, lambda row: row.state.waiting, alarm="warn"),
+        TableColumn(
+            "kv",
+            "KV",
+            7,
+            _kv,
+            value=lambda row: row.state.kv_usage,
+            right=True,
+            filter=FilterField("kv", _kv_percent, FieldKind.COUNT),
+        ),
+        _rate("tok/s", "tok/s", lambda row: row.state.output_tokens_per_s),
+        _rate("req/s", "req/s", lambda row: row.state.arrivals_per_s, from_width=96),
+        _mean("ttft", "TTFT ms", 8, ("ttft_s",)),
+        TableColumn(
+            "p99",
+            "p99",
+            12,
+            _p99,
+            value=_p99_value,
+            right=True,
+            filter=FilterField("p99", _p99_value, FieldKind.DURATION),
+        ),
+        _mean("itl", "ITL ms", 8, ITL_KEYS, from_width=104),
+        _count(
+            "failed",
+            label_of("flow.failed"),
+            7,
+            lambda row: row.state.failed,
+            alarm="bad",
+            from_width=124,
+        ),
+        _count(
+            "preempted",
+            label_of("flow.preemptions"),
+            10,
+            lambda row: row.state.preemptions,
+            from_width=134,
+        ),
+        TableColumn(
+            "age",
+            "age",
+            6,
+            lambda row, _: TextRun(_age(row), "muted"),
+            value=lambda row: row.server.age_ns,
+            right=True,
+            from_width=118,
+        ),
+        TableColumn(
+            "state",
+            " state",
+            21,
+            _remark,
+            value=lambda row: row.server.trouble.gravity,
+            least=8,
+            filter=FilterField(
+                "state",
+                lambda row: row.server.trouble.value,
+                choices=[each.value for each in Trouble],
+            ),
+        ),
+    )
+
+
+def _count(
+    key: str,
+    title: str,
+    width: int,
+    value: Callable[[FleetRow], int | None],
+    *,
+    alarm: str = "",
+    from_width: int = 0,
+) -> TableColumn[FleetRow]:
+    def write(row: FleetRow, _: int) -> TextRun:
+        count = value(row)
+        ink = alarm if count else ""
+        return _run(row, format_count(count).strip(), ink, known=count is not None)
+
+    return TableColumn(
+        key,
+        title,
+        width,
+        write,
+        value=value,
+        right=True,
+        from_width=from_width,
+        filter=FilterField(key, value, FieldKind.COUNT),
+    )
+
+
+def _rate(
+    key: str,
+    title: str,
+    value: Callable[[FleetRow], float | None],
+    *,
+    from_width: int = 0,
+) -> TableColumn[FleetRow]:
+    def write(row: FleetRow, _: int) -> TextRun:
+        rate = value(row)
+        return _run(row, format_rate(rate).strip(), known=rate is not None)
+
+    return TableColumn(
+        key,
+        title,
+        8,
+        write,
+        value=value,
+        right=True,
+        from_width=from_width,
+        filter=FilterField(key.partition("/")[0], value, FieldKind.COUNT),
+    )
+
+
+def _mean(
+    key: str, title: str, width: int, metrics: Sequence[str], *, from_width: int = 0
+) -> TableColumn[FleetRow]:
+    """The mean of a latency, the first of some that is known."""
+
+    def value(row: FleetRow) -> float | None:
+        found = (latency_of(row.state, metric) for metric in metrics)
+        means = (each.quantiles.mean for each in found if each is not None)
+        return next((each for each in means if each is not None), None)
+
+    def write(row: FleetRow, _: int) -> TextRun:
+        mean = value(row)
+        return _run(row, format_in(MILLISECONDS, mean), known=mean is not None)
+
+    return TableColumn(
+        key,
+        title,
+        width,
+        write,
+        value=value,
+        right=True,
+        from_width=from_width,
+        filter=FilterField(key, value, FieldKind.DURATION),
+    )
+
+
+def _run(row: FleetRow, text: str, ink: str = "", *, known: bool = True) -> TextRun:
+    """What is of the past, or unknown, is faint."""
+    return TextRun(text, "faint" if row.lost or not known else ink)
+
+
+def _name(row: FleetRow, width: int) -> Line:
+    if row.rank:
+        return (cells(f"     rank {row.state.rank}", width, "muted"),)
+    if row.kv_span is not None or not row.key:
+        return (cells(f"   {row.name}", width, "strong"),)
+    glyph, ink = MARKS[row.server.trouble]
+    ranks = f" ×{len(row.server.ranks)}" if row.server.ranks else ""
+    room = max(width - 3 - len(ranks) - 1, 1)
+    named = cells(row.name, min(cells_of(row.name), room), "strong")
+    if row.lost:
+        named = named._replace(ink="faint")
+    rest = width - 3 - cells_of(named.text)
+    return TextRun(f" {glyph} ", ink), named, cells(ranks, rest, "muted")
+
+
+def _kv(row: FleetRow, width: int) -> TextRun:
+    if row.kv_span is None:
+        usage = row.state.kv_usage
+        return _run(row, format_share(usage).strip(), known=usage is not None)
+    least, most = (format_share(each).strip() for each in row.kv_span)
+    span = f"{least.removesuffix('%')}–{most}"
+    return TextRun(most if least == most or len(span) > width else span)
+
+
+def _kv_percent(row: FleetRow) -> float | None:
+    usage = row.state.kv_usage
+    return None if usage is None else usage * 100
+
+
+def _p99(row: FleetRow, _: int) -> TextRun:
+    latency = latency_of(row.state, "ttft_s")
+    value = percentile_of(latency, "p99") if latency is not None else None
+    if latency is None or value is None:
+        return _run(row, "–", known=False)
+    if isinstance(value, Bracket):
+        text = format_bracket(value.low, value.high, MILLISECONDS)
+    else:
+        text = format_in(MILLISECONDS, value)
+    if "p99" in latency.quantiles.weak:
+        return TextRun(about(f" {text}"), "faint")
+    return _run(row, text, _over(latency, value))
+
+
+def _over(latency: Latency, value: float | Bracket) -> str:
+    """The ink of what is surely over the objective."""
+    least = value.low if isinstance(value, Bracket) else value
+    limit_s = latency.objective_s
+    return "warn" if limit_s is not None and least >= limit_s else ""
+
+
+def _p99_value(row: FleetRow) -> float | None:
+    """What it is at least."""
+    latency = latency_of(row.state, "ttft_s")
+    value = percentile_of(latency, "p99") if latency is not None else None
+    return value.low if isinstance(value, Bracket) else value
+
+
+def _via(row: FleetRow) -> str:
+    return "" if row.rank else row.state.via.value[:6]
+
+
+def _age(row: FleetRow) -> str:
+    if row.rank or row.server.age_ns is None:
+        return ""
+    return short_age(row.server.age_ns)
+
+
+def short_age(age_ns: int) -> str:
+    """How long ago, in one unit.
+
+    >>> short_age(400_000_000), short_age(75_000_000_000), short_age(4_000 * 10**9)
+    ('0 s', '1 min', '1 h')
+    """
+    seconds = age_ns // NS_PER_S
+    if seconds < 60:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 3_600 else f"{seconds // 3_600} h"
+
+
+def _remark(row: FleetRow, width: int) -> Line:
+    """What is the matter, in a word, and what more is known of it."""
+    if row.remark is not None or row.rank:
+        text = row.remark or row.state.remark or ""
+        return fit((TextRun(" "), TextRun(text, "muted")), width)
+    return fit((TextRun(" "), *what_is_the_matter(row.server)), width)
+
+
+def what_is_the_matter(server: FleetServer) -> Line:
+    """Of a server, in a line."""
+    state, (_, ink) = server.state, MARKS[server.trouble]
+    match server.trouble:
+        case Trouble.LOST:
+            age_ns = server.age_ns
+            ago = f" {short_age(age_ns)} ago" if age_ns is not None else ""
+            why = f": {state.why}" if state.why else ""
+            return (TextRun(f"lost{ago}", ink), TextRun(why, "muted"))
+        case Trouble.STANDS_OUT:
+            also = f"  {state.why}" if state.why else ""
+            return (TextRun(state.remark or "", ink), TextRun(also, "muted"))
+        case Trouble.SLOW:
+            return (TextRun(state.why or "", ink),)
+        case Trouble.RESTARTED:
+            ago_s = (server.restarted_ago_ns or 0) / NS_PER_S
+            return (TextRun("restarted", ink), TextRun(f" {age_text(ago_s)} ago"))
+        case Trouble.ASKED:
+            return (TextRun("asked", ink), TextRun(", no answer yet", "muted"))
+        case Trouble.NONE:
+            return ()
+
+
+class FleetTable(CursorTable[FleetRow]):
+    """A row a server, those in trouble first; ranks below it where they differ."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "look into", tooltip="All screens of this server"),
+        Binding("space", "fold", "ranks", show=False, tooltip="Show or hide its ranks"),
+    ]
+
+    scope = FleetScope.ALL
+
+    def __init__(self) -> None:
+        super().__init__(fleet_columns(), sorted_by="state")
+        self._folded: dict[str, bool] = {}
+        """As people chose; else ranks are shown where they differ."""
+
+    def show(self, servers: Sequence[FleetServer]) -> None:
+        """Take the servers of a moment."""
+        self.show_rows(
+            [
+                FleetRow(
+                    key=each.state.source,
+                    name=each.name,
+                    server=each,
+                    state=each.state,
+                )
+                for each in servers
+            ]
+        )
+
+    def within(self, scope: FleetScope) -> None:
+        """List all servers, or those in trouble."""
+        self.scope = scope
+        self.list_again()
+
+    def action_fold(self) -> None:
+        """Show or hide the ranks of the server under the cursor."""
+        row = self.pointed
+        if row is not None and row.server.ranks:
+            self._folded[row.server.state.source] = self._unfolded(row)
+            self.list_again()
+
+    def key_of(self, row: FleetRow) -> str:
+        """Its source, and the rank if it is one."""
+        return row.key
+
+    def is_listed(self, row: FleetRow) -> bool:
+        """Those of the scope."""
+        wanted = self.scope is FleetScope.ALL
+        return wanted or row.server.trouble is not Trouble.NONE
+
+    def words_of(self, row: FleetRow) -> Iterable[str | None]:
+        """Name, address, model, and what is the matter."""
+        info = row.state.info
+        yield from (row.name, row.state.source, row.server.model, row.server.engine)
+        yield from (row.state.remark, row.state.why, info.url if info else None)
+
+    def recency(self, row: FleetRow) -> float:
+        """Equal ones stand in order of first contact."""
+        return -row.server.place
+
+    def below(self, row: FleetRow) -> Iterable[FleetRow]:
+        """Its ranks, where they are to be seen."""
+        if not self._unfolded(row):
+            return
+        source = row.server.state.source
+        for rank in row.server.ranks:
+            key = f"{source} rank {rank.rank}"
+            yield FleetRow(key=key, name=key, server=row.server, state=rank, rank=True)
+
+    def empty_text(self) -> TextRun:
+        """Why there is no row."""
+        if self.filter.text:
+            return TextRun("no server is like that; esc clears the filter", "muted")
+        if self.scope is FleetScope.TROUBLE:
+            return TextRun("no server is in trouble; e lists all", "good")
+        return TextRun("no server has been heard of yet", "muted")
+
+    def _unfolded(self, row: FleetRow) -> bool:
+        source = row.server.state.source
+        return not self._folded.get(source, not row.server.ranks_differ)
+
+
+class FleetTotalsLine(Panel):
+    """All servers together, in the columns of the table above."""
+
+    _totals: FleetTotals | None = None
+    _server: FleetServer | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._columns = tuple(fleet_columns())
+
+    def show(self, totals: FleetTotals) -> None:
+        """Take what they come to."""
+        self._totals = totals
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row, in the same cells as those of the table."""
+        del height
+        totals = self._totals
+        if totals is None:
+            return ()
+        together = FleetServer(state=totals.state, trouble=Trouble.NONE, place=0)
+        row = FleetRow(
+            key="",
+            name=f"all {totals.servers}",
+            server=together,
+            state=totals.state,
+            kv_span=totals.kv_span,
+            remark=made_of(totals),
+        )
+        line: list[TextRun] = []
+        for column, size in share_width(self._columns, width):
+            written = column.write(row, size)
+            if isinstance(written, TextRun):
+                room = max(size - column.gap, 1)
+                line.append(cells(written.text, room, written.ink, right=column.right))
+                line.append(TextRun(" " * column.gap))
+            else:
+                line += written
+        return (fit(line, width),)
+
+
+def made_of(totals: FleetTotals) -> str:
+    """What the percentiles of all are made of."""
+    latency = latency_of(totals.state, "ttft_s")
+    if latency is None or not latency.quantiles.n:
+        return ""
+    made = "merged buckets" if latency.brackets is not None else "pooled requests"
+    partly = totals.told_by < totals.servers
+    return f"{made} of {totals.told_by}" if partly else made

@@ -1,0 +1,222 @@
+"""The fleet: all servers side by side, and one of them alone on every screen."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.metrics.snapshot import ServerState, Snapshot
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.fleet.table import FleetTable
+from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.fleets import of_eight, server, shown_with, with_ranks
+
+Settle = Callable[[Pilot[None]], Awaitable[None]]
+Text = Callable[[InferwatchApp, str], list[str]]
+Fleet = Callable[[int], tuple[ServerState, ...]]
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+class FleetFeed(ScriptedFeed):
+    """A session of several servers, one of which can be asked for."""
+
+    def snapshot(self, *args: Any, source: str | None = None, **asked: Any) -> Snapshot:
+        made = super().snapshot(*args, source=source, **asked)
+        known = source in {each.source for each in made.servers}
+        return replace(made, shown_source=source if known else None)
+
+
+def app_of(fleet: Fleet) -> InferwatchApp:
+    feed = FleetFeed()
+    feed.change = lambda made: shown_with(made, fleet(made.now_ns))
+    return InferwatchApp(SessionPage(feed))
+
+
+def names(app: InferwatchApp) -> list[str]:
+    return [row.key for row in app.screen.query_one(FleetTable).rows]
+
+
+async def test_a_session_of_several_servers_begins_with_the_fleet(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(of_eight)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+
+        assert app.current_mode == "fleet"
+        assert "0 Fleet" in text_of(app, "TabLine")[0]
+        assert names(app)[:3] == ["chat-6", "chat-4", "chat-7"]
+        listed = text_of(app, "FleetTable")
+        assert "lost 1 min ago: connection" in listed[1]
+        assert "queue 15× the median" in listed[2]
+        assert "restarted 41 s ago" in listed[3]
+
+
+async def test_a_session_of_one_server_has_no_fleet(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(lambda now_ns: (server(1, now_ns),))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await pilot.press("0")
+        await settle(pilot)
+
+        assert app.current_mode == "overview"
+        assert "Fleet" not in text_of(app, "TabLine")[0]
+
+
+async def test_enter_shows_one_server_on_all_screens_until_people_go_back(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(of_eight)
+    feed = app.session.feed
+    assert isinstance(feed, FleetFeed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        await pilot.press("down", "enter")
+        await settle(pilot)
+        assert app.current_mode == "overview"
+        assert text_of(app, "HeaderLine")[0].startswith(" chat-4 · 4 of 8, 0 all")
+
+        await pilot.press("3")
+        await settle(pilot)
+        assert feed.asked[-1].endswith("of chat-4")
+
+        await pilot.press("right_parenthesis")
+        await settle(pilot)
+        assert feed.asked[-1].endswith("of chat-5")
+        await pilot.press("left_parenthesis", "left_parenthesis")
+        await settle(pilot)
+        assert feed.asked[-1].endswith("of chat-3")
+
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.current_mode == "fleet"
+        assert "of chat" not in feed.asked[-1]
+        await pilot.press("1")
+        await settle(pilot)
+        assert "of chat" not in feed.asked[-1]
+
+
+async def test_escape_removes_the_time_cursor_before_it_leaves_a_server(
+    settle: Settle,
+) -> None:
+    app = app_of(of_eight)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        await pilot.press("left", "escape")
+        await settle(pilot)
+        assert app.current_mode == "overview"
+        assert app.session.view.cursor_ns is None
+
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.current_mode == "fleet"
+
+
+async def test_ranks_that_differ_stand_below_their_server_and_fold(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(with_ranks)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        assert names(app) == [
+            "chat-2",
+            *(f"chat-2 rank {rank}" for rank in range(4)),
+            "chat-1",
+        ]
+        assert "chat-2 ×4" in text_of(app, "FleetTable")[1]
+
+        await pilot.press("space")
+        assert names(app) == ["chat-2", "chat-1"]
+
+        await pilot.press("space", "down", "enter")
+        await settle(pilot)
+        assert app.session.view.source == "chat-2"
+
+
+async def test_servers_are_filtered_sorted_and_those_in_trouble_listed_alone(
+    settle: Settle,
+) -> None:
+    app = app_of(of_eight)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        await pilot.press("e")
+        assert names(app) == ["chat-6", "chat-4", "chat-7"]
+        await pilot.press("e", "slash", *"p99>1s", "enter")
+        assert names(app) == ["chat-4"]
+        await pilot.press("escape")
+        app.screen.query_one(FleetTable).sort_by("waiting")
+        assert names(app)[0] == "chat-4"
+        assert names(app)[-1] == "chat-6", "unknown goes last"
+
+
+async def test_the_line_of_all_has_the_latencies_of_all_requests(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(of_eight)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        (line,) = text_of(app, "FleetTotalsLine")
+
+        assert line.split()[:2] == ["all", "8"]
+        assert "1,000–2,500" in line, "of the merged buckets, as the snapshot has it"
+        assert "merged buckets of 7" in line
+        assert " 324 " in line, "the sum of what runs"
+
+
+@pytest.mark.parametrize("size", [(60, 15), SIZES[2]])
+async def test_there_is_room_for_256_servers(
+    settle: Settle, text_of: Text, size: tuple[int, int]
+) -> None:
+    app = app_of(lambda now_ns: tuple(server(n, now_ns) for n in range(256)))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        await pilot.press("pagedown", "down")
+        await settle(pilot)
+
+        assert len(text_of(app, "FleetTable")) >= 3
+        assert text_of(app, "FleetTotalsLine")[0].startswith("   all 256")
+
+
+def snapshot_of(keys: tuple[str, ...]) -> Callable[[Pilot[None]], Any]:
+    async def act(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        for key in ("", "", *keys, ""):
+            if key:
+                await pilot.press(key)
+            app.look()
+            await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
+def test_picture_of_a_fleet(snap_compare: Any, size: tuple[int, int]) -> None:
+    app = app_of(of_eight)
+
+    assert snap_compare(app, terminal_size=size, run_before=snapshot_of(()))
+
+
+@pytest.mark.parametrize("size", SIZES[:2], ids=["80x24", "120x40"])
+def test_picture_of_one_server_of_a_fleet(
+    snap_compare: Any, size: tuple[int, int]
+) -> None:
+    app = app_of(of_eight)
+
+    assert snap_compare(
+        app, terminal_size=size, run_before=snapshot_of(("down", "enter"))
+    )
