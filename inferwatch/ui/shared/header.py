@@ -58,10 +58,6 @@ def shown_time_of(feed: Feed) -> ShownTime:
     return ShownTime(replay=feed.state is FeedState.REPLAYING, behind_s=behind_s)
 
 
-EXACT = (Via.PROBE, Via.TRACES)
-"""Each request is known, not sums and buckets of all."""
-
-
 class HeaderLine(Panel):
     """Who is watched, whether it lives, what watching costs: as much as has room."""
 
