@@ -37,6 +37,8 @@ class Server:
     """Believe any certificate; shown wherever the server is."""
     every_s: float = 1.0
     """How often to ask."""
+    slo: str = ""
+    """What its requests are to hold, as ``--slo`` writes it."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address, and take a trailing slash or ``/v1`` away.

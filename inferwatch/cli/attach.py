@@ -2,16 +2,26 @@
 
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
 from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.servers.options import server_options
+
+if TYPE_CHECKING:
+    from inferwatch.cli.servers.fleet import ServerOptions
 
 
 @click.command()
-@click.argument("urls", nargs=-1, metavar="[URL]...")
+@server_options
 @watch_options
-def attach(options: WatchOptions, urls: tuple[str, ...]) -> int:
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Take one reading, print it and end; nothing is recorded.",
+)
+def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> int:
     """Watch the servers at URL..., whatever they offer: nothing is changed there.
 
     Each is asked for its metrics, which vLLM, SGLang and llama.cpp offer to everybody;
@@ -20,10 +30,19 @@ def attach(options: WatchOptions, urls: tuple[str, ...]) -> int:
 
     \b
     inferwatch attach http://gpu1:8000
-    inferwatch attach localhost:8000 localhost:8001
+    inferwatch attach localhost:8000 localhost:8001 --slo 'ttft_s<1'
+    inferwatch attach https://gpu1.example/chat --api-key-env CHAT_KEY
+    inferwatch attach --config fleet.toml
+    inferwatch attach localhost:8000 --once --json
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.attach_command import run_attach
 
+    if once:
+        if options.name is not None:
+            raise click.UsageError("--name names a recording, and --once makes none")
+        if options.duration_s is not None:
+            raise click.UsageError("--once ends by itself: leave out --duration")
+        options = replace(options, headless=True, record=False, once=True)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)
-    return run_attach(options, urls)
+    return run_attach(servers, options)

@@ -28,7 +28,7 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, enough.set)
     try:
-        await _until_enough(watch, options.duration_s, enough)
+        await _until_enough(watch, options, enough, watching)
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):
@@ -44,14 +44,20 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
 
 
 async def _until_enough(
-    watch: Watch, duration_s: float | None, enough: asyncio.Event
+    watch: Watch,
+    options: WatchOptions,
+    enough: asyncio.Event,
+    watching: asyncio.Task[None],
 ) -> None:
-    """Wait for the engine, then for the end."""
-    progress = HeadlessProgress(watch, duration_s)
+    """Wait for the engine, then for the end, or for a fault of ours."""
+    progress = HeadlessProgress(watch, options.duration_s)
     waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
-    showing = asyncio.create_task(progress.show())
+    shown = watch.settled.wait() if options.once else progress.show()
+    showing = asyncio.ensure_future(shown)
     try:
-        await asyncio.wait([*waits, showing], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [*waits, showing, watching], return_when=asyncio.FIRST_COMPLETED
+        )
     finally:
         for task in (*waits, showing):
             task.cancel()

@@ -91,6 +91,8 @@ class WatchOptions:
     database: Path | None = None
     """None: the default one."""
     record: bool = True
+    once: bool = False
+    """One reading is enough."""
 
 
 _OPTIONS = [

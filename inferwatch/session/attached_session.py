@@ -4,11 +4,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from collectors.clock import SessionClock
+from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector
 from collectors.http_client import goes_direct
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import AnyReading, Contact, NoteKind
+from collectors.readings import (
+    AnyReading,
+    Contact,
+    EngineSample,
+    NoteKind,
+    WatchedSlo,
+)
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch.feed import FeedState
@@ -17,6 +23,8 @@ from inferwatch.session.load_desk import WatchedLoadDesk
 from inferwatch.session.pipeline import Pipeline, TappedCollector
 from inferwatch.session.watch import Watch
 
+SETTLES_S = 3.0
+"""From the first answer until whatever can be known is known."""
 NAMED = 3
 """Of so many servers that do not answer the reason is told."""
 
@@ -45,7 +53,12 @@ class AttachedSession(Watch):
         self.servers = tuple(servers)
         self._contacts: dict[str, Contact] = {}
         """The latest of each source."""
+        self._first_ns: dict[str, int] = {}
+        """When each source was first read."""
+        self._rated: set[str] = set()
+        """Sources that were read twice."""
         self._begun, self._lost = asyncio.Event(), asyncio.Event()
+        self._settled = asyncio.Event()
         self._came_up = False
         self._desk = WatchedLoadDesk(self._session, served=True)
         every = [each for server in servers for each in collect(clock, server)]
@@ -73,6 +86,11 @@ class AttachedSession(Watch):
     def begun(self) -> asyncio.Event:
         """Set once a server has answered, or failed to."""
         return self._begun
+
+    @property
+    def settled(self) -> asyncio.Event:
+        """Set once every server was read twice, or failed."""
+        return self._settled
 
     @property
     def lost(self) -> asyncio.Event:
@@ -121,7 +139,10 @@ class AttachedSession(Watch):
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         for server in self.servers:
             self._session.note(NoteKind.STAGE, f"asking {server.source}", server.source)
-        return []
+            if server.slo:
+                slo = WatchedSlo(t_ns=monotonic_ns(), slo=server.slo)
+                self._session.take(slo, source=server.source)
+        return [self._settle()]
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._desk.pid
@@ -133,7 +154,28 @@ class AttachedSession(Watch):
     def _hear(self, reading: AnyReading) -> None:
         if isinstance(reading, Contact):
             self._contact(reading)
+        elif isinstance(reading, EngineSample):
+            self._read(reading)
         self._desk.hear(reading)
+
+    def _read(self, sample: EngineSample) -> None:
+        """Two readings of a server tell its rates."""
+        if self._first_ns.setdefault(sample.source, sample.t_ns) != sample.t_ns:
+            self._rated.add(sample.source)
+            self._look_if_settled()
+
+    def _look_if_settled(self) -> None:
+        failed = {name for name, each in self._contacts.items() if not each.answers}
+        if self.servers and all(
+            each.source in self._rated | failed for each in self.servers
+        ):
+            self._settled.set()
+
+    async def _settle(self) -> None:
+        """Who offers no samples is not waited for."""
+        await self._begun.wait()
+        await asyncio.sleep(SETTLES_S)
+        self._settled.set()
 
     def _contact(self, contact: Contact) -> None:
         """Keep it, and note what people should find again in the record."""
@@ -154,6 +196,7 @@ class AttachedSession(Watch):
             kind = NoteKind.LOST if lost else NoteKind.STOPPED
             self._note(kind, f"does not answer: {contact.why}", contact)
         self._begun.set()
+        self._look_if_settled()
 
     def _note(self, kind: NoteKind, text: str, contact: Contact) -> None:
         self._session.note(kind, f"{contact.source} {text}", contact.source)

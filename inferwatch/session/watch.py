@@ -46,6 +46,11 @@ class Watch(ABC):
         """Set when there is something to see: a duration counts from here."""
 
     @property
+    def settled(self) -> asyncio.Event:
+        """Set when rates are known too, as far as they ever will be."""
+        return self.begun
+
+    @property
     @abstractmethod
     def lost(self) -> asyncio.Event:
         """Set when nothing more is to come."""

@@ -23,6 +23,7 @@ from inferwatch.cli.servers.keys import (
     headers,
     key_header,
     literal_secrets,
+    merged,
 )
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.slo import parse_slo
@@ -49,16 +50,7 @@ class ServerOptions:
     slo: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """Servers to watch, and what each is to hold."""
-
-    servers: tuple[Server, ...]
-    slos: Mapping[str, str]
-    """By source; the others have none."""
-
-
-def fleet_of(options: ServerOptions) -> Fleet:
+def servers_of(options: ServerOptions) -> tuple[Server, ...]:
     """The servers meant, with what it takes to get in.
 
     Raises:
@@ -66,17 +58,12 @@ def fleet_of(options: ServerOptions) -> Fleet:
     """
     path = options.config or default_fleet_file()
     file = read_fleet(path) if options.config or path.is_file() else FleetFile()
-    names = {each.name for each in file.server if each.name}
-    chosen = _chosen(options, file, names)
     own = _own_headers(options)
-    servers, slos = [], {}
-    for entry in chosen:
-        server = _server(options, file, entry, own, path)
-        servers.append(server)
-        if slo := options.slo or entry.slo or file.slo:
-            slos[server.source] = slo
+    servers = tuple(
+        _server(options, file, entry, own, path) for entry in _chosen(options, file)
+    )
     _refuse_twins(servers)
-    return Fleet(servers=tuple(servers), slos=slos)
+    return servers
 
 
 def shown_secrets(options: ServerOptions) -> list[str]:
@@ -86,9 +73,7 @@ def shown_secrets(options: ServerOptions) -> list[str]:
     return [*found, *("the URL" for url in options.urls if "@" in url)][:3]
 
 
-def _chosen(
-    options: ServerOptions, file: FleetFile, names: set[str]
-) -> list[NamedServer]:
+def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     """The servers of the file that are named, and those that are not in it."""
     uds = str(options.uds) if options.uds else None
     if uds and len(options.urls) > 1:
@@ -99,20 +84,22 @@ def _chosen(
         if not file.server:
             raise UsageError(f"{options.config} names no [[server]]")
         return file.server
-    return [_meant(each, file, names) for each in options.urls]
+    return [_meant(each, file) for each in options.urls]
 
 
-def _meant(text: str, file: FleetFile, names: set[str]) -> NamedServer:
-    if text in names:
-        return next(each for each in file.server if each.name == text)
-    if names and text.isalnum() and text != "localhost":
-        known = ", ".join(sorted(names))
+def _meant(text: str, file: FleetFile) -> NamedServer:
+    """The server of that name, else at that address."""
+    named = {each.name: each for each in file.server if each.name}
+    if text in named:
+        return named[text]
+    if named and text.isalnum() and text != "localhost":
+        known = ", ".join(named)
         raise UsageError(
             f"no server is called {text!r}; there is: {known}. For a host of that "
             f"name write http://{text}"
         )
     if text.startswith(SOCKET):
-        return NamedServer(uds=text.removeprefix(SOCKET).replace("//", "/", 1))
+        return NamedServer(uds=text.removeprefix(SOCKET).removeprefix("//"))
     return NamedServer(url=text)
 
 
@@ -120,9 +107,9 @@ def _own_headers(options: ServerOptions) -> dict[str, str]:
     """Those of the command line, which hold for all servers."""
     said = headers(header_lines(options.header))
     if options.api_key_env:
-        return {**key_header(from_env(options.api_key_env)), **said}
+        return merged(key_header(from_env(options.api_key_env)), said)
     if options.api_key_file:
-        return {**key_header(from_file(options.api_key_file)), **said}
+        return merged(key_header(from_file(options.api_key_file)), said)
     return said
 
 
@@ -144,18 +131,19 @@ def _server(
         return getattr(file, name) if found is None else found
 
     ca_file, every_s = options.ca_file or of("ca_file"), options.every_s or of("every")
+    slo = options.slo or of("slo")
     try:
         server = Server(
-            url=entry.url or "http://localhost",
-            uds=entry.uds and str(_beside(path, entry.uds)),
+            url=entry.url or ("http://localhost" if entry.uds else ""),
+            uds=entry.uds and str(_beside(path.parent, entry.uds)),
             name=entry.name,
             headers=_all_headers(file, entry, own, path.parent),
-            ca_file=ca_file and _beside(path, ca_file),
+            ca_file=ca_file and _beside(path.parent, ca_file),
             insecure=options.insecure or bool(of("insecure")),
             every_s=_checked_every(every_s),
+            slo=str(parse_slo(slo)) if slo else "",
         )
         server.client(timeout_s=None)  # would fail later, without anybody to tell
-        parse_slo(options.slo or entry.slo or file.slo or "")
     except (ServerError, ProxyError, UsageError) as error:
         raise UsageError(f"{_place(path, file, entry)}{error}") from error
     return server
@@ -164,14 +152,13 @@ def _server(
 def _all_headers(
     file: FleetFile, entry: NamedServer, own: Mapping[str, str], beside: Path
 ) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in (file, entry):
-        found |= _headers_in(each, beside)
-    found |= own
-    named = {name.lower() for name in found}
-    if "authorization" not in named and (key := os.environ.get(KEY_VARIABLE)):
-        found |= headers(key_header(key))
-    return found
+    ours = os.environ.get(KEY_VARIABLE)
+    return merged(
+        headers(key_header(ours)) if ours else {},
+        _headers_in(file, beside),
+        _headers_in(entry, beside),
+        own,
+    )
 
 
 def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
@@ -183,16 +170,16 @@ def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
         )
     found = headers(entry.headers, beside)
     if entry.key_env:
-        return {**key_header(from_env(entry.key_env)), **found}
+        return merged(key_header(from_env(entry.key_env)), found)
     if entry.key_file:
-        return {**key_header(from_file(beside / Path(entry.key_file))), **found}
+        return merged(key_header(from_file(_beside(beside, entry.key_file))), found)
     return found
 
 
-def _beside(path: Path, name: str | Path) -> Path:
+def _beside(folder: Path, name: str | Path) -> Path:
     """A file's path: a relative one of the settings file is beside it."""
     found = Path(name).expanduser()
-    return found if isinstance(name, Path) else path.parent / found
+    return found if isinstance(name, Path) else folder / found
 
 
 def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:

@@ -82,6 +82,14 @@ def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, s
     }
 
 
+def merged(*given: Mapping[str, str]) -> dict[str, str]:
+    """All of them; the last of a name counts, however it is written."""
+    found = {
+        name.lower(): (name, value) for each in given for name, value in each.items()
+    }
+    return dict(found.values())
+
+
 def literal_secrets(given: Mapping[str, str]) -> list[str]:
     """Names of headers whose value is a secret and stands there to be read."""
     return [

@@ -1,0 +1,77 @@
+"""Options of every command that watches running servers."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferwatch.cli.options import FiniteRange
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+_OPTIONS = [
+    click.argument("urls", nargs=-1, metavar="[URL|NAME]..."),
+    click.option(
+        "--config",
+        type=FILE,
+        help="Settings file (TOML) with [[server]] tables: without URL, all of them "
+        "are watched.  [default: config.toml in the user's configuration folder]",
+    ),
+    click.option(
+        "--uds",
+        type=click.Path(path_type=Path),
+        help="The server listens on this Unix socket.",
+    ),
+    click.option(
+        "--header",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="Send this header too. A value, or its last word, can be env:VARIABLE or "
+        "@FILE, which keeps a key out of `ps`.",
+    ),
+    click.option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="This variable holds the API key.  [default: INFERWATCH_API_KEY]",
+    ),
+    click.option("--api-key-file", type=FILE, help="This file holds the API key."),
+    click.option(
+        "--ca-file", type=FILE, help="Trust these certificates, not the system's."
+    ),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        help="Accept any certificate: anybody could answer in the server's place.",
+    ),
+    click.option(
+        "--every",
+        "every_s",
+        type=FiniteRange(0.1, 3600),
+        metavar="SECONDS",
+        help="Ask each server so often.  [default: 1]",
+    ),
+    click.option(
+        "--slo",
+        metavar="TEXT",
+        help="What requests are to hold, as 'ttft_s<1 tpot_s<50ms'.",
+    ),
+]
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gather them into one ``servers: ServerOptions`` argument."""
+
+    @wraps(command)
+    def gathered(**given: Any) -> object:  # noqa: ANN401 - click's
+        from inferwatch.cli.servers.fleet import ServerOptions
+
+        names = ServerOptions.__dataclass_fields__.keys()
+        own = {name: given.pop(name) for name in names}
+        return command(servers=ServerOptions(**own), **given)
+
+    result: Callable[..., Any] = gathered
+    for option in reversed(_OPTIONS):
+        result = option(result)
+    return result

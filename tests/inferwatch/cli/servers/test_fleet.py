@@ -1,0 +1,187 @@
+"""Which servers are meant, and with which keys they are asked."""
+
+from pathlib import Path
+
+import pytest
+
+from inferwatch.cli.servers.fleet import ServerOptions, servers_of, shown_secrets
+from inferwatch.errors import UsageError
+
+FLEET = """
+slo = "ttft_s<1"
+every = 5
+
+[[server]]
+name = "chat"
+url = "https://gpu1.example/chat/v1"
+key_env = "CHAT_KEY"
+
+[[server]]
+name = "code"
+url = "gpu2:8000"
+every = 2
+slo = "tpot_s<50ms"
+headers = { "X-Team" = "infra", "X-Token" = "env:TEAM_TOKEN" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("INFERWATCH_API_KEY", raising=False)
+    monkeypatch.setenv("CHAT_KEY", "sk-chat")
+    monkeypatch.setenv("TEAM_TOKEN", "t-1")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return written(tmp_path, FLEET)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "fleet.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_settings_file_names_servers_and_what_they_are_to_hold(config: Path) -> None:
+    chat, code = servers_of(ServerOptions(config=config))
+
+    assert (chat.source, chat.url) == ("chat", "https://gpu1.example/chat")
+    assert (chat.every_s, chat.slo) == (5, "ttft_s<1")
+    assert chat.headers == {"Authorization": "Bearer sk-chat"}
+    assert (code.url, code.every_s, code.slo) == (
+        "http://gpu2:8000",
+        2,
+        "tpot_s<0.05",
+    )
+    assert code.headers == {"X-Team": "infra", "X-Token": "t-1"}
+
+
+def test_a_server_is_attached_to_by_its_name(config: Path) -> None:
+    servers = servers_of(ServerOptions(config=config, urls=["code", "gpu9:1"]))
+
+    assert [each.source for each in servers] == ["code", "gpu9:1"]
+
+
+def test_the_settings_of_the_user_are_read_without_being_named(tmp_path: Path) -> None:
+    home = tmp_path / "config" / "inferwatch"
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(FLEET)
+
+    (server,) = servers_of(ServerOptions(urls=["code"]))
+
+    assert server.url == "http://gpu2:8000"
+
+
+def test_a_name_that_nobody_has_is_told_with_those_there_are(config: Path) -> None:
+    with pytest.raises(UsageError, match=r"no server is called 'caht'.*chat, code"):
+        servers_of(ServerOptions(config=config, urls=["caht"]))
+
+
+def test_the_command_line_wins_over_the_file(config: Path) -> None:
+    asked = ServerOptions(
+        config=config,
+        urls=["chat"],
+        header=["Authorization: Bearer env:TEAM_TOKEN"],
+        every_s=0.5,
+        slo="ttft_s<3",
+    )
+
+    (server,) = servers_of(asked)
+
+    assert server.headers == {"Authorization": "Bearer t-1"}
+    assert (server.every_s, server.slo) == (0.5, "ttft_s<3")
+
+
+def test_a_key_comes_from_a_variable_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("sk-file\n")
+    monkeypatch.setenv("INFERWATCH_API_KEY", "sk-ours")
+
+    def key(**options: object) -> str:
+        (server,) = servers_of(ServerOptions(urls=["gpu1:80"], **options))  # type: ignore[arg-type]
+        ((_, value),) = server.headers.items()
+        return value
+
+    assert key() == "Bearer sk-ours"
+    assert key(api_key_env="CHAT_KEY") == "Bearer sk-chat"
+    assert key(api_key_file=tmp_path / "key") == "Bearer sk-file"
+    assert key(header=[f"authorization: Token @{tmp_path / 'key'}"]) == "Token sk-file"
+
+
+def test_a_key_of_the_url_is_a_header_and_never_shown() -> None:
+    (server,) = servers_of(ServerOptions(urls=["https://me:pa%20ss@gpu1.example/x"]))
+
+    assert server.headers == {"Authorization": "Basic bWU6cGEgc3M="}
+    assert server.url == server.shown_url == "https://gpu1.example/x"
+    assert "pa" not in repr(server)
+
+
+def test_a_secret_that_ps_shows_is_warned_of() -> None:
+    shown = ServerOptions(urls=["http://u:p@x"], header=["Authorization: Bearer sk-1"])
+    kept = ServerOptions(urls=["x"], header=["X-Api-Key: env:K", "X-Team: infra"])
+
+    assert shown_secrets(shown) == ["Authorization", "the URL"]
+    assert shown_secrets(kept) == []
+    assert "sk-1" not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("slo = 1\n", "line 1: slo must be text in quotes"),
+        ("[[server]]\nurl = 'x'\nevry = 2\n", "line 3: there is no 'evry'; there is: "),
+        (
+            "[[server]]\nurl = 'x'\n[[server]]\nurl = 'y'\nevery = 'soon'\n",
+            "line 5: every must be a number",
+        ),
+        ("[server]\nurl = 'x'\n", "line 1: server must be a list of tables"),
+        ("[[server]]\nurl = \n", "at line 2, column 7"),
+        (
+            "slo='itl_s<1'\n\n[[server]]\nurl = 'ftp://x'\n",
+            "line 3: 'ftp://x' is no addr",
+        ),
+        ("[[server]]\nurl = 'x'\nslo = 'fast'\n", "line 1: --slo: cannot read 'fast'"),
+        (
+            "[[server]]\nurl = 'x'\nevery = 0.01\n",
+            "line 1: a server is asked every 0.1",
+        ),
+        ("[[server]]\nurl = 'x'\nkey_env = 'NO_KEY'\n", "NO_KEY, which is not set"),
+        ("[[server]]\nurl = 'x'\nca_file = 'no.pem'\n", "line 1: the certificates in"),
+        ("[[server]]\nurl = 'x'\n[[server]]\nurl = 'x'\n", "x is there twice"),
+        (
+            "[[server]]\nurl = 'x'\nheaders = { Authorization = 'Bearer sk-1' }\n",
+            "line 1: the header Authorization holds a secret",
+        ),
+        ("[[server]]\nname = 'empty'\n", "line 1: '' is no address"),
+        ("", "names no"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told_with_its_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as failed:
+        servers_of(ServerOptions(config=written(tmp_path, text)))
+
+    assert said in str(failed.value)
+    assert "fleet.toml" in str(failed.value) or "twice" in said
+    assert "sk-1" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no colon", ": empty", "Bad Name: x", "X: a\x01b", "X: ö", "X: env:"],
+)
+def test_what_cannot_be_sent_is_no_header(line: str) -> None:
+    with pytest.raises(UsageError):
+        servers_of(ServerOptions(urls=["x:1"], header=[line]))
+
+
+def test_a_socket_is_a_server_too(tmp_path: Path) -> None:
+    (flag,) = servers_of(ServerOptions(uds=tmp_path / "s.sock"))
+    (url,) = servers_of(ServerOptions(urls=[f"unix://{tmp_path}/s.sock"]))
+
+    assert flag.uds == url.uds == str(tmp_path / "s.sock")
+    assert flag.source == str(tmp_path / "s.sock")
