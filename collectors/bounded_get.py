@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 import httpx
+import msgspec
 
 from collectors.clock import monotonic_ns
 
 MOST_BYTES = 8_000_000
 MOST_HOPS = 3
+OK = HTTPStatus.OK
 REDIRECTS = {301, 302, 303, 307, 308}
+UNPACKED = {"Accept-Encoding": "identity"}
+"""To pack what it says would cost the watched server time."""
+MOST_SAID = 4_000
+"""Bytes that are read of a refusal."""
+NO_WORD = "it closed the connection without an answer"
 BROKE_OFF = "the answer broke off in the middle"
 GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
@@ -63,28 +70,36 @@ async def get(
     """
     try:
         async with asyncio.timeout(timeout_s):
+            try:
+                return await _follow(client, path, most_bytes)
+            except httpx.RemoteProtocolError as error:
+                if why_none(error) != NO_WORD:
+                    raise
+            # It let go of a connection that was kept, just when we used it.
             return await _follow(client, path, most_bytes)
     except TimeoutError:
         raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
     except httpx.HTTPError as error:
-        raise NoAnswerError(why_none(error)) from error
+        why = why_none(error)
+        raise NoAnswerError(why, OK if why == BROKE_OFF else None) from error
     except (httpx.InvalidURL, zlib.error, OSError, ValueError) as error:
-        raise NoAnswerError(f"the answer makes no sense: {error}"[:200]) from error
+        why = f"the answer makes no sense: {error}"[:200]
+        raise NoAnswerError(why, OK) from error
 
 
 async def _follow(client: httpx.AsyncClient, path: str, most_bytes: int) -> Answer:
     for _ in range(MOST_HOPS + 1):
         sent_ns = monotonic_ns()
-        # Nothing packed: to pack metrics would cost the watched server time.
-        request = client.build_request("GET", path, headers={"Accept-Encoding": ""})
+        request = client.build_request("GET", path, headers=UNPACKED)
         response = await client.send(request, stream=True)
         began_ns = monotonic_ns()
         try:
             if response.status_code in REDIRECTS:
                 path = _redirect(request.url, response.headers.get("location", ""))
                 continue
-            if response.status_code != HTTPStatus.OK:
-                raise NoAnswerError(_refusal(response), response.status_code)
+            if response.status_code != OK:
+                said = await _said(response)
+                raise NoAnswerError(_refusal(response, said), response.status_code)
             body = await _body(response, most_bytes)
         finally:
             await response.aclose()
@@ -95,7 +110,7 @@ async def _follow(client: httpx.AsyncClient, path: str, most_bytes: int) -> Answ
             sent_ns=sent_ns,
             began_ns=began_ns,
         )
-    raise NoAnswerError(f"it redirects more than {MOST_HOPS} times")
+    raise NoAnswerError(f"it redirects more than {MOST_HOPS} times", HTTPStatus.FOUND)
 
 
 def _redirect(asked: httpx.URL, location: str) -> str:
@@ -104,15 +119,17 @@ def _redirect(asked: httpx.URL, location: str) -> str:
     if (to.scheme, to.netloc) == (asked.scheme, asked.netloc):
         return str(to)
     if to.host == asked.host and to.scheme == "https":
-        raise NoAnswerError(f"it wants https: attach to https://{_place(to)}")
-    raise NoAnswerError(f"it redirects to {to.scheme}://{_place(to)}: attach to that")
+        why = f"it wants https: attach to https://{_place(to)}"
+    else:
+        why = f"it redirects to {to.scheme}://{_place(to)}: attach to that"
+    raise NoAnswerError(why, HTTPStatus.FOUND)
 
 
 def _place(url: httpx.URL) -> str:
     return f"{url.host}:{url.port}" if url.port else url.host
 
 
-def _refusal(response: httpx.Response) -> str:
+def _refusal(response: httpx.Response, said: str) -> str:
     status = response.status_code
     if status == HTTPStatus.UNAUTHORIZED:
         return "it wants a key (HTTP 401): give it one with --header"
@@ -123,7 +140,22 @@ def _refusal(response: httpx.Response) -> str:
     if status == HTTPStatus.NOT_FOUND:
         return "nothing is there (HTTP 404): is a path missing in the address?"
     known = status in HTTPStatus.__members__.values()
-    return f"HTTP {status}{f' {HTTPStatus(status).phrase}' if known else ''}"
+    phrase = f" {HTTPStatus(status).phrase}" if known else ""
+    return f"HTTP {status}{phrase}{f': {said}' if said else ''}"
+
+
+async def _said(response: httpx.Response) -> str:
+    """What a server says in refusing, if it says so as OpenAI's does."""
+    body = b""
+    try:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MOST_SAID:
+                return ""
+        error = msgspec.json.decode(body)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:200]
+    except (httpx.HTTPError, msgspec.DecodeError, LookupError, TypeError):
+        return ""
 
 
 async def _body(response: httpx.Response, most_bytes: int) -> bytes:
@@ -139,17 +171,28 @@ async def _body(response: httpx.Response, most_bytes: int) -> bytes:
         )
     body = bytearray()
     raw = 0
+    if _announced(response) > most_bytes:
+        raise _too_large(most_bytes)
     async for chunk in response.aiter_raw():
         raw += len(chunk)
         room = most_bytes + 1 - len(body)
         body += unpack.decompress(chunk, room) if unpack else chunk
         if max(raw, len(body)) > most_bytes:
-            raise NoAnswerError(
-                f"it is larger than {most_bytes / 1e6:g} MB: read no further"
-            )
+            raise _too_large(most_bytes)
     if unpack and not unpack.eof:
-        raise NoAnswerError(BROKE_OFF)
+        raise NoAnswerError(BROKE_OFF, OK)
     return bytes(body)
+
+
+def _announced(response: httpx.Response) -> int:
+    length = response.headers.get("content-length", "")
+    return int(length[:15]) if length.isdecimal() else 0
+
+
+def _too_large(most_bytes: int) -> NoAnswerError:
+    return NoAnswerError(
+        f"it is larger than {most_bytes / 1e6:g} MB: read no further", HTTPStatus.OK
+    )
 
 
 def why_none(error: httpx.HTTPError) -> str:
@@ -158,6 +201,8 @@ def why_none(error: httpx.HTTPError) -> str:
         return tls
     text = str(error)
     if isinstance(error, httpx.RemoteProtocolError):
+        if "without sending a response" in text:
+            return NO_WORD
         half = "without" in text  # "... sending complete message body"
         return BROKE_OFF if half else "it does not speak HTTP"
     for kind, why in (

@@ -25,7 +25,6 @@ from collectors.server import Server, ServerError
 
 SLOW_S = 2.0
 """An answer that takes longer is told as slow."""
-SLOW = f"slow: no answer for {SLOW_S:g} s"
 GIVE_UP_S = 10.0
 """One that takes longer is none."""
 LONGEST_PAUSE_S = 10.0
@@ -41,6 +40,10 @@ METRICS_AGAIN_S = 60.0
 """When a server that has no metrics is asked for them once more."""
 ALIVE_EVERY_S = 5.0
 """How often it is asked meanwhile whether it lives."""
+SEVERAL = "several servers answer here in turn: attach to each by its own address"
+TURNS = 20
+"""So many answers of one alone, and the others are forgotten."""
+MOST_LIVES = 100
 LARGE = 250_000
 """A longer text is read in a thread."""
 NO_METRICS = {
@@ -101,6 +104,12 @@ class ServerScraper:
         self._life = _Life()
         self._told: Contact | None = None
         self._info: ServerInfo | None = None
+        self._lives = deque[str](maxlen=MOST_LIVES)
+        """When each process that answered here began."""
+        self._turns = 0
+        """Answers to go until others that answered here are forgotten."""
+        self._strange = 0
+        """Answers of others, in a row."""
         self._round_trips = deque[int](maxlen=60)
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
@@ -130,7 +139,9 @@ class ServerScraper:
         asking = asyncio.create_task(self._ask(client))
         try:
             if not (await asyncio.wait({asking}, timeout=SLOW_S))[0]:
-                yield self._contact(answers=self._answered, why=SLOW)
+                yield self._contact(
+                    answers=self._answered, why=f"slow: no answer for {SLOW_S:g} s"
+                )
             try:
                 yield await asking
             except NoAnswerError as error:
@@ -200,7 +211,7 @@ class ServerScraper:
         """What it tells of now where it has no metrics: mostly that it lives."""
         family = self._life.family
         if family is None or family.live is None:
-            await self._get(client, "/v1/models", GIVE_UP_S, INFO_BYTES)
+            await self._json(client, "/v1/models")
             return self._contact(answers=True)
         path, read = family.live
         before_ns = self._clock.now_ns()
@@ -228,7 +239,7 @@ class ServerScraper:
         took_ns = answer.began_ns - answer.sent_ns
         self._round_trips.append(took_ns)
         text = answer.text
-        if "html" in answer.headers.get("content-type", "") or text.lstrip()[:1] == "<":
+        if _is_page(answer):
             raise NoAnswerError("a web page, not metrics", HTTPStatus.NOT_FOUND)
         self._life.has_metrics = True
         if self._life.exposition is None:
@@ -255,16 +266,34 @@ class ServerScraper:
     def _samples(
         self, scraped: Scraped, began: str | None, took_ns: int
     ) -> list[AnyReading]:
+        if self._is_another(began):
+            return self._contact(answers=True, why=SEVERAL)
         restarted = self._life.is_over(scraped, began)
         if restarted:
             self._life = _Life(self._life.family, self._life.exposition)
+        if began is not None and began != self._life.began:
+            self._lives.append(began)
         self._life.follow(scraped, began)
         wrong = [f"left out: {each}" for each in scraped.wrong[:3]]
+        if self._turns:
+            wrong.append(SEVERAL)
         if took_ns > SLOW_S * NS_PER_S:
             wrong.append(f"slow: {took_ns / NS_PER_S:.1f} s")
         why = "; ".join(wrong) or None
         contact = self._contact(answers=True, why=why, restarted=restarted)
         return [*contact, *scraped.samples]
+
+    def _is_another(self, began: str | None) -> bool:
+        """It is one that we knew before the one we follow: both live."""
+        if began == self._life.began:
+            self._turns = max(self._turns - 1, 0)
+            self._strange = 0
+            return False
+        self._strange += 1
+        if began not in self._lives or self._strange > TURNS:
+            return False
+        self._turns = TURNS
+        return True
 
     def _contact(
         self, *, answers: bool, why: str | None = None, restarted: bool = False
@@ -352,7 +381,14 @@ class ServerScraper:
         try:
             return msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise NoAnswerError("no JSON", answer.status) from error
+            what = "a web page" if _is_page(answer) else "something else"
+            why = f"{what} answers there, no engine"
+            raise NoAnswerError(why, answer.status) from error
+
+
+def _is_page(answer: Answer) -> bool:
+    told = answer.headers.get("content-type", "")
+    return "html" in told or answer.body.lstrip()[:1] == b"<"
 
 
 def _answers(error: NoAnswerError) -> bool:

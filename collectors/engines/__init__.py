@@ -3,7 +3,7 @@
 Nobody else knows what they call their metrics.
 """
 
-from collectors.engines.family import Answers, Family, models_of
+from collectors.engines.family import Answers, Family, models_of, text_of
 from collectors.engines.llamacpp import LLAMACPP
 from collectors.engines.openai import OPENAI
 from collectors.engines.sglang import SGLANG
@@ -25,7 +25,7 @@ def by_metrics(text: str) -> Family | None:
 
 def by_answers(answers: Answers) -> Family | None:
     """Whose these answers are; None where nobody answered as an engine does."""
-    owners = {each.get("owned_by") for each in models_of(answers)}
+    owners = {text_of(each.get("owned_by")) for each in models_of(answers)}
     for family in FAMILIES:
         if family.name in owners:
             return family

@@ -85,10 +85,7 @@ SGLANG = Family(
         "prefix_hits": ("sglang:cached_tokens",),
         "preemptions": ("sglang:num_retracted_requests",),
     },
-    finished={
-        "sglang:num_requests": "finished",
-        "sglang:num_aborted_requests": "abort",
-    },
+    finished={"sglang:num_requests": "finished"},  # how, it does not say
     histograms={
         "ttft_s": ("sglang:time_to_first_token_seconds",),
         "itl_s": ("sglang:inter_token_latency_seconds",),
@@ -104,6 +101,7 @@ SGLANG = Family(
         "sglang:num_used_tokens": None,
         "sglang:num_grammar_queue_reqs": None,
         "sglang:num_retracted_reqs": None,
+        "sglang:num_aborted_requests": None,
         "sglang:num_paused_reqs": None,
         "sglang:realtime_tokens": "mode",
         "sglang:spec_accept_length": None,

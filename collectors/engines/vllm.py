@@ -1,4 +1,7 @@
-"""vLLM, 0.8 and later: all spellings of its metrics."""
+"""vLLM, 0.8 and later: all spellings of its metrics.
+
+0.8 looked up its prefix cache by blocks, later ones by tokens: the share is the same.
+"""
 
 from collectors.engines.family import (
     Answers,
@@ -102,6 +105,8 @@ VLLM = Family(
         "vllm:engine_sleep_state": "sleep_state",
         "vllm:prompt_tokens_by_source": "source",
         "vllm:prompt_tokens_cached": None,
+        "vllm:prompt_tokens_cached_by_source": "source",
+        "vllm:num_requests_kv_fetch_by_stage": "stage",
         "vllm:external_prefix_cache_queries": None,
         "vllm:external_prefix_cache_hits": None,
         "vllm:mm_cache_queries": None,

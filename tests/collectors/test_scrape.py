@@ -12,7 +12,15 @@ from collectors.clock import SessionClock
 from collectors.readings import AnyReading, Contact, EngineSample, ServerInfo
 from collectors.scrape import ServerScraper
 from collectors.server import Server
-from tests.collectors.http_server import VLLM, Answer, Serving, as_json, serving, whole
+from tests.collectors.http_server import (
+    SCRAPES,
+    VLLM,
+    Answer,
+    Serving,
+    as_json,
+    serving,
+    whole,
+)
 
 MODELS = (
     '{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"vllm",'
@@ -175,3 +183,171 @@ async def test_a_server_without_metrics_answers_and_is_not_measured() -> None:
     assert (info.family, info.models) == ("openai", ["tiny"])
     assert seen.of(Contact)[-1].answers
     assert not seen.of(EngineSample)
+
+
+async def test_a_page_is_no_metrics() -> None:
+    page = whole("<!doctype html><p>hello", kind="text/html")
+    async with serving({"/metrics": page, "/v1/models": page}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(Contact))
+    assert seen.of(Contact)[0].why == "a web page answers there, no engine"
+    assert not seen.of(EngineSample)
+
+
+async def test_half_a_text_is_no_sample_and_told() -> None:
+    async with serving(ANSWERS) as server, watching(server) as seen:
+        await seen.samples(1)
+        server.answers["/metrics"] = VLLM[:30_000]
+        await seen.until(lambda: seen.of(Contact)[-1].why)
+        server.answers["/metrics"] = VLLM
+        await seen.until(lambda: len(seen.of(Contact)) == 3)
+    told = [(each.answers, each.why) for each in seen.of(Contact)]
+    why = "the answer broke off in the middle"
+    assert told == [(True, None), (True, why), (True, None)]
+    assert {each.output_tokens for each in seen.of(EngineSample)} == {852}
+
+
+async def test_what_is_left_out_is_told() -> None:
+    wrong = VLLM.replace(
+        "vllm:generation_tokens_total{", "vllm:generation_tokens_total{{"
+    )
+    async with serving(ANSWERS | {"/metrics": wrong}) as server:
+        async with watching(server) as seen:
+            (sample, *_) = await seen.samples(1)
+    assert sample.output_tokens is None
+    assert seen.of(Contact)[0].why == "left out: lines that are no metrics"
+
+
+async def test_a_slow_server_is_slow_and_then_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(scrape, "SLOW_S", 0.1)
+    monkeypatch.setattr(scrape, "GIVE_UP_S", 0.4)
+    async with serving(ANSWERS) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(ServerInfo))
+        server.answers["/metrics"] = never
+        await seen.until(lambda: not seen.of(Contact)[-1].answers)
+    told = [(each.answers, each.why) for each in seen.of(Contact)]
+    assert told == [
+        (True, None),
+        (True, "slow: no answer for 0.1 s"),
+        (False, "no answer in 0.4 s"),
+    ]
+
+
+async def test_an_answer_that_comes_late_is_a_sample_of_a_slow_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def late(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(whole(VLLM, headers="connection: close\r\n"))
+
+    monkeypatch.setattr(scrape, "SLOW_S", 0.1)
+    async with serving(ANSWERS | {"/metrics": late}) as server:
+        async with watching(server) as seen:
+            await seen.samples(1)
+    assert seen.of(Contact)[-1].why == "slow: 0.3 s"
+
+
+async def test_a_proxy_without_a_server_behind_it_is_no_answer() -> None:
+    async with serving({"/metrics": whole("", "502 Bad Gateway")}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(Contact))
+    assert not seen.of(Contact)[0].answers
+
+
+async def test_a_key_that_is_missing_is_told() -> None:
+    async with serving({"/metrics": whole("", "401 Unauthorized")}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(Contact))
+    (contact, *_) = seen.of(Contact)
+    assert contact.answers
+    assert "--header" in (contact.why or "")
+
+
+async def test_a_server_whose_models_want_a_key_is_read_by_its_metrics() -> None:
+    async with serving({"/metrics": VLLM}) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(ServerInfo))
+    assert seen.of(ServerInfo)[0].models == ["tiny"]
+
+
+async def test_a_server_under_a_prefix_is_asked_there() -> None:
+    answers = {f"/team/a{path}": answer for path, answer in ANSWERS.items()}
+    async with serving(answers) as server:
+        async with watching(server, path="/team/a/") as seen:
+            await seen.until(lambda: seen.of(ServerInfo))
+    assert all(path.startswith("/team/a/") for path in server.asked)
+
+
+async def test_llamacpp_without_metrics_tells_how_many_run() -> None:
+    models = MODELS.replace("vllm", "llamacpp")
+    off = '{"error":{"message":"Start it with `--metrics`"}}'
+    answers: dict[str, Answer] = {
+        "/metrics": whole(off, "501 Not Implemented", "application/json"),
+        "/v1/models": as_json(models),
+        "/slots": as_json('[{"is_processing":true},{"is_processing":false}]'),
+    }
+    async with serving(answers) as server:
+        async with watching(server) as seen:
+            (sample, *_) = await seen.samples(1)
+    assert sample.running == 1
+    assert sample.output_tokens is None
+    assert seen.of(ServerInfo)[0].advice == [
+        "Its metrics are off: start it with --metrics."
+    ]
+
+
+async def test_sglang_is_asked_in_its_older_way_only_if_need_be() -> None:
+    text = SCRAPES.joinpath("sglang_docs.txt").read_text("utf-8")
+    answers: dict[str, Answer] = {
+        "/metrics": text,
+        "/get_server_info": as_json('{"version":"0.4.1"}'),
+    }
+    async with serving(answers) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(ServerInfo))
+    assert seen.of(ServerInfo)[0].version == "0.4.1"
+    server.asked.clear()
+    async with serving(answers | {"/server_info": as_json("{}")}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(ServerInfo))
+    assert "/get_server_info" not in server.asked
+
+
+async def test_metrics_that_come_later_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scrape, "METRICS_AGAIN_S", 0.1)
+    monkeypatch.setattr(scrape, "ALIVE_EVERY_S", 0.05)
+    async with serving({"/v1/models": as_json(MODELS)}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(ServerInfo))
+            server.answers |= ANSWERS
+            await seen.until(lambda: len(seen.of(ServerInfo)) == 2)
+    without, with_metrics = seen.of(ServerInfo)
+    assert "disable-log-stats" in without.advice[0]
+    assert "INFERWATCH_PROBE" in with_metrics.advice[0]
+
+
+async def test_several_servers_behind_one_address_are_told_and_not_mixed() -> None:
+    other = bumped(VLLM, "process_start_time_seconds", 100).replace(" 852.0", " 999.0")
+
+    async def in_turn(writer: asyncio.StreamWriter) -> None:
+        text = (VLLM, other)[server.asked.count("/metrics") % 2]
+        writer.write(whole(text, headers="connection: close\r\n"))
+
+    async with serving(ANSWERS | {"/metrics": in_turn}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(Contact)[-1:] and seen.of(Contact)[-1].why)
+            told = len(seen.readings)
+            await seen.samples(len(seen.of(EngineSample)) + 5)
+    assert "several servers answer here in turn" in (seen.of(Contact)[-1].why or "")
+    tokens = {
+        each.output_tokens
+        for each in seen.readings[told:]
+        if isinstance(each, EngineSample)
+    }
+    assert len(tokens) == 1
+    assert sum(each.restarted for each in seen.of(Contact)) == 1

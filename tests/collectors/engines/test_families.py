@@ -1,0 +1,197 @@
+"""What each family's metrics become, by scrapes of its own: see scrapes/README.md."""
+
+import msgspec
+import pytest
+
+from collectors.engines import FAMILIES, by_answers, by_metrics
+from collectors.engines.family import Answers
+from collectors.engines.llamacpp import LLAMACPP
+from collectors.engines.sglang import SGLANG
+from collectors.engines.vllm import VLLM
+from collectors.exposition import Exposition
+from collectors.readings import EngineSample
+from tests.collectors.http_server import SCRAPES
+
+LATENCIES = {"ttft_s", "itl_s", "e2el_s", "queue_s", "prefill_s", "decode_s"}
+SIZES = {"inference_s", "prompt_tokens", "output_tokens", "step_tokens"}
+
+
+def samples(name: str) -> list[EngineSample]:
+    """What a recorded scrape says."""
+    text = SCRAPES.joinpath(f"{name}.txt").read_text("utf-8")
+    family = by_metrics(text)
+    assert family is not None
+    scraped = Exposition(family).read(text)
+    assert not scraped.wrong
+    return scraped.samples
+
+
+@pytest.mark.parametrize(
+    "version", ["0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.12.0", "0.20.0", "0.33.0"]
+)
+def test_all_spellings_of_vllm_say_the_same(version: str) -> None:
+    (sample,) = samples(f"vllm_{version}")
+    assert (sample.rank, sample.model) == ("0", "tiny")
+    assert (sample.running, sample.waiting, sample.kv_usage) == (3, 2, 0.25)
+    assert (sample.prompt_tokens, sample.output_tokens) == (640, 160)
+    assert (sample.prefix_queries, sample.prefix_hits) == (640, 400)
+    assert sample.preemptions == 1
+    assert sample.finished == {"stop": 10, "length": 10, "abort": 0}
+    tpot = set() if version in {"0.8.5", "0.9.2", "0.10.2"} else {"tpot_s"}
+    assert set(sample.histograms) == LATENCIES | SIZES | tpot
+    assert sample.histograms["ttft_s"].counts[-1] == 20
+    assert sample.histograms["itl_s"].counts[-1] == 140
+    assert sample.histograms["output_tokens"].sum == 160
+
+
+def test_a_real_vllm_says_what_it_did() -> None:
+    (sample,) = samples("vllm_0.32.0")
+    assert (sample.prompt_tokens, sample.output_tokens) == (1682, 852)
+    assert sum(sample.finished.values()) == 24
+    itl = sample.histograms["itl_s"]
+    assert (itl.bounds[0], itl.counts[0], itl.counts[-1]) == (0.01, 827, 828)
+    assert itl.sum == pytest.approx(3.9962529630004155)
+    assert sample.others["prompt_tokens_by_source{local_cache_hit}"] == 1056
+
+
+def test_ranks_of_vllm_are_told_apart() -> None:
+    one, two = samples("vllm_0.15.1_dp2")
+    assert (one.rank, two.rank) == ("0", "1")
+    assert (one.output_tokens, two.output_tokens) == (160, 320)
+
+
+def test_sglang_as_its_documentation_shows_it() -> None:
+    (sample,) = samples("sglang_docs")
+    assert sample.model == "meta-llama/Llama-3.1-8B-Instruct"
+    assert (sample.running, sample.waiting, sample.kv_usage) == (162, 2826, 0.28)
+    assert (sample.prompt_tokens, sample.output_tokens) == (8128902, 7557572)
+    assert sample.prefix_hits is None
+    assert set(sample.histograms) == {"ttft_s", "e2el_s"}
+    assert sample.histograms["ttft_s"].counts[-1] == 11008
+    assert sample.finished == {}
+
+
+@pytest.mark.parametrize("version", ["0.5.5", "0.5.23"])
+def test_ranks_of_sglang_queue_and_its_server_counts(version: str) -> None:
+    one, two, server = samples(f"sglang_{version}_dp2")
+    assert [each.rank for each in (one, two, server)] == ["0", "1", "all"]
+    assert (one.running, one.waiting, one.kv_usage) == (3, 0, 0.25)
+    assert (two.running, two.waiting, two.kv_usage) == (4, 2, 0.35)
+    assert (one.output_tokens, server.output_tokens) == (None, 160)
+    assert (server.prefix_queries, server.prefix_hits) == (640, 400)
+    assert server.finished == {"finished": 20}
+    assert server.histograms["itl_s"].counts[-1] == 140
+
+
+def test_llamacpp_counts_what_its_cache_held_as_prompt() -> None:
+    text = (
+        "llamacpp:prompt_tokens_total 100\nllamacpp:prompt_tokens_cached_total 60\n"
+        "llamacpp:tokens_predicted_total 1.23457e+06\nllamacpp:requests_processing 2\n"
+        "llamacpp:requests_deferred 1\nllamacpp:n_decode_total 7\n"
+    )
+    (sample,) = Exposition(LLAMACPP).read(text).samples
+    assert (sample.prompt_tokens, sample.output_tokens) == (160, 1_234_570)
+    assert (sample.prefix_queries, sample.prefix_hits) == (160, 60)
+    assert (sample.running, sample.waiting, sample.kv_usage) == (2, 1, None)
+    assert sample.histograms == {}
+    assert sample.others == {"n_decode": 7}
+
+
+def test_what_an_older_llamacpp_does_not_tell_is_unknown() -> None:
+    text = "llamacpp:prompt_tokens_total 100\nllamacpp:kv_cache_usage_ratio 0.5\n"
+    (sample,) = Exposition(LLAMACPP).read(text).samples
+    assert (sample.prompt_tokens, sample.kv_usage) == (100, 0.5)
+    assert (sample.prefix_hits, sample.running, sample.output_tokens) == (None,) * 3
+
+
+def test_every_key_is_one_of_a_sample() -> None:
+    fields = set(msgspec.structs.asdict(EngineSample(t_ns=0)))
+    histograms = LATENCIES | SIZES | {"tpot_s"}
+    for family in FAMILIES:
+        assert fields >= family.gauges.keys() | family.counters.keys()
+        assert family.histograms.keys() <= histograms
+
+
+MODELS = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 64, "root": "/m"}]}
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang", "llamacpp"])
+def test_a_server_without_metrics_is_known_by_its_models(owner: str) -> None:
+    family = by_answers({"/v1/models": {"data": [{"id": "m", "owned_by": owner}]}})
+    assert family is not None
+    assert family.name == owner
+    (advice,) = family.describe({}, None).advice
+    assert "metrics" in advice
+
+
+def test_a_server_of_nobody_we_know_is_openai_compatible() -> None:
+    family = by_answers({"/v1/models": {"data": [{"id": "m", "owned_by": "me"}]}})
+    assert family is not None
+    assert family.name == "openai"
+
+
+@pytest.mark.parametrize("models", [
+    None, {}, [], "x", {"data": None}, {"data": {}}, {"data": [1, None, {}]},
+    {"data": [{"id": 7, "owned_by": ["vllm"], "max_model_len": "x", "meta": 3}]},
+    {"data": "\x1b"},
+])  # fmt: skip
+def test_no_nonsense_in_a_list_of_models_hurts(models: object) -> None:
+    answers = {"/v1/models": models, "/version": models, "/props": models}
+    by_answers(answers)
+    for family in FAMILIES:
+        assert family.describe(answers, {}).models == []
+
+
+def test_vllm_tells_its_cache() -> None:
+    labels = {"block_size": "16", "num_gpu_blocks": "257", "sliding_window": "None"}
+    facts = VLLM.describe({"/version": {"version": "0.32.0"}, **models()}, labels)
+    assert (facts.version, facts.max_model_len) == ("0.32.0", 64)
+    assert (facts.num_kv_blocks, facts.kv_block_tokens) == (256, 16)
+    assert facts.settings == {"block_size": "16", "root": "/m"}
+
+
+def models() -> Answers:
+    return {"/v1/models": MODELS}
+
+
+def test_sglang_tells_its_cache_and_none_of_its_keys() -> None:
+    info = {
+        "version": "0.5.23",
+        "page_size": 64,
+        "max_total_num_tokens": 6400,
+        "tp_size": 2,
+        "api_key": "secret",
+        "admin_api_key": "secret",
+        "internal_states": [{"x": 1}],
+    }
+    facts = SGLANG.describe({"/server_info": info, **models()}, {})
+    assert (facts.version, facts.num_kv_blocks, facts.kv_block_tokens) == (
+        "0.5.23",
+        100,
+        64,
+    )
+    assert facts.settings["tp_size"] == "2"
+    assert "secret" not in str(facts)
+
+
+def test_llamacpp_tells_its_slots() -> None:
+    props = {
+        "total_slots": 4,
+        "build_info": "b11434-abc",
+        "default_generation_settings": {"n_ctx": 2048, "prompt": "secret"},
+        "chat_template": "secret",
+    }
+    facts = LLAMACPP.describe({"/props": props}, {})
+    assert (facts.version, facts.max_model_len) == ("b11434-abc", 2048)
+    assert facts.settings == {"total_slots": "4"}
+
+
+@pytest.mark.parametrize(("slots", "fields"), [
+    ([{"is_processing": True}, {"is_processing": False}], {"running": 1}),
+    ([], {}), ({}, {}), ([1], {}), ([{"is_processing": 7}], {}), ([{}], {}),
+])  # fmt: skip
+def test_slots_of_llamacpp_tell_how_many_run(
+    slots: object, fields: dict[str, int]
+) -> None:
+    assert LLAMACPP.live is not None
+    assert LLAMACPP.live[1](slots) == fields

@@ -1,0 +1,234 @@
+"""Texts of metrics, good and bad."""
+
+import math
+
+import pytest
+
+from collectors import exposition
+from collectors.engines.vllm import VLLM as FAMILY
+from collectors.exposition import Exposition, ExpositionError, Scraped
+from collectors.readings import Histogram
+from tests.collectors.http_server import VLLM
+
+RUNNING = 'vllm:num_requests_running{engine="0",model_name="m"}'
+TOKENS = 'vllm:generation_tokens_total{engine="0",model_name="m"}'
+
+
+def read(*lines: str) -> Scraped:
+    return Exposition(FAMILY).read("\n".join(lines) + "\n")
+
+
+def histogram(*counts: object, total: str = "1.5", count: str = "") -> list[str]:
+    """The lines of a TTFT histogram with bounds 0.1, 0.2, … and infinity."""
+    name = "vllm:time_to_first_token_seconds"
+    bounds = [f"{0.1 * (1 + at):.1f}" for at in range(len(counts) - 1)] + ["+Inf"]
+    lines = [
+        f'{name}_bucket{{engine="0",le="{bound}"}} {number}'
+        for bound, number in zip(bounds, counts, strict=True)
+    ]
+    lines.append(f'{name}_sum{{engine="0"}} {total}')
+    return [*lines, f'{name}_count{{engine="0"}} {count or counts[-1]}']
+
+
+def test_a_second_text_is_read_with_what_is_known_from_the_first() -> None:
+    reader = Exposition(FAMILY)
+    reader.read(f"{RUNNING} 1\n{TOKENS} 10\n")
+    (sample,) = reader.read(f"{RUNNING} 3\n{TOKENS} 25\n").samples
+    assert (sample.running, sample.output_tokens) == (3, 25)
+
+
+def test_what_is_no_longer_there_is_unknown() -> None:
+    reader = Exposition(FAMILY)
+    reader.read(f"{RUNNING} 1\n{TOKENS} 10\n")
+    (sample,) = reader.read(f"{TOKENS} 10\n").samples
+    assert sample.running is None
+
+
+def test_a_rank_that_is_no_longer_there_gives_no_sample() -> None:
+    reader = Exposition(FAMILY)
+    other = TOKENS.replace('"0"', '"1"')
+    assert len(reader.read(f"{TOKENS} 10\n{other} 11\n").samples) == 2
+    assert [each.rank for each in reader.read(f"{TOKENS} 10\n").samples] == ["0"]
+
+
+def test_each_rank_and_model_has_its_own_sample() -> None:
+    scraped = read(
+        f"{TOKENS} 1",
+        'vllm:generation_tokens_total{engine="1",model_name="m"} 2',
+        'vllm:generation_tokens_total{engine="0",model_name="n"} 3',
+    )
+    assert [
+        (each.rank, each.model, each.output_tokens) for each in scraped.samples
+    ] == [
+        ("0", "m", 1),
+        ("1", "m", 2),
+        ("0", "n", 3),
+    ]
+
+
+def test_series_of_several_processes_are_one() -> None:
+    (sample,) = read(
+        'vllm:generation_tokens_total{engine="0",pid="7"} 10',
+        'vllm:generation_tokens_total{engine="0",pid="8"} 20',
+        'vllm:num_requests_running{engine="0",pid="7"} 4',
+        'vllm:num_requests_running{engine="0",pid="8"} 4',
+    ).samples
+    assert (sample.output_tokens, sample.running) == (30, 4)
+
+
+def test_a_series_that_is_there_twice_counts_once() -> None:
+    (sample,) = read(f"{TOKENS} 10", f"{TOKENS} 12").samples
+    assert sample.output_tokens == 12
+
+
+@pytest.mark.parametrize("line", [
+    'vllm:generation_tokens_total{engine="0"}\t7',
+    'vllm:generation_tokens_total{engine="0"} 7 1395066363000',
+    'vllm:generation_tokens_total{engine="0"}   7',
+    'vllm:generation_tokens_total{engine="0",} 7',
+    'vllm:generation_tokens_total{ engine = "0" } 7',
+    "vllm:generation_tokens_total 7",
+    "vllm:generation_tokens_total 7 1395066363000",
+    'vllm:generation_tokens_total{engine="0"} 7\r',
+    'vllm:generation_tokens{engine="0"} 7',
+])  # fmt: skip
+def test_a_line_may_be_written_in_many_ways(line: str) -> None:
+    reader = Exposition(FAMILY)
+    for _ in range(2):
+        (sample,) = reader.read(line + "\n").samples
+        assert (sample.rank, sample.output_tokens) == ("0", 7)
+
+
+def test_times_at_the_ends_of_lines_do_not_make_new_series() -> None:
+    reader = Exposition(FAMILY)
+    for at in range(10):
+        reader.read(f"{TOKENS} {at} {1395066363000 + at}\n")
+    assert len(reader._series) == 1
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "+Inf", "-Inf", "-1", "1_000", "x", "", "1e300"]
+)
+def test_a_number_that_cannot_be_is_unknown(number: str) -> None:
+    scraped = read(f"{TOKENS} {number}", f"{RUNNING} 1")
+    (sample,) = scraped.samples
+    assert sample.output_tokens is None
+    assert sample.running == 1
+
+
+def test_a_number_that_cannot_be_is_told() -> None:
+    assert read(f"{TOKENS} NaN").wrong == ["numbers that cannot be"]
+
+
+def test_what_is_no_metric_is_told_and_the_rest_is_read() -> None:
+    scraped = read('vllm:generation_tokens_total{engine="0 9', "}{", f"{RUNNING} 1")
+    assert scraped.samples[0].running == 1
+    assert scraped.wrong == ["lines that are no metrics"]
+
+
+def test_what_a_label_holds_is_taken_as_it_is() -> None:
+    (sample,) = read(
+        'vllm:num_requests_running{engine="0",model_name="a\\"} 7 \\\\\\n\x1b[31m"} 1'
+    ).samples
+    assert sample.model == 'a"} 7 \\\n\x1b[31m'
+    assert sample.running == 1
+
+
+def test_a_long_label_is_cut() -> None:
+    (sample,) = read(
+        f'vllm:num_requests_running{{model_name="{"x" * 9999}"}} 1'
+    ).samples
+    assert len(sample.model or "") == exposition.LONGEST_LABEL
+
+
+def test_a_text_that_breaks_off_is_none() -> None:
+    with pytest.raises(ExpositionError):
+        Exposition(FAMILY).read(VLLM[:20_000])
+
+
+def test_a_histogram_is_cumulative_with_one_count_more_than_bounds() -> None:
+    (sample,) = read(*histogram(1, 3, 4)).samples
+    assert sample.histograms == {
+        "ttft_s": Histogram(bounds=[0.1, 0.2], counts=[1, 3, 4], sum=1.5)
+    }
+
+
+def test_the_count_stands_in_for_a_missing_infinite_bucket() -> None:
+    lines = [each for each in histogram(1, 3, 4) if "Inf" not in each]
+    (sample,) = read(*lines).samples
+    assert sample.histograms["ttft_s"].counts == [1, 3, 4]
+
+
+@pytest.mark.parametrize("lines", [
+    histogram(3, 1, 4),
+    histogram(1, "NaN", 4),
+    histogram(1, 3, "1e300"),
+    histogram(1, 3, 4, total="NaN"),
+    [each for each in histogram(1, 3, 4) if "_sum" not in each],
+    [each for each in histogram(1, 3, 4) if "Inf" not in each and "count" not in each],
+    [*histogram(1, 3, 4), 'vllm:time_to_first_token_seconds_bucket{engine="0"} 3'],
+])  # fmt: skip
+def test_a_histogram_that_contradicts_itself_is_left_out_and_told(
+    lines: list[str],
+) -> None:
+    scraped = read(*lines, f"{RUNNING} 1")
+    assert not any(each.histograms for each in scraped.samples)
+    assert "vllm:time_to_first_token_seconds, which contradicts itself" in scraped.wrong
+
+
+def test_what_only_the_whole_server_has_goes_to_its_only_rank() -> None:
+    (sample,) = read(
+        f"{TOKENS} 1", 'vllm:admission_rejections_total{model_name="m",reason="full"} 2'
+    ).samples
+    assert sample.rank == "0"
+    assert sample.others == {"admission_rejections{full}": 2}
+
+
+def test_there_is_an_end_to_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MOST_SERIES", 10)
+    many = [
+        f'vllm:corrupted_requests_total{{engine="0",x="{at}"}} 1' for at in range(50)
+    ]
+    reader = Exposition(FAMILY)
+    scraped = reader.read("\n".join([f"{RUNNING} 1", *many]) + "\n")
+    assert scraped.samples[0].running == 1
+    assert scraped.wrong == ["more than 10 series"]
+    assert len(reader._series) == 10
+
+
+def test_series_that_come_and_go_do_not_crowd_out_what_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exposition, "MOST_SERIES", 10)
+    reader = Exposition(FAMILY)
+    for at in range(50):
+        passing = TOKENS.replace('"m"', f'"m",x="{at}"')
+        text = f"{passing} 1\n{RUNNING} {at}\n"
+        (sample,) = reader.read(text).samples
+        assert sample.running == at
+
+
+def test_there_is_an_end_to_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MOST_RANKS", 3)
+    scraped = read(
+        *(f'vllm:num_requests_running{{engine="{at}"}} 1' for at in range(9))
+    )
+    assert len(scraped.samples) == 3
+    assert scraped.wrong == ["more than 3 ranks"]
+
+
+def test_there_is_an_end_to_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "MOST_PARTS", 5)
+    scraped = read(*histogram(*range(50)), 'vllm:num_requests_running{engine="0"} 1')
+    assert scraped.samples[0].running == 1
+    assert "more than 5 parts of ttft_s" in scraped.wrong
+
+
+def test_nothing_is_no_sample() -> None:
+    assert Exposition(FAMILY).read("").samples == []
+    assert read("# a remark", "other_metric 3").samples == []
+
+
+def test_a_start_time_is_found() -> None:
+    assert Exposition(FAMILY).read(VLLM).started_s == 1_795_194_987.55
+    assert math.isclose(read("process_start_time_seconds 1.7e9").started_s or 0, 1.7e9)
