@@ -128,7 +128,7 @@ LENGTHS = metrics(
     ),
     Metric(
         key="step_tokens",
-        abbr="per step",
+        abbr="tokens per step",
         title="Tokens per step",
         unit=Unit.TOKENS,
         better=Better.HIGHER,

@@ -13,6 +13,7 @@ from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.counted import ROUGHLY, length_of
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun
@@ -62,8 +63,10 @@ class KvScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """State, peak, what was saved and what was lost."""
         aside = f"counts of {shown.window.span}"
-        self.query_one(TotalsPanel).show("KV cache", aside, _facts(shown))
-        self.query_one(KvBar).show(shown.kv)
+        facts = _counted(shown) if shown.without_steps else _facts(shown)
+        self.query_one(TotalsPanel).show("KV cache", aside, facts)
+        bar = self.query_one(KvBar)
+        bar.show(shown.kv, shown.flow.kv_usage)
 
 
 def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
@@ -99,6 +102,48 @@ def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
         ],
         [("room for", _room(shown), "")],
     ]
+
+
+def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
+    """What is known where nobody tells of single blocks."""
+    kv, usage = shown.kv, shown.flow.kv_usage
+    used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
+    used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
+    blocks = f"{_count(kv.total_blocks)} × {_count(kv.block_tokens)} tokens"
+    rows: list[list[Fact]] = [
+        [
+            *([(label_of("kv.total_blocks"), blocks, "")] if kv.total_blocks else []),
+            (label_of("kv.used_blocks"), used, "kv"),
+        ],
+        [
+            (label_of("kv.prefix_queries"), f"{_count(kv.prefix_queries)} tokens", ""),
+            (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
+            ("prefix-cache hit rate", format_share(_hit_rate(kv)).strip(), ""),
+        ]
+        if kv.prefix_queries
+        else [("prefix cache", "nothing was looked up", "")],
+        [(label_of("kv.preemptions"), f"{kv.preemptions:,}", "")],
+    ]
+    room = room_of_mean_size(shown)
+    if room is not None:
+        more, tokens = room
+        said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
+        rows.append([("room for", f"{said}, {tokens:,} tokens", "")])
+    return rows
+
+
+def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:
+    """How many requests of the mean size would fit, and that size in tokens."""
+    kv = shown.kv
+    lengths = [length_of(shown, name) for name in ("prompt_tokens", "output_tokens")]
+    means = [each.quantiles.mean for each in lengths if each is not None]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < len(lengths) or not kv.block_tokens or not kv.total_blocks:
+        return None
+    if kv.used_blocks is None:
+        return None
+    tokens = ceil(sum(known))
+    return (kv.total_blocks - kv.used_blocks) // ceil(tokens / kv.block_tokens), tokens
 
 
 def _hit_rate(kv: KvState) -> float | None:
@@ -152,19 +197,27 @@ class KvBar(Panel):
     """
 
     _kv = KvState()
+    _usage: float | None = None
 
-    def show(self, kv: KvState) -> None:
-        """Take the state of the cache."""
-        self._kv = kv
+    def show(self, kv: KvState, usage: float | None = None) -> None:
+        """Take the state of the cache; the share in use, where blocks are unknown."""
+        self._kv, self._usage = kv, usage
         self.redraw()
+
+    @property
+    def _used(self) -> float | None:
+        """Share in use, 0-1."""
+        if self._kv.total_blocks and self._kv.used_blocks is not None:
+            return self._kv.used_blocks / self._kv.total_blocks
+        return self._usage
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Two rows of bar, one for the peak."""
         kv, room = self._kv, width - 4
-        if not kv.total_blocks or kv.used_blocks is None:
+        if self._used is None:
             return [(TextRun("  it is not known how many blocks are in use", "faint"),)]
-        used = round(kv.used_blocks / kv.total_blocks * room)
-        cached = round((kv.cached_blocks or 0) / kv.total_blocks * room)
+        used = round(self._used * room)
+        cached = round((kv.cached_blocks or 0) / (kv.total_blocks or 1) * room)
         cached = min(cached, room - used)
         bar = (
             TextRun("  "),

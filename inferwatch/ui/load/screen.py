@@ -75,6 +75,7 @@ class LoadScreen(WatchScreen):
     KEY = "7"
     LABEL = "Load"
     QUESTION = "How does it perform under a load of my choice?"
+    ADVISES = False
     NEEDS_CLIENT = True
     EXPLAINS = (
         *catalog_keys(

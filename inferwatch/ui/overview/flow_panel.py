@@ -21,6 +21,7 @@ from inferwatch.metrics.catalog import (
     Unit,
 )
 from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
+from inferwatch.ui.shared.counted import MEAN, ROUGHLY
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
@@ -40,7 +41,6 @@ INKS = {
 }
 LENGTHS = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
 """Whose mean is shown where nobody tells of single requests."""
-MEAN, ROUGHLY = "ø", "≈"
 NOW_MARK = "•"
 """Stands behind the name of what holds now; all else is of the window."""
 WIDEST = 20

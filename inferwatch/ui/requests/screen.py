@@ -17,13 +17,16 @@ from inferwatch.ui.requests.table import (
 )
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.counted import counts_only, request_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.messages import LookAt
 from inferwatch.ui.shared.renderables.text import TextRun
+from inferwatch.ui.shared.totals import TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 from inferwatch.ui.shared.welcome import is_untouched
 
+OF_THE_LIST = {"sort", "reverse", "filter", "scope"}
 HOW_TO_BEGIN = ": 1 says how to send one, 7 sends a load"
 
 
@@ -74,7 +77,13 @@ class RequestsScreen(WatchScreen):
         &.-short FilterBar { margin-top: 0; }
         RequestTable { height: 2fr; }
         ChartStack { display: none; height: 1fr; }
-        &.-tall ChartStack { display: block; }
+        &.-tall ChartStack, &.-counted ChartStack { display: block; }
+        &.-counted FilterBar, &.-counted RequestTable, &.-counted RequestDetail {
+            display: none;
+        }
+        #counted { display: none; height: 5; margin-top: 1; }
+        &.-counted #counted { display: block; }
+        &.-short #counted { margin-top: 0; }
     }
     """
 
@@ -84,17 +93,33 @@ class RequestsScreen(WatchScreen):
     _opened: str | None = None
     _shown: Snapshot | None = None
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing to sort or to filter where none is told singly."""
+        if action in OF_THE_LIST and self.has_class("-counted"):
+            return False
+        return super().check_action(action, parameters)
+
     def compose_panels(self) -> Iterable[Widget]:
         """What is listed, the table, the detail."""
         table = RequestTable()
         yield FilterBar(table.grammar, scope_key="e")
         yield table
         yield RequestDetail()
+        yield TotalsPanel(id="counted")
         yield ChartStack((charts.TTFT, charts.BATCH))
 
     def show_panels(self, shown: Snapshot) -> None:
         """List, and bring the opened request up to date."""
         self._shown = shown
+        if counts_only(shown) != self.has_class("-counted"):
+            self.set_class(counts_only(shown), "-counted")
+            self.refresh_bindings()
+        if self.has_class("-counted"):
+            title = f"requests of {shown.window.span}"
+            aside = "counted by the server, none told singly"
+            counted = self.query_one("#counted", TotalsPanel)
+            counted.show(title, aside, request_facts(shown))
+            return
         table = self.query_one(RequestTable)
         table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, shown) else ""
         table.seen = shown.requests_seen > 0

@@ -274,11 +274,21 @@ BATCH = ChartPlan(
     limit_label="max_num_seqs",
     least=5,
 )
-WAITING = ChartPlan(
-    title="waiting",
-    note="engine, most requests",
-    series=(replace(_WAITING, texture=Texture.SOLID),),
-    least=5,
+
+
+def _by_scrape(plan: ChartPlan) -> ChartPlan:
+    """The same, and who else can tell it."""
+    note = plan.note.replace("engine", "scrape")
+    return replace(plan, told_by="batch_decode", counted=replace(plan, note=note))
+
+
+WAITING = _by_scrape(
+    ChartPlan(
+        title="waiting",
+        note="engine, most requests",
+        series=(replace(_WAITING, texture=Texture.SOLID),),
+        least=5,
+    )
 )
 
 _KV = tuple(
@@ -335,19 +345,12 @@ _OUT = Series(
     values=_per_second("output_tokens"),
     show=format_rate,
 )
-_COUNTED_OUT = ChartPlan(
-    title="output", note="scrape, tokens per second", series=(_OUT,)
-)
-OUTPUT = ChartPlan(
-    title="output",
-    note="engine, tokens per second",
-    series=(_OUT,),
-    told_by="batch_decode",
-    counted=_COUNTED_OUT,
+OUTPUT = _by_scrape(
+    ChartPlan(title="output", note="engine, tokens per second", series=(_OUT,))
 )
 TOKENS = ChartPlan(
     told_by="batch_decode",
-    counted=_COUNTED_OUT,
+    counted=OUTPUT.counted,
     title="tokens",
     note="engine, per step",
     series=(
@@ -402,20 +405,22 @@ BOUND_BY = ChartPlan(
         )
     ),
 )
-PREEMPTIONS = ChartPlan(
-    title="preemptions",
-    note="engine, requests",
-    series=(
-        Series(
-            label="sum",
-            ink="warn",
-            texture=Texture.SOLID,
-            values=_timeline("preemptions"),
-            fold=sum,
-            show=_count,
+PREEMPTIONS = _by_scrape(
+    ChartPlan(
+        title="preemptions",
+        note="engine, requests",
+        series=(
+            Series(
+                label="sum",
+                ink="warn",
+                texture=Texture.SOLID,
+                values=_timeline("preemptions"),
+                fold=sum,
+                show=_count,
+            ),
         ),
-    ),
-    least=5,
+        least=5,
+    )
 )
 
 

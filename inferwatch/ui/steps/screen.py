@@ -19,6 +19,7 @@ from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot, StepTotals
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.counted import step_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -50,7 +51,8 @@ class StepsScreen(WatchScreen):
         #totals { height: 4; margin-top: 1; }
         #slowest { height: 4; }
         &.-short #totals { margin: 0; }
-        &.-untouched #slowest { display: none; }
+        &.-untouched #slowest, &.-counted #slowest { display: none; }
+        &.-counted #totals { height: 3; }
     }
     """
 
@@ -67,6 +69,13 @@ class StepsScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """Totals of the window, and one step."""
         window = f"steps of {shown.window.span}"
+        self.set_class(shown.without_steps, "-counted")
+        if shown.without_steps:
+            counted = self.query_one("#totals", TotalsPanel)
+            counted.show(
+                window, "counted by the server, none told singly", step_facts(shown)
+            )
+            return
         self.query_one("#totals", TotalsPanel).show(window, "", _totals(shown.steps))
         title, step = self._one_step(shown)
         aside = ""

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from textual.widget import Widget
 
-from inferwatch.metrics.snapshot import Via
+from inferwatch.metrics.snapshot import KvState, Via
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import attached_sessions as sessions
@@ -274,3 +274,98 @@ async def test_hostile_names_hurt_no_line(settle: Any, size: tuple[int, int]) ->
             for widget in app.screen.query("Panel, TimeChart"):
                 rows = [widget.render_line(y) for y in range(widget.size.height)]
                 assert {row.cell_length for row in rows} <= {widget.size.width}
+
+
+@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
+async def test_requests_are_counted_where_none_is_told_singly(
+    settle: Any, text_of: Any, size: tuple[int, int]
+) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("2")
+        await settle(pilot)
+        counted = " ".join(" ".join(text_of(app, "#counted")).split())
+
+        assert not app.screen.query_one("RequestTable").display
+        assert "ended 1,095" in counted
+        assert "stop 800 73%" in counted
+        assert "length 292 27%" in counted
+        assert "prompt ø 1,871 p50 1,001–2,000" in counted
+        assert "output ø 212 p50 201–500" in counted
+        assert "sort" not in "".join(text_of(app, "KeyFooter"))
+
+
+async def test_requests_of_traces_are_a_table_again(settle: Any) -> None:
+    feed = sessions.scraped()
+    app = watching(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("2")
+        await settle(pilot)
+        change = feed.change
+        feed.change = lambda made: replace(change(made), via=Via.TRACES)
+        await settle(pilot)
+
+        assert app.screen.query_one("RequestTable").display
+        assert not app.screen.query_one("#counted").display
+
+
+async def test_steps_are_told_by_means_and_tokens(settle: Any, text_of: Any) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("3")
+        await settle(pilot)
+        totals = " ".join(" ".join(text_of(app, "#totals")).split())
+
+        assert "steps 6,100 step time ≈ 9.4 ms batch ø 56.8" in totals
+        assert "tokens per step ø 145 p50 65–128 p95 257–512" in totals
+        assert "–" not in totals.replace("65–128", "").replace("257–512", "").replace(
+            "1,025–2,048", ""
+        )
+        assert not app.screen.query_one("#slowest").display
+
+
+async def test_kv_is_told_by_usage_where_blocks_are_unknown(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    app = watching(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("4")
+        await settle(pilot)
+        totals = " ".join(" ".join(text_of(app, "TotalsPanel")).split())
+
+        assert "used ≈ 19,170 blocks 71%" in totals
+        assert "prefix-cache hit rate 42%" in totals
+        assert "preemptions 4" in totals
+        assert "room for ≈ 59 more requests of the mean size" in totals
+        assert "idle-cached" not in totals
+
+        change = feed.change
+        feed.change = lambda made: replace(change(made), kv=KvState())
+        await settle(pilot)
+        totals = " ".join(" ".join(text_of(app, "TotalsPanel")).split())
+        bar = text_of(app, "KvBar")[0].strip()
+
+        assert "used 71%" in totals
+        assert bar.count("█") == pytest.approx(0.71 * len(bar), abs=1)
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
+async def test_every_screen_says_what_one_flag_would_add(
+    settle: Any, text_of: Any, key: str
+) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press(key)
+        await settle(pilot)
+
+        assert "Exact percentiles, every request" in text_of(app, "AdviceLine")[0]
+
+
+async def test_a_load_needs_no_advice_of_the_server(settle: Any) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press("7")
+        await settle(pilot)
+
+        assert not app.screen.query_one("AdviceLine").display
