@@ -39,6 +39,11 @@ class Server:
     """How often to ask."""
     slo: str = ""
     """What its requests are to hold, as ``--slo`` writes it."""
+    probe: str = ""
+    """Where its probe is: an engine id on this host, or ``tcp://host:port``; else the
+    one is looked for whose process listens at the url, if that is on this host."""
+    probe_key: Path | None = None
+    """A viewer's key file, for a probe that is reached over the network."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address, and take a trailing slash or ``/v1`` away.

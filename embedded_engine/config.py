@@ -197,7 +197,7 @@ def _inherited() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("INFERWATCH_PARENT_")
+        if not name.startswith(("INFERWATCH_PARENT_", "INFERWATCH_FIRST_PID"))
     }
 
 

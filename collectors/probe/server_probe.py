@@ -17,6 +17,7 @@ from collectors.collector import (
 )
 from collectors.probe.discover import probe_at
 from collectors.probe.hello import Hello
+from collectors.probe.relayed import RelayAddress, RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
 from collectors.readings import AnyReading, Endpoint, EngineInfo, Note, NoteKind, Step
 from collectors.runtime_dir import probe_sockets
@@ -28,15 +29,14 @@ WORTH_A_NOTE_NS = 2 * NS_PER_S
 
 
 class ServerProbe:
-    """Everything that the probe of a server on this host tells, life after life."""
+    """Everything that a server's probe tells, life after life.
 
-    def __init__(
-        self, clock: SessionClock, server: Server, *, engine_id: str = ""
-    ) -> None:
+    Without a choice it is the probe whose process listens at the server's address.
+    """
+
+    def __init__(self, clock: SessionClock, server: Server) -> None:
         self.server = server
         self._clock = clock
-        self._engine_id = engine_id
-        """The probe to follow; else the one whose server listens at the url."""
         self._memory = ProbeMemory()
         self._stream: ProbeStream | None = None
         self._silent_ns: int | None = None
@@ -63,8 +63,6 @@ class ServerProbe:
             try:
                 async for batch in self._life(await self._connected()):
                     yield batch
-            except SourceNeverCameError:
-                pass
             except SourceLostError as error:
                 yield [self._note(NoteKind.LOST, str(error))]
             except SourceSilentError as error:
@@ -94,15 +92,21 @@ class ServerProbe:
         Raises:
             SourceNeverCameError: there is none yet.
         """
-        engine_id = self._engine_id
+        server = self.server
+        if server.probe.startswith("tcp:"):
+            address = RelayAddress(server.probe, server.probe_key)
+            self._stream = RelayedStream(
+                self._clock, address, source=server.source, memory=self._memory
+            )
+            return self._stream
+        engine_id = server.probe
         if not engine_id:
-            server = self.server
             found = await asyncio.to_thread(probe_at, server.url, server.uds)
             engine_id = found.engine_id if found else ""
         if not engine_id or not probe_sockets(engine_id) or self._ended.is_set():
             raise SourceNeverCameError
         self._stream = ProbeStream(
-            self._clock, engine_id, source=self.server.source, memory=self._memory
+            self._clock, engine_id, source=server.source, memory=self._memory
         )
         return self._stream
 
@@ -155,7 +159,7 @@ class ServerProbe:
 
     def _say(self, text: str) -> list[AnyReading]:
         """A note, unless it was the last one, too."""
-        if text == self._told:
+        if text in {"", self._told}:
             return []
         self._told = text
         return [self._note(NoteKind.PROBE, text)]

@@ -23,6 +23,7 @@ from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.idle_cache import IdleCache
 from embedded_engine.probe.step_assembler import StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
+from embedded_engine.relay import Relay
 
 RING_MB = 64
 MB = 1_000_000
@@ -113,6 +114,12 @@ class Probe:
     def failed(self, error: Exception) -> None:
         """Something broke on the channel's thread."""
         self.fuse.blow(repr(error))
+
+    def report(self, text: str) -> None:
+        """Say something in the server's log, and to whoever listens."""
+        sys.stderr.write(f"inferwatch: {text}\n")
+        if self._channel is not None:
+            self._note(text)
 
     def _scheduler_born(self, scheduler: Vllm, *_: Vllm) -> None:
         channel, lacks = self.speak(Role.CORE), self._lacks(Role.CORE)
@@ -239,12 +246,19 @@ def _text(value: object) -> str | None:
 
 @functools.cache
 def start() -> Probe:
-    """Watch the parent, wrap vLLM, and speak up at once where EngineCore will be."""
+    """Watch the parent, wrap vLLM, and speak up at once where EngineCore will be.
+
+    The first process of a server names the engine for all that it starts.
+    """
     watch_parent()
     os.register_at_fork(after_in_child=watch_parent)
     engine_id = os.environ.setdefault("INFERWATCH_ENGINE_ID", secrets.token_hex(4))
+    first_pid = os.environ.setdefault("INFERWATCH_FIRST_PID", str(os.getpid()))
     probe = Probe(engine_id)
     probe.install()
+    address = os.environ.get("INFERWATCH_PROBE", "")
+    if address.startswith("tcp://") and first_pid == str(os.getpid()):
+        Relay(address, engine_id, probe.report).start()
     if multiprocessing.current_process().name.startswith(names.CORE_PROCESS):
         probe.speak(Role.CORE)
     return probe

@@ -34,7 +34,8 @@ Collect = Callable[[SessionClock, Server], Sequence[Collector]]
 
 def collectors_of(clock: SessionClock, server: Server) -> list[Collector]:
     """Everything that can be heard of a server, the surest first."""
-    probe = [ServerProbe(clock, server)] if goes_direct(server.url, server.uds) else []
+    reachable = server.probe or goes_direct(server.url, server.uds)
+    probe = [ServerProbe(clock, server)] if reachable else []
     return [*probe, ServerScraper(clock, server)]
 
 

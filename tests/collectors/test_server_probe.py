@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,15 +23,26 @@ from collectors.probe import server_probe
 from collectors.probe import stream as probe_stream
 from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.probe.hello import Role
+from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Step, Totals
+from collectors.readings import (
+    AnyReading,
+    ClockAnchor,
+    EngineInfo,
+    Note,
+    NoteKind,
+    Step,
+    Totals,
+)
 from collectors.runtime_dir import socket_path
 from collectors.server import Server
 from embedded_engine.channel import Channel
+from embedded_engine.relay import KEY_VARIABLE, Relay
 
 pytestmark = pytest.mark.process
 
 DEADLINE_S = 20.0
+ELSEWHERE = "http://192.0.2.1:8000"
 
 
 class ScriptedServer:
@@ -143,8 +155,8 @@ class Watcher:
 
 
 @asynccontextmanager
-async def watching(url: str, **how: str) -> AsyncIterator[Watcher]:
-    probe = ServerProbe(SessionClock(), Server(url=url, name="mine"), **how)
+async def watching(url: str, **how: Any) -> AsyncIterator[Watcher]:
+    probe = ServerProbe(SessionClock(), Server(url=url, name="mine", **how))
     watcher = Watcher(probe)
     watch = asyncio.create_task(watcher.watch())
     try:
@@ -167,6 +179,14 @@ async def until_both(url: str) -> None:
             await asyncio.to_thread(probe_at, url)
 
 
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:1", "tcp://192.0.2.1:1"])
+def test_without_keys_only_this_host_may_listen(address: str) -> None:
+    said: list[str] = []
+    Relay(address, "one", said.append).start()
+
+    assert "any address but a loopback one needs keys" in said[0]
+
+
 async def test_the_probe_is_that_of_the_server_that_listens_there(port: Port) -> None:
     with socket.socket() as other_port:
         other_port.bind(("127.0.0.1", 0))
@@ -183,7 +203,7 @@ async def test_probes_of_two_servers_at_one_address_are_not_guessed_between(
     with port.serving("one", range(0)), port.serving("two", range(1, 3)):
         with pytest.raises(AmbiguousProbeError, match="--probe one or --probe two"):
             await until_both(port.url)
-        async with watching(port.url, engine_id="two") as watcher:
+        async with watching(port.url, probe="two") as watcher:
             await watcher.until_numbers(range(1, 3))
 
 
@@ -240,6 +260,83 @@ async def test_one_that_is_silent_for_a_while_goes_on_where_it_was(
 
     assert watcher.notes(NoteKind.LOST) == []
     assert watcher.notes(NoteKind.DROPPED) == []
+
+
+@contextmanager
+def relay(address: str = "", engine_id: str = "one") -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = address or f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    said: list[str] = []
+    relay = Relay(address, engine_id, said.append)
+    relay.start()
+    yield address
+    relay.stop()
+    assert said == []
+
+
+async def test_one_port_tells_of_all_processes_of_a_server(port: Port) -> None:
+    with port.serving("one", range(1, 50)) as first, relay() as address:
+        async with watching(ELSEWHERE, probe=address) as early:
+            await early.until_numbers(range(1, 50))
+            with port.serving("one", range(50, 80)):
+                await early.until_numbers(range(1, 80))
+                async with watching(ELSEWHERE, probe=address) as late:
+                    await late.until_numbers(range(1, 80))
+                    print("80 100", file=first.stdin, flush=True)
+                    for each in (early, late):
+                        await each.until_numbers(range(1, 100))
+                        assert len(each.probe.hellos) == 2
+                        assert each.probe.processes() == []
+
+
+async def test_a_line_that_was_down_loses_nothing(port: Port) -> None:
+    with port.serving("one", range(1, 50)) as server:
+        with relay() as address:
+            watch = watching(ELSEWHERE, probe=address)
+            watcher = await watch.__aenter__()
+            await watcher.until_numbers(range(1, 50))
+        print("50 80", file=server.stdin, flush=True)
+        with relay(address):
+            await watcher.until_numbers(range(1, 80))
+            await watch.__aexit__(None, None, None)
+
+    assert watcher.notes(NoteKind.LOST) == watcher.notes(NoteKind.DROPPED) == []
+
+
+async def test_times_of_another_host_are_told_within_bounds(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with port.serving("one", range(1, 2)), relay() as address:
+        monkeypatch.setattr(probe_stream, "boot_id", lambda: "of another host")
+        async with watching(ELSEWHERE, probe=address) as watcher:
+            await watcher.until_numbers(range(1, 2))
+
+    (told,) = [each for each in watcher.readings if isinstance(each, ClockAnchor)]
+    assert 0 < told.uncertainty_ns < 1_000_000_000
+    (number,) = [each for each in watcher.readings if isinstance(each, Note)]
+    assert abs(number.t_ns) < 10_000_000_000
+
+
+async def test_who_has_no_key_is_not_let_in(
+    port: Port, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, his = add_viewer(tmp_path / "keys", "alice")
+    _, stranger = add_viewer(tmp_path / "other", "mallory")
+    trusted, text = ViewerKeys.read(his).probe, stranger.read_text()
+    stranger.write_text(text.replace(ViewerKeys.read(stranger).probe, trusted))
+    monkeypatch.setenv(KEY_VARIABLE, str(ours))
+    with port.serving("one", range(1, 9)), relay() as address:
+        for key, why in ((None, "without a key"), (stranger, "refuses our key")):
+            async with watching(ELSEWHERE, probe=address, probe_key=key) as watcher:
+                await watcher.until(lambda: bool(watcher.notes(NoteKind.PROBE)))
+            assert why in watcher.notes(NoteKind.PROBE)[0]
+            assert watcher.numbers == []
+        async with watching(ELSEWHERE, probe=address, probe_key=his) as watcher:
+            await watcher.until_numbers(range(1, 9))
+        _, new = add_viewer(tmp_path / "keys", "bob")
+        async with watching(ELSEWHERE, probe=address, probe_key=new) as watcher:
+            await watcher.until_numbers(range(1, 9))
 
 
 async def test_one_that_comes_back_as_another_was_restarted_unseen(

@@ -1,0 +1,138 @@
+"""Keys of a probe that is reached over the network: who may listen, and to whom.
+
+Two small files, each for its own side and nobody else's eyes: the probe's has its
+secret and the viewers it lets in, a viewer's has his secret and the probe he trusts.
+"""
+
+import os
+import stat
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+from collectors.collector import CollectorError
+
+KEY_LENGTH = 40
+"""CURVE keys in their printable form (Z85)."""
+PROBE_FILE = "probe.key"
+HEAD = "# {what} Keep it to yourself: chmod 600.\n"
+
+
+class KeyFileError(CollectorError):
+    """A key file cannot be used; the message is fit to show and holds no key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeKeys:
+    """What is in a probe's key file."""
+
+    public: str
+    secret: str = field(repr=False)
+    viewers: dict[str, str] = field(default_factory=dict)
+    """Public keys of those that are let in, by name."""
+
+    @classmethod
+    def read(cls, path: Path) -> "ProbeKeys":
+        """What the file says.
+
+        Raises:
+            KeyFileError: it cannot be used.
+        """
+        found = _read(path)
+        viewers = found.get("viewers", {})
+        if not isinstance(viewers, dict) or not all(map(_is_key, viewers.values())):
+            raise KeyFileError(f"{path}: [viewers] must give each name a public key")
+        return cls(
+            public=_key(path, found, "public"),
+            secret=_key(path, found, "secret"),
+            viewers={str(name): str(key) for name, key in viewers.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewerKeys:
+    """What is in a viewer's key file."""
+
+    public: str
+    secret: str = field(repr=False)
+    probe: str
+    """The public key of the probe."""
+
+    @classmethod
+    def read(cls, path: Path) -> "ViewerKeys":
+        """What the file says.
+
+        Raises:
+            KeyFileError: it cannot be used.
+        """
+        found = _read(path)
+        public, secret, probe = (
+            _key(path, found, name) for name in ("public", "secret", "probe")
+        )
+        return cls(public=public, secret=secret, probe=probe)
+
+
+def add_viewer(directory: Path, name: str) -> tuple[Path, Path]:
+    """Make a viewer's key file and let him in; the probe's file is made if need be.
+
+    Returns the probe's file and the viewer's.
+
+    Raises:
+        KeyFileError: the viewer has one already, or a file cannot be used.
+    """
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise KeyFileError(f"{name!r} must be of letters, digits, - and _")
+    ours, his = directory / PROBE_FILE, directory / f"{name}.key"
+    if his.exists() or ours == his:
+        raise KeyFileError(f"{his} is there already")
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not ours.exists():
+        public, secret = _pair()
+        _write(ours, "A probe's key, and whom it lets in.", public, secret)
+    probe = ProbeKeys.read(ours)
+    if name in probe.viewers:
+        raise KeyFileError(f"{ours} lets {name} in already, by another key")
+    public, secret = _pair()
+    _write(
+        his, "A viewer's key to a probe.", public, secret, f'probe = "{probe.public}"'
+    )
+    text = ours.read_text("utf-8")
+    table = "" if "[viewers]" in text else "\n[viewers]\n"
+    ours.write_text(f'{text}{table}{name} = "{public}"\n', "utf-8")
+    return ours, his
+
+
+def _pair() -> tuple[str, str]:
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+def _write(path: Path, what: str, public: str, secret: str, more: str = "") -> None:
+    text = f'{HEAD.format(what=what)}public = "{public}"\nsecret = "{secret}"\n{more}\n'
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise KeyFileError(f"{path} can be read by others: chmod 600 {path}")
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise KeyFileError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KeyFileError(f"{path} is no key file of ours") from error
+
+
+def _key(path: Path, found: dict[str, object], name: str) -> str:
+    key = found.get(name)
+    if not _is_key(key):
+        raise KeyFileError(f"{path} has no {name} key")
+    return str(key)
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and len(key) == KEY_LENGTH and key.isascii()

@@ -1,0 +1,189 @@
+"""Listens to all probes of a server through one TCP port."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
+from collectors.collector import (
+    CollectorError,
+    SourceNeverCameError,
+    SourceSilentError,
+)
+from collectors.probe.hello import LIVE
+from collectors.probe.keys import ViewerKeys
+from collectors.probe.reception import Reception, answer_topic
+from collectors.probe.stream import (
+    PULSE_MS,
+    RECONNECT_MS,
+    SILENT_NS,
+    WHAT,
+    ProbeMemory,
+    ProbeStream,
+)
+
+NOBODY = 0
+"""No process has this pid."""
+TOGETHER_NS = NS_PER_S // 2
+"""All processes of a server answer within so long of each other."""
+NEVER_NS = 5 * NS_PER_S
+REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+LONGEST_MESSAGE = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAddress:
+    """Where a server's probes are passed on, and the keys to get in."""
+
+    url: str
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no such address.
+
+        Raises:
+            CollectorError: it is none.
+        """
+        parts = urlsplit(self.url)
+        try:
+            known = parts.scheme == "tcp" and parts.hostname and parts.port
+        except ValueError:
+            known = None
+        if not known:
+            raise CollectorError(
+                f"{self.url!r} is no address of a probe: write it as tcp://host:port"
+            )
+
+
+class _Speaker(msgspec.Struct):
+    """Who sent a message; a pid is in a hello only."""
+
+    stream: str
+    pid: int | None = None
+
+
+_speakers = msgspec.msgpack.Decoder(_Speaker)
+
+
+class RelayedStream(ProbeStream):
+    """All processes of a server, each told apart by its stream."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        address: RelayAddress,
+        *,
+        source: str,
+        memory: ProbeMemory | None = None,
+    ) -> None:
+        """Listen there.
+
+        Raises:
+            KeyFileError: the keys cannot be used.
+        """
+        super().__init__(clock, address.url, source=source, memory=memory)
+        self._address = address
+        self._keys = ViewerKeys.read(address.key_file) if address.key_file else None
+        self._receptions: dict[str, Reception] = {}
+        self._heard_ns: dict[str, int] = {}
+        """When each stream was heard last."""
+        self._first_ns = 0
+
+    async def _look(self) -> None:
+        socket = self._context.socket(zmq.SUB)
+        monitor = self._connected(socket)
+        try:
+            await self._follow_all(socket, monitor)
+        except (CollectorError, zmq.ZMQError, msgspec.MsgspecError) as error:
+            await self._queue.put(
+                error
+                if isinstance(error, CollectorError)
+                else CollectorError(str(error))
+            )
+        finally:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+            socket.close(linger=0)
+
+    async def _follow_all(
+        self, socket: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
+    ) -> None:
+        topic = answer_topic(backfill=True)
+        for each in (LIVE, topic):
+            socket.subscribe(each)
+        asked_ns = monotonic_ns()
+        self._order.expect((NOBODY,))  # nothing is told before all have answered
+        while True:
+            if await socket.poll(PULSE_MS):
+                await self._hear(await socket.recv_multipart(), asked_ns)
+            while await monitor.poll(0):
+                event = parse_monitor_message(await monitor.recv_multipart())
+                self._is_admitted(event["event"])
+            await self._look_after(asked_ns)
+
+    def _connected(self, socket: zmq.asyncio.Socket) -> zmq.asyncio.Socket:
+        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS
+        socket.maxmsgsize = LONGEST_MESSAGE
+        socket.ipv6 = "[" in self._address.url
+        if self._keys is not None:
+            socket.curve_serverkey = self._keys.probe.encode()
+            socket.curve_publickey = self._keys.public.encode()
+            socket.curve_secretkey = self._keys.secret.encode()
+        monitor: zmq.asyncio.Socket = socket.get_monitor_socket(REFUSED)
+        socket.connect(self._address.url.replace("localhost", "127.0.0.1"))
+        return monitor
+
+    def _is_admitted(self, event: int) -> None:
+        if event & REFUSED:
+            how = "our key" if self._keys else "anybody without a key: --probe-key"
+            raise CollectorError(f"the probe at {self._address.url} refuses {how}")
+
+    async def _hear(self, frames: list[bytes], asked_ns: int) -> None:
+        if len(frames) < 2:
+            return
+        speaker = _speakers.decode(frames[1])
+        if speaker.pid is not None:
+            self._meet_anew(speaker.stream, frames[0])
+        reception = self._receptions.get(speaker.stream)
+        if reception is None:
+            return  # sent before its hello: the ring has it
+        self._heard_ns[speaker.stream] = monotonic_ns()
+        messages = self._greeted(reception, frames, asked_ns)
+        if hello := reception.hello:
+            self.hellos[hello.pid] = hello
+            await self._pass_on(hello.pid, messages, caught_up=reception.caught_up)
+
+    def _meet_anew(self, stream: str, topic: bytes) -> None:
+        """Somebody greets us: he is new, or the line was down meanwhile."""
+        if stream in self._receptions:
+            raise SourceSilentError(f"the line to {self._address.url} was interrupted")
+        if not self._receptions:
+            self._first_ns = monotonic_ns()
+            self._be_patient()
+        self._receptions[stream] = Reception(
+            backfill=True, positions=self._memory.positions, topic=topic
+        )
+
+    async def _look_after(self, asked_ns: int) -> None:
+        """Wait for all to answer, and no longer; see whether any fell silent."""
+        now_ns = monotonic_ns()
+        if not self._heard_ns:
+            if now_ns > asked_ns + NEVER_NS:
+                raise SourceNeverCameError(f"no probe answers at {self._address.url}")
+            return
+        if NOBODY in self._order.awaited and now_ns > self._first_ns + TOGETHER_NS:
+            late = [each for each in self._receptions.values() if not each.caught_up]
+            self._order.expect(each.hello.pid for each in late if each.hello)
+            self._order.give_up((NOBODY,))
+            await self._release()
+        await self._lose_patience()
+        for stream, heard_ns in self._heard_ns.items():
+            hello = self._receptions[stream].hello
+            if hello is not None and now_ns > heard_ns + SILENT_NS:
+                who = f"{WHAT[hello.role]} (pid {hello.pid}) of {hello.source}"
+                raise SourceSilentError(f"{who} cannot be heard")

@@ -1,0 +1,168 @@
+"""Lets viewers on other machines listen to all probes of a server, at one TCP port.
+
+A probe's process binds a Unix socket, whoever listens. Where ``INFERWATCH_PROBE`` is an
+address such as ``tcp://127.0.0.1:9500``, the first process of the server also passes on
+what its probes say. It forwards subscriptions and messages as they are; what a viewer
+is told by each process, he puts together as if he were here.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import zmq
+import zmq.auth.thread
+
+from collectors.probe.hello import HELLO, LIVE, RING
+from collectors.probe.keys import KeyFileError, ProbeKeys
+from collectors.runtime_dir import probe_sockets
+
+KEY_VARIABLE = "INFERWATCH_PROBE_KEY"
+LOOK_MS = 500
+"""How often to look for processes of the server."""
+BIND_AGAIN_S = 5.0
+HIGH_WATER = 2_000
+LONGEST_REQUEST = 1_024
+"""Of a viewer; what he may say is which topics he wants."""
+TOPICS = (LIVE, HELLO, RING)
+
+
+class Relay:
+    """Passes on what the probes of one server say, on a thread of its own."""
+
+    def __init__(
+        self, address: str, engine_id: str, report: Callable[[str], None]
+    ) -> None:
+        self.address = address
+        self._engine_id = engine_id
+        self._report = report
+        self._heard: set[Path] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="inferwatch-relay", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin, unless it would let anybody in: then say why not."""
+        key_file = os.environ.get(KEY_VARIABLE)
+        if not key_file and not is_loopback(self.address):
+            self._report(
+                f"the probe does not listen at {self.address}: any address but a "
+                f"loopback one needs keys (inferwatch keys; {KEY_VARIABLE}=probe.key)"
+            )
+            return
+        self._key_file = Path(key_file) if key_file else None
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Pass on nothing more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not probe_sockets(self._engine_id):  # a server's, not a tool's
+                if self._stopping.wait(LOOK_MS / 1_000):
+                    return
+            with zmq.Context() as context:
+                self._relay(context)
+        except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
+            self._report(f"the probe listens at {self.address} no more: {error}")
+
+    def _relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        viewers, probes = context.socket(zmq.XPUB), context.socket(zmq.XSUB)
+        guard = self._guarded(context, viewers) if self._key_file else None
+        try:
+            for each in (viewers, probes):
+                each.linger = 0
+                each.set_hwm(HIGH_WATER)
+            viewers.maxmsgsize = LONGEST_REQUEST
+            if self._bound(viewers):
+                self._pass_on(viewers, probes)
+        finally:
+            viewers.close()
+            probes.close()
+            if guard is not None:
+                guard.stop()
+
+    def _guarded(
+        self, context: zmq.Context[zmq.Socket[bytes]], viewers: zmq.Socket[bytes]
+    ) -> zmq.auth.thread.ThreadAuthenticator:
+        """Let in who is named in the key file, as it is at that moment."""
+        keys = ProbeKeys.read(self._key_file or Path())
+        guard = zmq.auth.thread.ThreadAuthenticator(context)
+        guard.start()
+        guard.configure_curve_callback("*", _Admission(self._key_file or Path()))
+        viewers.curve_server = True
+        viewers.curve_publickey = keys.public.encode()
+        viewers.curve_secretkey = keys.secret.encode()
+        return guard
+
+    def _bound(self, viewers: zmq.Socket[bytes]) -> bool:
+        """Bind; a port that another still has is waited for."""
+        viewers.ipv6 = "[" in self.address
+        told = False
+        while not self._stopping.is_set():
+            try:
+                viewers.bind(self.address.replace("localhost", "127.0.0.1"))
+            except zmq.ZMQError as error:
+                if not told:
+                    told = True
+                    self._report(f"the probe cannot listen at {self.address}: {error}")
+                self._stopping.wait(BIND_AGAIN_S)
+            else:
+                return True
+        return False
+
+    def _pass_on(self, viewers: zmq.Socket[bytes], probes: zmq.Socket[bytes]) -> None:
+        poller = zmq.Poller()
+        poller.register(viewers, zmq.POLLIN)
+        poller.register(probes, zmq.POLLIN)
+        look_s = 0.0
+        while not self._stopping.is_set():
+            if time.monotonic() >= look_s:
+                look_s = time.monotonic() + LOOK_MS / 1_000
+                self._meet(probes)
+            for ready, _ in poller.poll(LOOK_MS):
+                message: Any = ready.recv_multipart(copy=False)
+                if ready is probes:
+                    viewers.send_multipart(message, copy=False)
+                elif bytes(message[0])[1:].startswith(TOPICS):
+                    probes.send_multipart(message, copy=False)
+
+    def _meet(self, probes: zmq.Socket[bytes]) -> None:
+        there = {found.path for found in probe_sockets(self._engine_id)}
+        for path in there - self._heard:
+            probes.connect(f"ipc://{path}")
+        for path in self._heard - there:
+            probes.disconnect(f"ipc://{path}")
+        self._heard = there
+
+
+class _Admission:
+    """Says who may listen; somebody new needs no restart."""
+
+    def __init__(self, key_file: Path) -> None:
+        self._key_file = key_file
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Whether the owner of that public key may."""
+        del domain
+        try:
+            return key.decode() in ProbeKeys.read(self._key_file).viewers.values()
+        except (KeyFileError, UnicodeDecodeError):
+            return False
+
+
+def is_loopback(address: str) -> bool:
+    """Only this host can reach it."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
