@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import httpx
 
 from collectors.http_client import http_client
+from collectors.probe.hello import TCP, has_host_and_port
 
 
 class ServerError(ValueError):
@@ -69,6 +70,10 @@ class Server:
         place = parts.netloc.rpartition("@")[2]
         root = urlunsplit((parts.scheme, place, path, "", ""))
         object.__setattr__(self, "url", root)
+        if self.probe.startswith(TCP) and not has_host_and_port(self.probe):
+            raise ServerError(
+                f"{self.probe!r} is no address of a probe: write it as tcp://host:port"
+            )
         named = {name.lower() for name in self.headers}
         if parts.username is not None and "authorization" not in named:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import zmq
 import zmq.auth.thread
 
-from collectors.probe.hello import HELLO, LIVE, RING
+from collectors.probe.hello import HELLO, LIVE, RING, has_host_and_port
 from collectors.probe.keys import KeyFileError, ProbeKeys
 from collectors.runtime_dir import probe_sockets
 
@@ -49,6 +49,9 @@ class Relay:
 
     def start(self) -> None:
         """Begin, unless it would let anybody in: then say why not."""
+        if not has_host_and_port(self.address):
+            self._report(f"{self.address} is no address to listen at: tcp://host:port")
+            return
         key_file = os.environ.get(KEY_VARIABLE)
         if not key_file and not is_loopback(self.address):
             self._report(

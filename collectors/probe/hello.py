@@ -8,6 +8,7 @@ ring has it from ``Hello.ring_seq`` on), everything from ``Hello.seq`` on comes 
 """
 
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,9 +16,20 @@ from collectors.collector import WireVersionError
 from collectors.readings import AnyReading, ClockAnchor, EngineInfo, Totals
 from collectors.wire import VERSION, decode_reading
 
+TCP = "tcp://"
+"""How the address of a probe begins that is reached over the network."""
 LIVE = b"live"
 HELLO = b"hello."
 RING = b"ring."
+
+
+def has_host_and_port(address: str) -> bool:
+    """Whether a TCP address says both."""
+    parts = urlsplit(address)
+    try:
+        return bool(parts.hostname and parts.port)
+    except ValueError:
+        return False
 
 
 class Role(StrEnum):

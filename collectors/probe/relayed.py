@@ -1,9 +1,5 @@
 """Listens to all probes of a server through one TCP port."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
-
 import msgspec
 import zmq
 import zmq.asyncio
@@ -26,6 +22,7 @@ from collectors.probe.stream import (
     ProbeMemory,
     ProbeStream,
 )
+from collectors.server import Server
 
 NOBODY = 0
 """No process has this pid."""
@@ -34,30 +31,6 @@ TOGETHER_NS = NS_PER_S // 2
 NEVER_NS = 5 * NS_PER_S
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 LONGEST_MESSAGE = 64_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class RelayAddress:
-    """Where a server's probes are passed on, and the keys to get in."""
-
-    url: str
-    key_file: Path | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no such address.
-
-        Raises:
-            CollectorError: it is none.
-        """
-        parts = urlsplit(self.url)
-        try:
-            known = parts.scheme == "tcp" and parts.hostname and parts.port
-        except ValueError:
-            known = None
-        if not known:
-            raise CollectorError(
-                f"{self.url!r} is no address of a probe: write it as tcp://host:port"
-            )
 
 
 class _Speaker(msgspec.Struct):
@@ -76,9 +49,7 @@ class RelayedStream(ProbeStream):
     def __init__(
         self,
         clock: SessionClock,
-        address: RelayAddress,
-        *,
-        source: str,
+        server: Server,
         memory: ProbeMemory | None = None,
     ) -> None:
         """Listen there.
@@ -86,9 +57,9 @@ class RelayedStream(ProbeStream):
         Raises:
             KeyFileError: the keys cannot be used.
         """
-        super().__init__(clock, address.url, source=source, memory=memory)
-        self._address = address
-        self._keys = ViewerKeys.read(address.key_file) if address.key_file else None
+        super().__init__(clock, server.probe, source=server.source, memory=memory)
+        self._url = server.probe
+        self._keys = ViewerKeys.read(server.probe_key) if server.probe_key else None
         self._receptions: dict[str, Reception] = {}
         self._heard_ns: dict[str, int] = {}
         """When each stream was heard last."""
@@ -129,19 +100,19 @@ class RelayedStream(ProbeStream):
     def _connected(self, socket: zmq.asyncio.Socket) -> zmq.asyncio.Socket:
         socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS
         socket.maxmsgsize = LONGEST_MESSAGE
-        socket.ipv6 = "[" in self._address.url
+        socket.ipv6 = "[" in self._url
         if self._keys is not None:
             socket.curve_serverkey = self._keys.probe.encode()
             socket.curve_publickey = self._keys.public.encode()
             socket.curve_secretkey = self._keys.secret.encode()
         monitor: zmq.asyncio.Socket = socket.get_monitor_socket(REFUSED)
-        socket.connect(self._address.url.replace("localhost", "127.0.0.1"))
+        socket.connect(self._url.replace("localhost", "127.0.0.1"))
         return monitor
 
     def _is_admitted(self, event: int) -> None:
         if event & REFUSED:
             how = "our key" if self._keys else "anybody without a key: --probe-key"
-            raise CollectorError(f"the probe at {self._address.url} refuses {how}")
+            raise CollectorError(f"the probe at {self._url} refuses {how}")
 
     async def _hear(self, frames: list[bytes], asked_ns: int) -> None:
         if len(frames) < 2:
@@ -161,7 +132,7 @@ class RelayedStream(ProbeStream):
     def _meet_anew(self, stream: str, topic: bytes) -> None:
         """Somebody greets us: he is new, or the line was down meanwhile."""
         if stream in self._receptions:
-            raise SourceSilentError(f"the line to {self._address.url} was interrupted")
+            raise SourceSilentError(f"the line to {self._url} was interrupted")
         if not self._receptions:
             self._first_ns = monotonic_ns()
             self._be_patient()
@@ -174,7 +145,7 @@ class RelayedStream(ProbeStream):
         now_ns = monotonic_ns()
         if not self._heard_ns:
             if now_ns > asked_ns + NEVER_NS:
-                raise SourceNeverCameError(f"no probe answers at {self._address.url}")
+                raise SourceNeverCameError(f"no probe answers at {self._url}")
             return
         if NOBODY in self._order.awaited and now_ns > self._first_ns + TOGETHER_NS:
             late = [each for each in self._receptions.values() if not each.caught_up]

@@ -16,8 +16,8 @@ from collectors.collector import (
     SourceSilentError,
 )
 from collectors.probe.discover import probe_at
-from collectors.probe.hello import Hello
-from collectors.probe.relayed import RelayAddress, RelayedStream
+from collectors.probe.hello import TCP, Hello
+from collectors.probe.relayed import RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
 from collectors.readings import AnyReading, Endpoint, EngineInfo, Note, NoteKind, Step
 from collectors.runtime_dir import probe_sockets
@@ -93,11 +93,8 @@ class ServerProbe:
             SourceNeverCameError: there is none yet.
         """
         server = self.server
-        if server.probe.startswith("tcp:"):
-            address = RelayAddress(server.probe, server.probe_key)
-            self._stream = RelayedStream(
-                self._clock, address, source=server.source, memory=self._memory
-            )
+        if server.probe.startswith(TCP):
+            self._stream = RelayedStream(self._clock, server, self._memory)
             return self._stream
         engine_id = server.probe
         if not engine_id:

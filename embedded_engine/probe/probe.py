@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from collectors.clock import monotonic_ns
-from collectors.probe.hello import Role
+from collectors.probe.hello import TCP, Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from collectors.runtime_dir import socket_path
 from embedded_engine.channel import Channel
@@ -23,7 +23,6 @@ from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.idle_cache import IdleCache
 from embedded_engine.probe.step_assembler import StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
-from embedded_engine.relay import Relay
 
 RING_MB = 64
 MB = 1_000_000
@@ -257,7 +256,9 @@ def start() -> Probe:
     probe = Probe(engine_id)
     probe.install()
     address = os.environ.get("INFERWATCH_PROBE", "")
-    if address.startswith("tcp://") and first_pid == str(os.getpid()):
+    if address.startswith(TCP) and first_pid == str(os.getpid()):
+        from embedded_engine.relay import Relay  # noqa: PLC0415 - few need it
+
         Relay(address, engine_id, probe.report).start()
     if multiprocessing.current_process().name.startswith(names.CORE_PROCESS):
         probe.speak(Role.CORE)

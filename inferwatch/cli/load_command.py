@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.clock import SessionClock
-from collectors.probe.discover import probe_at
+from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.readings import NoteKind
 from embedded_engine.launch import served_engines
 from inferwatch.cli.load_options import (
@@ -132,7 +132,11 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
         record=not options.no_record,
     )
     pipeline = Pipeline(Model(), recorder)
-    session = LoadSession(clock, pipeline, target, probe_at(target.url, target.uds))
+    try:
+        probe = probe_at(target.url, target.uds)
+    except AmbiguousProbeError:
+        probe = None  # the load itself needs none
+    session = LoadSession(clock, pipeline, target, probe)
     with interrupts() as stop:
         if options.searches:
             points = SearchRuns(session, plan, stop)

@@ -20,6 +20,7 @@ from inferwatch.cli.demo import demo
 from inferwatch.cli.export import export
 from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
+from inferwatch.cli.keys import keys
 from inferwatch.cli.load import load
 from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
@@ -105,6 +106,7 @@ inferwatch.add_command(compare)
 inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)
+inferwatch.add_command(keys)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
