@@ -16,6 +16,7 @@ from collectors.readings import (
     EngineInfo,
     GpuInfo,
     HostSample,
+    KvCacheEvents,
     LoadEvent,
     LoadPlanned,
     Note,
@@ -40,6 +41,7 @@ from inferwatch.metrics.engine.flow import (
 )
 from inferwatch.metrics.engine.health import HealthTracker, SavedHealth
 from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
+from inferwatch.metrics.engine.prefix_cache import PrefixCaches, SavedCaches
 from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTracker
 from inferwatch.metrics.load.book import ABORTED
@@ -92,6 +94,7 @@ class SavedState(msgspec.Struct, array_like=True):
     gpus: list[GpuInfo]
     last_token_ns: int | None
     began_ns: int | None
+    prefix_caches: SavedCaches
     servers: SavedServers
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
@@ -129,6 +132,7 @@ class Model:
         """By their ids; or why there is none."""
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
+        self._prefix_caches = PrefixCaches()
         self._servers = ServerModels()
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
@@ -144,6 +148,7 @@ class Model:
             ClientSample: self._client.sample,
             HostSample: self._host,
             GpuInfo: self._gpu_info,
+            KvCacheEvents: self._prefix_caches.take,
         }
 
     def fold(self, reading: AnyReading) -> None:
@@ -188,6 +193,7 @@ class Model:
             gpus=list(self._gpus.values()),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
+            prefix_caches=self._prefix_caches.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
@@ -234,6 +240,7 @@ class Model:
         model._outcomes.restore(saved.failed, written)
         model._requests.restore(saved.requests, written)
         model._engines.restore(saved.engines)
+        model._prefix_caches.restore(saved.prefix_caches, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
         model._notes.extend(saved.notes)
@@ -313,6 +320,7 @@ class Model:
             latest_step=step and without_members(step),
             steps=step_totals(totals.steps, totals.durations),
             kv=kv,
+            prefix_cache=self._prefix_caches.shown(now_ns, window),
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
@@ -349,6 +357,7 @@ class Model:
         return {
             "step_s": self._steps.step_durations,
             "prompt_tokens": self._outcomes.prompts,
+            "block_lifetime_s": self._prefix_caches.lifetimes,
             **self._latencies.samples,
             **self._client.samples(),
         }
@@ -357,6 +366,7 @@ class Model:
         return {
             "steps": self._steps.counters,
             "outcomes": self._outcomes.counters,
+            "prefix_cache": self._prefix_caches.counters,
         }
 
     def _window_totals(

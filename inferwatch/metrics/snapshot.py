@@ -34,6 +34,7 @@ __all__ = [
     "KvState",
     "Latency",
     "LoadRun",
+    "PrefixCache",
     "Quantiles",
     "RequestRow",
     "RequestState",
@@ -382,6 +383,35 @@ class KvState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCache:
+    """What the events of a prefix cache tell; counts are of the window."""
+
+    ranks: int = 1
+    """That tell, each with a cache of its own."""
+    blocks: int = 0
+    """Full blocks that are cached now, in use or idle."""
+    block_tokens: int | None = None
+    stored: int = 0
+    evicted: int = 0
+    stored_again: int = 0
+    """Computed anew though they had been cached before: evicted too early."""
+    stored_per_s: float | None = None
+    evicted_per_s: float | None = None
+    lifetime_s: Quantiles = field(default_factory=Quantiles)
+    """Of the blocks evicted, from their coming."""
+    beginnings: int = 0
+    """Cached blocks with which a prompt begins; likewise all below: now."""
+    branches: int = 0
+    """After which prompts go on in different ways."""
+    deepest: int = 0
+    """Blocks one after the other, from the beginning of a prompt."""
+    missed: int = 0
+    """Batches of events that never arrived, in the session."""
+    partial: bool = False
+    """For want of those there may be more blocks, or fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientView:
     """One load run as its client saw it, warm-up left out; everything is of that run.
 
@@ -486,6 +516,8 @@ class Snapshot:
     """The last one that ended, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
     kv: KvState = field(default_factory=KvState)
+    prefix_cache: PrefixCache | None = None
+    """None where no server tells of single blocks."""
     requests: tuple[RequestRow, ...] = ()
     """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0

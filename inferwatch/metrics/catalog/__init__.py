@@ -25,7 +25,7 @@ from inferwatch.metrics.catalog.metric import (
 )
 from inferwatch.metrics.catalog.requests import REQUESTS
 from inferwatch.metrics.catalog.run import RUN
-from inferwatch.metrics.catalog.steps import KV, STEPS
+from inferwatch.metrics.catalog.steps import KV, PREFIX_CACHE, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
 
 __all__ = [
@@ -49,6 +49,7 @@ CATALOG: dict[str, Metric] = {
         FLOW,
         STEPS,
         KV,
+        PREFIX_CACHE,
         TIMELINE,
         REQUESTS,
         CLIENT,

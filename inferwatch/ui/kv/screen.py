@@ -11,6 +11,7 @@ from textual.widget import Widget
 from inferwatch.formatting import counted, format_count, format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
+from inferwatch.ui.kv.prefix_cache import PREFIX_KEYS, PrefixPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.counted import ROUGHLY, length_of
@@ -35,6 +36,7 @@ class KvScreen(WatchScreen):
             "peak_used_blocks prefix_queries prefix_hits preemptions "
             "recomputed_tokens",
         ),
+        *PREFIX_KEYS,
         *catalog_keys("timeline", "waiting_max"),
         *COST_KEYS,
     )
@@ -45,6 +47,7 @@ class KvScreen(WatchScreen):
     KvScreen {
         TotalsPanel { height: 5; margin-top: 1; }
         KvBar { margin: 1 0; }
+        PrefixPanel { height: 4; margin: 0 0 1 0; }
         #chart-0 { height: 2fr; }
         &.-short TotalsPanel { margin: 0; }
         &.-short KvBar { display: none; }
@@ -58,6 +61,7 @@ class KvScreen(WatchScreen):
         """The state, then its history."""
         yield TotalsPanel()
         yield KvBar()
+        yield PrefixPanel()
         yield ChartStack((charts.KV, charts.WAITING, charts.PREEMPTIONS))
 
     def show_panels(self, shown: Snapshot) -> None:
@@ -67,6 +71,7 @@ class KvScreen(WatchScreen):
         self.query_one(TotalsPanel).show("KV cache", aside, facts)
         bar = self.query_one(KvBar)
         bar.show(shown.kv, shown.flow.kv_usage)
+        self.query_one(PrefixPanel).show_cache(shown)
 
 
 def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:

@@ -11,6 +11,7 @@ from collectors.readings import (
     AnyReading,
     ClientSample,
     EventKind,
+    KvCacheEvents,
     LoadEvent,
     LoadKind,
     LoadPlanned,
@@ -88,6 +89,15 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
             in_flight=2,
             source="load-1",
         )
+        yield KvCacheEvents(
+            t_ns=second * S,
+            sequence=2 * second,
+            missed=second % 2,
+            stored=[second, second // 2, (1 << 64) - 1],
+            parents=[None, second, second],
+            removed=[second - 1, 99],
+            source="engine-1",
+        )
         if second == 3:
             yield Note(t_ns=4 * S, kind=NoteKind.DROPPED, text="7 lost", count=7)
         if second == 5:
@@ -120,7 +130,10 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         plain.fold(reading)
     for window in Window:
         assert model.snapshot(9 * S, window) == plain.snapshot(9 * S, window)
-    client = plain.snapshot(9 * S, Window.SESSION).client
+    shown = plain.snapshot(9 * S, Window.SESSION)
+    assert shown.prefix_cache is not None
+    assert shown.prefix_cache.stored_again
+    client = shown.client
     assert client is not None
     assert client.run is not None
 
