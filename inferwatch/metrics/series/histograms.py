@@ -1,0 +1,154 @@
+"""What buckets tell of a window: means, brackets, shares; never a digit more.
+
+A bucket says how many values were at most its bound. Of a percentile it tells between
+which two bounds it lies, of a threshold at least and at most how many values were below
+it. That holds of several histograms together as well, whatever their bounds, as each
+tells at least and at most for itself. Only their mean is exact: sums and counts add up.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentiles
+from inferwatch.metrics.snapshot import Bracket, Brackets, Quantiles
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buckets:
+    """How many values of a window fell where: one histogram, or equal ones added."""
+
+    bounds: tuple[float, ...]
+    """Rising, without the infinite one."""
+    upto: Floats
+    """How many were at most each bound, and last how many there were: one more."""
+    sum: float
+
+    @property
+    def n(self) -> int:
+        """How many values."""
+        return int(self.upto[-1])
+
+
+class Pool:
+    """The values of some histograms together."""
+
+    def __init__(self, histograms: Iterable[Buckets]) -> None:
+        alike: dict[tuple[float, ...], list[Buckets]] = {}
+        for each in histograms:
+            if each.n > 0:
+                alike.setdefault(each.bounds, []).append(each)
+        self._parts = [_added(parts) for parts in alike.values()]
+        self.n = sum(part.n for part in self._parts)
+        self.sum = sum(part.sum for part in self._parts)
+        self._bounds, self._least, self._most = _known(self._parts)
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """How many there are and their exact mean."""
+        if not self.n:
+            return Quantiles()
+        return Quantiles(
+            n=self.n, mean=self.sum / self.n, weak=weak_percentiles(self.n)
+        )
+
+    @property
+    def brackets(self) -> Brackets:
+        """Where each percentile lies, by nearest rank as exact ones are taken."""
+        if not self.n:
+            return Brackets()
+        wanted = dict(zip((*PERCENTS, "max"), (*ranks(self.n), self.n), strict=True))
+        lows = np.searchsorted(self._most, [*wanted.values()], "left").tolist()
+        highs = np.searchsorted(self._least, [*wanted.values()], "left").tolist()
+        found = {
+            name: self._bracket(low, high)
+            for name, low, high in zip(wanted, lows, highs, strict=True)
+        }
+        return Brackets(**found, interpolated=self._interpolated())
+
+    def share_within(self, limit: float) -> tuple[float, float] | None:
+        """The least and the greatest share of the values that were at most so much."""
+        if not self.n:
+            return None
+        place = int(np.searchsorted(self._bounds, limit, "right"))
+        least = self._least[place - 1] if place else 0
+        exact = place and self._bounds[place - 1] == limit
+        above = place - 1 if exact else place
+        most = self._most[above] if above < len(self._most) else self.n
+        return float(least / self.n), float(most / self.n)
+
+    def _bracket(self, low: int, high: int) -> Bracket:
+        """By how many bounds are surely below, and how many not surely above."""
+        bounds = self._bounds
+        first = min(float(bounds[0]), 0.0) if len(bounds) else 0.0
+        return Bracket(
+            low=float(bounds[low - 1]) if low else first,
+            high=float(bounds[high]) if high < len(bounds) else None,
+        )
+
+    def _interpolated(self) -> dict[str, float]:
+        """What a panel shows; of unequal histograms it would make nonsense."""
+        if len(self._parts) != 1:
+            return {}
+        (part,) = self._parts
+        values = {
+            name: histogram_quantile(percent / 100, part)
+            for name, percent in PERCENTS.items()
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def histogram_quantile(share: float, buckets: Buckets) -> float | None:
+    """Exactly what Prometheus' function of that name makes of them.
+
+    It takes values to be spread evenly within a bucket, and those beyond the last bound
+    to be equal to it.
+    """
+    bounds, upto = buckets.bounds, buckets.upto
+    if not bounds or buckets.n <= 0:
+        return None
+    rank = share * float(upto[-1])
+    place = int(np.searchsorted(upto[:-1], rank, "left"))
+    if place == len(bounds):
+        return bounds[-1]
+    if place == 0 and bounds[0] <= 0:
+        return bounds[0]
+    start = bounds[place - 1] if place else 0.0
+    before = float(upto[place - 1]) if place else 0.0
+    inside = float(upto[place]) - before
+    return start + (bounds[place] - start) * ((rank - before) / inside)
+
+
+def _added(parts: Sequence[Buckets]) -> Buckets:
+    if len(parts) == 1:
+        return parts[0]
+    total = np.sum([part.upto for part in parts], axis=0)
+    return Buckets(parts[0].bounds, total, sum(part.sum for part in parts))
+
+
+def _known(parts: Sequence[Buckets]) -> tuple[Floats, Floats, Floats]:
+    """All bounds, and of each how many values are at most that: at least, at most."""
+    if len(parts) == 1:
+        (part,) = parts
+        return np.array(part.bounds), part.upto[:-1], part.upto[:-1]
+    bounds = np.unique([bound for part in parts for bound in part.bounds])
+    least, most = np.zeros(len(bounds)), np.zeros(len(bounds))
+    for part in parts:
+        below = np.searchsorted(part.bounds, bounds, "right")
+        least += np.concatenate(([0.0], part.upto[:-1]))[below]
+        most += part.upto[np.searchsorted(part.bounds, bounds, "left")]
+    return bounds, least, most
+
+
+def is_sound(bounds: Sequence[float], counts: Sequence[float]) -> bool:
+    """Bounds rise, counts do not fall, and there is one count more."""
+    return (
+        len(counts) == len(bounds) + 1
+        and all(low < high for low, high in pairwise(bounds))
+        and all(low <= high for low, high in pairwise((0, *counts)))
+    )
