@@ -12,8 +12,10 @@ from collectors.clock import NS_PER_S
 from collectors.readings import (
     AnyReading,
     ClientSample,
+    Contact,
     Endpoint,
     EngineInfo,
+    EngineSample,
     GpuInfo,
     HostSample,
     KvCacheEvents,
@@ -23,9 +25,11 @@ from collectors.readings import (
     NoteKind,
     RequestEvent,
     RequestRecord,
+    ServerInfo,
     Step,
     TokenTimes,
     Totals,
+    WatchedSlo,
 )
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines
@@ -44,11 +48,14 @@ from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
 from inferwatch.metrics.engine.prefix_cache import PrefixCaches, SavedCaches
 from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTracker
+from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
+from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import (
+    Bin,
     History,
     SavedHistory,
     timeline,
@@ -62,7 +69,14 @@ from inferwatch.metrics.series.samples import (
     SavedCounters,
 )
 from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerModels
-from inferwatch.metrics.snapshot import ClientView, Cost, Latency, Snapshot, Window
+from inferwatch.metrics.snapshot import (
+    ClientView,
+    Cost,
+    Latency,
+    Snapshot,
+    Via,
+    Window,
+)
 
 MOST_NOTES = 200
 MOST_GPUS = 100
@@ -95,6 +109,7 @@ class SavedState(msgspec.Struct, array_like=True):
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
+    scraped: SavedScraped
     servers: SavedServers
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
@@ -133,6 +148,7 @@ class Model:
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
+        self._scraped = Scraped()
         self._servers = ServerModels()
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
@@ -149,6 +165,10 @@ class Model:
             HostSample: self._host,
             GpuInfo: self._gpu_info,
             KvCacheEvents: self._prefix_caches.take,
+            ServerInfo: self._scraped.info,
+            Contact: self._scraped.contact,
+            EngineSample: self._scraped.sample,
+            WatchedSlo: self._scraped.slo,
         }
 
     def fold(self, reading: AnyReading) -> None:
@@ -194,6 +214,7 @@ class Model:
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
+            scraped=self._scraped.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
@@ -241,6 +262,7 @@ class Model:
         model._requests.restore(saved.requests, written)
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
+        model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
         model._notes.extend(saved.notes)
@@ -261,6 +283,7 @@ class Model:
         blocks = (block for each in self.blocks().values() for block in each.latest)
         memo: dict[int, Any] = {id(block): block for block in blocks}
         memo[id(self._client)] = LoadClient()
+        memo[id(self._scraped)] = Scraped()
         memo[id(self._servers)] = ServerModels()
         return deepcopy(self, memo)
 
@@ -288,35 +311,34 @@ class Model:
 
         With a source, of that server alone.
         """
+        told = self._told(now_ns, window, source)
         alone = self._servers.models.get(source or "")
         if alone is not None:
             asked = alone.snapshot(now_ns, window, requests=requests, client=False)
+            if told is not None:
+                asked = told.shown(asked, self._columns(now_ns, window, told)[0])
             cost = self._cost.cost(unrecorded_readings)
             rest = self._client_beside(asked) if client else None
-            return self._of_session(asked, source, cost, rest)
-        since_ns = self._client.began_ns
-        lost_ns = self._health.lost_ns
-        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
-        start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
-        grid = Grid(start_ns, bin_ns, len(bins))
+            return self._beside_servers(self._of_session(asked, source, cost, rest))
+        grid, bins, lost_ns = self._columns(now_ns, window, told)
         latencies = self._latencies.table(now_ns, window, bins)
         totals = self._window_totals(now_ns, window, latencies)
-        work = self._work_now(now_ns)
+        work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
-        return Snapshot(
+        shown = Snapshot(
             now_ns=now_ns,
             window=window,
-            shown_source=source if source == self._servers.only else None,
+            shown_source=source if self._knows(source) else None,
             covered_ns=totals.covered_ns,
-            verdict=self._health.verdict(now_ns, work, flow_now, since_ns),
+            verdict=self._health.verdict(now_ns, work, flow_now, loaded_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             gpus=tuple(self._gpus.values()),
             last_token_ns=self._last_token_ns,
             flow=flow_now,
             latencies=latencies,
-            timeline=timeline(start_ns, bin_ns, bins, lost_ns),
+            timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
             latest_step=step and without_members(step),
             steps=step_totals(totals.steps, totals.durations),
             kv=kv,
@@ -328,6 +350,45 @@ class Model:
             cost=self._cost.cost(unrecorded_readings),
             notes=tuple(self._notes),
         )
+        return self._beside_servers(told.shown(shown, grid) if told else shown)
+
+    def _knows(self, source: str | None) -> bool:
+        """There is such a server, and all that is told here is of it."""
+        return source in {self._servers.only, *self._scraped.servers}
+
+    def _columns(
+        self, now_ns: int, window: Window, told: ScrapedWindow | None
+    ) -> tuple[Grid, list[Bin | None], int | None]:
+        """Of charts: where they lie, what steps did there, when all was lost."""
+        lost_ns = self._health.lost_ns if told is None else told.lost_ns
+        begun = [self._client.began_ns, told.first_ns if told else None]
+        since_ns = min((each for each in begun if each is not None), default=None)
+        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
+        start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
+        return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns
+
+    def _told(
+        self, now_ns: int, window: Window, source: str | None
+    ) -> ScrapedWindow | None:
+        """What scrapes tell of the servers asked for; None where a probe tells all."""
+        asked = self._scraped.named(source)
+        if all(server.source in self._engines.alive for server in asked):
+            return None
+        return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
+
+    def _beside_servers(self, shown: Snapshot) -> Snapshot:
+        """A snapshot, and all servers of the session."""
+        servers = self._scraped.named(None)
+        if not servers:
+            return shown
+        limits, probed = self._scraped.limits, self._engines.alive
+        every = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
+        states = (
+            replace(state, via=Via.PROBE) if state.source in probed else state
+            for state in every.states()
+        )
+        via = shown.via or (Via.PROBE if shown.engines else None)
+        return replace(shown, servers=tuple(states), via=via)
 
     def _client_beside(self, shown: Snapshot) -> ClientView | None:
         """The load of the session, over the columns of a snapshot."""

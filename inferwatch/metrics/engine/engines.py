@@ -138,6 +138,11 @@ class Engines:
         """The ranks of a source, all when it is empty."""
         return [rank for (each, _), rank in self.ranks.items() if source in {"", each}]
 
+    @property
+    def alive(self) -> set[str]:
+        """Sources of those that were not lost."""
+        return {source for (source, _), rank in self.ranks.items() if not rank.lost}
+
     def lost(self, source: str) -> None:
         """An engine is gone; what it was stays known until another one is up."""
         for rank in self.ranks_of(source):

@@ -247,15 +247,10 @@ class Scraped:
         """What each latency is to hold."""
         return self._limits
 
-    @property
-    def first_ns(self) -> int | None:
-        """Of the first sample there is."""
-        begun = (
-            rank.counted.first_ns
-            for server in self.servers.values()
-            for rank in server.ranks.values()
-        )
-        return min((each for each in begun if each is not None), default=None)
+    def named(self, source: str | None) -> list[ScrapedServer]:
+        """The one of that name, else all, in order of first contact."""
+        server = self.servers.get(source or "")
+        return [server] if server is not None else [*self.servers.values()]
 
     # Checkpoints.
 

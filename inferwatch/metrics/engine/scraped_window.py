@@ -22,10 +22,20 @@ from inferwatch.metrics.engine.scraped import (
     ScrapedServer,
 )
 from inferwatch.metrics.engine.scraped_charts import Column, ScrapedCharts
+from inferwatch.metrics.engine.scraped_health import verdict_of
 from inferwatch.metrics.load.slo import Limit
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Pool
-from inferwatch.metrics.snapshot import Flow, KvState, Latency, ServerState, Via, Window
+from inferwatch.metrics.snapshot import (
+    Flow,
+    KvState,
+    Latency,
+    ServerState,
+    Snapshot,
+    StepTotals,
+    Via,
+    Window,
+)
 
 LATENCIES = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
 LENGTHS = ("prompt_tokens", "output_tokens", STEPS)
@@ -169,6 +179,54 @@ class ScrapedWindow:
             if server.answers and rank.gauges is not None
         ]
 
+    @property
+    def first_ns(self) -> int | None:
+        """Of the first sample there is."""
+        begun = [rank.counted.first_ns for _, _, rank, _ in self._ranks]
+        return min((each for each in begun if each is not None), default=None)
+
+    @property
+    def lost_ns(self) -> int | None:
+        """When the last of them ceased to answer; None while one does."""
+        since = [
+            server.contact.t_ns
+            for server in self.servers
+            if server.contact is not None and not server.contact.answers
+        ]
+        return max(since) if since and len(since) == len(self.servers) else None
+
+    def shown(self, base: Snapshot, grid: Grid) -> Snapshot:
+        """A snapshot of what these tell; its grid is that of the charts."""
+        flow, gained = self.flow(), self.gained
+        charts = self.charts(grid)
+        return replace(
+            base,
+            via=self.via,
+            advice=self.advice,
+            covered_ns=gained.watched_ns,
+            verdict=verdict_of(self.servers, flow),
+            engines=(),
+            last_token_ns=self.last_token_ns,
+            flow=flow,
+            latencies=self.latencies(charts),
+            lengths=self.lengths(),
+            timeline=charts.timeline(self.lost_ns, self.restarts_ns),
+            latest_step=None,
+            steps=StepTotals(
+                count=gained.pool(STEPS).n,
+                batch_mean=gained.batch_mean,
+                output_tokens=gained.of("output_tokens") or 0,
+                prefill_tokens=gained.of("prompt_tokens") or 0,
+            ),
+            kv=self.kv(),
+        )
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What would make more known, each once."""
+        told = (each for s in self.servers if s.info for each in s.info.advice)
+        return tuple(dict.fromkeys(told))
+
     def charts(self, grid: Grid) -> ScrapedCharts:
         """Over time."""
         whole = self._window is Window.SESSION
@@ -290,6 +348,8 @@ class ScrapedWindow:
             arrivals_per_s=gained.per_s(_ended) if arrivals is None else arrivals,
             output_tokens_per_s=gained.rate("output_tokens"),
             prefix_hit_rate=gained.hit_rate,
+            failed=gained.ended.get(FAILED),
+            preemptions=gained.of("preemptions"),
             latencies=_rows(gained, LATENCIES, keys, self._limits),
         )
 
