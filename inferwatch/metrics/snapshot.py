@@ -258,6 +258,19 @@ class Flow:
     """By how they ended, in the server's words, where only it counts them: stop,
     length, abort, error."""
 
+    @property
+    def output_tokens_per_request(self) -> float | None:
+        """Output tokens for each request that finished."""
+        if not self.finished_per_s or self.output_tokens_per_s is None:
+            return None
+        return self.output_tokens_per_s / self.finished_per_s
+
+    @property
+    def failed_share(self) -> float | None:
+        """Of those that finished or failed, 0-1."""
+        ended = self.finished + self.failed
+        return self.failed / ended if ended else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:

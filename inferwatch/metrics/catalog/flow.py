@@ -229,6 +229,23 @@ FLOW = metrics(
         flow=FlowFact(column=FlowColumn.OUT, inside=True),
     ),
     Metric(
+        key="output_tokens_per_request",
+        abbr="answer",
+        title="Answer length",
+        unit=Unit.TOKENS,
+        definition="Output tokens for each request that finished, over the window.",
+        formula="output tokens / finished requests",
+    ),
+    Metric(
+        key="failed_share",
+        abbr="failed",
+        title="Share that failed",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        definition="Failed requests of those that finished or failed.",
+        formula="failed / (finished + failed)",
+    ),
+    Metric(
         key="ended",
         abbr="ended",
         title="Ended, by reason",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
+from inferwatch.replay.reference import Reference
 
 
 @dataclass(kw_only=True)
@@ -21,6 +22,8 @@ class View:
     """A moment of the session; None is the moment shown, and goes with it."""
     slowest_first: bool = False
     """Somebody asks what was slow: the next list of requests begins with it."""
+    reference: Reference | None = None
+    """What the picture is held against."""
     database: Path | None = None
     """The record whose sessions are listed; None: the default one."""
 

@@ -12,6 +12,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import Step
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Health, Snapshot, Window
+from inferwatch.ui.shared.changes_drawer import ReferenceControl
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
@@ -76,6 +77,12 @@ MOMENT_BINDINGS: list[BindingType] = [
     Binding(
         "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
     ),
+    Binding(
+        "a",
+        "changes",
+        "against",
+        tooltip="What changed, traffic or server? Against a session, or yesterday",
+    ),
     Binding("y", "copy_curl", "copy curl", tooltip="Copy the command shown"),
     Binding(
         "y",
@@ -118,6 +125,7 @@ class WatchScreen(SessionScreen):
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
         self.playback = PlaybackControl(self)
+        self.reference = ReferenceControl(self)
         self._explanations: Mapping[str, Sequence[str]] = {}
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
@@ -198,6 +206,7 @@ class WatchScreen(SessionScreen):
             for stack in self.query(ChartStack):
                 stack.show(self.charted(now))
         self._show_moment(now)
+        self.reference.show(now)
 
     def _show_welcome(self, shown: Snapshot) -> None:
         untouched = is_untouched(self.feed, shown)
@@ -350,6 +359,22 @@ class WatchScreen(SessionScreen):
         source = None if self.OF_ALL else self.view.source
         shown = self.feed.snapshot(window, requests=False, client=client, source=source)
         return self.charted(shown)
+
+    # The reference.
+
+    @work
+    async def action_changes(self) -> None:
+        """Show what differs from the reference, or no longer."""
+        await self.reference.toggle()
+
+    @work
+    async def action_choose_reference(self) -> None:
+        """Another one."""
+        await self.reference.choose()
+
+    def action_drop_reference(self) -> None:
+        """None."""
+        self.reference.drop()
 
     # The charts.
 

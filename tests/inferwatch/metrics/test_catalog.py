@@ -55,6 +55,12 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "run": LoadRun,
     }
     known = {f"{p}.{f.name}" for p, part in parts.items() for f in fields(part)}
+    known |= {
+        f"{p}.{name}"
+        for p, part in parts.items()
+        for name, value in vars(part).items()
+        if isinstance(value, property)
+    }
     known |= {key for key in CATALOG if key.startswith("client.")}
 
     lengths = {metric.key for metric in LENGTHS}

@@ -1,0 +1,231 @@
+"""What is different from a reference: the traffic, the server, or only the result."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from collectors.readings import ServerInfo, Vantage
+from inferwatch.metrics.catalog import CATALOG, Unit, label_of
+from inferwatch.metrics.snapshot import Snapshot
+
+LARGE = 1.25
+"""A number has changed when it is so many times the other."""
+LARGE_SHARE = 0.05
+"""Or, of a share, when it differs by so much."""
+
+
+class Side(StrEnum):
+    """Whose doing a number is."""
+
+    TRAFFIC = "traffic"
+    RESULT = "result"
+
+
+NUMBERS = {
+    "flow.arrivals_per_s": Side.TRAFFIC,
+    "flow.finished_per_s": Side.TRAFFIC,
+    "flow.prompt_tokens_p50": Side.TRAFFIC,
+    "flow.output_tokens_per_request": Side.TRAFFIC,
+    "flow.prefix_hit_rate": Side.TRAFFIC,
+    "ttft_s": Side.RESULT,
+    "queue_s": Side.RESULT,
+    "prefill_s": Side.RESULT,
+    "tpot_s": Side.RESULT,
+    "itl_s": Side.RESULT,
+    "e2el_s": Side.RESULT,
+    "flow.failed_share": Side.RESULT,
+}
+"""What is compared, in order; of a latency the mean, which every vantage gives."""
+OF_THE_WATCH = {"t_ns", "pid", "source", "rank", "name", "url", "uds", "advice"}
+"""Of what an engine or server is: where and when, not how it is set up."""
+STARTED = "started_wall_ns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A number now and at the reference; None where it is not known."""
+
+    key: str
+    """In the catalog."""
+    side: Side
+    now: float | None
+    then: float | None
+    vantages: tuple[Vantage | None, Vantage | None] = (None, None)
+    """Who measured each, where that may differ."""
+
+    @property
+    def comparable(self) -> bool:
+        """Both are known, and measured in the same place."""
+        same = self.vantages[0] == self.vantages[1]
+        return same and self.now is not None and self.then is not None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the reference; None of a share, or where there is none."""
+        if CATALOG[self.key].unit is Unit.SHARE or not self.comparable:
+            return None
+        return self.now / self.then if self.now is not None and self.then else None
+
+    @property
+    def large(self) -> bool:
+        """It is another number, not the same one again."""
+        if not self.comparable or self.now is None or self.then is None:
+            return False
+        if CATALOG[self.key].unit is Unit.SHARE:
+            return abs(self.now - self.then) >= LARGE_SHARE
+        if not self.now or not self.then:
+            return self.now != self.then
+        return max(self.now / self.then, self.then / self.now) >= LARGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Something of the configuration that is not as it was."""
+
+    name: str
+    now: str | None
+    then: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Everything compared."""
+
+    numbers: tuple[Change, ...]
+    settings: tuple[Setting, ...] = ()
+    settings_known: bool = True
+    """Both sides say how they are set up."""
+    restarted: bool | None = None
+    """The server is another process than then; None where that is not known."""
+
+    def large(self, side: Side) -> tuple[Change, ...]:
+        """Numbers of one side that have changed."""
+        return tuple(each for each in self.numbers if each.side is side and each.large)
+
+    def known(self, side: Side) -> bool:
+        """At least one number of that side can be compared."""
+        return any(each.comparable for each in self.numbers if each.side is side)
+
+
+def changes(now: Snapshot, then: Snapshot) -> Changes:
+    """What is different now."""
+    mine, others = dict(_settings(now)), dict(_settings(then))
+    names = [name for name in {**others, **mine} if name in mine and name in others]
+    return Changes(
+        numbers=tuple(_change(key, side, now, then) for key, side in NUMBERS.items()),
+        settings=tuple(
+            Setting(name=name, now=mine[name], then=others[name])
+            for name in names
+            if mine[name] != others[name]
+        ),
+        settings_known=bool(names),
+        restarted=_restarted(now, then),
+    )
+
+
+def _change(key: str, side: Side, now: Snapshot, then: Snapshot) -> Change:
+    if key.startswith("flow."):
+        name = key.removeprefix("flow.")
+        values = getattr(now.flow, name), getattr(then.flow, name)
+        return Change(key=key, side=side, now=values[0], then=values[1])
+    (mine, seen), (others, seen_then) = _mean(now, key), _mean(then, key)
+    vantages = seen, seen_then
+    return Change(key=key, side=side, now=mine, then=others, vantages=vantages)
+
+
+def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
+    """Of a latency, and who measured it."""
+    for row in snapshot.latencies:
+        if row.metric == metric:
+            return row.quantiles.mean, row.vantage
+    return None, None
+
+
+def _settings(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
+    """How engine and server are set up, as text; of several the first."""
+    for info in (*snapshot.engines[:1], *_servers(snapshot)[:1]):
+        fields = msgspec.structs.asdict(info)
+        more = fields.pop("settings", {})
+        told = {**fields, **(more if isinstance(more, Mapping) else {})}
+        for name, value in told.items():
+            if name not in OF_THE_WATCH | {STARTED} and value not in (None, []):
+                yield name, ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _servers(snapshot: Snapshot) -> list[ServerInfo]:
+    shown = snapshot.shown_source
+    return [
+        each.info
+        for each in snapshot.servers
+        if each.info is not None and shown in {None, each.source}
+    ]
+
+
+def _restarted(now: Snapshot, then: Snapshot) -> bool | None:
+    """By when the server's process began; engines of ours by their process."""
+    mine, others = _processes(now), _processes(then)
+    return mine != others if mine and others else None
+
+
+def _processes(snapshot: Snapshot) -> set[object]:
+    began = {each.started_wall_ns for each in _servers(snapshot)} - {None}
+    processes = {(each.source, each.pid) for each in snapshot.engines}
+    return {*(began or processes)}
+
+
+def verdict(compared: Changes) -> str:
+    """Which side is another than then, in one sentence; no more than was compared."""
+    traffic, result = compared.large(Side.TRAFFIC), compared.large(Side.RESULT)
+    parts = [
+        _told("the traffic", traffic, known=compared.known(Side.TRAFFIC)),
+        _server(compared),
+        _told("the result", result, known=compared.known(Side.RESULT)),
+    ]
+    return "; ".join(parts)
+
+
+def _told(what: str, large: Sequence[Change], *, known: bool) -> str:
+    if not known:
+        return f"{what} cannot be compared"
+    if not large:
+        return f"{what} is as it was"
+    return f"{what} differs: {', '.join(map(change_text, large))}"
+
+
+def _server(compared: Changes) -> str:
+    if compared.settings:
+        names = ", ".join(each.name for each in compared.settings[:3])
+        more = len(compared.settings) - 3
+        return f"the server is set up otherwise: {names}" + (
+            f" and {more} more" if more > 0 else ""
+        )
+    if not compared.settings_known:
+        return "how the server is set up is not known of both"
+    if compared.restarted is None:
+        return "the server is set up as it was"
+    again = "was started anew since" if compared.restarted else "is the same process"
+    return f"the server {again}, set up as it was"
+
+
+def change_text(change: Change) -> str:
+    """As ``prompt ×3.1``; of a share the points between.
+
+    >>> change_text(
+    ...     Change(key="flow.arrivals_per_s", side=Side.TRAFFIC, now=6.0, then=2.0)
+    ... )
+    'req/s ×3.0'
+    """
+    label = label_of(change.key)
+    if change.ratio:
+        return (
+            f"{label} ×{change.ratio:.2g}"
+            if change.ratio < 1
+            else (f"{label} ×{change.ratio:.1f}")
+        )
+    if change.now is None or change.then is None:
+        return label
+    if CATALOG[change.key].unit is Unit.SHARE:
+        return f"{label} {100 * (change.now - change.then):+.0f} points"
+    return f"{label} {'none now' if not change.now else 'none then'}"

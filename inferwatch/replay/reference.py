@@ -1,0 +1,106 @@
+"""What a picture is held against: a recorded session, or the same time yesterday."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from collectors.clock import NS_PER_S
+from inferwatch.errors import UsageError
+from inferwatch.formatting import format_clock, wall_clock
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.replay.checkpoint_builder import CheckpointBuilder
+from inferwatch.replay.seekable_session import SeekableSession
+from inferwatch.storage.sessions.sessions import SessionRow, list_sessions, pick
+
+YESTERDAY = "yesterday"
+DAY_NS = int(timedelta(days=1).total_seconds()) * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A recorded picture, and what it is of."""
+
+    title: str
+    """As ``s12`` or ``s12 yesterday 03:12``."""
+    span: str
+    """What of it is held against what is shown."""
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencePlace:
+    """Which moment of which session, over which window."""
+
+    session: SessionRow
+    t_ns: int
+    window: Window
+    title: str
+    span: str
+
+
+def reference_place(
+    database: Path, wanted: str, *, wall_ns: int, but: str | None = None
+) -> ReferencePlace:
+    """What a text means: ``yesterday``, or anything that names a session.
+
+    ``wall_ns`` is Unix time of what is shown, and ``but`` the id of its session, which
+    is no reference for itself.
+
+    Raises:
+        UsageError: nothing was recorded then.
+        StorageError: no such session, or the file cannot be read.
+    """
+    rows = [row for row in list_sessions(database) if row.id != but]
+    if wanted == YESTERDAY:
+        return _yesterday(rows, wall_ns - DAY_NS)
+    row = pick(rows, wanted, database)
+    whole = format_clock(row.duration_ns).strip()
+    return ReferencePlace(
+        session=row,
+        t_ns=row.duration_ns,
+        window=Window.SESSION,
+        title=f"{row.id} {row.name}" if row.name else row.id,
+        span=f"all {whole} of it",
+    )
+
+
+def _yesterday(rows: list[SessionRow], then_ns: int) -> ReferencePlace:
+    for row in rows:
+        t_ns = then_ns - row.started_ns
+        if 0 < t_ns <= row.duration_ns:
+            window = Window.FIVE_MINUTES
+            clock = wall_clock(then_ns)
+            return ReferencePlace(
+                session=row,
+                t_ns=t_ns,
+                window=window,
+                title=f"{row.id} {YESTERDAY} {clock}",
+                span=f"{window.label} up to {clock}",
+            )
+    then = datetime.fromtimestamp(then_ns / NS_PER_S).astimezone()
+    raise UsageError(f"nothing was recorded on {then:%Y-%m-%d at %H:%M}")
+
+
+def read_reference(
+    database: Path,
+    place: ReferencePlace,
+    *,
+    source: str | None = None,
+    overtaken: Callable[[], bool] = lambda: False,
+) -> Reference:
+    """The picture there; takes as long as going there in a replay.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    path = CheckpointBuilder(database, place.session).path
+    with closing(SeekableSession(database, place.session, path)) as seekable:
+        seekable.seek(place.t_ns, overtaken)
+        if seekable.damage:
+            raise UsageError(seekable.damage)
+        shown = seekable.snapshot(
+            place.window, requests=False, client=False, source=source
+        )
+    return Reference(title=place.title, span=place.span, snapshot=shown)
