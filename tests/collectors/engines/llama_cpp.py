@@ -38,7 +38,7 @@ def write_model(path: Path) -> None:
     """The demo's small model, in llama.cpp's file format."""
     tokenizer = tiny.train_tokenizer()
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
-    texts = [tokenizer.id_to_token(index) for index in range(tiny.VOCABULARY)]
+    texts = [str(tokenizer.id_to_token(index)) for index in range(tiny.VOCABULARY)]
     model = gguf.GGUFWriter(path, "llama")
     model.add_context_length(tiny.CONTEXT_TOKENS)
     model.add_embedding_length(tiny.HIDDEN)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from inferwatch.errors import UsageError
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay import reference
@@ -25,7 +26,7 @@ def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def place(_: Path, wanted: str, **__: Any) -> str:
         if wanted != "s1":
-            raise reference.UsageError(f"No session {wanted!r}")
+            raise UsageError(f"No session {wanted!r}")
         return wanted
 
     def read(*_: Any, **__: Any) -> reference.Reference:
