@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.http_client import ProxyError
+from collectors.probe.keys import KeyFileError, ViewerKeys
 from collectors.server import Server, ServerError
 from inferwatch.cli.servers.fleet_file import (
     FleetFile,
@@ -47,6 +48,8 @@ class ServerOptions:
     ca_file: Path | None = None
     insecure: bool = False
     every_s: float | None = None
+    probe: str | None = None
+    probe_key: Path | None = None
     slo: str | None = None
 
 
@@ -76,6 +79,8 @@ def shown_secrets(options: ServerOptions) -> list[str]:
 def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     """The servers of the file that are named, and those that are not in it."""
     uds = str(options.uds) if options.uds else None
+    if options.probe and len(options.urls) > 1:
+        raise UsageError("--probe is one server's: give no more than one URL with it")
     if uds and len(options.urls) > 1:
         raise UsageError("--uds is one server: give no more than one URL with it")
     if uds:
@@ -141,6 +146,7 @@ def _server(
             ca_file=ca_file and _beside(path.parent, ca_file),
             insecure=options.insecure or bool(of("insecure")),
             every_s=_checked_every(every_s),
+            **_probe(options, entry, path),
             slo=str(parse_slo(slo)) if slo else "",
         )
         server.client(timeout_s=None)  # would fail later, without anybody to tell
@@ -189,6 +195,17 @@ def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
         return ""
     text = path.read_text("utf-8")
     return f"{path}, line {line_of(text, index, None)}: "
+
+
+def _probe(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
+    """Where its probe is, and the key to it: each server has its own."""
+    key = options.probe_key or (entry.probe_key and _beside(path, entry.probe_key))
+    if key:
+        try:
+            ViewerKeys.read(key)
+        except KeyFileError as error:
+            raise UsageError(str(error)) from error
+    return {"probe": options.probe or entry.probe or "", "probe_key": key or None}
 
 
 def _checked_every(every_s: float | None) -> float:

@@ -51,6 +51,8 @@ class NamedServer(ServerEntry, kw_only=True, forbid_unknown_fields=True):
 
     url: str | None = None
     uds: str | None = None
+    probe: str | None = None
+    probe_key: str | None = None
     name: str = ""
 
 

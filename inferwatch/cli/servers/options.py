@@ -53,6 +53,16 @@ _OPTIONS = [
         help="Ask each server so often.  [default: 1]",
     ),
     click.option(
+        "--probe",
+        metavar="ID|tcp://HOST:PORT",
+        help="Where the server's probe is, if that is not found by its address.",
+    ),
+    click.option(
+        "--probe-key",
+        type=FILE,
+        help="A viewer's key to a probe at tcp:// (see inferwatch keys).",
+    ),
+    click.option(
         "--slo",
         metavar="TEXT",
         help="What requests are to hold, as 'ttft_s<1 tpot_s<50ms'.",
