@@ -14,7 +14,7 @@ from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
 from inferwatch.ui.kv.prefix_cache import PREFIX_KEYS, PrefixPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.counted import ROUGHLY, length_of
+from inferwatch.ui.shared.counted import ROUGHLY, at_last_reading, length_of
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun
@@ -70,7 +70,7 @@ class KvScreen(WatchScreen):
         facts = _counted(shown) if shown.without_steps else _facts(shown)
         self.query_one(TotalsPanel).show("KV cache", aside, facts)
         bar = self.query_one(KvBar)
-        bar.show(shown.kv, shown.flow.kv_usage)
+        bar.show(shown.kv, at_last_reading(shown).kv_usage)
         self.query_one(PrefixPanel).show_cache(shown)
 
 
@@ -111,7 +111,7 @@ def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
 
 def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     """What is known where nobody tells of single blocks."""
-    kv, usage = shown.kv, shown.flow.kv_usage
+    kv, usage = shown.kv, at_last_reading(shown).kv_usage
     used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
     used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
     blocks = f"{_count(kv.total_blocks)} × {_count(kv.block_tokens)} tokens"
@@ -127,7 +127,10 @@ def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
         ]
         if kv.prefix_queries
         else [("prefix cache", "nothing was looked up", "")],
-        [(label_of("kv.preemptions"), f"{kv.preemptions:,}", "")],
+        [
+            *([_peak_fact(kv)] if kv.peak_used_blocks is not None else []),
+            (label_of("kv.preemptions"), f"{kv.preemptions:,}", ""),
+        ],
     ]
     room = room_of_mean_size(shown)
     if room is not None:
@@ -135,6 +138,10 @@ def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
         said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
         rows.append([("room for", f"{said}, {tokens:,} tokens", "")])
     return rows
+
+
+def _peak_fact(kv: KvState) -> Fact:
+    return (label_of("kv.peak_used_blocks"), _blocks(kv, kv.peak_used_blocks), "kv")
 
 
 def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:

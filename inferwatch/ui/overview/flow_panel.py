@@ -21,7 +21,7 @@ from inferwatch.metrics.catalog import (
     Unit,
 )
 from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
-from inferwatch.ui.shared.counted import MEAN, ROUGHLY
+from inferwatch.ui.shared.counted import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
@@ -88,13 +88,14 @@ class _Column:
         """The lines; of what nobody is inside of, only what is counted outside."""
         made: list[_Number] = []
         outside = shown.without_steps
+        flow = at_last_reading(shown) if outside else shown.flow
         for metric, fact in self._facts:
-            value = getattr(shown.flow, metric.key.removeprefix("flow."))
+            value = getattr(flow, metric.key.removeprefix("flow."))
             if outside and fact.inside and not value:
                 continue
             if outside and fact.percentiles:
-                mean = format_duration(value.mean).strip()
-                made.append(_Number(f"{metric.abbr} {ROUGHLY}", mean))
+                took = format_duration(step_s(shown)).strip()
+                made.append(_Number(f"{metric.abbr} {ROUGHLY}", took))
             elif fact.percentiles:
                 made += _percentiles(metric, fact, value)
             else:
@@ -106,7 +107,7 @@ class _Column:
     def _lengths(self, shown: Snapshot) -> list[_Number]:
         """The mean of a length of requests, where there is one."""
         return [
-            _Number(f"{CATALOG[each.metric].abbr} {MEAN}", _whole(each.quantiles.mean))
+            _Number(f"{CATALOG[each.metric].abbr} {MEAN}", _mean(each.quantiles.mean))
             for each in shown.lengths
             if each.metric == self._length and each.quantiles.mean is not None
         ]
@@ -137,8 +138,8 @@ def _percentiles(metric: Metric, fact: FlowFact, value: Quantiles) -> list[_Numb
     ]
 
 
-def _whole(value: float | None) -> str:
-    return format_count(value).strip()
+def _mean(value: float | None) -> str:
+    return format_rate(value).strip()
 
 
 COLUMNS = tuple(map(_Column, FlowColumn))
@@ -174,7 +175,9 @@ class FlowPanel(Panel):
         shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
         sizes = _shares(width - 1, len(shown))
         columns = list(zip(shown, sizes, strict=True))
-        last = _end(*columns[-1], self._shown.window)
+        lost = self._shown.without_steps and self._shown.timeline.lost_ns is not None
+        now = "last read" if lost else "now"
+        last = _end(*columns[-1], now, self._shown.window)
         heads = [*(_arrow(*each) for each in columns[:-1]), last]
         rows = zip(
             *(_lines(*each, self._shown, height - 1) for each in columns), strict=True
@@ -185,12 +188,12 @@ class FlowPanel(Panel):
         ]
 
 
-def _end(column: _Column, size: int, window: Window) -> Line:
+def _end(column: _Column, size: int, now: str, window: Window) -> Line:
     """The last head, and what of all these numbers is now."""
     head = TextRun(f"{column.title} ", column.ink)
     room = size - len(column.title) - 1
-    told = f" now, else {window.label}"
-    told = told if len(told) + 4 <= room else " now"
+    told = f" {now}, else {window.label}"
+    told = told if len(told) + 4 <= room else f" {now}"
     rule = "─" * max(room - len(told) - 3, 0)
     mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{told} ", "muted")
     return (head, TextRun(f"{rule} ", "rule"), mark, legend)

@@ -1,6 +1,8 @@
 """Rows of facts that are made of what a server counts, where nobody tells more."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import (
@@ -11,7 +13,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import Bracket, Latency, Snapshot, Via
+from inferwatch.metrics.snapshot import Bracket, Flow, Latency, Snapshot, Via
 from inferwatch.ui.shared.totals import Fact
 
 MEAN, ROUGHLY = "ø", "≈"
@@ -34,7 +36,7 @@ def length_facts(shown: Snapshot, metric: str) -> list[Fact]:
     length = length_of(shown, metric)
     if length is None or not length.quantiles.n:
         return []
-    mean = format_count(length.quantiles.mean).strip()
+    mean = format_rate(length.quantiles.mean).strip()
     brackets = [(name, getattr(length.brackets, name, None)) for name in PERCENTILES]
     return [
         (f"{label_of(metric)} {MEAN}", mean, ""),
@@ -90,10 +92,9 @@ def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     told = length_of(shown, "step_tokens")
     count = steps.count or (told.quantiles.n if told else None) or None
     batch = steps.batch_mean if steps.batch_mean is not None else flow.batch_mean
-    step_s = steps.duration_s.mean or flow.step_s.mean
     first = [
         *known((label_of("steps.count"), count, "")),
-        *_said(f"{label_of('steps.duration_s')} time {ROUGHLY}", step_s, "mean"),
+        *_said(f"{label_of('steps.duration_s')} time {ROUGHLY}", step_s(shown), "mean"),
         *_said(f"{label_of('steps.batch_mean')} {MEAN}", batch, "decode"),
         *known(
             (label_of("steps.output_tokens"), steps.output_tokens or None, "output"),
@@ -101,6 +102,31 @@ def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
         ),
     ]
     return [row for row in (first, length_facts(shown, "step_tokens")) if row]
+
+
+def step_s(shown: Snapshot) -> float | None:
+    """About how long a step takes: as long as a stream waits for its next token."""
+    itl = next((each for each in shown.latencies if each.metric == "itl_s"), None)
+    return itl.quantiles.mean if itl is not None else None
+
+
+def at_last_reading(shown: Snapshot) -> Flow:
+    """What servers held that answer no more, as of when they last did."""
+    flow, gone = shown.flow, [each for each in shown.servers if each.answers is False]
+    if not gone or len(gone) < len(shown.servers):
+        return flow
+    usages = [each.kv_usage for each in gone if each.kv_usage is not None]
+    return replace(
+        flow,
+        running=_sum(each.running for each in gone),
+        waiting=_sum(each.waiting for each in gone),
+        kv_usage=fmean(usages) if usages else None,
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
 
 
 def _said(label: str, value: float | None, ink: str) -> list[Fact]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectors.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 from inferwatch.replay.reference import Reference
 
@@ -61,7 +62,8 @@ class View:
         timeline = snapshot.timeline
         if self.cursor_ns is not None:
             return timeline.index_at(self.cursor_ns)
-        return timeline.index_at(latest_ns(timeline, snapshot.charts_end_ns))
+        latest = timeline.index_at(latest_ns(timeline, snapshot.charts_end_ns))
+        return _latest_told(timeline, latest) if snapshot.without_steps else latest
 
 
 def sources_of(snapshot: Snapshot) -> tuple[str, ...]:
@@ -73,3 +75,19 @@ def latest_ns(timeline: Timeline, now_ns: int) -> int:
     """A moment in the latest bin that is over: the running one would look low."""
     whole = now_ns // timeline.bin_ns * timeline.bin_ns
     return whole - timeline.bin_ns // 2 - 1
+
+
+SILENT_NS = 5 * NS_PER_S
+"""A server that is asked now and then tells nothing of the bins in between."""
+
+
+def _latest_told(timeline: Timeline, latest: int | None) -> int | None:
+    """The latest bin that a reading has told of; that one, if it is too long ago."""
+    if latest is None:
+        return None
+    first = max(latest - SILENT_NS // timeline.bin_ns, 0)
+    columns = (timeline.running_max, timeline.kv_usage, timeline.output_tokens)
+    for index in range(latest, first - 1, -1):
+        if any(column[index] is not None for column in columns if column):
+            return index
+    return latest

@@ -309,7 +309,8 @@ class WatchScreen(SessionScreen):
         if self.feed.can_restart:
             yield ("r", "restarts it")
         if self.feed.state is FeedState.LOST:
-            yield from (("l", "shows the log"), ("q", "leaves"))
+            yield from () if lost.servers else (("l", "shows the log"),)
+            yield ("q", "leaves")
 
     # The time cursor and the window.
 

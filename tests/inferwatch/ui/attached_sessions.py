@@ -310,6 +310,7 @@ def lost_server() -> ScriptedFeed:
             servers=(state(made, answers=False, why=why, last_ns=since),),
             last_token_ns=None,
             timeline=replace(shown.timeline, lost_ns=since),
+            flow=replace(shown.flow, running=None, waiting=None, kv_usage=None),
         )
 
     feed.change = change
