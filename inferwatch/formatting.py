@@ -159,15 +159,14 @@ def format_bracket(
     return text if unit else f"{text} {named.name}"
 
 
-def format_objective(below_s: float, unit: TimeUnit | None = None) -> str:
-    """What a duration is to stay below; with a unit given without it.
+def format_objective(below_s: float) -> str:
+    """What a duration is to stay below.
 
-    >>> format_objective(0.5), format_objective(0.5, SECONDS)
-    ('< 500 ms', '< 0.5')
+    >>> format_objective(0.5), format_objective(1)
+    ('< 500 ms', '< 1 s')
     """
-    named = unit or shared_unit([below_s], round_figures=True)
-    figure = f"< {_round_figure(below_s, named)}"
-    return figure if unit else f"{figure} {named.name}"
+    unit = shared_unit([below_s], round_figures=True)
+    return f"< {_round_figure(below_s, unit)} {unit.name}"
 
 
 def format_counts_bracket(low: float, high: float | None) -> str:

@@ -60,7 +60,7 @@ BRACKETED = (
     GRAFANA,
 )
 """Where any row is known by its buckets: the mean is exact, so it comes first."""
-OBJECTIVE = (Column("objective_s", 0, VALUE_WIDTH, "SLO"), Column("met", 0))
+OBJECTIVE = (Column("objective_s", 0, 10, "SLO"), Column("met", 0))
 
 
 class LatencyTable(Panel):
@@ -189,7 +189,7 @@ def _text(latency: Latency, key: str, unit: TimeUnit) -> tuple[str | None, bool]
     """What a cell says, and whether all it can be is over the objective."""
     brackets, limit_s = latency.brackets, latency.objective_s
     if key == "objective_s":
-        return format_objective(limit_s, unit) if limit_s else None, False
+        return format_objective(limit_s) if limit_s else None, False
     if key == "met":
         return format_met(*latency.met) if latency.met else None, False
     if key == GRAFANA.key:

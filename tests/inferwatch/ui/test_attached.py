@@ -44,7 +44,7 @@ async def test_percentiles_of_a_scrape_are_brackets_beside_an_exact_mean(
 
         assert ttft.split()[:4] == ["TTFT", "s", "0.620", "0.25–0.5"]
         assert "▲1–2.5" in ttft
-        assert "< 1" in ttft
+        assert "< 1 s" in ttft
         assert "91–95%" in ttft
         assert "5,460" in ttft
         assert itl.split()[:4] == ["ITL", "ms", "9.40", "0–10"]
@@ -117,6 +117,31 @@ async def test_charts_of_a_scrape_say_so_and_none_is_empty(settle: Any) -> None:
             assert "scrape" in head
             assert "–" not in head
             assert any(set(row) & set("▁▂▃▄▅▆▇█") for row in rows)
+
+
+async def test_charts_are_headed_by_the_latest_bin_that_a_reading_told_of(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    change = feed.change
+
+    def between_two_readings(made: Any) -> Any:
+        shown = change(made)
+        names = sessions.TOLD
+        late: dict[str, Any] = {
+            name: (*getattr(shown.timeline, name)[:-3], None, None, None)
+            for name in names
+        }
+        return replace(shown, timeline=replace(shown.timeline, **late))
+
+    feed.change = between_two_readings
+    app = watching(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        assert "–" not in text_of(app, "ReadoutLine")[0]
+        for chart in app.screen.query("TimeChart"):
+            assert "–" not in chart.render_line(0).text
 
 
 @pytest.mark.parametrize("size", [SMALL, SIZE])
