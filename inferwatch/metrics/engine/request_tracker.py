@@ -6,8 +6,10 @@ ends were seen. A request that a stop string ends is finished for the front end,
 then aborts it in the engine: it has an E2EL and no TPOT.
 """
 
+from typing import Protocol
+
 from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage
-from inferwatch.metrics.engine.outcomes import Outcomes, outcome_of
+from inferwatch.metrics.engine.outcomes import outcome_of
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.series.history import Bins, History, trend
@@ -50,6 +52,23 @@ class LatencySamples:
         )
 
 
+class LatencySink(Protocol):
+    """Takes the latencies that a tracker measures."""
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """``weight`` equal ones at a moment."""
+
+
+class OutcomeSink(Protocol):
+    """Takes how requests came and ended, from front end and engine alike."""
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """It came."""
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """It ended so."""
+
+
 class RequestTracker:
     """Follows each request from event to event and step to step.
 
@@ -57,7 +76,7 @@ class RequestTracker:
     """
 
     def __init__(
-        self, requests: RequestIndex, latencies: LatencySamples, outcomes: Outcomes
+        self, requests: RequestIndex, latencies: LatencySink, outcomes: OutcomeSink
     ) -> None:
         self._requests = requests
         self._latencies = latencies

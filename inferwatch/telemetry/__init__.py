@@ -1,0 +1,1 @@
+"""What only we know, for the Prometheus or OpenTelemetry that people run already."""

@@ -1,0 +1,107 @@
+"""Answers ``GET /metrics``: whoever scrapes gets our numbers as of now."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+
+from inferwatch.errors import UsageError
+from inferwatch.telemetry.exposed import Points
+from inferwatch.telemetry.prometheus_text import exposition
+
+LOOPBACK = "127.0.0.1"
+MOST_HEAD_BYTES = 16_384
+PATIENCE_S = 10.0
+MOST_AT_ONCE = 8
+TEXT = "text/plain; charset=utf-8"
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """``[HOST:]PORT``: loopback unless a host is named.
+
+    Raises:
+        ValueError: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not int(port) <= 65535:
+        raise ValueError(f"{text!r} is no address to listen on: write [HOST:]PORT")
+    return host.strip("[]") or LOOPBACK, int(port)
+
+
+class MetricsEndpoint:
+    """An HTTP server with one page."""
+
+    def __init__(self, host: str, port: int, collect: Callable[[], Points]) -> None:
+        self._host, self._port = host, port
+        self._collect = collect
+        self._server: asyncio.Server | None = None
+        self._free = asyncio.Semaphore(MOST_AT_ONCE)
+        self.scrapes = 0
+
+    async def open(self) -> str:
+        """Listen; the address of the page.
+
+        Raises:
+            UsageError: nobody can listen there.
+        """
+        try:
+            self._server = await asyncio.start_server(
+                self._meet, self._host, self._port, limit=MOST_HEAD_BYTES
+            )
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}"
+            ) from error
+        port = self._server.sockets[0].getsockname()[1]
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{port}/metrics"
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _meet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One question, one answer: scrapers come again in seconds."""
+        try:
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(PATIENCE_S), self._free:
+                    try:
+                        head = await reader.readuntil(b"\r\n\r\n")
+                    except asyncio.LimitOverrunError:
+                        head = b""
+                    writer.write(await self._answer(head))
+                    await writer.drain()
+        finally:
+            writer.close()
+
+    async def _answer(self, head: bytes) -> bytes:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = first.partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in {"GET", "HEAD"}:
+            return _http(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n", TEXT)
+        if path == "/":
+            return _http(HTTPStatus.OK, b"inferwatch: see /metrics\n", TEXT)
+        if path != "/metrics":
+            return _http(HTTPStatus.NOT_FOUND, b"only /metrics\n", TEXT)
+        accept = ",".join(
+            text
+            for name, _, text in (line.partition(":") for line in lines)
+            if name.lower() == "accept"
+        )
+        self.scrapes += 1
+        points = self._collect()
+        body, kind = await asyncio.to_thread(exposition, points, accept)
+        return _http(HTTPStatus.OK, b"" if method == "HEAD" else body, kind)
+
+
+def _http(status: HTTPStatus, body: bytes, kind: str) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,228 @@
+"""What is exposed: names, units and help, declared once for every way out."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from collectors.clock import NS_PER_S
+from inferwatch.feed import RecordState
+from inferwatch.metrics.snapshot import Quantiles
+from inferwatch.telemetry.exact import (
+    WINDOW,
+    ExactNumbers,
+    RankState,
+    ServerNumbers,
+)
+from inferwatch.telemetry.exponential import Distribution
+
+PREFIX = "inferwatch_"
+
+
+class Kind(StrEnum):
+    """What a number is to those who scrape it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A metric: its name as Prometheus has it, without ``_total``."""
+
+    name: str
+    kind: Kind
+    unit: str
+    """seconds, tokens, ratio, or what is counted."""
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of a metric."""
+
+    labels: dict[str, str]
+    value: float | Distribution
+
+
+Points = dict[Exposed, list[Point]]
+
+LATENCIES = {
+    "ttft_s": ("time_to_first_token", "Arrival to first token"),
+    "queue_s": ("request_queue_time", "Queued to first scheduled"),
+    "prefill_s": ("request_prefill_time", "First scheduled to first token"),
+    "tpot_s": (
+        "request_time_per_output_token",
+        "(last - first token) / (output tokens - 1) of a request",
+    ),
+    "itl_s": ("inter_token_latency", "Each gap between two outputs of a request"),
+    "e2el_s": ("e2e_request_latency", "Arrival to last token"),
+    "step_s": ("step_duration", "One pass of scheduler and model, idle left out"),
+}
+"""By key: name and what it is. The names are vLLM's where it has the same."""
+HISTOGRAMS = {
+    key: Exposed(
+        f"{name}_seconds",
+        Kind.HISTOGRAM,
+        "seconds",
+        f"{what}; every one was seen.",
+    )
+    for key, (name, what) in LATENCIES.items()
+}
+QUANTILES = {
+    key: Exposed(
+        f"{name}_window_seconds",
+        Kind.GAUGE,
+        "seconds",
+        f"{what}: exact, over the last {WINDOW.label}.",
+    )
+    for key, (name, what) in LATENCIES.items()
+}
+SAMPLES = {
+    key: Exposed(
+        f"{name}_window_samples",
+        Kind.GAUGE,
+        "samples",
+        f"How many the percentiles of {name} stand on.",
+    )
+    for key, (name, _) in LATENCIES.items()
+}
+
+
+def _counter(name: str, unit: str, text: str) -> Exposed:
+    return Exposed(name, Kind.COUNTER, unit, text)
+
+
+def _gauge(name: str, unit: str, text: str) -> Exposed:
+    return Exposed(name, Kind.GAUGE, unit, text)
+
+
+COUNTERS = {
+    "requests": (_counter("requests", "requests", "Requests that came."), ""),
+    "requests_ended": (
+        _counter("requests_ended", "requests", "Requests that ended, by how."),
+        "outcome",
+    ),
+    "output_tokens": (_counter("output_tokens", "tokens", "Tokens made."), "engine"),
+    "prefill_tokens": (
+        _counter("prefill_tokens", "tokens", "Prompt tokens computed."),
+        "engine",
+    ),
+    "recomputed_tokens": (
+        _counter("recomputed_tokens", "tokens", "Tokens computed again."),
+        "engine",
+    ),
+    "preemptions": (
+        _counter("preemptions", "preemptions", "Requests put back for want of room."),
+        "engine",
+    ),
+    "prefix_queries": (
+        _counter("prefix_queries", "tokens", "Prompt tokens looked up in the cache."),
+        "engine",
+    ),
+    "prefix_hits": (
+        _counter("prefix_hits", "tokens", "Prompt tokens found in the cache."),
+        "engine",
+    ),
+    "bound_ns": (
+        _counter(
+            "step_bound_seconds",
+            "seconds",
+            "Time of steps by why the head of the queue was not scheduled.",
+        ),
+        "bound_by",
+    ),
+    "probe_ns": (
+        _counter("probe_cost_seconds", "seconds", "Time our hooks took of the engine."),
+        "engine",
+    ),
+    "dropped": (
+        _counter("readings_dropped", "readings", "Readings lost on the way to us."),
+        "",
+    ),
+}
+"""By name in the counts: what it is, and the label that tells its values apart."""
+GAUGES = {
+    "running": _gauge("requests_running", "requests", "Requests in the batch."),
+    "waiting": _gauge("requests_waiting", "requests", "Requests in the queue."),
+    "kv_usage": _gauge("kv_cache_usage_ratio", "ratio", "Used KV blocks of all."),
+    "kv_used_blocks": _gauge("kv_cache_used_blocks", "blocks", "KV blocks in use."),
+    "kv_cached_blocks": _gauge(
+        "kv_cache_cached_blocks", "blocks", "Idle KV blocks that hold a prefix."
+    ),
+    "kv_free_blocks": _gauge(
+        "kv_cache_free_blocks", "blocks", "Idle KV blocks that hold nothing."
+    ),
+}
+"""By field of a RankState."""
+ANSWERS = _gauge("server_up", "servers", "1: the server answers us.")
+READINGS = _counter("readings", "readings", "Readings taken in.")
+UNRECORDED = _counter("readings_unrecorded", "readings", "Readings not recorded.")
+RECORD_BYTES = _gauge("record_bytes", "bytes", "Size of the file recorded into.")
+OWN_CPU = _counter("own_cpu_seconds", "seconds", "CPU time of inferwatch itself.")
+SHARES = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "max": "1"}
+
+
+def exposed_points(
+    numbers: ExactNumbers, now_ns: int, record: RecordState | None
+) -> Points:
+    """Everything, as of now; what is unknown is left out."""
+    points: Points = {}
+    for exposed, point in (*_of_servers(numbers, now_ns), *_of_us(numbers, record)):
+        points.setdefault(exposed, []).append(point)
+    return points
+
+
+def _of_us(
+    numbers: ExactNumbers, record: RecordState | None
+) -> Iterator[tuple[Exposed, Point]]:
+    yield READINGS, Point({}, numbers.readings)
+    if numbers.own_cpu_s is not None:
+        yield OWN_CPU, Point({}, numbers.own_cpu_s)
+    if record is not None:
+        yield UNRECORDED, Point({}, record.unrecorded)
+        yield RECORD_BYTES, Point({}, record.file_bytes)
+
+
+def _of_servers(numbers: ExactNumbers, now_ns: int) -> Iterator[tuple[Exposed, Point]]:
+    for server in numbers.servers.values():
+        labels = {"server": server.source}
+        if server.model is not None:
+            labels["model_name"] = server.model
+        if server.answers is not None:
+            yield ANSWERS, Point(labels, int(server.answers))
+        yield from _latencies(server, labels, now_ns)
+        for name, by_label in server.counts.items():
+            exposed, label = COUNTERS[name]
+            unit = NS_PER_S if name.endswith("_ns") else 1
+            for text, count in by_label.items():
+                own = {label: text} if label else {}
+                yield exposed, Point({**labels, **own}, count / unit)
+        for rank, state in server.ranks.items():
+            yield from _state(state, {**labels, "engine": rank})
+
+
+def _latencies(
+    server: ServerNumbers, labels: Mapping[str, str], now_ns: int
+) -> Iterator[tuple[Exposed, Point]]:
+    for key, latency in server.latencies.items():
+        whose = {**labels, "vantage": latency.vantage.value}
+        yield HISTOGRAMS[key], Point(whose, latency.whole.distribution())
+        lately = latency.lately(now_ns)
+        yield SAMPLES[key], Point(whose, lately.n)
+        for share, value in _quantiles(lately):
+            yield QUANTILES[key], Point({**whose, "quantile": share}, value)
+
+
+def _quantiles(lately: Quantiles) -> Iterator[tuple[str, float]]:
+    for name, share in SHARES.items():
+        value = getattr(lately, name)
+        if value is not None:
+            yield share, value
+
+
+def _state(state: RankState, labels: dict[str, str]) -> Iterator[tuple[Exposed, Point]]:
+    for field, exposed in GAUGES.items():
+        value = getattr(state, field)
+        if value is not None:
+            yield exposed, Point(labels, value)
