@@ -48,7 +48,7 @@ def facts_of(cache: PrefixCache, total: int | None) -> Sequence[Sequence[Fact]]:
 def _now(cache: PrefixCache, total: int | None) -> Sequence[Fact]:
     size = f" × {cache.block_tokens:,} tokens" if cache.block_tokens else ""
     blocks = f"{cache.blocks:,} {'block' if cache.blocks == 1 else 'blocks'}"
-    part = f" {format_share(min(cache.blocks / total, 1)).strip()}" if total else ""
+    part = f", {format_share(min(cache.blocks / total, 1)).strip()}" if total else ""
     now = f"{about(blocks) if cache.partial else blocks}{size}{part}"
     return [
         (label_of("prefix_cache.blocks"), now, "cached"),
@@ -61,16 +61,18 @@ def _now(cache: PrefixCache, total: int | None) -> Sequence[Fact]:
 def _traffic(cache: PrefixCache) -> Sequence[Fact]:
     again = f"{cache.stored_again:,}"
     if cache.stored:
-        again += f" {format_share(cache.stored_again / cache.stored).strip()} of stored"
+        again += (
+            f", {format_share(cache.stored_again / cache.stored).strip()} of stored"
+        )
     return [
         (
             label_of("prefix_cache.stored"),
-            f"{cache.stored:,} {_per_s(cache.stored_per_s)}",
+            f"{cache.stored:,}{_per_s(cache.stored_per_s)}",
             "",
         ),
         (
             label_of("prefix_cache.evicted"),
-            f"{cache.evicted:,} {_per_s(cache.evicted_per_s)}",
+            f"{cache.evicted:,}{_per_s(cache.evicted_per_s)}",
             "",
         ),
         (label_of("prefix_cache.stored_again"), again, ""),
@@ -78,7 +80,7 @@ def _traffic(cache: PrefixCache) -> Sequence[Fact]:
 
 
 def _per_s(rate: float | None) -> str:
-    return "" if rate is None else f"{format_rate(rate).strip()}/s"
+    return "" if rate is None else f", {format_rate(rate).strip()}/s"
 
 
 def _lives(cache: PrefixCache) -> Sequence[Fact]:
@@ -94,8 +96,12 @@ def _lives(cache: PrefixCache) -> Sequence[Fact]:
         ]
     names = ("p50", "p95", "max")
     values = format_durations(getattr(lives, name) for name in names)
-    told = "  ".join(
-        f"{name} {about(value) if name in lives.weak else value}"
+    life = label_of("prefix_cache.lifetime_s")
+    return [
+        (
+            f"{life} {name}",
+            about(value.strip()) if name in lives.weak else value.strip(),
+            "",
+        )
         for name, value in zip(names, values, strict=True)
-    )
-    return [(label_of("prefix_cache.lifetime_s"), told, ""), *missed]
+    ] + [*missed]

@@ -50,11 +50,11 @@ async def test_blocks_their_sharing_and_their_lives_are_shown(
     settle: Any, text_of: Any, size: tuple[int, int]
 ) -> None:
     text = await told(settle, text_of, telling(CACHE), size)
-    assert "cached 21,843 blocks × 16 tokens 81%" in text
+    assert "cached 21,843 blocks × 16 tokens, 81%" in text
     assert "beginnings 310" in text
-    assert "stored 5,460 91.0/s" in text
-    assert "again 1,365 25% of stored" in text
-    assert "p50 41.2 s" in text
+    assert "stored 5,460, 91.0/s" in text
+    assert "again 1,365, 25% of stored" in text
+    assert "life p50 41.2 s" in text
     assert "KV events, the last" in text
 
 
