@@ -30,6 +30,8 @@ from collectors.server import Server
 PATH = "/kv_event_sources"
 LOOK_S = 10.0
 """How often to ask where events are: a server may be restarted with them."""
+SELDOM_S = 60.0
+"""How often where nobody knows the question."""
 ASK_S = 5.0
 MOST_ANSWER_BYTES = 1 << 18
 MOST_RANKS = 256
@@ -286,7 +288,8 @@ class KvEventStream:
         self._server = server
         self._local = goes_direct(server.url, server.uds)
         self._host = urlsplit(server.url).hostname or ""
-        self._context = zmq.asyncio.Context()
+        self._context: zmq.asyncio.Context | None = None
+        """It has threads of its own: only made for servers that publish."""
         self._queue: asyncio.Queue[list[AnyReading] | BaseException]
         self._queue = asyncio.Queue(QUEUE_BATCHES)
         self._looking: asyncio.Task[None] | None = None
@@ -315,7 +318,8 @@ class KvEventStream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._context.destroy(linger=0)
+        if self._context is not None:
+            self._context.destroy(linger=0)
         if self._queue.empty():
             self._queue.put_nowait([])  # wakes batches()
 
@@ -332,7 +336,7 @@ class KvEventStream:
                 found = await self._sources(client)
                 if found is not None:
                     await self._follow(found)
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(SELDOM_S if found is None else LOOK_S)
 
     async def _sources(self, client: httpx.AsyncClient) -> dict[int, KvSource] | None:
         """By rank; None: it does not say."""
@@ -437,6 +441,8 @@ class KvEventStream:
         return whole
 
     def _socket(self, kind: int) -> "zmq.asyncio.Socket":
+        if self._context is None:
+            self._context = zmq.asyncio.Context()
         socket = self._context.socket(kind)
         socket.linger = 0
         socket.rcvhwm = MOST_WAITING

@@ -136,11 +136,16 @@ class SpanReceiver:
         port: int = PORT,
         *,
         servers: Sequence[Server] = (),
+        asked: bool = True,
     ) -> None:
-        """``servers`` are those watched: others' requests are not taken."""
+        """``servers`` are those watched: others' requests are not taken.
+
+        Nobody is told that it cannot listen where nobody asked it to.
+        """
         self._clock = clock
         self._host, self._port = host, port
         self._servers = TracedServers(servers)
+        self._asked = asked
         self._reader = SpanReader()
         self._listener: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
@@ -181,7 +186,12 @@ class SpanReceiver:
         Raises:
             CollectorError: it cannot listen.
         """
-        await self.listen()
+        try:
+            await self.listen()
+        except CollectorError:
+            if self._asked:
+                raise
+            return
         while not (self._closed and self._queue.empty()):
             if batch := await self._queue.get():
                 yield batch

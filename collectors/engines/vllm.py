@@ -39,8 +39,15 @@ PROBE = (
     "and start it with INFERWATCH_PROBE=1."
 )
 TRACES = (
-    "Exact latencies of every request: start it with --otlp-traces-endpoint, the "
-    "address at which inferwatch listens."
+    "Exact latencies of every request: start it with "
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and --otlp-traces-endpoint "
+    "http://127.0.0.1:4318/v1/traces, where inferwatch listens (--otlp-listen for "
+    "servers of other hosts)."
+)
+KV_EVENTS = (
+    "What its prefix cache holds, block by block: start it with --kv-events-config "
+    """'{"enable_kv_cache_events":true,"publisher":"zmq","""
+    """"endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}'."""
 )
 
 
@@ -58,8 +65,14 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
         num_kv_blocks=blocks - 1 if blocks else None,  # one is never given out
         kv_block_tokens=count_of(labels.get("block_size")),
         settings=said | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
-        advice=[PROBE, TRACES] if measured else [NO_STATS],
+        advice=_advice(answers) if measured else [NO_STATS],
     )
+
+
+def _advice(answers: Answers) -> list[str]:
+    """What it could tell and does not; whether it traces nobody can ask."""
+    silent = answers.get("/kv_event_sources") == {}
+    return [PROBE, TRACES, *([KV_EVENTS] if silent else [])]
 
 
 VLLM = Family(
@@ -122,6 +135,6 @@ VLLM = Family(
         "vllm:estimated_write_bytes_per_gpu": None,
     },
     info=("vllm:cache_config_info",),
-    asks=(("/version",), ("/v1/models",)),
+    asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),
     describe=_describe,
 )

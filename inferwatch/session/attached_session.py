@@ -7,6 +7,8 @@ from typing import Any
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector
 from collectors.http_client import goes_direct
+from collectors.kv_events import KvEventStream
+from collectors.otlp import SpanReceiver
 from collectors.probe.server_probe import ServerProbe
 from collectors.readings import (
     AnyReading,
@@ -32,11 +34,20 @@ NAMED = 3
 Collect = Callable[[SessionClock, Server], Sequence[Collector]]
 
 
-def collectors_of(clock: SessionClock, server: Server) -> list[Collector]:
+def collectors_of(
+    clock: SessionClock, server: Server, *, kv_events: bool = True
+) -> list[Collector]:
     """Everything that can be heard of a server, the surest first."""
     reachable = server.probe or goes_direct(server.url, server.uds)
     probe = [ServerProbe(clock, server)] if reachable else []
-    return [*probe, ServerScraper(clock, server)]
+    blocks = [KvEventStream(clock, server)] if kv_events else []
+    return [*probe, ServerScraper(clock, server), *blocks]
+
+
+def receivers_of(clock: SessionClock, servers: Sequence[Server]) -> list[Collector]:
+    """Where servers of this host may send what they know, without being asked."""
+    here = any(goes_direct(server.url, server.uds) for server in servers)
+    return [SpanReceiver(clock, servers=servers, asked=False)] if here else []
 
 
 class AttachedSession(Watch):
@@ -47,11 +58,14 @@ class AttachedSession(Watch):
         clock: SessionClock,
         pipeline: Pipeline,
         servers: Sequence[Server],
-        others: Sequence[Collector] = (),
+        others: Sequence[Collector] | None = None,
         collect: Collect = collectors_of,
     ) -> None:
+        """``others`` listen to all servers; else it is done as far as usual."""
         super().__init__(clock, pipeline)
         self.servers = tuple(servers)
+        if others is None:
+            others = receivers_of(clock, self.servers)
         self._contacts: dict[str, Contact] = {}
         """The latest of each source."""
         self._first_ns: dict[str, int] = {}

@@ -333,6 +333,7 @@ async def test_sources_appear_when_a_server_is_restarted_with_them(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kv_events, "LOOK_S", 0.01)
+    monkeypatch.setattr(kv_events, "SELDOM_S", 0.01)
     told, publisher.sources = publisher.sources, {}
     publisher.keep(0, stored(1))
     heard = Heard(KvEventStream(SessionClock(), await publisher.start()))

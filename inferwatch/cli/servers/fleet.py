@@ -51,6 +51,8 @@ class ServerOptions:
     probe: str | None = None
     probe_key: Path | None = None
     slo: str | None = None
+    otlp_listen: str | None = None
+    no_kv_events: bool = False
 
 
 def servers_of(options: ServerOptions) -> tuple[Server, ...]:
@@ -67,6 +69,24 @@ def servers_of(options: ServerOptions) -> tuple[Server, ...]:
     )
     _refuse_twins(servers)
     return servers
+
+
+def place_to_listen(text: str | None) -> tuple[str, int] | tuple[()] | None:
+    """Host and port of ``--otlp-listen``; none where it is off, None by default.
+
+    Raises:
+        UsageError: it is no such place.
+    """
+    if text is None:
+        return None
+    if text == "off":
+        return ()
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(
+            f"--otlp-listen {text}: write HOST:PORT, as 127.0.0.1:4318, or off"
+        )
+    return host.strip("[]"), int(port)
 
 
 def shown_secrets(options: ServerOptions) -> list[str]:

@@ -67,6 +67,17 @@ _OPTIONS = [
         metavar="TEXT",
         help="What requests are to hold, as 'ttft_s<1 tpot_s<50ms'.",
     ),
+    click.option(
+        "--otlp-listen",
+        metavar="HOST:PORT",
+        help="Take servers' traces there, a span a request: 0.0.0.0:4318 for servers "
+        "of other hosts, off for none.  [default: 127.0.0.1:4318]",
+    ),
+    click.option(
+        "--no-kv-events",
+        is_flag=True,
+        help="Do not listen to what prefix caches store and evict.",
+    ),
 ]
 
 

@@ -195,3 +195,13 @@ def test_slots_of_llamacpp_tell_how_many_run(
 ) -> None:
     assert LLAMACPP.live is not None
     assert LLAMACPP.live[1](slots) == fields
+
+
+def test_vllm_is_advised_to_publish_its_cache_where_it_could() -> None:
+    def advice(answers: Answers) -> str:
+        return " ".join(VLLM.describe(answers, {}).advice)
+
+    assert "--otlp-traces-endpoint http://127.0.0.1:4318/v1/traces" in advice({})
+    assert "--kv-events-config" not in advice({})
+    assert "--kv-events-config" in advice({"/kv_event_sources": {}})
+    assert "--kv-events-config" not in advice({"/kv_event_sources": {"0": {}}})

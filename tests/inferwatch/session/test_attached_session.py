@@ -6,12 +6,20 @@ from contextlib import asynccontextmanager
 
 from collectors.clock import SessionClock
 from collectors.collector import Collector
+from collectors.kv_events import KvEventStream
+from collectors.otlp import SpanReceiver
+from collectors.probe.server_probe import ServerProbe
 from collectors.readings import AnyReading, Contact, NoteKind
+from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch.feed import FeedState
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
-from inferwatch.session.attached_session import AttachedSession
+from inferwatch.session.attached_session import (
+    AttachedSession,
+    collectors_of,
+    receivers_of,
+)
 from inferwatch.session.pipeline import Pipeline
 
 SERVERS = [Server(url="http://one:8000"), Server(url="http://two:8000")]
@@ -41,7 +49,7 @@ class Attached:
     def __init__(self) -> None:
         self.told = {server.source: Told() for server in SERVERS}
         self.watch = AttachedSession(
-            SessionClock(), Pipeline(Model()), SERVERS, collect=self._collect
+            SessionClock(), Pipeline(Model()), SERVERS, (), self._collect
         )
 
     def _collect(self, clock: SessionClock, server: Server) -> list[Collector]:
@@ -160,3 +168,17 @@ async def test_leaving_ends_its_own_collectors_and_nothing_else() -> None:
 
     assert all(told.closed for told in session.told.values())
     assert session.state() is FeedState.ENDED
+
+
+def test_servers_of_this_host_are_heard_without_being_asked() -> None:
+    clock = SessionClock()
+    here, afar = Server(url="localhost:8000"), Server(url="gpu7:8000")
+    kinds = [type(each) for each in collectors_of(clock, here)]
+    assert kinds == [ServerProbe, ServerScraper, KvEventStream]
+    assert [type(each) for each in receivers_of(clock, [here, afar])] == [SpanReceiver]
+    assert not receivers_of(clock, [afar])
+
+
+def test_events_of_a_prefix_cache_can_be_left_alone() -> None:
+    found = collectors_of(SessionClock(), SERVERS[0], kv_events=False)
+    assert not [each for each in found if isinstance(each, KvEventStream)]

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.cli.servers.fleet import ServerOptions, servers_of, shown_secrets
+from inferwatch.cli.servers.fleet import (
+    ServerOptions,
+    place_to_listen,
+    servers_of,
+    shown_secrets,
+)
 from inferwatch.errors import UsageError
 
 FLEET = """
@@ -185,3 +190,23 @@ def test_a_socket_is_a_server_too(tmp_path: Path) -> None:
 
     assert flag.uds == url.uds == str(tmp_path / "s.sock")
     assert flag.source == str(tmp_path / "s.sock")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (None, None),
+        ("off", ()),
+        ("0.0.0.0:4318", ("0.0.0.0", 4318)),
+        ("[::1]:9", ("::1", 9)),
+        ("gpu1.example:80", ("gpu1.example", 80)),
+    ],
+)
+def test_traces_are_taken_where_people_say(text: str | None, place: object) -> None:
+    assert place_to_listen(text) == place
+
+
+@pytest.mark.parametrize("text", ["", "4318", ":4318", "host:", "host:x", "host:99999"])
+def test_what_is_no_place_to_listen_at_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        place_to_listen(text)
