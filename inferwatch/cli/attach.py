@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> int:
     """Watch the servers at URL..., whatever they offer: nothing is changed there.
 
+    Without URL, the engines of this node are looked for: one is watched at once, of
+    several people choose.
+
     Each is asked for its metrics, which vLLM, SGLang and llama.cpp offer to everybody;
     where our probe runs beside vLLM, everything is seen. No request is ever sent to a
     model. A server that is lost is asked for ever; q detaches.
@@ -36,6 +39,7 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
     inferwatch attach localhost:8000 --once --json
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.attach_command import run_attach
+    from inferwatch.cli.find import attach_here
 
     if once:
         if options.name is not None:
@@ -45,4 +49,6 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
         options = replace(options, headless=True, record=False, once=True)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)
+    if not (servers.urls or servers.config or servers.uds):
+        return attach_here(servers, options)
     return run_attach(servers, options)

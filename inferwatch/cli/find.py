@@ -1,45 +1,76 @@
 """``inferwatch`` alone: watch the engine that runs on this node."""
 
+import asyncio
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.errors import SourceError
 from inferwatch.visible import visible
 
-NOTHING_RUNS = """no engine started by inferwatch is running on this node.
+if TYPE_CHECKING:
+    from inferwatch.cli.servers.fleet import ServerOptions
+    from inferwatch.session.nearby import NearbyEngine
+
+NOTHING_RUNS = """no engine is running on this node.
+  inferwatch attach URL     watch one that runs elsewhere
   inferwatch demo           try it on a tiny model, no GPU needed
   inferwatch serve MODEL    start a vLLM engine and watch it
   inferwatch --help         everything else"""
+LOOK_S = 10.0
+"""How long the one engine there is gets watched where nobody looks."""
 
 
 def find_engines() -> int:
-    """Attach to the newest engine that inferwatch serves here, else say what to do.
+    """Attach to the one engine of this node, else show what there is.
 
     Raises:
         SourceError: none runs, and nobody looks.
     """
-    from embedded_engine.launch import served_engines
+    from inferwatch.cli.servers.fleet import ServerOptions
+
+    headless = not (sys.stdin.isatty() and sys.stdout.isatty())
+    options = WatchOptions(headless=headless, duration_s=LOOK_S if headless else None)
+    return attach_here(ServerOptions(), options)
+
+
+def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
+    """The same with options; which server is not among them.
+
+    Raises:
+        SourceError: none runs, and nobody looks.
+    """
+    from inferwatch.session.nearby import nearby_engines
+
+    engines = asyncio.run(nearby_engines())
+    if len(engines) == 1:
+        return _watch(engines[0], asked, options)
+    if not options.headless:
+        from inferwatch.cli.on_screen import show_on_screen
+        from inferwatch.cli.pages import start_page
+        from inferwatch.storage.file.location import default_database
+
+        return show_on_screen(start_page(options.database or default_database()))
+    if not engines:
+        raise SourceError(NOTHING_RUNS)
+    for each in engines:
+        models = ", ".join(each.models) or "–"
+        say(visible(f"{each.family:<9} {each.place}  {models}"))
+    return 0
+
+
+def _watch(
+    engine: "NearbyEngine", asked: "ServerOptions", options: WatchOptions
+) -> int:
+    """Watch it: from the inside, where inferwatch serves it."""
+    if engine.engine_id is None:
+        from inferwatch.cli.attach_command import run_attach
+
+        return run_attach(replace(asked, urls=(engine.address,)), options)
     from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.engine_source import FoundEngine
 
-    engines = served_engines()
-    headless = not (sys.stdin.isatty() and sys.stdout.isatty())
-    if not engines:
-        return _nothing_runs(headless=headless)
-    if len(engines) > 1:
-        others = ", ".join(visible(engine.model) for engine in engines[:-1])
-        say(f"inferwatch: watching the newest engine; also running: {others}", err=True)
-    options = WatchOptions(headless=headless, duration_s=10 if headless else None)
-    return run_engine_watch("attach", options, FoundEngine(engines[-1]))
-
-
-def _nothing_runs(*, headless: bool) -> int:
-    """A screen of what can be done."""
-    if headless:
-        raise SourceError(NOTHING_RUNS)
-    from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.pages import start_page
-    from inferwatch.storage.file.location import default_database
-
-    return show_on_screen(start_page(default_database()))
+    source = FoundEngine.of(engine.engine_id)
+    return run_engine_watch("attach", options, source)

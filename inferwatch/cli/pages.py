@@ -1,7 +1,7 @@
 """Opens what the app shows, and ends it when it is left."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -9,12 +9,16 @@ from collectors.clock import SessionClock
 from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.replay_start import ReplayStart, begin_replay
+from inferwatch.cli.servers.fleet import ServerOptions, servers_of
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
+from inferwatch.session.attached_session import AttachedSession
 from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.engine_session import EngineSession
+from inferwatch.session.engine_source import FoundEngine
+from inferwatch.session.nearby import nearby_engines
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
@@ -30,6 +34,8 @@ from inferwatch.ui.shared.messages import (
     OpenComparison,
     OpenDemo,
     OpenSample,
+    OpenServed,
+    OpenServers,
     OpenSession,
 )
 from inferwatch.ui.shared.view import View
@@ -48,6 +54,10 @@ def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
             return _sample_page()
         case OpenDemo():
             return _demo_page(tell)
+        case OpenServers(urls=urls):
+            return _attach_page(urls, tell)
+        case OpenServed(engine_id=engine_id):
+            return _served_page(engine_id, tell)
         case OpenComparison(database=database, sessions=sessions):
             return compare_page(ComparisonRequest(database=database, sessions=sessions))
     raise UsageError(f"nothing is opened by {wish}")
@@ -56,7 +66,7 @@ def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
 @asynccontextmanager
 async def start_page(database: Path) -> AsyncIterator[StartPage]:
     """The start screen: there is nothing to end."""
-    yield StartPage(database)
+    yield StartPage(database, nearby_engines)
 
 
 @asynccontextmanager
@@ -150,11 +160,46 @@ async def _demo_page(tell: Tell) -> AsyncIterator[SessionPage]:
     Raises:
         InferwatchError: it cannot be recorded, or the engine was lost.
     """
-    source, clock = demo_source(), SessionClock()
-    recorder = open_recorder("demo", clock, database=None, name=None, record=True)
-    watch = EngineSession(clock, Pipeline(Model(), recorder), source, demo_load(0))
+    source = demo_source()
+    clock, pipeline = _recorded("demo")
+    watch = EngineSession(clock, pipeline, source, demo_load(0))
     async with watch_page(watch, default_database(), tell) as demo:
         yield demo
+
+
+@asynccontextmanager
+async def _attach_page(urls: Sequence[str], tell: Tell) -> AsyncIterator[SessionPage]:
+    """Running servers, attached to from a screen.
+
+    Raises:
+        InferwatchError: one cannot be asked, or it cannot be recorded.
+    """
+    servers = servers_of(ServerOptions(urls=urls))
+    clock, pipeline = _recorded("attach")
+    watch = AttachedSession(clock, pipeline, servers)
+    async with watch_page(watch, default_database(), tell) as attached:
+        yield attached
+
+
+@asynccontextmanager
+async def _served_page(engine_id: str, tell: Tell) -> AsyncIterator[SessionPage]:
+    """An engine that inferwatch serves, found on a screen.
+
+    Raises:
+        InferwatchError: it is gone, or it cannot be recorded.
+    """
+    source = FoundEngine.of(engine_id)
+    clock, pipeline = _recorded("attach")
+    watch = EngineSession(clock, pipeline, source)
+    async with watch_page(watch, default_database(), tell) as served:
+        yield served
+
+
+def _recorded(command: str) -> tuple[SessionClock, Pipeline]:
+    """Clock and pipeline of a session that is begun from a screen."""
+    clock = SessionClock()
+    recorder = open_recorder(command, clock, database=None, name=None, record=True)
+    return clock, Pipeline(Model(), recorder)
 
 
 @asynccontextmanager

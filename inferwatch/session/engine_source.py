@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from collectors.clock import monotonic_ns
 from collectors.readings import Endpoint, Note, NoteKind
 from embedded_engine.config import EngineConfig, cpu_defaults, new_engine_id
-from embedded_engine.engine_file import EngineFile
-from embedded_engine.errors import NOT_INSTALLED, EngineError
+from embedded_engine.engine_file import EngineFile, find_engine
+from embedded_engine.errors import NOT_INSTALLED, EngineError, NoSuchEngineError
 from embedded_engine.launch import Engine, check
 from embedded_engine.logs import new_log_path
 from inferwatch.errors import SourceError, UsageError
@@ -122,6 +122,18 @@ class FoundEngine:
     file: EngineFile
     served: bool = True
     can_restart: bool = False
+
+    @classmethod
+    def of(cls, engine_id: str) -> Self:
+        """The one of that id.
+
+        Raises:
+            SourceError: it is gone.
+        """
+        try:
+            return cls(find_engine(engine_id))
+        except NoSuchEngineError as error:
+            raise SourceError(str(error)) from error
 
     @property
     def log_path(self) -> Path | None:

@@ -182,8 +182,8 @@ class InferwatchApp(TerminalApp[None]):
         self._shown = page
         screens: dict[str, Callable[[], Screen[None]]]
         match page:
-            case StartPage(database=database):
-                screens = {StartScreen.NAME: partial(StartScreen, database)}
+            case StartPage(database=database, look=look):
+                screens = {StartScreen.NAME: partial(StartScreen, database, look)}
             case ComparePage():
                 screens = {CompareScreen.NAME: partial(CompareScreen, page)}
             case SessionPage(feed=feed, view=view, over=over):

@@ -13,6 +13,7 @@ from pathlib import Path
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
+from inferwatch.session.nearby import LookAround, nobody
 from inferwatch.ui.shared.messages import GoTo
 from inferwatch.ui.shared.view import View
 
@@ -34,9 +35,11 @@ class SessionPage:
 
 @dataclass(eq=False)
 class StartPage:
-    """Nothing runs: what can be done, and what was recorded."""
+    """What can be done: what runs here, what was recorded."""
 
     database: Path
+    look: LookAround = nobody
+    """Finds the engines of this node."""
 
 
 @dataclass(eq=False)

@@ -61,6 +61,20 @@ class OpenSample(GoTo):
 
 
 @dataclass
+class OpenServers(GoTo):
+    """People want running servers watched, by their addresses."""
+
+    urls: tuple[str, ...]
+
+
+@dataclass
+class OpenServed(GoTo):
+    """People want an engine watched that inferwatch serves."""
+
+    engine_id: str
+
+
+@dataclass
 class OpenDemo(GoTo):
     """People want the demo started."""
 

@@ -1,22 +1,35 @@
-"""Nothing is running: what can I do?"""
+"""What runs here, what was watched before, what can be started?"""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from collectors.engines import FAMILIES
+from collectors.server import Server, ServerError
 from inferwatch import __version__
+from inferwatch.formatting import counted
+from inferwatch.session.nearby import (
+    LookAround,
+    NearbyEngine,
+    nobody,
+    recent_servers,
+)
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
+from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.drawers import toggle_help
 from inferwatch.ui.shared.keys import HERE, KeyFooter
 from inferwatch.ui.shared.messages import (
+    GoTo,
     OpenComparison,
     OpenDemo,
     OpenSample,
+    OpenServed,
+    OpenServers,
     OpenSession,
 )
 from inferwatch.ui.shared.panel import Panel
@@ -30,9 +43,26 @@ from inferwatch.ui.shared.renderables.text import (
 )
 from inferwatch.ui.shared.session_screen import SHORT
 
+LOOK_EVERY_S = 3.0
+MOST_PLACES = 9
+"""Each has a key."""
+TALL = 36
+"""With so many rows there is room for all of them."""
+FEW_ENGINES, FEW_RECENT = 4, 2
+"""That are shown where there is not."""
+
+
+class Place(NamedTuple):
+    """Somewhere to attach to."""
+
+    what: str
+    model: str
+    where: str
+    wish: GoTo
+
 
 class StartScreen(Screen[None]):
-    """Leads to a demo, the sample, or what was recorded."""
+    """Leads to an engine that runs, to a demo, the sample, or what was recorded."""
 
     NAME = "start"
 
@@ -41,6 +71,22 @@ class StartScreen(Screen[None]):
     """
     AUTO_FOCUS = "SessionTable"
     BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(
+                str(number),
+                f"attach({number})",
+                "watch it",
+                show=False,
+                tooltip="Watch the engine or server of that number",
+            )
+            for number in range(1, MOST_PLACES + 1)
+        ),
+        Binding(
+            "a",
+            "attach_to",
+            "attach to",
+            tooltip="Watch a server anywhere, by its address",
+        ),
         Binding(
             "D",
             "demo",
@@ -62,9 +108,10 @@ class StartScreen(Screen[None]):
         ),
     ]
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, look: LookAround = nobody) -> None:
         super().__init__()
         self._database = database
+        self._look = look
 
     def compose(self) -> ComposeResult:
         """What can be done, then what was recorded."""
@@ -74,9 +121,41 @@ class StartScreen(Screen[None]):
         )
         yield KeyFooter()
 
+    def on_mount(self) -> None:
+        """Look around, and again while it is looked at."""
+        self._look_around()
+        self.set_interval(LOOK_EVERY_S, self._look_around)
+
+    @work(exclusive=True, group="nearby")
+    async def _look_around(self) -> None:
+        if not self.is_current:
+            return
+        engines = await self._look()
+        self.query_one(StartPanel).show(engines, recent_servers(self._database))
+
     def on_resize(self) -> None:
         """Leave out what has no room."""
+        self.query_one(StartPanel).tall = self.size.height >= TALL
         self.query_one(SessionBrowser).set_class(self.size.height < SHORT, "-short")
+
+    def action_attach(self, number: int) -> None:
+        """Watch the engine or server of that number."""
+        places = self.query_one(StartPanel).places
+        if number <= len(places):
+            self.post_message(places[number - 1].wish)
+
+    @work
+    async def action_attach_to(self) -> None:
+        """Watch a server by its address."""
+        typed = await self.app.push_screen_wait(
+            PromptScreen(
+                "Attach to which server?",
+                "host:port, https://host/prefix, or a name of the settings file",
+                _unusable,
+            )
+        )
+        if typed:
+            self.post_message(OpenServers(urls=tuple(typed.split())))
 
     def action_demo(self) -> None:
         """Start the demo."""
@@ -88,7 +167,7 @@ class StartScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Open or close the explanations."""
-        toggle_help(self, "Nothing is running: what can I do?", {HERE: BROWSER_KEYS})
+        toggle_help(self, "What can I watch?", {HERE: BROWSER_KEYS})
 
     @on(SessionBrowser.ReplayRequested)
     def _open(self, message: SessionBrowser.ReplayRequested) -> None:
@@ -100,45 +179,128 @@ class StartScreen(Screen[None]):
         self.post_message(OpenComparison(database=self._database, sessions=message.ids))
 
 
+def _unusable(text: str) -> str | None:
+    """Why that is no address."""
+    if not text.split():
+        return "an address, such as gpu1:8000"
+    for each in text.split():
+        try:
+            Server(url=each)
+        except ServerError as error:
+            return str(error)
+    return None
+
+
 CHOICES = (
-    ("D", "demo", "start a small real vLLM engine; no GPU needed"),
-    ("x", "sample", "replay the session that ships with inferwatch"),
+    ("a", "attach_to", "attach to …", "watch a server anywhere, by its address"),
+    ("D", "demo", "demo", "start a small real vLLM engine; no GPU needed"),
+    ("x", "sample", "sample", "replay the session that ships with inferwatch"),
 )
-"""Key, action, what it does."""
+"""Key, action, name, what it does."""
 COMMANDS = (
     ("inferwatch serve MODEL", "start a vLLM engine and watch it"),
     ("inferwatch load URL --rate 5", "load a running server, and measure it"),
 )
 """What wants more than a key."""
+TITLES = {each.name: each.title for each in FAMILIES}
 
 
 class StartPanel(Panel):
-    """What can be done when nothing runs: keys to press, commands to type."""
+    """What can be done: engines and servers to attach to, keys, commands to type."""
 
     DEFAULT_CSS = """
-    StartPanel { height: 8; }
+    StartPanel { height: 9; }
     """
+
+    _engines: Sequence[NearbyEngine] | None = None
+    """None until somebody looked."""
+    _recent: Sequence[str] = ()
+    tall = False
+
+    def show(self, engines: Sequence[NearbyEngine], recent: Sequence[str]) -> None:
+        """Take what runs here, and what was watched before."""
+        self._engines, self._recent = engines, recent
+        self.styles.height = 9 + bool(self.places) + len(self.places)
+        self.redraw()
+
+    @property
+    def places(self) -> list[Place]:
+        """What can be attached to, as it is numbered."""
+        engines = self._engines or ()
+        here = {each.address for each in engines}
+        recent = [each for each in self._recent if each not in here]
+        most = MOST_PLACES if self.tall else FEW_ENGINES
+        shown = [_engine(each) for each in engines][:most]
+        most = MOST_PLACES - len(shown) if self.tall else FEW_RECENT
+        return [*shown, *map(_recently, recent[:most])]
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The rows."""
         del height
         name = (TextRun(" inferwatch ", "strong"), TextRun(__version__, "muted"))
-        none = (TextRun("○ no engine is running here ", "muted"),)
+        places = [
+            fit(_place(number, each), width)
+            for number, each in enumerate(self.places, 1)
+        ]
         return (
-            spread(name, none, width),
+            spread(name, (*self._found(), TextRun(" ")), width),
             (),
+            *places,
+            *([()] if places else []),
             *(fit(_choice(*choice), width) for choice in CHOICES),
             *(fit(_command(*command), width) for command in COMMANDS),
             (),
             ruled((TextRun("recorded sessions", "muted"),), (), width),
         )
 
+    def _found(self) -> Line:
+        """How many engines run here."""
+        if self._engines is None:
+            return (TextRun("◌ looking for engines …", "muted"),)
+        if not self._engines:
+            return (TextRun("○ no engine is running here", "muted"),)
+        verb = "runs" if len(self._engines) == 1 else "run"
+        more = len(self._engines) - MOST_PLACES
+        rest = f", {more} more than keys" if more > 0 else ""
+        text = f"{counted(len(self._engines), 'engine')} {verb} here{rest}"
+        return (TextRun("● ", "good"), TextRun(text))
 
-def _choice(key: str, action: str, what: str) -> Line:
+
+def _engine(engine: NearbyEngine) -> Place:
+    names = [each.rstrip("/").rsplit("/", 1)[-1] for each in engine.models]
+    model = ", ".join(names[:3]) if engine.answered else "busy: it did not say"
+    wish = (
+        OpenServed(engine_id=engine.engine_id)
+        if engine.engine_id
+        else OpenServers(urls=(_address(engine.address),))
+    )
+    return Place(TITLES.get(engine.family, engine.family), model, engine.place, wish)
+
+
+def _recently(address: str) -> Place:
+    where = address.removeprefix("http://")
+    return Place("watched", "before", where, OpenServers(urls=(_address(address),)))
+
+
+def _address(address: str) -> str:
+    return f"unix:{address}" if address.startswith("/") else address
+
+
+def _place(number: int, place: Place) -> Line:
+    action = f"screen.attach({number})"
+    return (
+        TextRun(f"  {number} ", "accent", action),
+        cells(place.what, 9, "muted")._replace(action=action),
+        cells(f" {place.model}", 20)._replace(action=action),
+        TextRun(f" {place.where}", "", action),
+    )
+
+
+def _choice(key: str, action: str, name: str, what: str) -> Line:
     run = f"screen.{action}"
     return (
         TextRun(f"  {key} ", "accent", run),
-        cells(action, 29, "")._replace(action=run),
+        cells(name, 29, "")._replace(action=run),
         TextRun(what, "muted", run),
     )
 
