@@ -22,6 +22,8 @@ from collectors.engines import by_answers, by_metrics
 from collectors.engines.family import Family, model_names
 from collectors.http_client import http_client
 
+SWITCH = "INFERWATCH_PORTS"
+"""The only ports to be asked, as ``8000,8001``; nothing in it: none."""
 PATIENCE_S = 0.35
 """For all that one port is asked; all are asked at once."""
 MOST_PORTS = 64
@@ -101,10 +103,17 @@ def listening() -> list[Listener]:
             found.setdefault(
                 port, Listener(port=port, host=host, pid=each.pid, command=command)
             )
-    asked = [each for each in found.values() if not INNER.match(each.command)]
+    asked = [each for each in found.values() if _may_ask(each)]
     doors = {each.pid for each in asked if each.is_engine and each.is_named}
     asked = [each for each in asked if each.pid not in doors or each.is_named]
     return sorted(asked, key=_likelihood)[:MOST_PORTS]
+
+
+def _may_ask(each: Listener) -> bool:
+    chosen = os.environ.get(SWITCH)
+    if chosen is not None and str(each.port) not in chosen.replace(",", " ").split():
+        return False
+    return not INNER.match(each.command)
 
 
 def _connections() -> Sequence[Any]:

@@ -16,6 +16,7 @@ from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
+os.environ["INFERWATCH_PORTS"] = ""  # whatever else runs here is left alone
 
 DRAWN_BY = (3, 11)
 """The interpreter that draws the pictures: others wrap and number them otherwise."""

@@ -75,7 +75,9 @@ def models_of(answers: Answers) -> list[Mapping[str, Any]]:
     """The models an OpenAI-compatible server lists, whatever it really answered."""
     answer = answers.get("/v1/models")
     data = answer.get("data") if isinstance(answer, Mapping) else None
-    return [each for each in data or [] if isinstance(each, Mapping)][:100]
+    if not isinstance(data, list):
+        return []
+    return [each for each in data if isinstance(each, Mapping)][:100]
 
 
 def model_names(answers: Answers) -> list[str]:

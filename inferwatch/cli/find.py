@@ -68,7 +68,7 @@ def _watch(
     if engine.engine_id is None:
         from inferwatch.cli.attach_command import run_attach
 
-        return run_attach(replace(asked, urls=(engine.address,)), options)
+        return run_attach(replace(asked, urls=(engine.attach_to,)), options)
     from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.engine_source import FoundEngine
 

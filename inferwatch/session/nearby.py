@@ -3,13 +3,13 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.discover import FoundServer, found_servers
 from embedded_engine.engine_file import EngineFile, served_engines
-from inferwatch.errors import StorageError
-from inferwatch.storage.file.connections import reading
+from inferwatch.storage.file.sqlite import connect
 
 RECENT = (
     "SELECT coalesce(uds, url), max(session) AS latest FROM servers "
@@ -29,6 +29,11 @@ class NearbyEngine:
     """Of one that inferwatch serves."""
     answered: bool = True
     """False: it is there, but was too busy to answer."""
+
+    @property
+    def attach_to(self) -> str:
+        """What `attach` is given."""
+        return attachable(self.address)
 
     @property
     def place(self) -> str:
@@ -56,15 +61,21 @@ async def nobody() -> Sequence[NearbyEngine]:
 
 
 def recent_servers(path: Path, most: int = 5) -> list[str]:
-    """Addresses of servers that recorded sessions watched, the latest first."""
-    if not path.is_file():
-        return []
+    """Addresses of servers that recorded sessions watched, the latest first.
+
+    A convenience: a file that would first have to be mended or migrated has none.
+    """
     try:
-        with reading(path) as connection:
+        with closing(connect(path, "ro")) as connection:
             rows = connection.execute(RECENT, (most,)).fetchall()
-    except (StorageError, sqlite3.Error):
+    except sqlite3.Error:
         return []
     return [str(address) for address, _ in rows]
+
+
+def attachable(address: str) -> str:
+    """A url or a Unix socket, as `attach` is given it."""
+    return f"unix:{address}" if address.startswith("/") else address
 
 
 def _ours(file: EngineFile) -> NearbyEngine:

@@ -1,5 +1,6 @@
 """What runs here, what was watched before, what can be started?"""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -16,6 +17,7 @@ from inferwatch.formatting import counted
 from inferwatch.session.nearby import (
     LookAround,
     NearbyEngine,
+    attachable,
     nobody,
     recent_servers,
 )
@@ -130,8 +132,8 @@ class StartScreen(Screen[None]):
     async def _look_around(self) -> None:
         if not self.is_current:
             return
-        engines = await self._look()
-        self.query_one(StartPanel).show(engines, recent_servers(self._database))
+        recent = await asyncio.to_thread(recent_servers, self._database)
+        self.query_one(StartPanel).show(await self._look(), recent)
 
     def on_resize(self) -> None:
         """Leave out what has no room."""
@@ -272,18 +274,14 @@ def _engine(engine: NearbyEngine) -> Place:
     wish = (
         OpenServed(engine_id=engine.engine_id)
         if engine.engine_id
-        else OpenServers(urls=(_address(engine.address),))
+        else OpenServers(urls=(engine.attach_to,))
     )
     return Place(TITLES.get(engine.family, engine.family), model, engine.place, wish)
 
 
 def _recently(address: str) -> Place:
     where = address.removeprefix("http://")
-    return Place("watched", "before", where, OpenServers(urls=(_address(address),)))
-
-
-def _address(address: str) -> str:
-    return f"unix:{address}" if address.startswith("/") else address
+    return Place("watched", "before", where, OpenServers(urls=(attachable(address),)))
 
 
 def _place(number: int, place: Place) -> Line:

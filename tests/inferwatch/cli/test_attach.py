@@ -12,6 +12,7 @@ import pytest
 
 from inferwatch.cli import crash
 from inferwatch.cli.main import main
+from inferwatch.session.nearby import NearbyEngine, recent_servers
 from tests.collectors.http_server import VLLM
 
 KEY = "sk-planted-4711"
@@ -25,6 +26,7 @@ class Told(ThreadingHTTPServer):
     """A server in a thread, and what it was told."""
 
     keys: list[str | None]
+    paths: list[str]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -33,6 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Told)
         self.server.keys.append(self.headers["Authorization"])
+        self.server.paths.append(self.path)
         body = ANSWERS.get(self.path, "").encode()
         self.send_response(200 if body else 404)
         self.send_header("content-length", str(len(body)))
@@ -46,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving() -> Iterator[Told]:
     server = Told(("127.0.0.1", 0), Handler)
-    server.keys = []
+    server.keys, server.paths = [], []
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -105,7 +108,7 @@ def test_one_reading_is_one_object_and_leaves_no_record(
 
 
 def test_a_watch_for_a_while_is_recorded_and_names_the_server(
-    attach: Attach, url: str, capsys: pytest.CaptureFixture[str]
+    attach: Attach, url: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, _ = attach(url, "--duration", "0.3", "--json")
     assert status == 0
@@ -115,6 +118,39 @@ def test_a_watch_for_a_while_is_recorded_and_names_the_server(
     (session,) = json.loads(capsys.readouterr().out)
     assert session["id"] == json.loads(out)["session_id"]
     assert session["command"] == "attach"
+    assert recent_servers(home / "sessions.db") == [url]
+
+
+def test_without_an_address_the_one_engine_of_this_node_is_watched(
+    attach: Attach, url: str, server: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def one() -> list[NearbyEngine]:
+        return [NearbyEngine(address=url)]
+
+    monkeypatch.setattr("inferwatch.session.nearby.nearby_engines", one)
+    status, _, _ = attach("--once")
+
+    assert status == 0
+    assert "/metrics" in server.paths
+
+
+def test_of_several_engines_people_choose(
+    attach: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def two() -> list[NearbyEngine]:
+        return [
+            NearbyEngine(address="http://localhost:8000", models=("chat",)),
+            NearbyEngine(address="/run/engine.sock", family="sglang"),
+        ]
+
+    monkeypatch.setattr("inferwatch.session.nearby.nearby_engines", two)
+    status, out, _ = attach("--headless")
+
+    assert status == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["vllm", "localhost:8000", "chat"],
+        ["sglang", "/run/engine.sock", "–"],
+    ]
 
 
 def test_nobody_there_is_status_3_and_says_why(attach: Attach) -> None:

@@ -30,6 +30,7 @@ from collectors.readings import (
 from inferwatch.cli import find
 from inferwatch.cli.headless import HeadlessProgress
 from inferwatch.cli.main import main
+from inferwatch.session.nearby import NearbyEngine
 from inferwatch.storage.file.connections import open_for_writing
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.visible import visible, visible_lines
@@ -264,17 +265,20 @@ def test_stages_and_engines_that_are_found_are_shown(
     watch: Any = SimpleNamespace(
         snapshot=lambda *_, **__: SimpleNamespace(notes=(told,))
     )
-    engines = [SimpleNamespace(model=f"{HOSTILE}\n")] * 2
-    monkeypatch.setattr("embedded_engine.launch.served_engines", lambda: engines)
-    monkeypatch.setattr("inferwatch.cli.session.run_engine_watch", lambda *_: 0)
+
+    async def engines() -> list[NearbyEngine]:
+        return [NearbyEngine(address="http://x", models=(f"{HOSTILE}\n",))] * 2
+
+    monkeypatch.setattr("inferwatch.session.nearby.nearby_engines", engines)
 
     HeadlessProgress(watch, None)._tell_stages()
     find.find_engines()
 
-    written = capfdbinary.readouterr().err.decode()
+    said = capfdbinary.readouterr()
+    written = (said.err + said.out).decode()
     assert visible_lines(written) == written
-    assert written.count("\n") == 2
-    assert written.count(PICTURE) == 2
+    assert written.count("\n") == 3
+    assert written.count(PICTURE) == 3
 
 
 def test_only_one_module_of_the_commands_writes() -> None:

@@ -1,12 +1,13 @@
 """The start screen: nothing runs, and there is something to do all the same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from inferwatch.session.nearby import NearbyEngine
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpenPage, StartPage
 from inferwatch.ui.shared.drawers import HelpDrawer
@@ -15,6 +16,8 @@ from inferwatch.ui.shared.messages import (
     OpenComparison,
     OpenDemo,
     OpenSample,
+    OpenServed,
+    OpenServers,
     OpenSession,
 )
 from tests.inferwatch.ui.typed_keys import handed_out
@@ -63,7 +66,7 @@ async def test_keys_lead_out(
 
 
 @pytest.mark.parametrize(
-    ("row", "wish"), [(2, OpenDemo()), (3, OpenSample())], ids=["demo", "sample"]
+    ("row", "wish"), [(3, OpenDemo()), (4, OpenSample())], ids=["demo", "sample"]
 )
 async def test_clicks_lead_on_too(
     start: InferwatchApp, wishes: list[GoTo], row: int, wish: GoTo
@@ -74,6 +77,75 @@ async def test_clicks_lead_on_too(
         await pilot.pause()
 
     assert wishes == [wish]
+
+
+async def two_engines() -> Sequence[NearbyEngine]:
+    return (
+        NearbyEngine(address="http://localhost:8000", models=("/models/chat",)),
+        NearbyEngine(address="http://localhost:8001", engine_id="engine-7"),
+        NearbyEngine(address="http://localhost:30000", family="sglang", answered=False),
+    )
+
+
+@pytest.fixture
+def among_engines(record: Path, heard: OpenPage) -> InferwatchApp:
+    """The start screen where several engines run."""
+    return InferwatchApp(StartPage(record, two_engines), heard)
+
+
+async def found(pilot: Pilot[Any]) -> None:
+    """The engines have been found, too."""
+    await looked(pilot)
+    while any(each.group == "nearby" for each in pilot.app.workers):
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+async def test_engines_of_this_node_are_listed(
+    among_engines: InferwatchApp, text_of: Any
+) -> None:
+    async with among_engines.run_test(size=SMALL) as pilot:
+        await found(pilot)
+        rows = text_of(among_engines, "StartPanel")
+
+    assert "3 engines run here" in rows[0]
+    assert rows[2].split() == ["1", "vLLM", "chat", "localhost:8000"]
+    assert "busy" in rows[4]
+
+
+@pytest.mark.parametrize(
+    ("key", "wish"),
+    [
+        ("1", OpenServers(urls=("http://localhost:8000",))),
+        ("2", OpenServed(engine_id="engine-7")),
+    ],
+    ids=["any", "ours"],
+)
+async def test_a_number_leads_to_that_engine(
+    among_engines: InferwatchApp, wishes: list[GoTo], key: str, wish: GoTo
+) -> None:
+    async with among_engines.run_test(size=SMALL) as pilot:
+        await found(pilot)
+        await pilot.press("9", key)
+        await pilot.pause()
+
+    assert wishes == [wish]
+
+
+async def test_an_address_is_typed(
+    start: InferwatchApp, wishes: list[GoTo], text_of: Any
+) -> None:
+    async with start.run_test(size=SMALL) as pilot:
+        await looked(pilot)
+        await pilot.press("a")
+        await pilot.pause()
+        await pilot.press(*"ftp://x", "enter")
+        await pilot.pause()
+        assert wishes == []
+        await pilot.press("ctrl+u", *"gpu1:8000 gpu2:8000", "enter")
+        await pilot.pause()
+
+    assert wishes == [OpenServers(urls=("gpu1:8000", "gpu2:8000"))]
 
 
 async def test_enter_replays_a_session(
@@ -145,6 +217,12 @@ def test_picture_of_the_start(
     snap_compare: Callable[..., bool], start: InferwatchApp, size: tuple[int, int]
 ) -> None:
     assert snap_compare(start, terminal_size=size, run_before=looked)
+
+
+def test_picture_of_engines_found(
+    snap_compare: Callable[..., bool], among_engines: InferwatchApp
+) -> None:
+    assert snap_compare(among_engines, terminal_size=SMALL, run_before=found)
 
 
 def test_picture_of_a_first_start(
