@@ -1,13 +1,13 @@
 """The text of ``/metrics``, read again and again, as samples of an engine.
 
-prometheus_client parses every series once. Between two scrapes only the numbers at the
-ends of the lines change, so what stands before a number names a series that is known.
+prometheus_client parses every series once. Between two scrapes most lines stay as they
+are, where they are; of others the number at the end changes, and what stands before it
+names a series that is known.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -55,6 +55,9 @@ class ExposedSeries:
         """In which it was seen last."""
 
 
+_Line = tuple[str | None, ExposedSeries | None, float | None]
+"""As it was written, its series and its value."""
+_NO_LINE: _Line = (None, None, None)
 _Parts = dict[str | float, list[ExposedSeries]]
 """By bucket's bound, or by what a label says."""
 _Rank = dict[_Place, _Parts]
@@ -86,10 +89,12 @@ class Exposition:
         self._forget()
 
     def _forget(self) -> None:
+        self._lines: list[_Line] = []
         self._series: dict[str, ExposedSeries | None] = {}
         self._ranks: dict[tuple[str, str | None], _Rank] = {}
         self._started = ExposedSeries()
         self._wrong: dict[str, None] = {}
+        self._left_out: dict[str, ExposedSeries] = {}
 
     def read(
         self, text: str, *, t_ns: int = 0, uncertainty_ns: int = 0, source: str = ""
@@ -104,9 +109,16 @@ class Exposition:
         if len(self._series) >= MOST_SERIES:
             self._forget()
         self._begin()
-        for line in text.split("\n"):
-            if line.startswith(self._prefixes):
-                self._take(line)
+        lines = text.split("\n")
+        known = self._lines = [*self._lines, *[_NO_LINE] * len(lines)][: len(lines)]
+        for at, line in enumerate(lines):
+            before, series, value = known[at]
+            if line != before:
+                series, value = self._take(line)
+                known[at] = line, series, value
+            if series is not None:
+                series.scrape = self._scrape
+                series.value = value
         return self._scraped(t_ns, uncertainty_ns, source)
 
     def series(self, name: str, labels: Mapping[str, str]) -> ExposedSeries | None:
@@ -146,9 +158,15 @@ class Exposition:
             for (name, model), fields in self._told().items()
         ]
         started_s = self._together([self._started])
+        for why, series in self._left_out.items():
+            if series.scrape == self._scrape:
+                self._wrong[why] = None
         return Scraped(samples, started_s, list(self._wrong))
 
-    def _take(self, line: str) -> None:
+    def _take(self, line: str) -> tuple[ExposedSeries | None, float | None]:
+        """Which series a line is of, if it is kept, and its value."""
+        if not line.startswith(self._prefixes):
+            return None, None
         head, _, number = line.rpartition(" ")
         if not head.endswith("}") and (" " in head or not head):
             head, number = _spaced_otherwise(line)
@@ -156,27 +174,27 @@ class Exposition:
             series = self._series[head]
         except KeyError:
             series = self._meet(head)
-        if series is not None:
-            series.scrape = self._scrape
-            series.value = _number(number)
+        return series, None if series is None else _number(number)
 
     def _meet(self, head: str) -> ExposedSeries | None:
-        """A series not met before; None for one that is not kept."""
+        """A series not met before; None for one that nobody asks for."""
         if len(self._series) >= MOST_SERIES:
-            self._wrong[f"more than {MOST_SERIES:,} series"] = None
-            return None
+            return self._without(f"more than {MOST_SERIES:,} series")
         places = self._places.get(head.partition("{")[0].rstrip())
         series = self._keep(head, places) if places else None
         self._series[head] = series
         return series
+
+    def _without(self, why: str) -> ExposedSeries:
+        """Stands for what is left out, and tells so whenever it is seen."""
+        return self._left_out.setdefault(why, ExposedSeries())
 
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
         try:
             (metric,) = text_string_to_metric_families(f"{head} 0\n")
             (sample,) = metric.samples
         except (ValueError, IndexError, KeyError, TypeError):
-            self._wrong["lines that are no metrics"] = None
-            return None
+            return self._without("lines that are no metrics")
         return self._settle(places, sample.labels)
 
     def _settle(
@@ -190,7 +208,7 @@ class Exposition:
             return None
         rank = self._rank(labels)
         if rank is None:
-            return None
+            return self._without(f"more than {MOST_RANKS:,} ranks")
         series = ExposedSeries()
         for place in places:
             parts = rank.setdefault(place, {})
@@ -198,7 +216,7 @@ class Exposition:
             if part in parts or len(parts) < MOST_PARTS:
                 parts.setdefault(part, []).append(series)
             else:
-                self._wrong[f"more than {MOST_PARTS} parts of {place.field}"] = None
+                series = self._without(f"more than {MOST_PARTS} parts of {place.field}")
         return series
 
     def _rank(self, labels: Mapping[str, str]) -> _Rank | None:
@@ -206,7 +224,6 @@ class Exposition:
         name = _short(labels.get(self.family.rank_label, ""))
         key = name, None if model is None else _short(model)
         if key not in self._ranks and len(self._ranks) >= MOST_RANKS:
-            self._wrong[f"more than {MOST_RANKS:,} ranks"] = None
             return None
         return self._ranks.setdefault(key, {})
 
@@ -292,24 +309,30 @@ class Exposition:
     def _histogram(self, rank: _Rank, name: str, choices: Names) -> Histogram | None:
         for choice, metric in enumerate(choices):
             place = _Place("histograms", name, choice)
-            found = rank.get(place._replace(within="bucket"), {})
-            buckets = {
-                float(bound): self._together(series)
-                for bound, series in found.items()
-                if any(each.scrape == self._scrape for each in series)
-            }
+            found = rank.get(place._replace(within="bucket"))
+            buckets = self._buckets(found) if found else None
             if buckets:
-                total, count = (
-                    self._together(
-                        rank.get(place._replace(within=each), {}).get("", ())
-                    )
-                    for each in ("sum", "count")
+                total = rank.get(place._replace(within="sum"), {}).get("", ())
+                count = rank.get(place._replace(within="count"), {}).get("", ())
+                histogram = _whole(
+                    buckets, self._together(total), self._together(count)
                 )
-                histogram = _whole(buckets, total, count)
                 if histogram is None:
                     self._wrong[f"{metric}, which contradicts itself"] = None
                 return histogram
         return None
+
+    def _buckets(self, found: _Parts) -> dict[float, float | None]:
+        """What was at most each bound, as far as this scrape told it."""
+        scrape = self._scrape
+        buckets: dict[float, float | None] = {}
+        for bound, series in found.items():
+            if len(series) > 1:
+                if any(each.scrape == scrape for each in series):
+                    buckets[float(bound)] = self._together(series)
+            elif series[0].scrape == scrape:
+                buckets[float(bound)] = series[0].value
+        return buckets
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -338,10 +361,11 @@ def _whole(
 ) -> Histogram | None:
     """A histogram, if the pieces are those of one."""
     bounds = sorted(bound for bound in buckets if bound < math.inf)
+    told = len(bounds) + (math.inf in buckets)
     counts = [*(buckets[bound] for bound in bounds), buckets.get(math.inf, count)]
-    known = [round(each) for each in counts if each is not None and each <= LARGEST]
-    whole = len(known) == len(counts) and not any(map(math.isnan, buckets))
-    if total is None or not whole or any(now < then for then, now in pairwise(known)):
+    known = [round(each) for each in counts if each is not None]
+    whole = len(known) == len(counts) and told == len(buckets)  # none is NaN
+    if total is None or not whole or known != sorted(known) or known[-1] > LARGEST:
         return None
     return Histogram(bounds=bounds, counts=known, sum=total)
 

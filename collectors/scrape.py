@@ -176,7 +176,8 @@ class ServerScraper:
         if self._failures:
             pause_s = every_s * 2 ** min(self._failures - 1, 10)
             return _jitter(min(pause_s, max(LONGEST_PAUSE_S, every_s)))
-        if not self._life.has_metrics:
+        family = self._life.family
+        if not self._life.has_metrics and not (family and family.live):
             return max(every_s, ALIVE_EVERY_S)
         if fresh:
             return min(FIRST_PAUSE_S, every_s)

@@ -1,7 +1,8 @@
 """llama.cpp's server, ``llama-server``.
 
-It has counters and gauges, no histograms: latencies are known to clients alone. Above a
-million its counters are written with six digits, so small differences vanish.
+It has counters and gauges, no histograms: latencies are known to clients alone. It
+counts tokens when a request ends, and above a million writes its counters with six
+digits, so small differences vanish.
 """
 
 from collections.abc import Mapping

@@ -44,6 +44,13 @@ def test_what_is_no_longer_there_is_unknown() -> None:
     assert sample.running is None
 
 
+def test_lines_may_come_in_another_order() -> None:
+    reader = Exposition(FAMILY)
+    reader.read(f"{RUNNING} 1\n{TOKENS} 10\n")
+    (sample,) = reader.read(f"{TOKENS} 12\n{RUNNING} 1\n# new\n").samples
+    assert (sample.running, sample.output_tokens) == (1, 12)
+
+
 def test_a_rank_that_is_no_longer_there_gives_no_sample() -> None:
     reader = Exposition(FAMILY)
     other = TOKENS.replace('"0"', '"1"')
@@ -117,13 +124,18 @@ def test_a_number_that_cannot_be_is_unknown(number: str) -> None:
 
 
 def test_a_number_that_cannot_be_is_told() -> None:
-    assert read(f"{TOKENS} NaN").wrong == ["numbers that cannot be"]
+    reader = Exposition(FAMILY)
+    for _ in range(3):
+        assert reader.read(f"{TOKENS} NaN\n").wrong == ["numbers that cannot be"]
 
 
 def test_what_is_no_metric_is_told_and_the_rest_is_read() -> None:
-    scraped = read('vllm:generation_tokens_total{engine="0 9', "}{", f"{RUNNING} 1")
-    assert scraped.samples[0].running == 1
-    assert scraped.wrong == ["lines that are no metrics"]
+    text = f'vllm:generation_tokens_total{{engine="0 9\n}}{{\n{RUNNING} 1\n'
+    reader = Exposition(FAMILY)
+    for _ in range(3):
+        scraped = reader.read(text)
+        assert scraped.samples[0].running == 1
+        assert scraped.wrong == ["lines that are no metrics"]
 
 
 def test_what_a_label_holds_is_taken_as_it_is() -> None:

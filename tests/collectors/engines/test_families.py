@@ -83,6 +83,15 @@ def test_ranks_of_sglang_queue_and_its_server_counts(version: str) -> None:
     assert server.histograms["itl_s"].counts[-1] == 140
 
 
+def test_a_real_llamacpp_says_what_it_does() -> None:
+    (sample,) = samples("llamacpp_b11434")
+    assert (sample.running, sample.waiting, sample.kv_usage) == (2, 1, None)
+    assert (sample.prompt_tokens, sample.output_tokens) == (74, 80)
+    assert (sample.prefix_queries, sample.prefix_hits) == (74, 41)
+    assert sample.others["n_decode"] == 949
+    assert not sample.histograms
+
+
 def test_llamacpp_counts_what_its_cache_held_as_prompt() -> None:
     text = (
         "llamacpp:prompt_tokens_total 100\nllamacpp:prompt_tokens_cached_total 60\n"
