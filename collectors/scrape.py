@@ -279,7 +279,7 @@ class ServerScraper:
         if self._turns:
             wrong.append(SEVERAL)
         if took_ns > SLOW_S * NS_PER_S:
-            wrong.append(f"slow: {took_ns / NS_PER_S:.1f} s")
+            wrong.append(f"slow: it takes over {SLOW_S:g} s")
         why = "; ".join(wrong) or None
         contact = self._contact(answers=True, why=why, restarted=restarted)
         return [*contact, *scraped.samples]
@@ -300,9 +300,11 @@ class ServerScraper:
         self, *, answers: bool, why: str | None = None, restarted: bool = False
     ) -> list[AnyReading]:
         """What to tell of it, if that is new."""
-        told = self._told
-        if told and not restarted and (told.answers, told.why) == (answers, why):
-            return []
+        told, trip_ns = self._told, min(self._round_trips, default=None)
+        if told is not None and not restarted:
+            same = (told.answers, told.why) == (answers, why)
+            if same and _alike(told.round_trip_ns, trip_ns):
+                return []
         if not answers:
             self._life.info_due_ns = 0
         self._told = Contact(
@@ -311,7 +313,7 @@ class ServerScraper:
             answers=answers,
             why=why,
             restarted=restarted,
-            round_trip_ns=min(self._round_trips, default=None),
+            round_trip_ns=trip_ns,
         )
         return [self._told]
 
@@ -385,6 +387,13 @@ class ServerScraper:
             what = "a web page" if _is_page(answer) else "something else"
             why = f"{what} answers there, no engine"
             raise NoAnswerError(why, answer.status) from error
+
+
+def _alike(one: int | None, other: int | None) -> bool:
+    """Nobody would show them differently."""
+    if one is None or other is None:
+        return one is other
+    return 0.7 < other / max(one, 1) < 1.5
 
 
 def _is_page(answer: Answer) -> bool:
