@@ -3,6 +3,9 @@
 0.8 looked up its prefix cache by blocks, later ones by tokens: the share is the same.
 """
 
+import json
+import re
+
 from collectors.engines.family import (
     Answers,
     Facts,
@@ -34,6 +37,7 @@ NO_STATS = (
     "It reports no metrics: start it without --disable-log-stats to see its queue, "
     "KV cache and latencies."
 )
+BUCKETS = "Narrower brackets: start it with --custom-histogram-buckets"
 PROBE = (
     "Exact percentiles, every request and step: install inferwatch beside the server "
     "and start it with INFERWATCH_PROBE=1."
@@ -49,6 +53,33 @@ KV_EVENTS = (
     """'{"enable_kv_cache_events":true,"publisher":"zmq","""
     """"endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}'."""
 )
+
+
+FINER_FROM = (0, 32)
+"""The first version whose buckets can be chosen."""
+FINER = {
+    "inter_token_latency": (1, 1_000),
+    "time_to_first_token": (10, 100_000),
+    "request_latency": (10, 300_000),
+}
+"""From so many milliseconds to so many there should be buckets, by the names that
+``--custom-histogram-buckets`` has."""
+STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.5)
+"""Bounds of each decade: none is twice the one before."""
+
+
+def finer_buckets() -> str:
+    """What to start it with for brackets no wider than a factor of two."""
+    buckets = {
+        name: [
+            round(step * 10**decade / 1000, 6)
+            for decade in range(6)
+            for step in STEPS
+            if first <= step * 10**decade <= last
+        ]
+        for name, (first, last) in FINER.items()
+    }
+    return json.dumps(buckets, separators=(",", ":"))
 
 
 def _describe(answers: Answers, labels: Labels | None) -> Facts:
@@ -72,7 +103,18 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
 def _advice(answers: Answers) -> list[str]:
     """What it could tell and does not; whether it traces nobody can ask."""
     silent = answers.get("/kv_event_sources") == {}
-    return [PROBE, TRACES, *([KV_EVENTS] if silent else [])]
+    told = [PROBE, TRACES, *([KV_EVENTS] if silent else [])]
+    if _version(answers) >= FINER_FROM:
+        told.append(f"{BUCKETS} '{finer_buckets()}'")
+    return told
+
+
+def _version(answers: Answers) -> tuple[int, ...]:
+    """As numbers; nothing where it tells none that can be read."""
+    told = answers.get("/version")
+    text = text_of(told.get("version")) if isinstance(told, dict) else None
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})", text or "")
+    return tuple(map(int, numbers.groups())) if numbers else ()
 
 
 VLLM = Family(

@@ -149,7 +149,7 @@ def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
     danger = (TextRun("INSECURE", "bad bold"),) if info and info.insecure else ()
     via = (TextRun(server.via.value, "good" if server.via is Via.PROBE else "accent"),)
     trip = _round_trip(server)
-    known = via if snapshot.via or server.answers else ()
+    known = via if snapshot.via or server.last_ns is not None else ()
     return [
         join((danger, model, place, version, address, known, trip)),
         join((danger, model, place, version, address, known)),

@@ -15,7 +15,9 @@ from inferwatch.ui.shared.renderables.text import (
     fit,
     join,
     spread,
+    width_of,
 )
+from inferwatch.visible import visible
 
 STALE_NS = 3 * NS_PER_S
 """A reading older than this is told of, while its server is said to answer."""
@@ -80,29 +82,47 @@ class AdviceLine(Panel):
     DEFAULT_CSS = """
     AdviceLine { display: none; }
     """
+    ROWS = 2
+    """At most, where there is room."""
 
     _advice: Sequence[str] = ()
 
-    def show(self, advice: Sequence[str]) -> None:
-        """Take the advice."""
+    def show(self, advice: Sequence[str], *, short: bool = False) -> None:
+        """Take the advice; ``short``: one row has to do."""
         self._advice = advice
         self.display = bool(advice)
+        folded = self._folded(self.screen.size.width) if advice else ()
+        self.styles.height = 1 if short else min(max(len(folded), 1), self.ROWS)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+        """The first sentence, as far as there are rows, and keys behind it."""
         if not self._advice:
             return ()
+        first, *rest = self._folded(width)
+        if height == 1 and rest:
+            first = self._advice[0]
+        rows = [first, *rest][:height]
+        begin = (TextRun(" → ", "accent"), TextRun(rows[0], "muted"))
+        return [
+            spread(begin, self._keys, width),
+            *(fit((TextRun(f"   {row}", "muted"),), width) for row in rows[1:]),
+        ]
+
+    @property
+    def _keys(self) -> Line:
         more = len(self._advice) - 1
-        keys = (
+        return (
             TextRun("? ", "accent", "screen.help"),
             TextRun(f"{more} more  " if more else "explains  ", "muted", "screen.help"),
             TextRun("y ", "accent", "screen.copy_advice"),
             TextRun("copies ", "muted", "screen.copy_advice"),
         )
-        first = (TextRun(" → ", "accent"), TextRun(self._advice[0], "muted"))
-        return (spread(first, keys, width),)
+
+    def _folded(self, width: int) -> list[str]:
+        """The first piece of advice, beside the keys."""
+        room = max(width - width_of(self._keys) - 5, 20)
+        return wrap(visible(self._advice[0]), room, break_on_hyphens=False) or [""]
 
 
 HOW = "how this is known"
@@ -161,50 +181,60 @@ NEXT_STEPS = (
     "Is the address right, and reachable from here? curl says the same as we.",
     "Does it want a key? Give one with --header, or by a settings file.",
 )
+AGAIN = "They are asked again and again; whatever they tell is shown at once."
+MUTE = "It answers, and tells nothing of its work."
+SENDS = "7 sends a load from here: what its clients see is then shown there."
 
 
-class Unanswered(Panel):
-    """Servers that have never answered: why, and what to do about it."""
+class InsteadOfNumbers(Panel):
+    """Servers that tell nothing, or not yet: why, and what to do about it."""
 
     DEFAULT_CSS = """
-    Unanswered { display: none; height: 1fr; }
+    InsteadOfNumbers { display: none; height: 1fr; }
     """
 
-    _servers: Sequence[ServerState] = ()
+    _shown: Snapshot | None = None
 
-    def show(self, servers: Sequence[ServerState]) -> None:
-        """Take those that are asked."""
-        self._servers = servers
+    def show(self, shown: Snapshot) -> None:
+        """Take a moment."""
+        self._shown = shown
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Each with its reason, as many as there is room for; then what to try."""
-        told = _whole_sentences(NEXT_STEPS, width)
+        if self._shown is None:
+            return ()
+        servers, silent = self._shown.servers, never_answered(self._shown)
+        advice = NEXT_STEPS if silent else (*self._shown.advice, SENDS)
+        told = _sentences(advice, width)
         room = max(height - len(told) - 5, 1)
-        shown = self._servers[:room]
-        rows = [_asked(each, width) for each in shown]
-        left = len(self._servers) - len(shown)
+        rows = [_asked(each, width) for each in servers[:room]]
+        left = len(servers) - len(rows)
         if left:
             rows.append((TextRun(f"   and {counted(left, 'other')}", "muted"),))
-        head = (TextRun(" No answer yet. ", "strong"), TextRun(AGAIN, "muted"))
-        lines = [(), fit(head, width), (), *rows, (), *told]
-        return lines[:height]
-
-
-AGAIN = "They are asked again and again; whatever they tell is shown at once."
+        if silent:
+            head = (TextRun(" No answer yet. ", "strong"), TextRun(AGAIN, "muted"))
+        else:
+            head = (TextRun(f" {MUTE}", "strong"),)
+        return [(), fit(head, width), (), *rows, (), *told][:height]
 
 
 def _asked(server: ServerState, width: int) -> Line:
-    why = server.why or "asking"
+    glyph, ink, said = {
+        None: ("◌", "accent", "asking"),
+        False: ("✖", "bad", "no answer"),
+        True: ("●", "good", "answers"),
+    }[server.answers]
     name = cells(server.source, min(max(width // 3, 10), 40), "strong")
-    glyph, ink = (" ✖ ", "bad") if server.answers is False else (" ◌ ", "accent")
-    return fit((TextRun(glyph, ink), name, TextRun(" "), TextRun(why)), width)
+    why = TextRun(server.why or said)
+    return fit((TextRun(f" {glyph} ", ink), name, TextRun(" "), why), width)
 
 
-def _whole_sentences(texts: Sequence[str], width: int) -> list[Line]:
+def _sentences(texts: Sequence[str], width: int) -> list[Line]:
+    """Folded, a mark before each."""
     lines: list[Line] = []
     for text in texts:
-        folded = wrap(text, max(width - 6, 20))
+        folded = wrap(visible(text), max(width - 6, 20), break_on_hyphens=False)
         lines += [
             (TextRun(" · " if at == 0 else "   ", "accent"), TextRun(each, "muted"))
             for at, each in enumerate(folded)
@@ -217,3 +247,12 @@ def never_answered(shown: Snapshot) -> bool:
     return bool(shown.servers) and all(
         each.answers is not True and each.last_ns is None for each in shown.servers
     )
+
+
+def tells_nothing(shown: Snapshot) -> bool:
+    """It answers as servers do, but has no metrics that anybody could read."""
+    server = shown.server
+    if server is None or not server.answers or server.info is None:
+        return False
+    told = shown.latencies or shown.requests_seen or shown.flow.running is not None
+    return shown.without_steps and server.last_ns is None and not told

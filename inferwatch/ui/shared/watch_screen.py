@@ -23,10 +23,11 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text
 from inferwatch.ui.shared.server_lines import (
     TELLS_MORE,
     AdviceLine,
+    InsteadOfNumbers,
     ServerNews,
-    Unanswered,
     explained,
     never_answered,
+    tells_nothing,
 )
 from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
 from inferwatch.ui.shared.status_lines import (
@@ -110,8 +111,8 @@ class WatchScreen(SessionScreen):
         &.-short.-elsewhere HostLine { display: none; }
         &.-untouched Welcome { display: block; }
         &.-untouched ChartStack, &.-untouched ReadoutLine { display: none; }
-        &.-unanswered #body > *, &.-unanswered ReadoutLine { display: none; }
-        &.-unanswered #body > Unanswered { display: block; }
+        &.-numberless #body > *, &.-numberless ReadoutLine { display: none; }
+        &.-numberless #body > InsteadOfNumbers { display: block; }
     }
     """
 
@@ -162,7 +163,7 @@ class WatchScreen(SessionScreen):
             yield from self.compose_panels()
             if self.WILL_SHOW:
                 yield Welcome(self.WILL_SHOW, whole=self.TELLS_HOW)
-            yield Unanswered()
+            yield InsteadOfNumbers()
         yield AdviceLine()
         yield ReadoutLine()
         yield HostLine()
@@ -223,15 +224,16 @@ class WatchScreen(SessionScreen):
         restarted_ns = server.restarted_ns if server else None
         at = "" if restarted_ns is None else self.feed.wall_text(restarted_ns)
         self.query_one(ServerNews).show(shown, at)
-        silent = never_answered(shown)
-        self.set_class(silent, "-unanswered")
-        self.query_one(Unanswered).show(shown.servers)
+        numberless = never_answered(shown) or tells_nothing(shown)
+        self.set_class(numberless and self.ADVISES, "-numberless")
+        self.query_one(InsteadOfNumbers).show(shown)
         explanations = explained(shown)
         if explanations != self._explanations:
             self._explanations = explanations
             self.refresh_bindings()
-        advised = self.ADVISES and not silent
-        self.query_one(AdviceLine).show(shown.advice if advised else ())
+        advised = self.ADVISES and not numberless
+        advice = self.query_one(AdviceLine)
+        advice.show(shown.advice if advised else (), short=self.is_short)
         gone = server is not None and server.answers is False
         for panel in self.query("#body Inked").results(Inked):
             panel.grey = gone

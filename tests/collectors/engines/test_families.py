@@ -1,5 +1,8 @@
 """What each family's metrics become, by scrapes of its own: see scrapes/README.md."""
 
+import json
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -7,7 +10,7 @@ from collectors.engines import FAMILIES, by_answers, by_metrics
 from collectors.engines.family import Answers
 from collectors.engines.llamacpp import LLAMACPP
 from collectors.engines.sglang import SGLANG
-from collectors.engines.vllm import VLLM
+from collectors.engines.vllm import VLLM, finer_buckets
 from collectors.exposition import Exposition
 from collectors.readings import EngineSample
 from tests.collectors.http_server import SCRAPES
@@ -214,3 +217,19 @@ def test_vllm_is_advised_to_publish_its_cache_where_it_could() -> None:
     assert "--kv-events-config" not in advice({})
     assert "--kv-events-config" in advice({"/kv_event_sources": {}})
     assert "--kv-events-config" not in advice({"/kv_event_sources": {"0": {}}})
+
+
+def test_narrower_buckets_are_advised_where_they_can_be_chosen() -> None:
+    def advice(version: object) -> str:
+        return " ".join(VLLM.describe({"/version": {"version": version}}, {}).advice)
+
+    assert "--custom-histogram-buckets" in advice("0.32.0")
+    assert "--custom-histogram-buckets" in advice("1.0.1rc2")
+    for other in ("0.31.9", "nightly", "", None, 32, "9" * 400):
+        assert "--custom-histogram-buckets" not in advice(other)
+
+
+def test_with_the_buckets_advised_no_bracket_is_coarse() -> None:
+    for bounds in json.loads(finer_buckets()).values():
+        assert all(high <= 2 * low for low, high in pairwise(bounds))
+        assert bounds == sorted(set(bounds))

@@ -317,6 +317,28 @@ def lost_server() -> ScriptedFeed:
     return feed
 
 
+def mute() -> ScriptedFeed:
+    """It answers, and has no metrics."""
+    feed = scraped()
+    advice = "It has no metrics we know: a load run measures what its users would see."
+    info = msgspec.structs.replace(
+        INFO, family="openai", version=None, advice=[advice], num_kv_blocks=None
+    )
+
+    def change(made: Snapshot) -> Snapshot:
+        return Snapshot(
+            now_ns=made.now_ns,
+            window=made.window,
+            covered_ns=0,
+            verdict=Verdict(health=Health.HEALTHY, sentence="it answers"),
+            servers=(ServerState(source=SOURCE, info=info, answers=True),),
+            advice=(advice,),
+        )
+
+    feed.change = change
+    return feed
+
+
 def asking() -> ScriptedFeed:
     """Nobody has answered, nor failed to."""
     feed = ScriptedFeed(state=FeedState.STARTING, served=True)

@@ -263,6 +263,32 @@ async def test_a_server_that_never_answered_says_why_and_what_to_try(
         assert not app.screen.query_one("LatencyTable").display
 
 
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
+async def test_a_server_without_metrics_says_so_instead_of_empty_charts(
+    settle: Any, key: str
+) -> None:
+    app = watching(sessions.mute())
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press(key)
+        await settle(pilot)
+        said = words_of(app)
+
+        assert "It answers, and tells nothing of its work" in said
+        assert "a load run measures what its users would see" in said
+        assert "7 sends a load" in said
+        assert not any(chart.size for chart in app.screen.query("TimeChart"))
+
+
+async def test_advice_is_whole_where_there_is_room(settle: Any, text_of: Any) -> None:
+    app = watching(sessions.scraped())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+
+        said = " ".join(" ".join(text_of(app, "AdviceLine")).split())
+        assert "INFERWATCH_PROBE=1" in said
+
+
 async def test_while_nobody_has_answered_yet_no_engine_is_said_to_start(
     settle: Any,
 ) -> None:
