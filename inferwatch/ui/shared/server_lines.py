@@ -213,7 +213,10 @@ class InsteadOfNumbers(Panel):
         if left:
             rows.append((TextRun(f"   and {counted(left, 'other')}", "muted"),))
         if silent:
-            head = (TextRun(" No answer yet. ", "strong"), TextRun(AGAIN, "muted"))
+            head: Line = (
+                TextRun(" No answer yet. ", "strong"),
+                TextRun(AGAIN, "muted"),
+            )
         else:
             head = (TextRun(f" {MUTE}", "strong"),)
         return [(), fit(head, width), (), *rows, (), *told][:height]
