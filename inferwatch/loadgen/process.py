@@ -18,8 +18,11 @@ STOP_S = 3.0
 class LoadProcess:
     """The generator as a child process, which follows a plan and cannot outlive us."""
 
-    def __init__(self, log_path: Path | None = None) -> None:
+    def __init__(
+        self, log_path: Path | None = None, ca_file: Path | None = None
+    ) -> None:
         self._log_path = log_path
+        self._ca_file = ca_file
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -43,8 +46,14 @@ class LoadProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us; we stop it
+                env=self._environment(),
             )
         await self._say(plan)
+
+    def _environment(self) -> dict[str, str] | None:
+        if self._ca_file is None:
+            return None
+        return {**os.environ, "SSL_CERT_FILE": str(self._ca_file)}
 
     async def change(self, change: Change) -> None:
         """Change the load from now on; a child that has ended does not hear it."""

@@ -1,8 +1,10 @@
 """A session that watches servers which run already: it asks, and never ends one."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector
@@ -15,13 +17,16 @@ from collectors.readings import (
     Contact,
     EngineSample,
     NoteKind,
+    ServerInfo,
     WatchedSlo,
 )
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch.feed import FeedState
 from inferwatch.formatting import counted
-from inferwatch.session.load_desk import WatchedLoadDesk
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.elsewhere_loads import ElsewhereLoads
+from inferwatch.session.load_desk import LoadTarget, WatchedLoadDesk
 from inferwatch.session.pipeline import Pipeline, TappedCollector
 from inferwatch.session.watch import Watch
 
@@ -75,7 +80,13 @@ class AttachedSession(Watch):
         self._begun, self._lost = asyncio.Event(), asyncio.Event()
         self._settled = asyncio.Event()
         self._came_up = False
+        self._models: dict[str, str] = {}
+        """The first model of each source."""
+        self._looked_at: str | None = None
+        """The source that people look at alone."""
         self._desk = WatchedLoadDesk(self._session, served=True)
+        self._aim()
+        self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
         every = [each for server in servers for each in collect(clock, server)]
         self._probes = [each for each in every if isinstance(each, ServerProbe)]
         self._session.collectors += [
@@ -157,12 +168,45 @@ class AttachedSession(Watch):
             if server.slo:
                 slo = WatchedSlo(t_ns=monotonic_ns(), slo=server.slo)
                 self._session.take(slo, source=server.source)
-        return [self._settle()]
+        return [self._settle(), self._elsewhere.run()]
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._desk.pid
         load = [(load_pid, "load")] if load_pid is not None else []
         return [*(each for p in self._probes for each in p.processes()), *load]
+
+    def snapshot(
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        source: str | None = None,
+    ) -> Snapshot:
+        """Everything as of the moment shown; load goes where people look."""
+        if source != self._looked_at:
+            self._looked_at = source
+            self._aim()
+        return super().snapshot(window, requests=requests, client=client, source=source)
+
+    def _aim(self) -> None:
+        """Point the load desk at the one server that is looked at."""
+        named = {each.source: each for each in self.servers}
+        only = self.servers[0] if len(self.servers) == 1 else None
+        server = named.get(self._looked_at or "", only)
+        if server is None:
+            self._desk.aim(None, "several servers are watched: open one of them first")
+            return
+        contact, model = (
+            self._contacts.get(server.source),
+            self._models.get(server.source),
+        )
+        if contact is None or not contact.answers:
+            self._desk.aim(None, f"{server.source} does not answer")
+        elif model is None:
+            self._desk.aim(None, f"{server.source} names no model to ask")
+        else:
+            self._desk.aim(_load_target(server, model))
 
     # What the servers tell.
 
@@ -171,6 +215,9 @@ class AttachedSession(Watch):
             self._contact(reading)
         elif isinstance(reading, EngineSample):
             self._read(reading)
+        elif isinstance(reading, ServerInfo) and reading.models:
+            self._models[reading.source] = reading.models[0]
+            self._aim()
         self._desk.hear(reading)
 
     def _read(self, sample: EngineSample) -> None:
@@ -212,6 +259,24 @@ class AttachedSession(Watch):
             self._note(kind, f"does not answer: {contact.why}", contact)
         self._begun.set()
         self._look_if_settled()
+        self._aim()
 
     def _note(self, kind: NoteKind, text: str, contact: Contact) -> None:
         self._session.note(kind, f"{contact.source} {text}", contact.source)
+
+
+def _load_target(server: Server, model: str) -> LoadTarget:
+    """The server as a load needs it; it is somebody else's, so its host is asked for.
+
+    A server here is on this host, whatever its address calls that.
+    """
+    host = urlsplit(server.url).hostname
+    return LoadTarget(
+        url=server.url,
+        uds=server.uds,
+        model=model,
+        headers=server.headers,
+        insecure=server.insecure,
+        ca_file=server.ca_file,
+        host=socket.gethostname() if goes_direct(server.url, server.uds) else host,
+    )

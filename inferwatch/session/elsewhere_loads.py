@@ -1,13 +1,14 @@
 """Load on the watched engine that somebody started elsewhere: it is watched, too."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from collectors.clock import monotonic_ns
 from collectors.collector import CollectorError
 from collectors.load_relay import LoadNotice, RelayedLoad, notices
-from collectors.readings import Endpoint, LoadPlanned, NoteKind
+from collectors.readings import LoadPlanned, NoteKind
 from inferwatch.session.live_session import LiveSession
 
 LOOK_S = 0.5
@@ -15,14 +16,28 @@ LOOK_S = 0.5
 HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - named, not bound
 
 
+class Addressed(Protocol):
+    """What listens somewhere."""
+
+    @property
+    def url(self) -> str | None:
+        """Where, unless on a Unix socket."""
+        ...
+
+    @property
+    def uds(self) -> str | None:
+        """Its Unix socket."""
+        ...
+
+
 class ElsewhereLoads:
     """Looks for such runs, and takes what they report into the session."""
 
     def __init__(
-        self, session: LiveSession, endpoint: Callable[[], Endpoint | None]
+        self, session: LiveSession, watched: Callable[[], Sequence[Addressed]]
     ) -> None:
         self._session = session
-        self._endpoint = endpoint
+        self._watched = watched
         self._followed: set[str] = set()
 
     async def run(self) -> None:
@@ -36,9 +51,9 @@ class ElsewhereLoads:
                 await asyncio.sleep(LOOK_S)
 
     def _is_news(self, notice: LoadNotice) -> bool:
-        endpoint = self._endpoint()
-        known = endpoint is None or notice.run_id in self._followed
-        return not known and loads(notice, endpoint)
+        if notice.run_id in self._followed:
+            return False
+        return any(loads(notice, each) for each in self._watched())
 
     async def _follow(self, notice: LoadNotice) -> None:
         collector = RelayedLoad(self._session.clock, notice)
@@ -52,10 +67,8 @@ class ElsewhereLoads:
             self._session.note(NoteKind.PROBE, str(error))
 
 
-def loads(notice: LoadNotice, endpoint: Endpoint | None) -> bool:
-    """Whether that run loads that engine."""
-    if endpoint is None:
-        return False
+def loads(notice: LoadNotice, endpoint: Addressed) -> bool:
+    """Whether that run loads what listens there."""
     if notice.uds or endpoint.uds:
         return notice.uds == endpoint.uds
     return _place(notice.url) == _place(endpoint.url or "")

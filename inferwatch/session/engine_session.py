@@ -32,7 +32,7 @@ class EngineSession(Watch):
             self._session, served=source.served, make_load=make_load
         )
         self._supervisor = EngineSupervisor(self._session, source, self._desk)
-        self._elsewhere = ElsewhereLoads(self._session, self._endpoint)
+        self._elsewhere = ElsewhereLoads(self._session, self._endpoints)
 
     @property
     def load_desk(self) -> WatchedLoadDesk:
@@ -109,10 +109,10 @@ class EngineSession(Watch):
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         return [self._supervisor.run(), self._elsewhere.run()]
 
-    def _endpoint(self) -> Endpoint | None:
+    def _endpoints(self) -> list[Endpoint]:
         """Where the engine listens, while one answers."""
         engine = self._supervisor.engine
-        return engine.endpoint if engine and self.live.is_set() else None
+        return [engine.endpoint] if engine and self.live.is_set() else []
 
     def _processes(self) -> list[tuple[int, str]]:
         engine = self._supervisor.engine.processes() if self._supervisor.engine else []

@@ -1,8 +1,10 @@
-"""Where load on the watched engine is started, changed and stopped."""
+"""Where load on what is watched is started, changed and stopped."""
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -16,6 +18,35 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.session.engine_source import LiveEngine
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.running_load import RunningLoad, begin_load, new_run_id
+
+NO_ENGINE = "no engine is up: a load needs one that answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTarget:
+    """Where load goes, and what it takes to get in."""
+
+    url: str | None
+    uds: str | None = None
+    model: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """They may hold keys, and go to the generator alone."""
+    insecure: bool = False
+    ca_file: Path | None = None
+    host: str | None = None
+    """Of a server that is somebody else's: to be typed before any load."""
+
+    def aimed(self, plan: LoadPlan) -> LoadPlan:
+        """The plan, as that of a new run there."""
+        return msgspec.structs.replace(
+            plan,
+            run_id=new_run_id(),
+            model=self.model,
+            url=self.url or "http://localhost",
+            uds=self.uds,
+            verify_tls=plan.verify_tls and not self.insecure,
+        )
+
 
 MakeLoad = Callable[[LiveEngine, Snapshot], LoadPlan]
 """Plans the load for an engine that has just come up, by what is known of it."""
@@ -80,7 +111,8 @@ class WatchedLoadDesk:
         self._served = served
         self._make_load = make_load
         self._foreign = ForeignTraffic()
-        self._engine: LiveEngine | None = None
+        self._target: LoadTarget | None = None
+        self._no_target = NO_ENGINE
         self._load: RunningLoad | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -100,7 +132,12 @@ class WatchedLoadDesk:
 
     @property
     def must_name_host(self) -> str | None:
-        """This host's name, when a served engine works or just worked for others."""
+        """A server's host, if it is somebody else's.
+
+        Of an engine that we serve: this host, when it works or just worked for others.
+        """
+        if self._target is not None and self._target.host is not None:
+            return self._target.host
         if not self._served or not self._works_for_others():
             return None
         return socket.gethostname()
@@ -108,9 +145,7 @@ class WatchedLoadDesk:
     @property
     def unavailable(self) -> str | None:
         """Why no load can be started now: it needs an engine that answers."""
-        return (
-            None if self._engine else "no engine is up: a load needs one that answers"
-        )
+        return None if self._target else self._no_target
 
     @property
     def pid(self) -> int | None:
@@ -125,9 +160,9 @@ class WatchedLoadDesk:
         """
         async with self._turn:
             await self._end()
-            if self._engine is None:
+            if self._target is None:
                 raise SourceError(str(self.unavailable))
-            await self._begin(aimed(plan, self._engine))
+            await self._begin(self._target.aimed(plan), self._target)
 
     async def change(
         self, *, rate_per_s: float | None = None, concurrency: int | None = None
@@ -150,12 +185,21 @@ class WatchedLoadDesk:
         async with self._turn:
             await self._end()
 
-    # What the supervisor tells.
+    # What is told of the engine.
+
+    def aim(self, target: LoadTarget | None, why: str = NO_ENGINE) -> None:
+        """Load goes there from now on; nowhere: why."""
+        self._no_target = why
+        if target == self._target:
+            return
+        self._target = target
+        if target is not None and not self.running:
+            self._plan = target.aimed(self._plan)
 
     async def engine_up(self, engine: LiveEngine) -> None:
         """Load may be started; the one that was planned is."""
-        self._engine = engine
-        self._plan = aimed(self._plan, engine)
+        endpoint = engine.endpoint
+        self.aim(LoadTarget(url=endpoint.url, uds=endpoint.uds, model=endpoint.model))
         if self._make_load is None:
             return
         try:
@@ -165,7 +209,7 @@ class WatchedLoadDesk:
 
     async def engine_down(self) -> None:
         """Load ends with the engine."""
-        self._engine = None
+        self.aim(None)
         await self.stop()
         self._foreign.forget()
 
@@ -175,10 +219,12 @@ class WatchedLoadDesk:
 
     # One run.
 
-    async def _begin(self, plan: LoadPlan) -> None:
+    async def _begin(self, plan: LoadPlan, target: LoadTarget) -> None:
         self._foreign.own(plan.run_id)
+        headers = {**plan.headers, **target.headers}
+        sent = msgspec.structs.replace(plan, headers=headers)
         try:
-            self._load = await begin_load(self._session, plan)
+            self._load = await begin_load(self._session, sent, ca_file=target.ca_file)
         except OSError as error:
             raise SourceError(f"the load generator did not start: {error}") from error
         self._plan = plan
@@ -212,15 +258,3 @@ class WatchedLoadDesk:
             return self._foreign.recent(self._session.now_ns())
         flow = self._session.known().flow
         return bool(flow.running or flow.waiting)
-
-
-def aimed(plan: LoadPlan, engine: LiveEngine) -> LoadPlan:
-    """The plan, as that of a new run on that engine."""
-    endpoint = engine.endpoint
-    return msgspec.structs.replace(
-        plan,
-        run_id=new_run_id(),
-        model=endpoint.model,
-        url=endpoint.url or "http://localhost",
-        uds=endpoint.uds,
-    )

@@ -47,6 +47,7 @@ class RunningLoad:
         log_path: Path,
         listener: Listener | None = None,
         relay: LoadRelay | None = None,
+        ca_file: Path | None = None,
     ) -> None:
         self._plan = plan
         self._stream = stream
@@ -55,7 +56,7 @@ class RunningLoad:
             TappedCollector(stream, listener) if listener else stream
         )
         self.log_path = log_path
-        self._process = LoadProcess(log_path)
+        self._process = LoadProcess(log_path, ca_file)
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -95,9 +96,14 @@ class RunningLoad:
 
 
 async def begin_load(
-    session: LiveSession, plan: LoadPlan, listener: Listener | None = None
+    session: LiveSession,
+    plan: LoadPlan,
+    listener: Listener | None = None,
+    ca_file: Path | None = None,
 ) -> RunningLoad:
     """Put the plan into the record and start to follow it.
+
+    The server's certificate is to be signed by one of ``ca_file``, if that is given.
 
     Raises:
         OSError: the generator did not start.
@@ -107,7 +113,8 @@ async def begin_load(
     session.take(planned, source=plan.run_id)
     relay = LoadRelay.of(plan.run_id, plan.url, plan.uds, shown)
     stream = LoadStream(session.clock, plan.run_id, also=relay.send if relay else None)
-    load = RunningLoad(plan, stream, new_log_path(plan.run_id), listener, relay)
+    log_path = new_log_path(plan.run_id)
+    load = RunningLoad(plan, stream, log_path, listener, relay, ca_file)
     try:
         await load.start(session.pipeline)
     except BaseException:

@@ -9,7 +9,7 @@ from collectors.collector import Collector
 from collectors.kv_events import KvEventStream
 from collectors.otlp import SpanReceiver
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import AnyReading, Contact, NoteKind
+from collectors.readings import AnyReading, Contact, NoteKind, ServerInfo
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch.feed import FeedState
@@ -64,7 +64,6 @@ class Attached:
         why: str | None = None,
         restarted: bool = False,
     ) -> None:
-        """It is folded when this returns."""
         reading = Contact(
             t_ns=self.watch.clock.now_ns(),
             source=source,
@@ -72,6 +71,10 @@ class Attached:
             why=why,
             restarted=restarted,
         )
+        await self.tell(source, reading)
+
+    async def tell(self, source: str, reading: AnyReading) -> None:
+        """It is folded when this returns."""
         self.told[source].tell(reading)
         for _ in range(5):
             await asyncio.sleep(0)
@@ -182,3 +185,28 @@ def test_servers_of_this_host_are_heard_without_being_asked() -> None:
 def test_events_of_a_prefix_cache_can_be_left_alone() -> None:
     found = collectors_of(SessionClock(), SERVERS[0], kv_events=False)
     assert not [each for each in found if isinstance(each, KvEventStream)]
+
+
+def info(source: str, *models: str) -> ServerInfo:
+    return ServerInfo(
+        t_ns=0, source=source, name=source, family="vllm", models=list(models)
+    )
+
+
+async def test_load_goes_to_the_server_that_is_looked_at_and_asks_for_its_host() -> (
+    None
+):
+    async with attached() as session:
+        desk = session.watch.load_desk
+        await session.contact("one:8000", answers=True)
+        await session.contact("two:8000", answers=False, why="refused")
+        await session.tell("one:8000", info("one:8000", "chat", "draft"))
+        assert "open one of them first" in str(desk.unavailable)
+
+        session.watch.snapshot(Window.MINUTE, source="one:8000")
+        assert desk.unavailable is None
+        assert desk.must_name_host == "one"
+        assert (desk.plan.url, desk.plan.model) == ("http://one:8000", "chat")
+
+        session.watch.snapshot(Window.MINUTE, source="two:8000")
+        assert desk.unavailable == "two:8000 does not answer"

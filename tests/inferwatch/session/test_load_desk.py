@@ -419,4 +419,3 @@ def test_a_load_on_another_engine_is_not_ours_to_watch() -> None:
     assert not loads(notice, at(truth_url))
     assert loads(unix, at(None, "/tmp/engine.sock"))
     assert not loads(unix, at(truth_url))
-    assert not loads(here, None)
