@@ -1,7 +1,7 @@
 """The Model: readings are folded in, snapshots are taken out."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
@@ -25,6 +25,7 @@ from collectors.readings import (
     NoteKind,
     RequestEvent,
     RequestRecord,
+    RequestSpan,
     ServerInfo,
     Step,
     TokenTimes,
@@ -50,8 +51,10 @@ from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTracker
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
+from inferwatch.metrics.engine.traced import SavedTraces, Traces
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
+from inferwatch.metrics.load.slo import Limit
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import (
@@ -109,6 +112,7 @@ class SavedState(msgspec.Struct, array_like=True):
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
+    traces: SavedTraces
     scraped: SavedScraped
     servers: SavedServers
     models: dict[str, "SavedState"]
@@ -137,6 +141,7 @@ class Model:
         self._outcomes = Outcomes()
         self._requests = RequestIndex()
         self._tracker = RequestTracker(self._requests, self._latencies, self._outcomes)
+        self._traces = Traces(self._requests, self._latencies, self._outcomes)
         self._engines = Engines()
         self._steps = StepCounter()
         self._client = LoadClient()
@@ -164,12 +169,17 @@ class Model:
             ClientSample: self._client.sample,
             HostSample: self._host,
             GpuInfo: self._gpu_info,
+            RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
             ServerInfo: self._scraped.info,
             Contact: self._scraped.contact,
             EngineSample: self._scraped.sample,
             WatchedSlo: self._scraped.slo,
         }
+
+    def hold_to(self, limits: Mapping[str, Limit]) -> None:
+        """Judge by the objectives of the whole session, of which this is a part."""
+        self._scraped.hold_to(limits)
 
     def fold(self, reading: AnyReading) -> None:
         """Take in one reading, in session time and in order of receipt."""
@@ -214,6 +224,7 @@ class Model:
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
+            traces=self._traces.saved(),
             scraped=self._scraped.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
@@ -262,6 +273,7 @@ class Model:
         model._requests.restore(saved.requests, written)
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
+        model._traces.restore(saved.traces)
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
@@ -314,14 +326,17 @@ class Model:
         told = self._told(now_ns, window, source)
         alone = self._servers.models.get(source or "")
         if alone is not None:
+            alone.hold_to(self._scraped.limits)
             asked = alone.snapshot(now_ns, window, requests=requests, client=False)
             if told is not None:
-                asked = told.shown(asked, self._columns(now_ns, window, told)[0])
+                grid = self._columns(now_ns, window, told)[0]
+                asked = self._best_told(told, asked, grid)
             cost = self._cost.cost(unrecorded_readings)
             rest = self._client_beside(asked) if client else None
             return self._beside_servers(self._of_session(asked, source, cost, rest))
         grid, bins, lost_ns = self._columns(now_ns, window, told)
-        latencies = self._latencies.table(now_ns, window, bins)
+        limits = self._scraped.limits
+        latencies = self._latencies.table(now_ns, window, bins, limits)
         totals = self._window_totals(now_ns, window, latencies)
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
@@ -350,7 +365,14 @@ class Model:
             cost=self._cost.cost(unrecorded_readings),
             notes=tuple(self._notes),
         )
-        return self._beside_servers(told.shown(shown, grid) if told else shown)
+        if told is not None:
+            shown = self._best_told(told, shown, grid)
+        return self._beside_servers(shown)
+
+    def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
+        """What scrapes tell, made exact where traces are of the same requests."""
+        counted = told.shown(exact, grid)
+        return self._traces.shown(counted, exact, told, self._engines.alive)
 
     def _knows(self, source: str | None) -> bool:
         """There is such a server, and all that is told here is of it."""
@@ -383,8 +405,10 @@ class Model:
             return shown
         limits, probed = self._scraped.limits, self._engines.alive
         every = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
+        traced = self._traces.sources(shown.now_ns, shown.window.value)
+        better = dict.fromkeys(traced, Via.TRACES) | dict.fromkeys(probed, Via.PROBE)
         states = (
-            replace(state, via=Via.PROBE) if state.source in probed else state
+            replace(state, via=better.get(state.source, state.via))
             for state in every.states()
         )
         via = shown.via or (Via.PROBE if shown.engines else None)
@@ -488,6 +512,12 @@ class Model:
         self._began(max(event.t_ns, 0))
         self._tracker.event(event)
         self._health.worked(event.t_ns)
+
+    def _span(self, span: RequestSpan) -> None:
+        if span.source in self._engines.alive:
+            return  # its probe tells of the same request
+        self._began(max(span.arrived_ns, 0))
+        self._traces.take(span)
 
     def _info(self, info: EngineInfo) -> None:
         self._began(max(info.t_ns, 0))

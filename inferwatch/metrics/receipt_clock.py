@@ -8,9 +8,10 @@ of its readings, however it is come to.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
-from collectors.readings import AnyReading, RequestRecord, Step, TokenTimes
+from collectors.readings import AnyReading, RequestRecord, RequestSpan, Step, TokenTimes
 from inferwatch.metrics.load.client import ended_ns
 
 
@@ -21,6 +22,7 @@ def _last_chunk_ns(times: TokenTimes) -> int:
 _HAPPENED: dict[type, Callable[[Any], int]] = {
     RequestRecord: ended_ns,
     TokenTimes: _last_chunk_ns,
+    RequestSpan: attrgetter("end_ns"),
 }
 
 

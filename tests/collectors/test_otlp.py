@@ -480,3 +480,11 @@ def test_nothing_ends_after_it_was_received() -> None:
     assert span.end_ns - span.arrived_ns == span.e2el_ns == 1_500 * MS
     earlier = from_afar(reader, now_ns + 1_000 * MS, now_ns)
     assert earlier.end_ns == now_ns - 2_000 * MS
+
+
+def test_who_seems_to_be_of_this_host_and_is_ahead_has_another_clock() -> None:
+    near = Sender(name="", pid=1, address="127.0.0.1", same_host=True)
+    now_ns = wall_ns()
+    message = traces(request(), began_ns=now_ns + 9_000 * MS)
+    (span,), _ = SpanReader().read(message.resource_spans[0], near, now_ns)
+    assert (span.end_ns, span.uncertainty_ns) == (now_ns, 10_500 * MS)

@@ -140,6 +140,11 @@ class RequestIndex:
             else:
                 self._remember(oldest)
 
+    def tell(self, request: Request) -> None:
+        """A request that nobody told of before it had ended."""
+        self._seen += 1
+        self.end(request)
+
     def of(self, source: str) -> list[Request]:
         """The live requests of a source, of every source when it is empty."""
         return [each for each in self.live if source in {"", each.source}]

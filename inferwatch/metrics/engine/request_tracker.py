@@ -6,12 +6,15 @@ ends were seen. A request that a stop string ends is finished for the front end,
 then aborts it in the engine: it has an E2EL and no TPOT.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage
 from inferwatch.metrics.engine.outcomes import outcome_of
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
+from inferwatch.metrics.load.slo import Limit
 from inferwatch.metrics.series.history import Bins, History, trend
 from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.snapshot import Latency, RequestState, Window
@@ -39,17 +42,29 @@ class LatencySamples:
         self.samples[metric].add(t_ns, value_ns, weight)
         self._history.add_latency(metric, t_ns, value_ns, weight)
 
-    def table(self, now_ns: int, window: Window, bins: Bins) -> tuple[Latency, ...]:
+    def table(
+        self,
+        now_ns: int,
+        window: Window,
+        bins: Bins,
+        limits: Mapping[str, Limit] | None = None,
+    ) -> tuple[Latency, ...]:
         """One row a metric; trends over the bins of the same window."""
-        return tuple(
-            Latency(
+        rows = []
+        for metric, vantage in VANTAGES.items():
+            samples = self.samples[metric]
+            row = Latency(
                 metric=metric,
                 vantage=vantage,
-                quantiles=self.samples[metric].quantiles(now_ns, window),
+                quantiles=samples.quantiles(now_ns, window),
                 trend=trend(metric, bins),
             )
-            for metric, vantage in VANTAGES.items()
-        )
+            if limit := (limits or {}).get(metric):
+                share = samples.share_up_to(limit.most_ns, now_ns, window)
+                met = None if share is None else (share, share)
+                row = replace(row, objective_s=limit.below_s, met=met)
+            rows.append(row)
+        return tuple(rows)
 
 
 class LatencySink(Protocol):

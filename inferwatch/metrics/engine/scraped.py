@@ -1,5 +1,6 @@
 """Servers that are asked: what each is, whether it answers, and what it last said."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -177,7 +178,7 @@ class Scraped:
     def __init__(self) -> None:
         self.servers: dict[str, ScrapedServer] = {}
         self._slo: WatchedSlo | None = None
-        self._limits: dict[str, Limit] = {}
+        self._limits: Mapping[str, Limit] = {}
         self._ranks = 0
 
     # Readings.
@@ -243,9 +244,13 @@ class Scraped:
         known.append(t_ns)
 
     @property
-    def limits(self) -> dict[str, Limit]:
+    def limits(self) -> Mapping[str, Limit]:
         """What each latency is to hold."""
         return self._limits
+
+    def hold_to(self, limits: Mapping[str, Limit]) -> None:
+        """Judge by the objectives of the whole session."""
+        self._limits = limits
 
     def named(self, source: str | None) -> list[ScrapedServer]:
         """The one of that name, else all, in order of first contact."""

@@ -160,6 +160,15 @@ class ScrapedWindow:
         return Via.SCRAPE if Via.SCRAPE in told else next(iter(told), None)
 
     @property
+    def finished_at(self) -> set[str]:
+        """Servers at which requests ended in the window."""
+        return {
+            server.source
+            for server, _, _, increase in self._ranks
+            if increase is not None and _finished(increase)
+        }
+
+    @property
     def last_token_ns(self) -> int | None:
         """When tokens were last seen to have come out."""
         told = [gauges.token_ns for gauges in self._answering]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collectors.clock import NS_PER_S
 from inferwatch.errors import UsageError
 
 DEFAULT_SHARE = 0.95
@@ -35,6 +36,12 @@ class Limit:
     def holds(self, value_s: float) -> bool:
         """Whether a value is within the limit."""
         return value_s < self.below_s or (self.or_equal and value_s == self.below_s)
+
+    @property
+    def most_ns(self) -> int:
+        """The longest duration that is within it, in whole nanoseconds."""
+        below_ns = math.ceil(self.below_s * NS_PER_S)
+        return below_ns if self.or_equal else below_ns - 1
 
     def __str__(self) -> str:
         """As it is written."""

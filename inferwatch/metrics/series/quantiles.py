@@ -174,14 +174,24 @@ class CountTable:
 
     def quantiles(self, unit: int) -> Quantiles:
         """Of everything counted; each percentile is the lower edge of its cell."""
-        if self._deferred is not None:
-            for counts in self._deferred():
-                self.add_counts(counts)
-            self._deferred = None
+        self._fetch()
         if self.n == 0:
             return Quantiles()
         picked = [self._at(rank) * self._cell for rank in ranks(self.n)]
         return describe(self.n, self._sum, [*picked, self._max], unit)
+
+    def up_to(self, most: int) -> int:
+        """How many are at most so large, to one cell."""
+        self._fetch()
+        cell = most // self._cell
+        small = self._dense[: cell + 1].sum()
+        return int(small + self._tail_counts[self._tail <= cell].sum())
+
+    def _fetch(self) -> None:
+        if self._deferred is not None:
+            for counts in self._deferred():
+                self.add_counts(counts)
+            self._deferred = None
 
     def _at(self, rank: int) -> int:
         """The cell of the value at a rank."""

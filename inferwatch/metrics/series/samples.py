@@ -49,6 +49,16 @@ class Samples:
         _, values, weights = self._rows.later_than(now_ns - window.value)
         return of_weighted(values, weights, self._unit)
 
+    def share_up_to(self, most: int, now_ns: int, window: Window) -> float | None:
+        """Of the samples in a window that ends now; None where there are none."""
+        if window.value is None:
+            self._rows.flush()
+            counted = self._table.up_to(most)
+            return counted / self._table.n if self._table.n else None
+        _, values, weights = self._rows.later_than(now_ns - window.value)
+        whole = int(weights.sum())
+        return int(weights[values <= most].sum()) / whole if whole else None
+
     @property
     def rows(self) -> RecentRows:
         """What a rolling window looks at."""

@@ -18,6 +18,7 @@ from collectors.readings import (
     Note,
     NoteKind,
     RequestEvent,
+    RequestSpan,
     Tick,
     Vantage,
 )
@@ -182,6 +183,30 @@ def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
     for window in Window:
         now = again.snapshot(60 * S, window)
         assert now == model.snapshot(60 * S, window)
+
+
+def test_requests_that_traces_told_of_are_restored() -> None:
+    model, keeps = Model(), Keeps()
+    for end_s in range(1, 9):
+        model.fold(
+            RequestSpan(
+                source="traced",
+                request_id="same",
+                arrived_ns=(end_s - 1) * S,
+                end_ns=end_s * S,
+                ttft_ns=end_s * 1_000_000,
+                decode_ns=100_000_000,
+                output_tokens=9,
+            )
+        )
+        saved = model.saved()
+        keeps.keep(saved)
+        again = keeps.restored(saved)
+        for window in Window:
+            now = again.snapshot(9 * S, window)
+            assert now == model.snapshot(9 * S, window)
+            assert len({row.key for row in now.requests}) == end_s
+        model = again
 
 
 def test_ids_that_failed_long_ago_are_saved_once() -> None:

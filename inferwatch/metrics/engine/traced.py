@@ -1,0 +1,154 @@
+"""Requests as traces tell of them: each once it has ended, exact, whoever sent it.
+
+A server with a probe tells all that and more: there, traces add nothing. Elsewhere its
+exact latencies stand in the place of brackets; what traces do not have, as each gap
+between two tokens, is still what the server counts.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import msgspec
+
+from collectors.readings import RequestSpan
+from inferwatch.metrics.engine.outcomes import Outcomes
+from inferwatch.metrics.engine.request import Request
+from inferwatch.metrics.engine.request_index import RequestIndex
+from inferwatch.metrics.engine.request_tracker import VANTAGES, LatencySamples
+from inferwatch.metrics.engine.scraped_window import ScrapedWindow
+from inferwatch.metrics.snapshot import Latency, RequestState, Snapshot, Via
+
+MOST_SERVERS = 4_096
+OWN_FLAG = "--otlp-traces-endpoint"
+"""Whose advice has been followed."""
+
+
+class SavedTraces(msgspec.Struct, array_like=True):
+    """Traces, as checkpoints keep them."""
+
+    last_ns: dict[str, int]
+    told: int
+
+
+class Traces:
+    """Takes in finished requests, and knows of which servers they are."""
+
+    def __init__(
+        self, requests: RequestIndex, latencies: LatencySamples, outcomes: Outcomes
+    ) -> None:
+        self._requests = requests
+        self._latencies = latencies
+        self._outcomes = outcomes
+        self._last_ns: dict[str, int] = {}
+        """When the last one told of ended, of each server."""
+        self._told = 0
+
+    def take(self, span: RequestSpan) -> None:
+        """A request that has ended."""
+        last_ns = self._last_ns.get(span.source)
+        if last_ns is None and len(self._last_ns) >= MOST_SERVERS:
+            return
+        self._last_ns[span.source] = max(span.end_ns, last_ns or span.end_ns)
+        self._told += 1
+        request = self._request(span)
+        measured = {
+            "ttft_s": span.ttft_ns,
+            "queue_s": span.queue_ns,
+            "prefill_s": span.prefill_ns,
+            "tpot_s": request.tpot_ns,
+            "e2el_s": span.e2el_ns,
+        }
+        for metric, value_ns in measured.items():
+            if value_ns is not None:
+                self._latencies.add(metric, span.end_ns, value_ns)
+        self._outcomes.arrived(request, span.arrived_ns)
+        self._outcomes.ended(request, RequestState.FINISHED, span.end_ns)
+        self._requests.tell(request)
+
+    def _request(self, span: RequestSpan) -> Request:
+        """All that is known of it; its moments are as near as its durations tell."""
+        request = Request(
+            source=span.source,
+            seen_ns=span.arrived_ns,
+            request_id=f"{span.request_id}#{self._told}",  # clients choose some twice
+            external_id=span.request_id,
+            outcome=RequestState.FINISHED,
+            front_ended=True,
+            engine_ended=True,
+            awaited=False,
+            first_sent=True,
+            arrived_ns=span.arrived_ns,
+            ttft_ns=span.ttft_ns,
+            queue_ns=span.queue_ns,
+            prefill_ns=span.prefill_ns,
+            e2el_ns=span.e2el_ns,
+            prompt_tokens=span.prompt_tokens,
+            max_tokens=span.max_tokens,
+            temperature=span.temperature,
+            reported_tokens=span.output_tokens,
+            output_tokens=span.output_tokens or 0,
+            trusted=span.output_tokens is not None,
+        )
+        if span.decode_ns is not None:
+            request.last_ns = span.end_ns
+            request.first_ns = span.end_ns - span.decode_ns
+        return request
+
+    # What becomes of it.
+
+    def sources(self, now_ns: int, window_ns: int | None) -> set[str]:
+        """Servers of which a request is told that ended in the window."""
+        if window_ns is None:
+            return set(self._last_ns)
+        since_ns = now_ns - window_ns
+        return {each for each, last_ns in self._last_ns.items() if last_ns > since_ns}
+
+    def shown(
+        self,
+        counted: Snapshot,
+        exact: Snapshot,
+        told: ScrapedWindow,
+        probed: Collection[str],
+    ) -> Snapshot:
+        """What servers count, with exact latencies where they are of all of these.
+
+        Args:
+            counted: What is told of scrapes.
+            exact: What is told of single requests.
+            told: The servers asked for.
+            probed: Those with a probe.
+        """
+        traced = self.sources(exact.now_ns, exact.window.value)
+        silent = told.finished_at - traced - set(probed)
+        if silent or not traced & {server.source for server in told.servers}:
+            return counted
+        line = exact.timeline
+        return replace(
+            counted,
+            via=Via.TRACES,
+            latencies=tuple(_best(exact.latencies, counted.latencies)),
+            timeline=replace(
+                counted.timeline,
+                ttft_mean_s=line.ttft_mean_s,
+                ttft_max_s=line.ttft_max_s,
+            ),
+            advice=tuple(each for each in counted.advice if OWN_FLAG not in each),
+        )
+
+    def saved(self) -> SavedTraces:
+        """What is not kept with requests, latencies and outcomes."""
+        return SavedTraces(last_ns=self._last_ns, told=self._told)
+
+    def restore(self, saved: SavedTraces) -> None:
+        """Take over what was saved."""
+        self._last_ns, self._told = saved.last_ns, saved.told
+
+
+def _best(exact: Iterable[Latency], counted: Iterable[Latency]) -> Iterable[Latency]:
+    """A row a metric: exact where requests are told of, else as counted."""
+    first = {row.metric: row for row in exact if row.quantiles.n}
+    other = {row.metric: row for row in counted}
+    for metric in dict.fromkeys((*VANTAGES, *other)):
+        row = first.get(metric) or other.get(metric)
+        if row is not None:
+            yield row
