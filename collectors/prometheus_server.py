@@ -6,11 +6,16 @@ which it was made, none is seen twice, and none in between is missed.
 """
 
 import asyncio
+import json
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from collectors.clock import SessionClock
+from collectors.collector import Collector
 from collectors.prometheus_api import (
     PrometheusApi,
     QueryError,
@@ -18,7 +23,7 @@ from collectors.prometheus_api import (
     ServerTime,
 )
 from collectors.prometheus_fleet import Fleet
-from collectors.readings import AnyReading, Note, NoteKind
+from collectors.readings import AnyReading, Contact, EngineSample, Note, NoteKind
 from collectors.server import Server
 
 LOOK_EVERY_S = 5.0
@@ -32,6 +37,10 @@ LONGEST_SPAN_S = 1800.0
 LONGEST_WAIT_S = 60.0
 AT_ONCE = 3
 """Queries at a time: others use the server, too."""
+PAST_S = 1800.0
+PAST_PATIENCE_S = 2.0
+"""What is now matters more than what was."""
+NAMED = 5
 CHUNK = 100
 """Readings passed on in one go: the screen is drawn on the same thread."""
 
@@ -48,13 +57,15 @@ class PrometheusReader:
         first_span_s: float = FIRST_SPAN_S,
     ) -> None:
         self._clock = clock
-        self._api = PrometheusApi(server)
+        self._server, self._api = server, PrometheusApi(server)
         self._select = select.strip().removeprefix("{").removesuffix("}").strip(", ")
         self._every_s = max(server.every_s, LOOK_EVERY_S)
         self._first_span_s = first_span_s
         self._fleet = Fleet(told_apart=bool(self._select))
         self._looked_s: float | None = None
         self._trouble: str | None = None
+        self._why_nobody: str | None = None
+        """Why no engine is known, as told."""
         self._failures = 0
         self._closed = asyncio.Event()
 
@@ -90,6 +101,28 @@ class PrometheusReader:
         self._looked_s = now.unix_s
         return await asyncio.to_thread(fleet.readings, now, self._clock)
 
+    @property
+    def sources(self) -> list[str]:
+        """The engines there are."""
+        return [each.source for each in self._fleet.engines.values()]
+
+    def engine_at(self, url: str) -> Mapping[str, str] | None:
+        """The labels of the engine that is meant by an address of ours.
+
+        Prometheus may know it by another name: the only one on that port is meant,
+        and the only one there is.
+        """
+        parts = urlsplit(url)
+        port = str(parts.port or (443 if parts.scheme == "https" else 80))
+        every = [each.labels for each in self._fleet.engines.values()]
+        there = f"{parts.hostname}:{port}"
+        at = [each for each in every if each.get("instance") == there]
+        on = [each for each in every if each.get("instance", "").endswith(f":{port}")]
+        for found in (at, on, every):
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
+
     async def _read_the_rest(self, now: ServerTime, span_s: float) -> None:
         """The other metrics of the scrapes that are new, one query each."""
         few = asyncio.Semaphore(AT_ONCE)
@@ -113,17 +146,19 @@ class PrometheusReader:
     async def _look_or_say(self) -> list[AnyReading]:
         try:
             readings = await self.look()
-        except QueryError as error:
-            return self._say(str(error))
-        except ExceptionGroup as failed:
-            errors, others = failed.split(QueryError)
-            if errors is None or others is not None:
-                raise
-            return self._say(str(errors.exceptions[0]))
+        except (QueryError, ExceptionGroup) as error:
+            return self._say(_first(error))
         self._failures, trouble = 0, self._trouble
         self._trouble = None
         if trouble is not None:
             readings.insert(0, self._note("Prometheus answers again"))
+        if not self._fleet.engines:
+            which = f" that match {self._select}" if self._select else ""
+            readings += self._nobody(f"it knows no engines{which}")
+        elif self._why_nobody is not None:
+            self._why_nobody = None
+            source, t_ns = self._server.source, self._clock.now_ns()
+            readings.insert(0, Contact(source=source, t_ns=t_ns, answers=True))
         new, self._api.warnings = self._api.warnings, set()
         warned = [self._note(f"Prometheus warns: {each}") for each in sorted(new)]
         return [*readings, *warned]
@@ -137,7 +172,15 @@ class PrometheusReader:
             readings.append(self._note(trouble))
         if self._failures > 1:
             readings += self._fleet.lost(self._clock.now_ns(), trouble)
-        return readings
+        return [*readings, *self._nobody(trouble)]
+
+    def _nobody(self, why: str) -> list[AnyReading]:
+        """Where no engine is known, Prometheus itself is what does not answer."""
+        if self._fleet.engines or why == self._why_nobody:
+            return []
+        self._why_nobody = why
+        source, t_ns = self._server.source, self._clock.now_ns()
+        return [Contact(source=source, t_ns=t_ns, answers=False, why=why)]
 
     def _note(self, text: str) -> Note:
         return Note(t_ns=self._clock.now_ns(), kind=NoteKind.PROBE, text=text)
@@ -150,3 +193,88 @@ class PrometheusReader:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._closed.wait()
+
+
+class WithPast:
+    """A server's collector, behind what Prometheus knows of the last half hour."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        server: Server,
+        prometheus: Server,
+        select: str,
+        live: Collector,
+    ) -> None:
+        self._clock = clock
+        self._server = server
+        self._prometheus = prometheus
+        self._select = select
+        self._live = live
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """The past, if it comes in time, then what the other collector tells.
+
+        Raises:
+            CollectorError: that one failed.
+        """
+        try:
+            async with asyncio.timeout(PAST_PATIENCE_S):
+                past = await self._past()
+        except TimeoutError:
+            past = [self._note(f"no past: no answer in {PAST_PATIENCE_S:g} s")]
+        except (QueryError, ExceptionGroup) as error:
+            past = [self._note(f"no past: {_first(error)}")]
+        for start in range(0, len(past), CHUNK):
+            yield past[start : start + CHUNK]
+            await asyncio.sleep(0)
+        async for batch in self._live.batches():
+            yield batch
+
+    async def close(self) -> None:
+        """Close the other collector."""
+        await self._live.close()
+
+    async def _past(self) -> list[AnyReading]:
+        finder = PrometheusReader(self._clock, self._prometheus, self._select)
+        try:
+            await finder.look()
+        finally:
+            await finder.close()
+        engine = finder.engine_at(self._server.url)
+        if engine is None:
+            known = ", ".join(finder.sources[:NAMED]) or "no engine"
+            return [self._note(f"no past: Prometheus knows {known}, and not this")]
+        exactly = ",".join(f"{key}={json.dumps(engine[key])}" for key in engine)
+        reader = PrometheusReader(
+            self._clock, self._prometheus, exactly, first_span_s=PAST_S
+        )
+        try:
+            found = await reader.look()
+        finally:
+            await reader.close()
+        samples = [
+            replace(each, source=self._server.source)
+            for each in found
+            if isinstance(each, EngineSample)
+        ]
+        text = f"{len(samples)} samples of the past are Prometheus's"
+        return [*samples, self._note(text)]
+
+    def _note(self, text: str) -> Note:
+        source, now_ns = self._server.source, self._clock.now_ns()
+        return Note(source=source, t_ns=now_ns, kind=NoteKind.STAGE, text=text)
+
+
+def _first(error: QueryError | ExceptionGroup) -> str:
+    """What went wrong, of queries that were put at the same time.
+
+    Raises:
+        ExceptionGroup: it was something else.
+    """
+    if isinstance(error, QueryError):
+        return str(error)
+    failed, others = error.split(QueryError)
+    if failed is None or others is not None:
+        raise error
+    return _first(failed.exceptions[0])

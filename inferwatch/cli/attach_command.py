@@ -1,20 +1,33 @@
 """Runs ``inferwatch attach``."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from collectors.clock import SessionClock
+from collectors.collector import Collector
 from collectors.otlp import SpanReceiver
+from collectors.prometheus_server import PrometheusReader, WithPast
+from collectors.scrape import ServerScraper
+from collectors.server import Server
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
     place_to_listen,
+    prometheus_of,
     servers_of,
     shown_secrets,
 )
 from inferwatch.cli.session import run_watch
-from inferwatch.session.attached_session import AttachedSession, collectors_of
+from inferwatch.session.attached_session import (
+    AttachedSession,
+    Collect,
+    collectors_of,
+    receivers_of,
+)
 from inferwatch.session.pipeline import Pipeline
+
+Others = Callable[[SessionClock, Pipeline], Sequence[Collector]]
 
 
 def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
@@ -25,7 +38,18 @@ def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
         SourceError: none answers, and nobody looks.
         StorageError: the record cannot be opened.
     """
-    servers = servers_of(asked)
+    return run_watch("attach", options, attached(asked))
+
+
+def attached(
+    asked: ServerOptions, others: Others = lambda _clock, _pipeline: ()
+) -> Callable[[SessionClock, Pipeline], AttachedSession]:
+    """Makes a session of the servers that are meant, and of other collectors.
+
+    Raises:
+        UsageError: one cannot be asked.
+    """
+    named, prometheus = servers_of(asked), prometheus_of(asked)
     place = place_to_listen(asked.otlp_listen)
     for where in shown_secrets(asked):
         say(
@@ -33,12 +57,37 @@ def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
             "host: write env:VARIABLE or @FILE instead",
             err=True,
         )
-    collect = partial(collectors_of, kv_events=not asked.no_kv_events)
+    servers, collect = named, partial(collectors_of, kv_events=not asked.no_kv_events)
+    if prometheus is not None and named:
+        collect = partial(_with_past, prometheus, asked.select or "", collect)
+    elif prometheus is not None:
+        servers, collect = (prometheus,), partial(_fleet, asked.select or "")
 
     def session(clock: SessionClock, pipeline: Pipeline) -> AttachedSession:
-        others = None
+        listening: Sequence[Collector] = receivers_of(clock, named)
         if place is not None:
-            others = [SpanReceiver(clock, *place, servers=servers)] if place else []
-        return AttachedSession(clock, pipeline, servers, others, collect)
+            listening = [SpanReceiver(clock, *place, servers=named)] if place else []
+        every = [*listening, *others(clock, pipeline)]
+        return AttachedSession(clock, pipeline, servers, every, collect)
 
-    return run_watch("attach", options, session)
+    return session
+
+
+def _fleet(select: str, clock: SessionClock, prometheus: Server) -> list[Collector]:
+    return [PrometheusReader(clock, prometheus, select)]
+
+
+def _with_past(
+    prometheus: Server,
+    select: str,
+    collect: Collect,
+    clock: SessionClock,
+    server: Server,
+) -> list[Collector]:
+    """Scrapes are told behind those of the past: their counters go on from there."""
+    return [
+        WithPast(clock, server, prometheus, select, each)
+        if isinstance(each, ServerScraper)
+        else each
+        for each in collect(clock, server)
+    ]

@@ -50,7 +50,7 @@ async def _until_enough(
     watching: asyncio.Task[None],
 ) -> None:
     """Wait for the engine, then for the end, or for a fault of ours."""
-    progress = HeadlessProgress(watch, options.duration_s)
+    progress = HeadlessProgress(watch, options.duration_s, options.tell_every_s)
     waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
     shown = watch.settled.wait() if options.once else progress.show()
     showing = asyncio.ensure_future(shown)
@@ -67,9 +67,12 @@ async def _until_enough(
 class HeadlessProgress:
     """One line on a terminal, a line every five seconds elsewhere."""
 
-    def __init__(self, watch: Watch, duration_s: float | None) -> None:
+    def __init__(
+        self, watch: Watch, duration_s: float | None, tell_every_s: float = 5.0
+    ) -> None:
         self._watch = watch
         self._duration_s = duration_s
+        self._tell_every_s = tell_every_s
         self._live_line = sys.stderr.isatty()
         self._stages_told = 0
 
@@ -82,7 +85,7 @@ class HeadlessProgress:
         await self._count(time.monotonic())
 
     async def _count(self, began_s: float) -> None:
-        interval_s = 0.5 if self._live_line else 5.0
+        interval_s = 0.5 if self._live_line else self._tell_every_s
         while True:
             elapsed_s = time.monotonic() - began_s
             left_s = float("inf")

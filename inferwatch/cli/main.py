@@ -22,6 +22,7 @@ from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
 from inferwatch.cli.keys import keys
 from inferwatch.cli.load import load
+from inferwatch.cli.record import record
 from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
@@ -99,6 +100,7 @@ def inferwatch(context: click.Context) -> None:
 inferwatch.add_command(demo)
 inferwatch.add_command(serve)
 inferwatch.add_command(attach)
+inferwatch.add_command(record)
 inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)

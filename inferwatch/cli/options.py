@@ -93,6 +93,8 @@ class WatchOptions:
     record: bool = True
     once: bool = False
     """One reading is enough."""
+    tell_every_s: float = 5.0
+    """How often a line says how it goes, where nobody sees one that changes."""
 
 
 _OPTIONS = [

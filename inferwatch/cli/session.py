@@ -11,7 +11,7 @@ from inferwatch.metrics.model import Model
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.load_desk import MakeLoad
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.pipeline import Listener, Pipeline
 from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 
@@ -37,7 +37,12 @@ def run_engine_watch(
     )
 
 
-def run_watch(command: str, options: WatchOptions, make: MakeWatch) -> int:
+def run_watch(
+    command: str,
+    options: WatchOptions,
+    make: MakeWatch,
+    listener: Listener | None = None,
+) -> int:
     """Watch until told to stop; the exit status.
 
     Raises:
@@ -52,7 +57,7 @@ def run_watch(command: str, options: WatchOptions, make: MakeWatch) -> int:
         name=options.name,
         record=options.record,
     )
-    watch = make(clock, Pipeline(Model(), recorder))
+    watch = make(clock, Pipeline(Model(), recorder, listener))
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen

@@ -18,7 +18,7 @@ from inferwatch.storage.checkpoints.checkpoints import (
 from inferwatch.storage.recording.recorder import Recorder
 
 Listener = Callable[[AnyReading], None]
-"""Is told every reading of one source, beside the Model."""
+"""Is told readings, beside the Model."""
 
 
 class TappedCollector:
@@ -43,9 +43,16 @@ class TappedCollector:
 class Pipeline:
     """Gives each reading its ordinal, the order of receipt, which replay repeats."""
 
-    def __init__(self, model: Model, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        recorder: Recorder | None = None,
+        listener: Listener | None = None,
+    ) -> None:
         self._model = model
         self._recorder = recorder
+        self._listener = listener
+        """Is told every reading, of all sources."""
         self._ordinal = 0
         self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
@@ -58,6 +65,8 @@ class Pipeline:
             if self._recorder is not None:
                 self._recorder.put(self._ordinal, reading)
             self._model.fold(reading)
+            if self._listener is not None:
+                self._listener(reading)
             t_ns = self._receipts.take(reading)
             if self._recorder is not None and self._pace.due(reading, t_ns):
                 self._keep(self._recorder, t_ns)

@@ -1,6 +1,7 @@
 """Answers ``GET /metrics``: whoever scrapes gets our numbers as of now."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -32,35 +33,44 @@ class MetricsEndpoint:
     """An HTTP server with one page."""
 
     def __init__(self, host: str, port: int, collect: Callable[[], Points]) -> None:
-        self._host, self._port = host, port
-        self._collect = collect
-        self._server: asyncio.Server | None = None
-        self._free = asyncio.Semaphore(MOST_AT_ONCE)
-        self.scrapes = 0
-
-    async def open(self) -> str:
-        """Listen; the address of the page.
+        """Take the port, so that nothing else begins where that fails.
 
         Raises:
             UsageError: nobody can listen there.
         """
+        self._collect = collect
+        self._server: asyncio.Server | None = None
+        self._free = asyncio.Semaphore(MOST_AT_ONCE)
+        self.scrapes = 0
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = await asyncio.start_server(
-                self._meet, self._host, self._port, limit=MOST_HEAD_BYTES
-            )
+            self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}"
+                f"cannot listen on {host}:{port}: {error.strerror or error}"
             ) from error
-        port = self._server.sockets[0].getsockname()[1]
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{port}/metrics"
+        shown, port = f"[{host}]" if ":" in host else host, self.port
+        self.url = f"http://{shown}:{port}/metrics"
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._socket.getsockname()[1])
+
+    async def serve(self) -> None:
+        """Answer until cancelled or closed."""
+        self._server = await asyncio.start_server(
+            self._meet, sock=self._socket, limit=MOST_HEAD_BYTES
+        )
+        with suppress(asyncio.CancelledError):
+            await self._server.serve_forever()
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Answer no more. Safe to call twice."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
+        self._socket.close()
 
     async def _meet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -53,6 +53,36 @@ class ServerOptions:
     slo: str | None = None
     otlp_listen: str | None = None
     no_kv_events: bool = False
+    prometheus: str | None = None
+    select: str | None = None
+
+
+def prometheus_of(options: ServerOptions) -> Server | None:
+    """The Prometheus server that is meant.
+
+    Where servers are named, headers and certificates are theirs: keys do not go to
+    others than those they are for.
+
+    Raises:
+        UsageError: it cannot be asked.
+    """
+    if options.prometheus is None:
+        if options.select is not None:
+            raise UsageError("--select chooses what --prometheus reads: give both")
+        return None
+    alone = not (options.urls or options.uds or options.config)
+    try:
+        server = Server(
+            url=options.prometheus,
+            headers=_own_headers(options) if alone else {},
+            ca_file=options.ca_file if alone else None,
+            insecure=options.insecure and alone,
+            every_s=_checked_every(options.every_s),
+        )
+        server.client(timeout_s=None)
+    except (ServerError, ProxyError) as error:
+        raise UsageError(f"--prometheus: {error}") from error
+    return server
 
 
 def servers_of(options: ServerOptions) -> tuple[Server, ...]:
@@ -93,7 +123,8 @@ def shown_secrets(options: ServerOptions) -> list[str]:
     """Names of headers whose secret anybody on this host can read in ``ps``."""
     lines = (line.partition(":") for line in options.header)
     found = literal_secrets({name.strip(): value.strip() for name, _, value in lines})
-    return [*found, *("the URL" for url in options.urls if "@" in url)][:3]
+    urls = [*options.urls, options.prometheus or ""]
+    return [*found, *("the URL" for url in urls if "@" in url)][:3]
 
 
 def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:

@@ -63,6 +63,19 @@ _OPTIONS = [
         help="A viewer's key to a probe at tcp:// (see inferwatch keys).",
     ),
     click.option(
+        "--prometheus",
+        metavar="URL",
+        help="Read the servers that this Prometheus scrapes, or what speaks its API "
+        "(Thanos, Mimir): about ten queries, whatever the fleet is. With a server's "
+        "URL: fill in what it knows of the last 30 minutes.",
+    ),
+    click.option(
+        "--select",
+        metavar="MATCHERS",
+        help='Only series that match, as \'job="vllm",namespace="prod"\' '
+        "(with --prometheus).",
+    ),
+    click.option(
         "--slo",
         metavar="TEXT",
         help="What requests are to hold, as 'ttft_s<1 tpot_s<50ms'.",

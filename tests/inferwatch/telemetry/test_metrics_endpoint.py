@@ -35,7 +35,9 @@ def numbers() -> ExactNumbers:
 async def url(numbers: ExactNumbers) -> AsyncIterator[str]:
     collect = lambda: exposed_points(numbers, 20 * S, None)  # noqa: E731
     endpoint = MetricsEndpoint("127.0.0.1", 0, collect)
-    yield await endpoint.open()
+    serving = asyncio.create_task(endpoint.serve())
+    yield endpoint.url
+    serving.cancel()
     await endpoint.close()
 
 
@@ -138,10 +140,9 @@ async def test_a_request_that_is_none_is_answered_and_hurts_nobody(
 
 async def test_a_port_that_is_taken_is_said(url: str) -> None:
     port = int(url.split("/")[2].partition(":")[2])
-    endpoint = MetricsEndpoint("127.0.0.1", port, dict)
 
     with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}: "):
-        await endpoint.open()
+        MetricsEndpoint("127.0.0.1", port, dict)
 
 
 @pytest.mark.parametrize(

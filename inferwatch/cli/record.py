@@ -1,0 +1,62 @@
+"""``inferwatch record``: watch running servers without a screen, as a service."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.servers.options import server_options
+
+if TYPE_CHECKING:
+    from inferwatch.cli.servers.fleet import ServerOptions
+
+TELL_EVERY_S = 60.0
+
+
+@click.command()
+@server_options
+@watch_options
+@click.option(
+    "--listen",
+    metavar="[HOST:]PORT",
+    help="Answer a Prometheus at /metrics with exact numbers: native histograms, and "
+    "buckets for who knows no native ones. Only this host is answered unless HOST is "
+    "given.",
+)
+@click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send them to this OpenTelemetry collector, over HTTP; its variables "
+    "(OTEL_EXPORTER_OTLP_HEADERS and the like) hold.",
+)
+def record(
+    servers: "ServerOptions",
+    options: WatchOptions,
+    listen: str | None,
+    otlp: str | None,
+) -> int:
+    """Record the servers at URL... until told to stop, without a screen.
+
+    Takes what `inferwatch attach` takes, and is made to run as a service: a server that
+    is lost is asked for ever, SIGTERM ends the record cleanly, and what is recorded can
+    be replayed and followed meanwhile. Others can watch the same servers at any time.
+
+    \b
+    inferwatch record http://localhost:8000 --db /var/lib/inferwatch/sessions.db
+    inferwatch record localhost:8000 localhost:8001 --listen 9464
+    inferwatch record --prometheus http://prometheus:9090 --select 'job="vllm"'
+    inferwatch record localhost:8000 --otlp http://collector:4318
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.record_command import run_record
+
+    options = replace(options, headless=True, tell_every_s=TELL_EVERY_S)
+    if not (servers.urls or servers.uds or servers.config or servers.prometheus):
+        raise click.UsageError(
+            "which server is to be recorded? Give its URL, --config or --prometheus"
+        )
+    if not options.record and listen is None and otlp is None:
+        raise click.UsageError(
+            "with --no-record there is nothing to do but --listen or --otlp: give one"
+        )
+    return run_record(servers, options, listen=listen, otlp=otlp)

@@ -1,0 +1,83 @@
+"""Runs ``inferwatch record``."""
+
+from collections.abc import Sequence
+
+from collectors.clock import SessionClock
+from collectors.collector import Collector
+from inferwatch.cli.attach_command import attached
+from inferwatch.cli.options import WatchOptions
+from inferwatch.cli.say import say
+from inferwatch.cli.servers.fleet import ServerOptions
+from inferwatch.cli.session import run_watch
+from inferwatch.errors import SourceError, StorageError, UsageError
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import list_sessions
+from inferwatch.telemetry.endpoint import listen_address
+from inferwatch.telemetry.exact import ExactNumbers
+from inferwatch.telemetry.outlets import Outlets
+
+COMMAND = "record"
+
+
+def run_record(
+    asked: ServerOptions,
+    options: WatchOptions,
+    *,
+    listen: str | None,
+    otlp: str | None,
+) -> int:
+    """Record until told to stop; the exit status.
+
+    Raises:
+        UsageError: a server cannot be asked, or nobody can listen there.
+        SourceError: no server answered in the time that was asked for.
+        StorageError: the record cannot be opened.
+    """
+    numbers = ExactNumbers()
+
+    def others(clock: SessionClock, pipeline: Pipeline) -> Sequence[Collector]:
+        outlets = Outlets(clock, numbers, lambda: pipeline.record)
+        if before := _before(pipeline):
+            outlets.say(before)
+        try:
+            if listen is not None:
+                outlets.listen(*listen_address(listen))
+            if otlp is not None:
+                outlets.send_to(otlp)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        return [outlets]
+
+    exports = listen is not None or otlp is not None
+    try:
+        make = attached(asked, others)
+        return run_watch(COMMAND, options, make, numbers.fold if exports else None)
+    except SourceError as error:
+        if options.duration_s is not None:
+            raise
+        say(f"inferwatch: ended while no server answers: {error}", err=True)
+        return 0  # to be stopped is no failure of a service
+
+
+def _before(pipeline: Pipeline) -> str | None:
+    """The record that this one goes on from."""
+    record, path = pipeline.record, pipeline.database
+    if record is None or path is None:
+        return None
+    try:
+        rows = list_sessions(path)
+    except StorageError:
+        return None
+    before = [
+        row
+        for row in rows
+        if row.command == COMMAND
+        and row.id != record.session_id
+        and row.state is not SessionState.RECORDING
+    ]
+    if not before:
+        return None
+    last = max(before, key=lambda row: row.session)
+    ended = "was interrupted" if last.state is SessionState.INTERRUPTED else "ended"
+    return f"goes on from {last.id}, which {ended}"
