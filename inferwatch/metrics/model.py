@@ -333,7 +333,8 @@ class Model:
                 asked = self._best_told(told, asked, grid)
             cost = self._cost.cost(unrecorded_readings)
             rest = self._client_beside(asked) if client else None
-            return self._beside_servers(self._of_session(asked, source, cost, rest))
+            alone_told = self._of_session(asked, source, cost, rest)
+            return self._beside_servers(alone_told, None)
         grid, bins, lost_ns = self._columns(now_ns, window, told)
         limits = self._scraped.limits
         latencies = self._latencies.table(now_ns, window, bins, limits)
@@ -367,7 +368,7 @@ class Model:
         )
         if told is not None:
             shown = self._best_told(told, shown, grid)
-        return self._beside_servers(shown)
+        return self._beside_servers(shown, told)
 
     def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
         """What scrapes tell, made exact where traces are of the same requests."""
@@ -398,18 +399,20 @@ class Model:
             return None
         return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
 
-    def _beside_servers(self, shown: Snapshot) -> Snapshot:
+    def _beside_servers(self, shown: Snapshot, told: ScrapedWindow | None) -> Snapshot:
         """A snapshot, and all servers of the session."""
         servers = self._scraped.named(None)
         if not servers:
             return shown
-        limits, probed = self._scraped.limits, self._engines.alive
-        every = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
+        if told is None or len(told.servers) < len(servers):
+            limits = self._scraped.limits
+            told = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
         traced = self._traces.sources(shown.now_ns, shown.window.value)
-        better = dict.fromkeys(traced, Via.TRACES) | dict.fromkeys(probed, Via.PROBE)
+        better = dict.fromkeys(traced, Via.TRACES)
+        better |= dict.fromkeys(self._engines.alive, Via.PROBE)
         states = (
             replace(state, via=better.get(state.source, state.via))
-            for state in every.states()
+            for state in told.states()
         )
         via = shown.via or (Via.PROBE if shown.engines else None)
         return replace(shown, servers=tuple(states), via=via)

@@ -11,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -71,6 +72,11 @@ class Moments:
         self._rows[self._end] = row
         self._end += 1
 
+    def extend(self, rows: Iterable[Floats]) -> None:
+        """Add some."""
+        for row in rows:
+            self.append(row)
+
     def drop(self, count: int) -> None:
         """Forget the oldest."""
         self._first += count
@@ -86,6 +92,8 @@ class SessionMoments:
     def __init__(self) -> None:
         self.rows: list[Floats] = []
         self._apart_ns = 0.0
+        self._packed: list[bytes] = []
+        """Chunks that will not change until all are thinned."""
 
     def append(self, row: Floats) -> None:
         """Add one; the latest gives way to it where they are too close."""
@@ -94,24 +102,25 @@ class SessionMoments:
             rows[-1] = _joined(rows[-1], row)
         else:
             rows.append(row)
-        while len(rows) > MOST_SESSION_ROWS:
+        if len(rows) > MOST_SESSION_ROWS:
             self._thin()
 
     def _thin(self) -> None:
         rows = self.rows
         span_ns = float(rows[-1][TIME] - rows[0][TIME])
         self._apart_ns = max(2 * self._apart_ns, 2 * span_ns / MOST_SESSION_ROWS)
-        self.rows = []
+        self.rows, self._packed = [], []
         for row in rows:
             self.append(row)
 
     def saved(self, parts: Parts) -> tuple[float, list[int]]:
         """All but the latest stay as they are."""
-        numbers = [
-            parts.add(_packed(self.rows[at : at + CHUNK]), lasts=last)
-            for at in range(0, len(self.rows), CHUNK)
-            for last in [at + CHUNK < len(self.rows)]
-        ]
+        done = (len(self.rows) - 1) // CHUNK
+        for at in range(len(self._packed) * CHUNK, done * CHUNK, CHUNK):
+            self._packed.append(_packed(self.rows[at : at + CHUNK]))
+        numbers = [parts.add(each, lasts=True) for each in self._packed]
+        if latest := self.rows[done * CHUNK :]:
+            numbers.append(parts.add(_packed(latest), lasts=False))
         return self._apart_ns, numbers
 
     def restore(self, saved: tuple[float, list[int]], parts: WrittenParts) -> None:
@@ -137,6 +146,15 @@ class Group(msgspec.Struct, array_like=True):
     start: int
 
 
+class Sealed(NamedTuple):
+    """A chunk of rows that will not change."""
+
+    totals: bytes
+    width: int
+    moments: bytes
+    """Those beside them."""
+
+
 class SavedCounted(msgspec.Struct, array_like=True):
     """A Counted, as checkpoints keep it."""
 
@@ -150,11 +168,12 @@ class SavedCounted(msgspec.Struct, array_like=True):
     fresh: bool
     blank: bool
     missed: bool
-    sealed: list[tuple[int, int]]
-    """Number of the part, width of its rows."""
-    moments: list[int]
+    sealed: list[tuple[int, int, int]]
+    """Number of the part, width of its rows, number of the part with the moments."""
     open_width: int
     open: bytes
+    moments: bytes
+    """Beside those."""
     session: tuple[float, list[int]]
 
 
@@ -180,8 +199,7 @@ class Counted:
         self._missed = False
         self.added: Floats = np.empty(0)
         """By the latest sample."""
-        self._sealed: deque[tuple[bytes, int]] = deque()
-        """Chunks of totals, packed, each as long as the moments beside them."""
+        self._sealed: deque[Sealed] = deque()
         self._open: list[Floats] = []
         self._unpacked: tuple[bytes, Floats] | None = None
 
@@ -288,6 +306,7 @@ class Counted:
         for start, each in groups:
             now[start] = each.sum
             now[start + 1 : start + 1 + len(each.counts)] = each.counts
+        now[~((now >= 0) & (now < np.inf))] = np.nan
         return now
 
     def _named(self, name: str) -> int | None:
@@ -319,9 +338,10 @@ class Counted:
 
     def _seal(self) -> None:
         """Pack what is full; forget what no window reaches any more."""
-        self._sealed.append((_packed(self._open), len(self._open[-1])))
-        self._open = []
         rows = self._moments.rows
+        totals, moments = _packed(self._open), _packed(rows[-CHUNK:])
+        self._sealed.append(Sealed(totals, len(self._open[-1]), moments))
+        self._open = []
         oldest = rows[-1][TIME] - KEPT_NS - LONGEST_INTERVAL_NS
         while len(self._sealed) > 1 and self._moments.rows[CHUNK][TIME] < oldest:
             self._moments.drop(CHUNK)
@@ -367,7 +387,7 @@ class Counted:
         number, place = divmod(row, CHUNK)
         if number == len(self._sealed):
             return self._open[place]
-        packed, width = self._sealed[number]
+        packed, width, _ = self._sealed[number]
         if self._unpacked is None or self._unpacked[0] is not packed:
             self._unpacked = packed, _unpacked(packed, width)
         rows: Floats = self._unpacked[1][place]
@@ -416,14 +436,16 @@ class Counted:
             blank=self._blank,
             missed=self._missed,
             sealed=[
-                (parts.add(packed, lasts=True), width) for packed, width in self._sealed
-            ],
-            moments=[
-                parts.add(_packed(rows[at : at + CHUNK]), lasts=at + CHUNK <= len(rows))
-                for at in range(0, len(rows), CHUNK)
+                (
+                    parts.add(each.totals, lasts=True),
+                    each.width,
+                    parts.add(each.moments, lasts=True),
+                )
+                for each in self._sealed
             ],
             open_width=len(self._open[-1]) if self._open else 0,
             open=_packed(self._open) if self._open else b"",
+            moments=_packed(rows[-len(self._open) :]) if self._open else b"",
             session=self.session.saved(parts),
         )
 
@@ -438,21 +460,20 @@ class Counted:
         self._watched_ns, self._charted_ns = saved.watched_ns, saved.charted_ns
         self._fresh, self._blank = saved.fresh, saved.blank
         self._missed = saved.missed
-        self._sealed.extend(
-            (parts.get(number, bytes), width) for number, width in saved.sealed
-        )
-        for number in saved.moments:
-            for row in _unpacked(parts.get(number, bytes), WIDTH):
-                self._moments.append(row)
+        for totals, width, moments in saved.sealed:
+            each = Sealed(parts.get(totals, bytes), width, parts.get(moments, bytes))
+            self._sealed.append(each)
+            self._moments.extend(_unpacked(each.moments, WIDTH))
         if saved.open:
             self._open = [*_unpacked(saved.open, saved.open_width)]
+            self._moments.extend(_unpacked(saved.moments, WIDTH))
         self.session.restore(saved.session, parts)
 
 
 class Increase:
     """What one rank's counters and histograms gained between two of its samples."""
 
-    __slots__ = ("_counted", "_gained", "in_flight", "watched_ns")
+    __slots__ = ("_counted", "_gained", "finished", "in_flight", "watched_ns")
 
     def __init__(
         self,
@@ -469,6 +490,12 @@ class Increase:
         work = slice(RUNNING, KV_USAGE)
         self.in_flight = float((last[1][work] - first[1][work]).sum())
         """How many more requests run or wait; NaN where that is not told."""
+        self.finished = {
+            name.removeprefix(WAY): self.of(name) or 0
+            for name in counted.names
+            if name.startswith(WAY)
+        }
+        """Requests by how they ended."""
 
     def of(self, name: str) -> int | None:
         """A counter's; None where the server has none such."""
@@ -476,12 +503,6 @@ class Increase:
         if column is None or column >= len(self._gained):
             return None
         return round(float(self._gained[column]))
-
-    @property
-    def finished(self) -> dict[str, int]:
-        """Requests by how they ended."""
-        found = (name for name in self._counted.names if name.startswith("finished "))
-        return {name.removeprefix("finished "): self.of(name) or 0 for name in found}
 
     def count(self, key: str) -> int | None:
         """How many values a histogram gained; None where the server has none such."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 import msgspec
 
@@ -62,6 +63,8 @@ class ScrapedRank:
         before = self.gauges
         if before is not None and sample.t_ns <= before.t_ns:
             return False
+        if sample.kv_usage is not None and not isfinite(sample.kv_usage):
+            sample = msgspec.structs.replace(sample, kv_usage=None)
         restarted = self.counted.take(sample)
         self.gauges = _gauges(before, sample, self.counted)
         if sample.kv_usage is not None:

@@ -389,7 +389,7 @@ def _row(key: str, pool: Pool, limit: Limit | None, trend: Column) -> Latency:
         vantage=Vantage.SCRAPE,
         quantiles=pool.quantiles,
         trend=trend,
-        brackets=pool.brackets,
+        brackets=pool.brackets(interpolated=bool(trend)),
         objective_s=limit.below_s if limit else None,
         met=pool.share_within(limit.below_s) if limit else None,
     )

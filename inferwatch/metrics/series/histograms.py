@@ -57,19 +57,19 @@ class Pool:
             n=self.n, mean=self.sum / self.n, weak=weak_percentiles(self.n)
         )
 
-    @property
-    def brackets(self) -> Brackets:
+    def brackets(self, *, interpolated: bool = False) -> Brackets:
         """Where each percentile lies, by nearest rank as exact ones are taken."""
         if not self.n:
             return Brackets()
-        wanted = dict(zip((*PERCENTS, "max"), (*ranks(self.n), self.n), strict=True))
-        lows = np.searchsorted(self._most, [*wanted.values()], "left").tolist()
-        highs = np.searchsorted(self._least, [*wanted.values()], "left").tolist()
-        found = {
-            name: self._bracket(low, high)
-            for name, low, high in zip(wanted, lows, highs, strict=True)
-        }
-        return Brackets(**found, interpolated=self._interpolated())
+        wanted = [*ranks(self.n), self.n]
+        highs = self._least.searchsorted(wanted).tolist()
+        same = self._most is self._least
+        lows = highs if same else self._most.searchsorted(wanted).tolist()
+        p50, p90, p95, p99, most = map(self._bracket, lows, highs)
+        panel = self._interpolated() if interpolated else {}
+        return Brackets(
+            p50=p50, p90=p90, p95=p95, p99=p99, max=most, interpolated=panel
+        )
 
     def share_within(self, limit: float) -> tuple[float, float] | None:
         """The least and the greatest share of the values that were at most so much."""
@@ -135,7 +135,8 @@ def _known(parts: Sequence[Buckets]) -> tuple[Floats, Floats, Floats]:
     """All bounds, and of each how many values are at most that: at least, at most."""
     if len(parts) == 1:
         (part,) = parts
-        return np.array(part.bounds), part.upto[:-1], part.upto[:-1]
+        upto = part.upto[:-1]
+        return np.array(part.bounds), upto, upto
     bounds = np.unique([bound for part in parts for bound in part.bounds])
     least, most = np.zeros(len(bounds)), np.zeros(len(bounds))
     for part in parts:

@@ -7,8 +7,8 @@ has; then each histogram as its sum and its counts by bucket. ``changes`` holds 
 groups that changed as ``[number of the group, ...]``: differences of counts (zeros at
 the end left out), sums and what only the family has as they are.
 
-Each source and rank is a chain of rows, ``place`` 0, 1, 2 ...; now and then all of them
-begin anew, at the ordinal ``base``, so that reading can begin there.
+What a rank says in one layout is a chain of rows, ``place`` 0, 1, 2 ...; now and then
+all chains begin anew, at the ordinal ``base``, so that reading can begin there.
 """
 
 import json
@@ -44,6 +44,9 @@ Groups = list[list[Any]]
 Layout = tuple[Any, ...]
 """Model; ways of ending; other names; keys, lengths and bounds of the histograms."""
 
+Of = tuple[int, str, int]
+"""Source, rank and layout."""
+
 _columns = Columns(EngineSample, without=("model", "finished", "histograms", "others"))
 MEANS = ("ttft_s", "itl_s")
 MEAN_COLUMNS = ("ttft_sum_s", "ttft_count", "itl_sum_s", "itl_count")
@@ -68,7 +71,7 @@ SELECT_LAYOUT = (
 MEND = (
     "DELETE FROM engine_samples WHERE session = :session AND ordinal IN ("
     "  SELECT ordinal FROM (SELECT ordinal, layout, place, row_number() OVER ("
-    "    PARTITION BY source, rank, base ORDER BY ordinal) AS nth"
+    "    PARTITION BY source, rank, layout, base ORDER BY ordinal) AS nth"
     "    FROM engine_samples WHERE session = :session)"
     "  WHERE nth <> place + 1 OR layout NOT IN ("
     "    SELECT layout FROM sample_layouts WHERE session = :session))"
@@ -140,7 +143,6 @@ def _changed(before: Groups, changes: Groups) -> Groups:
 class Chain:
     """How far the rows of a source and rank have come."""
 
-    layout: int
     groups: Groups
     place: int = -1
 
@@ -163,7 +165,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
     def __init__(self) -> None:
         self._layouts: dict[Layout, int] = {}
         self._named = 0
-        self._chains: dict[tuple[int, str], Chain] = {}
+        self._chains: dict[Of, Chain] = {}
         self._base = 0
         self._rows = 0
 
@@ -183,7 +185,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
         if number is None:
             number = self._name(batch, key[0], layout)
         groups = _groups(reading)
-        chain = self._chain(key, reading.rank, number, layout)
+        chain = self._chain((key[2], reading.rank, number), key[1], layout)
         blob = pack(_changes(chain.groups, groups))
         chain.groups, chain.place = groups, chain.place + 1
         self._rows += 1
@@ -200,19 +202,14 @@ class EngineSampleRows(ReadingTable[EngineSample]):
         batch.add(INSERT_LAYOUT, (session, number, model, *map(json.dumps, lists)))
         return number
 
-    def _chain(self, key: Key, rank: str, number: int, layout: Layout) -> Chain:
-        _, ordinal, source = key
-        chain = self._chains.get((source, rank))
-        if (
-            chain is None
-            or chain.layout != number
-            or chain.place + 1 >= LONGEST_CHAIN
-            or self._rows >= MOST_AT_ONCE
-        ):
-            if chain is not None or not self._chains or self._rows >= MOST_AT_ONCE:
-                self._chains.clear()
-                self._base, self._rows = ordinal, 0
-            chain = self._chains[source, rank] = Chain(number, _zeros(layout))
+    def _chain(self, of: Of, ordinal: int, layout: Layout) -> Chain:
+        chain = self._chains.get(of)
+        ended = chain is not None and chain.place + 1 >= LONGEST_CHAIN
+        if ended or not self._chains or self._rows >= MOST_AT_ONCE:
+            self._chains.clear()
+            self._base, self._rows, chain = ordinal, 0, None
+        if chain is None:
+            chain = self._chains[of] = Chain(_zeros(layout))
         return chain
 
     def read(
@@ -224,7 +221,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
     ) -> Iterator[Numbered]:
         """Rows, each with what the rows before it tell."""
         layouts: dict[int, Layout | None] = {}
-        chains: dict[tuple[int, str], Chain] = {}
+        chains: dict[Of, Chain] = {}
         base = None
         rows = connection.execute(
             SELECT, {"session": session, "ordinal": after.ordinal}
@@ -238,9 +235,10 @@ class EngineSampleRows(ReadingTable[EngineSample]):
             layout = layouts[number]
             if layout is None:
                 continue  # lost with the damaged part of a file
-            chain = chains.get((source, fields["rank"]))
+            of = (source, fields["rank"], number)
+            chain = chains.get(of)
             if place == 0:
-                chain = chains[source, fields["rank"]] = Chain(number, _zeros(layout))
+                chain = chains[of] = Chain(_zeros(layout))
             if chain is None or place != chain.place + 1:
                 continue  # likewise
             chain.groups, chain.place = _changed(chain.groups, unpack(blob)), place
