@@ -172,7 +172,8 @@ def test_a_queue_of_a_millisecond_is_not_one_of_150() -> None:
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "seen"])
 def test_a_restart_begins_anew_and_nothing_is_negative(told: bool) -> None:
-    server, readings = Served(), []
+    server = Served()
+    readings: list[AnyReading] = []
     for second in range(20):
         if second == 10:
             server.restart()
@@ -240,7 +241,7 @@ def test_what_happened_while_it_did_not_answer_is_a_gap_and_is_not_lost() -> Non
 
 def test_a_server_that_is_lost_says_why_and_since_when() -> None:
     server = Served()
-    readings = [contact(0), server.at(0, running=3), server.at(1)]
+    readings: list[AnyReading] = [contact(0), server.at(0, running=3), server.at(1)]
     readings.append(contact(4, answers=False, why="connection refused"))
 
     seen = see(readings, 9)

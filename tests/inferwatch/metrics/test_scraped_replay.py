@@ -80,7 +80,7 @@ def test_live_replayed_and_restored_are_equal(seed: int, length: int) -> None:
     readings = list(eventful(seed, length))
     now_ns = 1 + max(getattr(each, "t_ns", 0) for each in readings)
     cut = random.Random(seed).randrange(len(readings))
-    live, replayed, keeps = Model(), Model(), Keeps()
+    live, replayed, restored, keeps = Model(), Model(), Model(), Keeps()
     for number, reading in enumerate(readings):
         live.fold(reading)
         if number % 11 == 0:
