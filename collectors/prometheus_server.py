@@ -167,7 +167,7 @@ class PrometheusReader:
         """Tell of a failure once; who was known is lost from the second on."""
         self._failures += 1
         readings: list[AnyReading] = []
-        if trouble != self._trouble:
+        if trouble != self._trouble and self._fleet.engines:
             self._trouble = trouble
             readings.append(self._note(trouble))
         if self._failures > 1:

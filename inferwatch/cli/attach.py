@@ -36,6 +36,7 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
     inferwatch attach localhost:8000 localhost:8001 --slo 'ttft_s<1'
     inferwatch attach https://gpu1.example/chat --api-key-env CHAT_KEY
     inferwatch attach --config fleet.toml
+    inferwatch attach --prometheus http://prometheus:9090 --select 'job="vllm"'
     inferwatch attach localhost:8000 --once --json
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.attach_command import run_attach
@@ -49,6 +50,6 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
         options = replace(options, headless=True, record=False, once=True)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)
-    if not (servers.urls or servers.config or servers.uds):
+    if not servers.name_any:
         return attach_here(servers, options)
     return run_attach(servers, options)

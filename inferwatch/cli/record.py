@@ -38,9 +38,10 @@ def record(
 ) -> int:
     """Record the servers at URL... until told to stop, without a screen.
 
-    Takes what `inferwatch attach` takes, and is made to run as a service: a server that
-    is lost is asked for ever, SIGTERM ends the record cleanly, and what is recorded can
-    be replayed and followed meanwhile. Others can watch the same servers at any time.
+    Without URL they are those that run on this node. Takes what `inferwatch attach`
+    takes, and is made to run as a service: a server that is lost is asked for ever,
+    SIGTERM ends the record cleanly, and what is recorded can be replayed meanwhile.
+    Others can watch the same servers at any time.
 
     \b
     inferwatch record http://localhost:8000 --db /var/lib/inferwatch/sessions.db
@@ -51,10 +52,6 @@ def record(
     from inferwatch.cli.record_command import run_record
 
     options = replace(options, headless=True, tell_every_s=TELL_EVERY_S)
-    if not (servers.urls or servers.uds or servers.config or servers.prometheus):
-        raise click.UsageError(
-            "which server is to be recorded? Give its URL, --config or --prometheus"
-        )
     if not options.record and listen is None and otlp is None:
         raise click.UsageError(
             "with --no-record there is nothing to do but --listen or --otlp: give one"

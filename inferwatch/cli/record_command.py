@@ -1,15 +1,18 @@
 """Runs ``inferwatch record``."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from collectors.clock import SessionClock
 from collectors.collector import Collector
+from collectors.discover import found_servers
 from inferwatch.cli.attach_command import attached
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import ServerOptions
 from inferwatch.cli.session import run_watch
-from inferwatch.errors import SourceError, StorageError, UsageError
+from inferwatch.errors import SourceError, StorageError
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import list_sessions
@@ -40,24 +43,31 @@ def run_record(
         outlets = Outlets(clock, numbers, lambda: pipeline.record)
         if before := _before(pipeline):
             outlets.say(before)
-        try:
-            if listen is not None:
-                outlets.listen(*listen_address(listen))
-            if otlp is not None:
-                outlets.send_to(otlp)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        if listen is not None:
+            outlets.listen(*listen_address(listen))
+        if otlp is not None:
+            outlets.send_to(otlp)
         return [outlets]
 
     exports = listen is not None or otlp is not None
     try:
-        make = attached(asked, others)
+        make = attached(_named(asked), others)
         return run_watch(COMMAND, options, make, numbers.fold if exports else None)
     except SourceError as error:
         if options.duration_s is not None:
             raise
         say(f"inferwatch: ended while no server answers: {error}", err=True)
         return 0  # to be stopped is no failure of a service
+
+
+def _named(asked: ServerOptions) -> ServerOptions:
+    """With what runs on this node, where nothing is named."""
+    if asked.name_any:
+        return asked
+    found = [each.url for each in asyncio.run(found_servers())]
+    if not found:
+        raise SourceError("no server runs on this node: give a URL")
+    return replace(asked, urls=tuple(found))
 
 
 def _before(pipeline: Pipeline) -> str | None:

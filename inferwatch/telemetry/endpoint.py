@@ -21,11 +21,11 @@ def listen_address(text: str) -> tuple[str, int]:
     """``[HOST:]PORT``: loopback unless a host is named.
 
     Raises:
-        ValueError: it is none.
+        UsageError: it is none.
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not int(port) <= 65535:
-        raise ValueError(f"{text!r} is no address to listen on: write [HOST:]PORT")
+        raise UsageError(f"{text!r} is no address to listen on: write [HOST:]PORT")
     return host.strip("[]") or LOOPBACK, int(port)
 
 

@@ -34,6 +34,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from collectors.http_client import goes_direct
 from inferwatch import __version__
+from inferwatch.errors import UsageError
 from inferwatch.telemetry.exponential import SCALE, Distribution
 from inferwatch.telemetry.exposed import Exposed, Kind, Point, Points
 
@@ -155,14 +156,14 @@ def metrics_url(url: str) -> str:
     """Where metrics go, below the address of a collector.
 
     Raises:
-        ValueError: it is no address.
+        UsageError: it is no address.
     """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     with suppress(ValueError):
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
             path = parts.path.rstrip("/").removesuffix(PATH)
             return urlunsplit(parts._replace(path=path + PATH))
-    raise ValueError(f"{url!r} is no address of a collector: write http://host:4318")
+    raise UsageError(f"{url!r} is no address of a collector: write http://host:4318")
 
 
 def _metric(

@@ -44,7 +44,7 @@ class Outlets:
         """Send to an OpenTelemetry collector.
 
         Raises:
-            ValueError: it is no address.
+            UsageError: it is no address.
         """
         self._sender = OtlpSender(url, self._points)
         self.say(f"metrics go to {self._sender.shown_url}")

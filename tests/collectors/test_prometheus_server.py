@@ -9,9 +9,11 @@ import pytest
 from collectors import prometheus_api, prometheus_server
 from collectors.clock import SessionClock
 from collectors.prometheus_api import PrometheusApi, QueryError
-from collectors.prometheus_server import PrometheusReader
+from collectors.prometheus_server import PrometheusReader, WithPast
 from collectors.readings import AnyReading, Contact, EngineSample, Note, ServerInfo
 from collectors.server import Server
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Via, Window
 from tests.collectors.fake_prometheus import FakePrometheus
 from tests.collectors.made_up_engine import MadeUpEngine
 
@@ -413,6 +415,125 @@ async def test_what_prometheus_warns_of_is_told_once(
     assert [each.text for each in notes] == [
         "Prometheus warns: store 3 is down: partial response"
     ]
+
+
+async def test_a_fleet_that_is_empty_is_said_by_prometheus_itself(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    (none,) = contacts(await anext(reader(select='job="nix"').batches()))
+
+    assert none.source == prometheus.url.removeprefix("http://")
+    assert (none.answers, none.why) == (
+        False,
+        'it knows no engines that match job="nix"',
+    )
+
+
+async def past_and_present(
+    prometheus: FakePrometheus, url: str, select: str = SELECT
+) -> list[AnyReading]:
+    """Of a server at that address, which tells one thing live."""
+    clock = SessionClock()
+    server = Server(url=url, name="mine")
+    live = Told([EngineSample(source="mine", t_ns=clock.now_ns(), running=1)])
+    both = WithPast(clock, server, Server(url=prometheus.url), select, live)
+    heard = [each async for batch in both.batches() for each in batch]
+    await both.close()
+    return heard
+
+
+class Told:
+    """A collector of what a test says."""
+
+    def __init__(self, readings: list[AnyReading]) -> None:
+        self._readings = readings
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        yield self._readings
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def test_the_past_of_a_server_comes_before_what_it_says_itself(
+    prometheus: FakePrometheus,
+) -> None:
+    for minutes in range(40):
+        engine = MadeUpEngine()
+        engine.running.set(minutes)
+        for target in (A, B):
+            prometheus.scraped(BEGAN_S - 60 * minutes - 1, engine.text, target)
+
+    found = samples(await past_and_present(prometheus, "http://10.0.0.1:8000"))
+
+    assert [each.running for each in found] == [*range(29, -1, -1), 1]
+    assert [each.by_prometheus for each in found] == [True] * 30 + [False]
+    assert {each.source for each in found} == {"mine"}
+    assert found[0].t_ns < -1700e9
+    assert [each.t_ns for each in found] == sorted(each.t_ns for each in found)
+
+
+NOT_TO_BE_HAD = {
+    "it is not there": (B, None, "no past: Prometheus knows 10.0.0.2:8000, 10.0.0.3"),
+    "two may be meant": (A, None, "and not this"),
+    "prometheus is down": (A, (503, b""), "HTTP status 503"),
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "refusal", "why"), NOT_TO_BE_HAD.values(), ids=NOT_TO_BE_HAD
+)
+async def test_without_a_past_the_present_comes_at_once_and_why_is_said(
+    prometheus: FakePrometheus,
+    target: dict[str, str],
+    refusal: tuple[int, bytes] | None,
+    why: str,
+) -> None:
+    other = {"instance": "10.0.0.3:8000", "job": "vllm"}
+    for each in (target, other):
+        prometheus.scraped(BEGAN_S - 1, MadeUpEngine().text, each)
+    prometheus.refusal = refusal
+
+    heard = await past_and_present(prometheus, "http://gpu1:8000")
+
+    (note,) = [each for each in heard if isinstance(each, Note)]
+    assert why in note.text
+    assert [each.by_prometheus for each in samples(heard)] == [False]
+
+
+async def test_the_past_is_not_waited_for_when_prometheus_is_slow(
+    prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_server, "PAST_PATIENCE_S", 0.05)
+    prometheus.delay_s = 5
+
+    heard = await past_and_present(prometheus, "http://gpu1:8000")
+
+    assert len(samples(heard)) == 1
+    assert "no answer in 0.05 s" in str(heard[0])
+
+
+async def test_rates_and_means_of_a_window_are_true_at_any_scrape_interval(
+    prometheus: FakePrometheus, reader: Readers, clock: SessionClock
+) -> None:
+    """One request a second, scraped every 15 s: what a minute's window must show."""
+    engine = MadeUpEngine()
+    for second in range(75):
+        engine.request(ttft_s=0.05 if second < 30 else 0.5, itl_s=0.02, tokens=11)
+        if second % 15 == 14:
+            prometheus.scraped(BEGAN_S - 75 + second + 0.5, engine.text, A)
+    model = Model()
+    for reading in await reader().look():
+        model.fold(reading)
+
+    (server,) = model.snapshot(clock.now_ns(), Window.MINUTE).servers
+
+    assert server.via is Via.PROMETHEUS
+    assert server.output_tokens_per_s == pytest.approx(11, rel=0.02)
+    assert server.arrivals_per_s == pytest.approx(1, rel=0.02)
+    ttft = next(each for each in server.latencies if each.metric == "ttft_s")
+    assert ttft.quantiles.n == 45  # between the first and last scrape in the minute
+    assert ttft.quantiles.mean == pytest.approx(0.5)
 
 
 async def test_nobody_behind_the_address_is_said_in_a_sentence(

@@ -56,6 +56,12 @@ class ServerOptions:
     prometheus: str | None = None
     select: str | None = None
 
+    @property
+    def name_any(self) -> bool:
+        """They say what to watch; else it is what runs here."""
+        named = self.urls or self.uds or self.config or self.prometheus or self.select
+        return bool(named)
+
 
 def prometheus_of(options: ServerOptions) -> Server | None:
     """The Prometheus server that is meant.

@@ -12,6 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
 )
 
+from inferwatch.errors import UsageError
 from inferwatch.telemetry.exact import ExactNumbers
 from inferwatch.telemetry.exposed import exposed_points
 from inferwatch.telemetry.otlp import OtlpSender, metrics_url
@@ -182,7 +183,7 @@ def test_the_address_may_be_that_of_the_collector(given: str, url: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "ftp://c", "http://", "http://c:x"])
 def test_what_is_no_address_is_refused(given: str) -> None:
-    with pytest.raises(ValueError, match="no address of a collector"):
+    with pytest.raises(UsageError, match="no address of a collector"):
         metrics_url(given)
 
 
