@@ -263,6 +263,11 @@ class Feed(Protocol):
         """
         ...
 
+    @property
+    def no_log(self) -> str:
+        """Why the log is empty where it is, fit to show."""
+        ...
+
     def log_tail(self, lines: int) -> list[str]:
         """The engine's latest log lines, oldest first."""
         ...

@@ -68,6 +68,7 @@ class Player:
     state = FeedState.REPLAYING
     served = False
     can_stop = False
+    no_log = "a recorded session has no log"
     can_restart = False
     load_desk: LoadDesk | None = None
     only_load = False

@@ -27,9 +27,12 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.load_desk import LoadTarget, WatchedLoadDesk
+from inferwatch.session.local_server import LocalServer
 from inferwatch.session.pipeline import Pipeline, TappedCollector
 from inferwatch.session.watch import Watch
 
+LOOK_EVERY_S = 5.0
+"""How often processes are looked for."""
 SETTLES_S = 3.0
 """From the first answer until whatever can be known is known."""
 NAMED = 3
@@ -84,6 +87,7 @@ class AttachedSession(Watch):
         """The first model of each source."""
         self._looked_at: str | None = None
         """The source that people look at alone."""
+        self._local = {each.source: LocalServer(each) for each in self.servers}
         self._desk = WatchedLoadDesk(self._session, served=True)
         self._aim()
         self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
@@ -168,12 +172,43 @@ class AttachedSession(Watch):
             if server.slo:
                 slo = WatchedSlo(t_ns=monotonic_ns(), slo=server.slo)
                 self._session.take(slo, source=server.source)
-        return [self._settle(), self._elsewhere.run()]
+        return [self._settle(), self._elsewhere.run(), self._look_at_this_host()]
+
+    async def _wind_down(self) -> None:
+        await self._desk.stop()
 
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._desk.pid
         load = [(load_pid, "load")] if load_pid is not None else []
-        return [*(each for p in self._probes for each in p.processes()), *load]
+        seen = [
+            *(each for local in self._local.values() for each in local.processes()),
+            *(each for probe in self._probes for each in probe.processes()),
+        ]
+        return [*dict(seen).items(), *load]
+
+    async def _look_at_this_host(self) -> None:
+        """Find the processes of servers that run here, and again when they restart."""
+        while True:
+            for local in self._local.values():
+                await asyncio.to_thread(local.look)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    @property
+    def no_log(self) -> str:
+        """Where the log of the server is that is looked at."""
+        local = self._local.get(self._shown)
+        return local.no_log if local else "several servers are watched: open one first"
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The latest lines of the server looked at, where they can be read."""
+        local = self._local.get(self._shown)
+        return local.log_tail(lines) if local else []
+
+    @property
+    def _shown(self) -> str:
+        """The source of the one server that is looked at; empty: of several."""
+        only = self.servers[0].source if len(self.servers) == 1 else ""
+        return self._looked_at or only
 
     def snapshot(
         self,
@@ -191,9 +226,7 @@ class AttachedSession(Watch):
 
     def _aim(self) -> None:
         """Point the load desk at the one server that is looked at."""
-        named = {each.source: each for each in self.servers}
-        only = self.servers[0] if len(self.servers) == 1 else None
-        server = named.get(self._looked_at or "", only)
+        server = {each.source: each for each in self.servers}.get(self._shown)
         if server is None:
             self._desk.aim(None, "several servers are watched: open one of them first")
             return

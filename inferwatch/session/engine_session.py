@@ -109,6 +109,9 @@ class EngineSession(Watch):
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         return [self._supervisor.run(), self._elsewhere.run()]
 
+    async def _wind_down(self) -> None:
+        """The supervisor has done that, in its order."""
+
     def _endpoints(self) -> list[Endpoint]:
         """Where the engine listens, while one answers."""
         engine = self._supervisor.engine

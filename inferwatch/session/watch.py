@@ -90,6 +90,10 @@ class Watch(ABC):
         """What goes on from start to end, collectors and ticks aside."""
 
     @abstractmethod
+    async def _wind_down(self) -> None:
+        """End what we started, while its last words can still be recorded."""
+
+    @abstractmethod
     def _processes(self) -> list[tuple[int, str]]:
         """What is to be sampled on this host besides our own process."""
 
@@ -110,6 +114,11 @@ class Watch(ABC):
     @abstractmethod
     async def stop_engine(self) -> None:
         """End what is watched, where it is ours."""
+
+    @property
+    def no_log(self) -> str:
+        """Why the log is empty where it is."""
+        return "nothing is logged yet"
 
     def log_tail(self, lines: int) -> list[str]:
         """The engine's latest log lines, where they can be read."""
@@ -161,5 +170,6 @@ class Watch(ABC):
             try:
                 await self._session.collect(*self._work())
             finally:
+                await self._wind_down()
                 await self._session.close_collectors()
                 await self.playback.close()

@@ -113,13 +113,12 @@ class SessionScreen(Screen[None]):
             self.query(LogDrawer).remove()
             self.set_focus(self._focused_before)
             return
-        drawer = LogDrawer()
-        if self.feed.state is FeedState.REPLAYING:
-            drawer = LogDrawer("a recorded session has no log")
+        log = self.feed.log_tail(MOST_LINES)
+        drawer = LogDrawer(self.feed.no_log)
         self._focused_before = self.focused
         self.mount(drawer)
         drawer.focus()
-        drawer.show(self.feed.log_tail(MOST_LINES))
+        drawer.show(log)
 
     def action_log_too(self) -> None:
         """The same, where the footer has no room to say so."""

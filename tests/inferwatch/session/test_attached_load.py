@@ -12,7 +12,7 @@ from collectors.clock import SessionClock
 from collectors.server import Server
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.snapshot import RunState, Window
 from inferwatch.session.attached_session import AttachedSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
@@ -20,7 +20,7 @@ from tests.collectors.http_server import Serving, as_json, serving, whole
 
 KEY = "sk-planted-4711"
 MODELS = '{"data":[{"id":"chat","owned_by":"vllm"}]}'
-PLAN = LoadPlan(run_id="", model="", rate_per_s=50, requests=5, duration_s=5)
+PLAN = LoadPlan(run_id="", model="", rate_per_s=50, requests=5, warmup_s=0)
 
 Until = Callable[..., Awaitable[None]]
 
@@ -57,6 +57,7 @@ async def test_a_load_is_sent_with_the_key_and_the_key_is_kept_nowhere(
             going.cancel()
             await asyncio.gather(going, return_exceptions=True)
 
+    assert not desk.running
     assert all(f"Bearer {KEY}" in head for head in posted(there))
     assert client is not None
     assert client.run is not None
@@ -66,3 +67,28 @@ async def test_a_load_is_sent_with_the_key_and_the_key_is_kept_nowhere(
     kept = [each for each in tmp_path.rglob("*") if each.is_file()]
     assert kept
     assert not [each for each in kept if KEY.encode() in each.read_bytes()]
+
+
+@pytest.mark.process
+async def test_detaching_ends_our_load(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with serving({"/v1/models": as_json(MODELS)}) as there:
+        watch = AttachedSession(
+            SessionClock(), Pipeline(Model()), [Server(url=there.url)]
+        )
+        going = asyncio.create_task(watch.run())
+        await until(lambda: watch.load_desk.unavailable is None)
+        await watch.load_desk.start(msgspec.structs.replace(PLAN, requests=None))
+        generator = psutil.Process(watch.load_desk.pid)
+        await until(lambda: posted(there))
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+
+        assert not generator.is_running()
+        client = watch.whole().client
+        assert client is not None
+        assert client.run is not None
+        assert client.run.state is RunState.ENDED

@@ -443,6 +443,7 @@ class ScriptedFeed:
 
     state: FeedState = FeedState.LIVE
     served: bool = False
+    no_log: str = "nothing is logged yet"
     foreign: bool = False
     """Served by somebody else."""
     playback: ScriptedPlayback | None = None

@@ -139,6 +139,7 @@ async def test_a_recorded_session_says_that_it_holds_no_log(
     replayed_feed: Any, text_of: Any, settle: Settle
 ) -> None:
     replayed_feed.log_tail = lambda _: []
+    replayed_feed.no_log = "a recorded session has no log"
     assert replayed_feed.state is FeedState.REPLAYING
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:

@@ -1,0 +1,74 @@
+"""A server of this host: its processes and its log are seen, and left alone."""
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors.server import Server
+from inferwatch.session import local_server
+from inferwatch.session.local_server import LocalServer
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where this very process listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def server(port: int, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
+    """This process, taken for an engine."""
+    monkeypatch.setattr(local_server, "ENGINES", re.compile("pytest"))
+    return LocalServer(Server(url=f"localhost:{port}"))
+
+
+def test_its_processes_are_those_behind_the_port(server: LocalServer) -> None:
+    server.look()
+
+    assert (os.getpid(), "api") in server.processes()
+
+
+def test_its_log_is_read_where_it_is_a_file(
+    server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "engine.log").open("w") as log:
+        log.write("one\ntwo\nthree\n")
+        log.flush()
+        monkeypatch.setattr(local_server, "SAID_ON", (log.fileno(),))
+        server.look()
+
+        assert server.log_tail(2) == ["two", "three"]
+
+
+def test_a_log_that_goes_into_a_pipe_says_where_else_to_look(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(local_server, "SAID_ON", (writing,))
+    server.look()
+
+    assert server.log_tail(2) == []
+    assert "journalctl" in server.no_log
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_process_that_is_no_engine_is_none(port: int) -> None:
+    tunnel = LocalServer(Server(url=f"localhost:{port}"))
+    tunnel.look()
+
+    assert tunnel.processes() == []
+    assert "cannot be seen" in tunnel.no_log
+
+
+def test_a_server_elsewhere_is_not_looked_for_here() -> None:
+    remote = LocalServer(Server(url="http://192.0.2.7:8000"))
+    remote.look()
+
+    assert remote.processes() == []
+    assert "does not run here" in remote.no_log
