@@ -16,6 +16,7 @@ from inferwatch.formatting import (
     shared_unit,
 )
 from inferwatch.metrics.catalog import CATALOG, LatencyLine
+from inferwatch.metrics.load.slo import DEFAULT_SHARE
 from inferwatch.metrics.snapshot import Bracket, Latency, Window
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import sparkline
@@ -30,7 +31,7 @@ GAP = 2
 """Between the last number and who saw it."""
 LEAST_TREND = 5
 OVER = "▲"
-"""A value that is surely above the objective."""
+"""A value that is surely above the objective; too few that surely met it."""
 
 
 class Column(NamedTuple):
@@ -191,7 +192,8 @@ def _text(latency: Latency, key: str, unit: TimeUnit) -> tuple[str | None, bool]
     if key == "objective_s":
         return format_objective(limit_s) if limit_s else None, False
     if key == "met":
-        return format_met(*latency.met) if latency.met else None, False
+        missed = latency.met is not None and latency.met[1] < DEFAULT_SHARE
+        return format_met(*latency.met) if latency.met else None, missed
     if key == GRAFANA.key:
         panel_s = brackets.interpolated.get("p99") if brackets else None
         return None if panel_s is None else format_in(unit, panel_s), False

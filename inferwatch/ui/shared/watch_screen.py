@@ -307,7 +307,8 @@ class WatchScreen(SessionScreen):
 
     def _keys_after_loss(self, lost: Snapshot) -> Iterable[Key]:
         if lost.servers:
-            yield ("↻", "asked again and again; grey is as of its last reading")
+            told = "" if never_answered(lost) else "; grey is as of its last reading"
+            yield ("↻", f"asked again and again{told}")
         if self.feed.can_restart:
             yield ("r", "restarts it")
         if self.feed.state is FeedState.LOST:

@@ -52,6 +52,29 @@ async def test_percentiles_of_a_scrape_are_brackets_beside_an_exact_mean(
         assert "scrape" in f"{head}{ttft}"
 
 
+async def test_too_few_that_met_an_objective_stand_out(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    app = watching(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert " 91–95%" in text_of(app, "LatencyTable")[1]  # perhaps enough
+
+        change = feed.change
+
+        def missed(made: Any) -> Any:
+            shown = change(made)
+            ttft, *others = shown.latencies
+            return replace(
+                shown, latencies=(replace(ttft, met=(0.461, 0.499)), *others)
+            )
+
+        feed.change = missed
+        await settle(pilot)
+        assert "▲46–50%" in text_of(app, "LatencyTable")[1]
+
+
 async def test_what_a_panel_interpolates_is_called_so_and_comes_last(
     settle: Any, text_of: Any
 ) -> None:
