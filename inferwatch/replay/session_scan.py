@@ -14,6 +14,7 @@ from inferwatch.metrics.series.history import MOST_COLUMNS, SESSION_FINEST_NS
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.replay.marks import in_order, quick_marks, slow_marks
 from inferwatch.replay.replay_state import UNREADABLE
+from inferwatch.replay.scraped_shape import saw_samples, scraped_columns
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.file.sqlite import explain
@@ -134,7 +135,13 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
     count = end_ns // bin_ns + 1
     asked = {"bin": bin_ns, "session": session}
     columns: dict[str, Any] = dict.fromkeys(DRAWN, (None,) * count)
-    for query, names in ENGINE if _saw_steps(connection, session) else CLIENT:
+    stepped = _saw_steps(connection, session)
+    if not stepped and saw_samples(connection, session):
+        columns |= scraped_columns(connection, session, bin_ns, count)
+        return Timeline(
+            start_ns=0, bin_ns=bin_ns, **(columns | {"steps": (0,) * count})
+        )
+    for query, names in ENGINE if stepped else CLIENT:
         rows = {row[0]: row[1:] for row in connection.execute(query, asked)}
         columns |= {
             name: tuple(rows[at][place] if at in rows else None for at in range(count))

@@ -199,7 +199,10 @@ def _first_line(text: str) -> str:
 
 
 def _shape(shown: Position, track: TimeTrack, rows: int) -> list[Line]:
-    """Throughput, and the worst TTFT below it where there are rows for both."""
+    """Throughput, and the worst TTFT below it where there are rows for both.
+
+    Of a server that tells no single request it is the worst of the means.
+    """
     shape = shown.shape
     if shape is None:
         looking = "scanning the session …"
@@ -216,7 +219,9 @@ def _shape(shown: Position, track: TimeTrack, rows: int) -> list[Line]:
     peak = format_rate(max((r for r in rates if r is not None), default=None))
     if rows < 2:
         return _bars("tok/s", rates, rows, here, "output", peak)
-    ttft = track.fold(shape.ttft_max_s, *bins, max)
+    told = any(each is not None for each in shape.ttft_max_s)
+    worst_s = shape.ttft_max_s if told else shape.ttft_mean_s
+    ttft = track.fold(worst_s, *bins, max)
     worst = format_duration(max((t for t in ttft if t is not None), default=None))
     return [
         *_bars("tok/s", rates, rows // 2, here, "output", peak),

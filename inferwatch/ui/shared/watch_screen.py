@@ -307,8 +307,11 @@ class WatchScreen(SessionScreen):
 
     def _keys_after_loss(self, lost: Snapshot) -> Iterable[Key]:
         if lost.servers:
-            told = "" if never_answered(lost) else "; grey is as of its last reading"
-            yield ("↻", f"asked again and again{told}")
+            asked = self.feed.state is not FeedState.REPLAYING
+            grey = not never_answered(lost)
+            said = ["asked again and again"] if asked else []
+            said += ["grey is as of its last reading"] if grey else []
+            yield ("↻", "; ".join(said))
         if self.feed.can_restart:
             yield ("r", "restarts it")
         if self.feed.state is FeedState.LOST:

@@ -10,6 +10,8 @@ import pytest
 
 from collectors.readings import (
     AnyReading,
+    EngineSample,
+    Histogram,
     LoadEvent,
     LoadKind,
     LoadPlanned,
@@ -205,6 +207,41 @@ def test_the_shape_has_what_came_out_and_how_long_it_took(
     assert shape.output_tokens[first + 100] is None
     assert shape.step_max_s[second] == pytest.approx(0.04)
     assert max(filter(None, shape.waiting_max)) == 2
+
+
+def counted(t_s: float, tokens: int, ttft_s: float = 0.0, n: int = 0) -> EngineSample:
+    ttft = Histogram(bounds=[1.0], counts=[n, n], sum=ttft_s)
+    return EngineSample(
+        source="a:8000",
+        t_ns=int(t_s * S),
+        output_tokens=tokens,
+        histograms={"ttft_s": ttft},
+    )
+
+
+def test_the_shape_of_a_scraped_session_is_made_of_its_counters(looked: Put) -> None:
+    shape = looked(
+        [
+            counted(10.5, 1_000),
+            counted(20.5, 1_100, 3.0, 2),
+            counted(30.5, 20, 0.1, 1),  # began anew
+            counted(40.5, 120, 0.6, 2),
+            counted(500, 900, 9.0, 3),  # nobody looked meanwhile
+            counted(510, 950, 9.0, 3),
+        ]
+    ).shape
+
+    assert shape is not None
+    bin_ns = shape.bin_ns
+    assert sum(filter(None, shape.output_tokens)) == 250
+    assert shape.output_tokens[5 * S // bin_ns] is None
+    assert shape.output_tokens[15 * S // bin_ns] == pytest.approx(
+        10 * bin_ns / S, abs=1
+    )
+    assert shape.output_tokens[25 * S // bin_ns] is None
+    assert shape.output_tokens[300 * S // bin_ns] is None
+    known = {round(each, 6) for each in shape.ttft_mean_s if each is not None}
+    assert known == {1.5, 0.5}
 
 
 def test_a_record_that_cannot_be_read_is_said_and_not_waited_for(

@@ -112,7 +112,7 @@ async def test_exact_rows_beside_brackets_stand_in_the_same_columns(
             assert ttft[end - 1] != " "
             assert ttft[end] == queue[end] == " "
         assert "▲238" in ttft  # p95 is over 200 ms; its p99 has too few samples
-        assert " 93%" in ttft
+        assert "▲93%" in ttft
         assert "frontend" in ttft
         assert "scrape" in queue
 
