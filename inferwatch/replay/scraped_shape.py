@@ -37,7 +37,7 @@ def scraped_columns(
     gained, seen = np.zeros((3, count)), np.zeros(count)
     rows = connection.execute(SAMPLES, (session,))
     for _, rank in groupby(rows, itemgetter(0, 1)):
-        table = np.array([row[2:] for row in rank], float)
+        table: Floats = np.array([row[2:] for row in rank], np.float64)
         if len(table) > 1:
             more, watched = _gained(table, edges)
             gained += more
