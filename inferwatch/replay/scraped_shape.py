@@ -33,7 +33,7 @@ def scraped_columns(
     connection: sqlite3.Connection, session: int, bin_ns: int, count: int
 ) -> Columns:
     """Tokens and the mean TTFT by column; evenly between two samples of a rank."""
-    edges = np.arange(count + 1) * float(bin_ns)
+    edges = np.linspace(0.0, count * bin_ns, count + 1)
     gained, seen = np.zeros((3, count)), np.zeros(count)
     rows = connection.execute(SAMPLES, (session,))
     for _, rank in groupby(rows, itemgetter(0, 1)):
