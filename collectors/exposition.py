@@ -8,6 +8,7 @@ names a series that is known.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +21,7 @@ MOST_RANKS = 1_024
 MOST_PARTS = 256
 """Of one metric: buckets, reasons, positions."""
 LONGEST_LABEL = 256
+LONGEST_SHARED = 1_000
 LARGEST = 2**53
 """No engine counts further: up to here every whole number is told apart."""
 _EMPTY: tuple[object, ...] = (None, {})
@@ -190,12 +192,10 @@ class Exposition:
         return self._left_out.setdefault(why, ExposedSeries())
 
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
-        try:
-            (metric,) = text_string_to_metric_families(f"{head} 0\n")
-            (sample,) = metric.samples
-        except (ValueError, IndexError, KeyError, TypeError):
+        labels = _labels(head) if len(head) < LONGEST_SHARED else _parsed(head)
+        if labels is None:
             return self._without("lines that are no metrics")
-        return self._settle(places, sample.labels)
+        return self._settle(places, labels)
 
     def _settle(
         self, places: Sequence[_Place], labels: Mapping[str, str]
@@ -333,6 +333,20 @@ class Exposition:
             elif series[0].scrape == scrape:
                 buckets[float(bound)] = series[0].value
         return buckets
+
+
+def _parsed(head: str) -> Mapping[str, str] | None:
+    """The labels of a series; None of what is none."""
+    try:
+        (metric,) = text_string_to_metric_families(f"{head} 0\n")
+        (sample,) = metric.samples
+    except (ValueError, IndexError, KeyError, TypeError):
+        return None
+    return sample.labels
+
+
+_labels = lru_cache(maxsize=4_096)(_parsed)
+"""The same series of many servers are parsed once."""
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,10 @@ proxies hold, as they do for other programs. Redirects are never followed.
 """
 
 import ipaddress
+import os
 import socket
 from collections.abc import Mapping
+from functools import lru_cache
 from ssl import SSLContext
 from urllib.parse import urlsplit
 
@@ -39,7 +41,7 @@ def http_client(  # noqa: PLR0913 - what differs among our clients
         ProxyError: the environment names a proxy that cannot be used.
     """
     direct = not proxies or goes_direct(url, uds)
-    tls = httpx.create_ssl_context(verify)  # SSL_CERT_FILE holds for direct ones too
+    tls = _system_tls() if verify is True else httpx.create_ssl_context(verify)
     try:
         return httpx.AsyncClient(
             transport=_carrier(uds, tls, limits, http2=http2) if direct else None,
@@ -57,6 +59,17 @@ def http_client(  # noqa: PLR0913 - what differs among our clients
         raise ProxyError(
             f"the proxy set in the environment cannot be used: {error}"
         ) from error
+
+
+def _system_tls() -> SSLContext:
+    """Trusts whom the system trusts, or whom these variables name."""
+    return _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@lru_cache(maxsize=4)
+def _tls(_file: str | None, _directory: str | None) -> SSLContext:
+    """To make one costs 20 ms, and a fleet needs but one."""
+    return httpx.create_ssl_context()
 
 
 def _carrier(

@@ -32,7 +32,7 @@ LONGEST_PAUSE_S = 10.0
 FIRST_PAUSE_S = 0.3
 """Between the first two readings: rates exist early."""
 SPREAD_S = 0.2
-"""Many servers are not asked all at once."""
+"""Many servers are not asked all at once for the first time."""
 INFO_EVERY_S = 60.0
 INFO_TIMEOUT_S = 3.0
 INFO_BYTES = 1_000_000
@@ -99,6 +99,8 @@ class ServerScraper:
         self._clock = clock
         self._server = server
         self._closed = asyncio.Event()
+        self._phase = random.random()  # noqa: S311 - no secret
+        """When in its interval it asks: many servers are asked one after another."""
         self._failures = 0
         """In a row."""
         self._life = _Life()
@@ -125,12 +127,11 @@ class ServerScraper:
         async with client:
             pause_s = _jitter(SPREAD_S)
             while not await self._pause(pause_s):
-                began_ns = self._clock.now_ns()
                 fresh = not self._answered
                 async for readings in self._turn(client):
                     if readings:
                         yield readings
-                pause_s = self._next_pause(began_ns, fresh=fresh)
+                pause_s = self._next_pause(fresh=fresh)
 
     async def _turn(
         self, client: httpx.AsyncClient
@@ -171,7 +172,7 @@ class ServerScraper:
             return False
         return True
 
-    def _next_pause(self, began_ns: int, *, fresh: bool) -> float:
+    def _next_pause(self, *, fresh: bool) -> float:
         every_s = self._server.every_s
         if self._failures:
             pause_s = every_s * 2 ** min(self._failures - 1, 10)
@@ -181,8 +182,8 @@ class ServerScraper:
             return max(every_s, ALIVE_EVERY_S)
         if fresh:
             return min(FIRST_PAUSE_S, every_s)
-        took_s = (self._clock.now_ns() - began_ns) / NS_PER_S
-        return every_s - took_s % every_s
+        now_s = self._clock.now_ns() / NS_PER_S
+        return every_s - (now_s - self._phase * every_s) % every_s
 
     async def _get(
         self, client: httpx.AsyncClient, path: str, timeout_s: float, most_bytes: int

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import TypeVar
 
 import pytest
@@ -374,3 +375,12 @@ async def test_a_shorter_round_trip_is_told() -> None:
         server.answers["/metrics"] = VLLM
         await seen.until(lambda: (seen.of(Contact)[-1].round_trip_ns or 1e9) < 0.1e9)
     assert len(seen.changes()) == 1
+
+
+async def test_each_of_many_servers_is_asked_at_its_own_time() -> None:
+    clock = SessionClock()
+    scrapers = [ServerScraper(clock, Server(url="h:1", every_s=100)) for _ in range(64)]
+    due = sorted(each._next_pause(fresh=False) for each in scrapers)
+    gaps = [after - before for before, after in pairwise(due)]
+    assert max(gaps) < 30
+    assert due[-1] - due[0] > 50

@@ -57,6 +57,13 @@ def test_a_real_vllm_says_what_it_did() -> None:
     assert sample.others["prompt_tokens_by_source{local_cache_hit}"] == 1056
 
 
+def test_two_api_servers_of_vllm_count_together() -> None:
+    (sample,) = samples("vllm_0.32.0_two_api_servers")
+    assert (sample.rank, sample.running) == ("0", 0)
+    assert (sample.prompt_tokens, sample.output_tokens) == (80, 160)
+    assert sample.histograms["e2el_s"].counts[-1] == 8
+
+
 def test_ranks_of_vllm_are_told_apart() -> None:
     one, two = samples("vllm_0.15.1_dp2")
     assert (one.rank, two.rank) == ("0", "1")
