@@ -73,6 +73,7 @@ class NoteKind(StrEnum):
     PROBE = "probe"
     RECORDER = "recorder"
     HOST = "host"
+    CANARY = "canary"
     BOOKMARK = "bookmark"
 
 
@@ -489,6 +490,27 @@ class ClientSample(Reading, frozen=True, kw_only=True):
     """Requests that left late because as many as the plan allows were in flight."""
 
 
+class CanaryRequest(Reading, frozen=True, kw_only=True):
+    """A tiny request of ours to a server that others use: what a client of it sees.
+
+    Its source is that server. It is no part of any load run.
+    """
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("sent_ns", "first_token_ns")
+
+    sent_ns: int
+    first_token_ns: int | None = None
+    gaps_ns: list[int] = msgspec.field(default_factory=list)
+    """Between its chunks; one of them may bring several tokens."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    by_kernel: bool | None = None
+    """The kernel stamped each chunk as it came in."""
+    failure: str | None = None
+    """None when it succeeded, else the kind of failure."""
+    detail: str | None = None
+
+
 # What the machine reports: its clocks, processes and GPUs.
 
 
@@ -570,6 +592,7 @@ AnyReading = (
     | LoadPlanned
     | LoadEvent
     | ClientSample
+    | CanaryRequest
     | HostSample
     | GpuInfo
     | Note

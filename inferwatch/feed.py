@@ -195,6 +195,27 @@ class LoadDesk(Protocol):
         ...
 
 
+class CanarySwitch(Protocol):
+    """Tiny requests of ours to what is watched, off until somebody wants them."""
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The sources of the servers they are sent to."""
+        ...
+
+    def targets(self, source: str | None) -> tuple[str, ...]:
+        """The servers they could be sent to: one, or all that answer."""
+        ...
+
+    def start(self, source: str | None) -> None:
+        """Send to these from now on."""
+        ...
+
+    async def stop(self) -> None:
+        """Send no more."""
+        ...
+
+
 class Feed(Protocol):
     """A session as the screens see it."""
 
@@ -226,6 +247,11 @@ class Feed(Protocol):
     @property
     def playback(self) -> Playback | None:
         """What goes to other moments; None while there is nothing but now."""
+        ...
+
+    @property
+    def canary(self) -> CanarySwitch | None:
+        """None where none can be sent: in a replay."""
         ...
 
     @property

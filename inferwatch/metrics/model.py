@@ -11,6 +11,7 @@ import msgspec
 from collectors.clock import NS_PER_S
 from collectors.readings import (
     AnyReading,
+    CanaryRequest,
     ClientSample,
     Contact,
     Endpoint,
@@ -32,6 +33,7 @@ from collectors.readings import (
     Totals,
     WatchedSlo,
 )
+from inferwatch.metrics.engine.canary import CanaryTracker
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines
 from inferwatch.metrics.engine.flow import (
@@ -113,6 +115,7 @@ class SavedState(msgspec.Struct, array_like=True):
     began_ns: int | None
     prefix_caches: SavedCaches
     traces: SavedTraces
+    canaries: list[CanaryRequest]
     scraped: SavedScraped
     servers: SavedServers
     models: dict[str, "SavedState"]
@@ -153,6 +156,7 @@ class Model:
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
+        self._canaries = CanaryTracker()
         self._scraped = Scraped()
         self._servers = ServerModels()
         self._fold: dict[type, Callable[[Any], None]] = {
@@ -171,6 +175,7 @@ class Model:
             GpuInfo: self._gpu_info,
             RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
+            CanaryRequest: self._canaries.take,
             ServerInfo: self._scraped.info,
             Contact: self._scraped.contact,
             EngineSample: self._scraped.sample,
@@ -225,6 +230,7 @@ class Model:
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
             traces=self._traces.saved(),
+            canaries=self._canaries.saved(),
             scraped=self._scraped.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
@@ -274,6 +280,7 @@ class Model:
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
         model._traces.restore(saved.traces)
+        model._canaries.restore(saved.canaries)
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
@@ -334,7 +341,7 @@ class Model:
             cost = self._cost.cost(unrecorded_readings)
             rest = self._client_beside(asked) if client else None
             alone_told = self._of_session(asked, source, cost, rest)
-            return self._beside_servers(alone_told, None)
+            return self._beside_servers(alone_told, None, source)
         grid, bins, lost_ns = self._columns(now_ns, window, told)
         limits = self._scraped.limits
         latencies = self._latencies.table(now_ns, window, bins, limits)
@@ -368,7 +375,7 @@ class Model:
         )
         if told is not None:
             shown = self._best_told(told, shown, grid)
-        return self._beside_servers(shown, told)
+        return self._beside_servers(shown, told, source)
 
     def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
         """What scrapes tell, made exact where traces are of the same requests."""
@@ -399,8 +406,13 @@ class Model:
             return None
         return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
 
-    def _beside_servers(self, shown: Snapshot, told: ScrapedWindow | None) -> Snapshot:
-        """A snapshot, and all servers of the session."""
+    def _beside_servers(
+        self, shown: Snapshot, told: ScrapedWindow | None, source: str | None
+    ) -> Snapshot:
+        """A snapshot, our requests to a server, and all servers of the session."""
+        canary = self._canaries.view(shown.now_ns, shown.window, source)
+        if canary is not None:
+            shown = replace(shown, canary=canary)
         servers = self._scraped.named(None)
         if not servers:
             return shown

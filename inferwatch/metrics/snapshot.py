@@ -10,6 +10,7 @@ from enum import Enum, StrEnum
 
 from collectors.readings import (
     BoundBy,
+    CanaryRequest,
     Endpoint,
     EngineInfo,
     GpuInfo,
@@ -25,6 +26,7 @@ from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, 
 __all__ = [
     "Bracket",
     "Brackets",
+    "Canary",
     "ClientTimeline",
     "ClientView",
     "Cost",
@@ -483,6 +485,24 @@ class ClientView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """What our own tiny requests met, over the window; their client's vantage.
+
+    Their tokens are in every count of the server, and subtracted from none.
+    """
+
+    sent: int = 0
+    failed: int = 0
+    tokens: int = 0
+    """Prompt and output."""
+    ttft_s: Quantiles = field(default_factory=Quantiles)
+    """From the send."""
+    itl_s: Quantiles = field(default_factory=Quantiles)
+    """Between chunks."""
+    last: CanaryRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What watching costs and loses."""
 
@@ -537,6 +557,8 @@ class Snapshot:
     requests_seen: int = 0
     """In the session, those without a row included."""
     client: ClientView | None = None
+    canary: Canary | None = None
+    """None before there was one."""
     cost: Cost = field(default_factory=Cost)
     notes: tuple[Note, ...] = ()
     """The latest 200, oldest first; stages included."""

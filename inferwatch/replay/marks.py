@@ -33,6 +33,7 @@ NOTE_KINDS = {
     NoteKind.DROPPED: MarkKind.OTHER,
     NoteKind.PROBE: MarkKind.OTHER,
     NoteKind.STOPPED: MarkKind.OTHER,
+    NoteKind.CANARY: MarkKind.OTHER,
     NoteKind.BOOKMARK: MarkKind.BOOKMARK,
 }
 LOADS = "SELECT t_ns, kind, rate_per_s, text FROM load_events WHERE session = ?"

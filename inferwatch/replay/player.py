@@ -9,7 +9,7 @@ from typing import Self
 
 from embedded_engine.logs import tail
 from inferwatch.errors import StorageError
-from inferwatch.feed import FeedState, LoadDesk, RecordState
+from inferwatch.feed import CanarySwitch, FeedState, LoadDesk, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.checkpoint_builder import CheckpointBuilder
@@ -71,6 +71,7 @@ class Player:
     no_log = "a recorded session has no log"
     can_restart = False
     load_desk: LoadDesk | None = None
+    canary: CanarySwitch | None = None
     only_load = False
     """No engine was watched: what there is to see is the load."""
     _lost: str | None = None

@@ -241,6 +241,15 @@ class AttachedSession(Watch):
         else:
             self._desk.aim(_load_target(server, model))
 
+    def _canary_targets(self) -> dict[str, LoadTarget]:
+        """Servers that answer and say which model they have."""
+        return {
+            server.source: _load_target(server, model)
+            for server in self.servers
+            if (contact := self._contacts.get(server.source)) and contact.answers
+            if (model := self._models.get(server.source)) is not None
+        }
+
     # What the servers tell.
 
     def _hear(self, reading: AnyReading) -> None:

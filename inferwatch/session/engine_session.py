@@ -11,7 +11,11 @@ from inferwatch.feed import FeedState
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.engine_supervisor import EngineSupervisor
-from inferwatch.session.load_desk import MakeLoad, WatchedLoadDesk
+from inferwatch.session.load_desk import (
+    LoadTarget,
+    MakeLoad,
+    WatchedLoadDesk,
+)
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 
@@ -116,6 +120,13 @@ class EngineSession(Watch):
         """Where the engine listens, while one answers."""
         engine = self._supervisor.engine
         return [engine.endpoint] if engine and self.live.is_set() else []
+
+    def _canary_targets(self) -> dict[str, LoadTarget]:
+        """Our engine, while it answers."""
+        engine = self._supervisor.engine
+        if engine is None or not self.live.is_set():
+            return {}
+        return {engine.engine_id: LoadTarget.of(engine.endpoint)}
 
     def _processes(self) -> list[tuple[int, str]]:
         engine = self._supervisor.engine.processes() if self._supervisor.engine else []

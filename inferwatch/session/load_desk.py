@@ -5,11 +5,12 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from collectors.clock import NS_PER_S
-from collectors.readings import AnyReading, EventKind, NoteKind, RequestEvent
+from collectors.readings import AnyReading, Endpoint, EventKind, NoteKind, RequestEvent
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import LoadPlan
@@ -35,6 +36,11 @@ class LoadTarget:
     ca_file: Path | None = None
     host: str | None = None
     """Of a server that is somebody else's: to be typed before any load."""
+
+    @classmethod
+    def of(cls, endpoint: Endpoint) -> Self:
+        """An engine of ours."""
+        return cls(url=endpoint.url, uds=endpoint.uds, model=endpoint.model)
 
     def aimed(self, plan: LoadPlan) -> LoadPlan:
         """The plan, as that of a new run there."""
@@ -198,8 +204,7 @@ class WatchedLoadDesk:
 
     async def engine_up(self, engine: LiveEngine) -> None:
         """Load may be started; the one that was planned is."""
-        endpoint = engine.endpoint
-        self.aim(LoadTarget(url=endpoint.url, uds=endpoint.uds, model=endpoint.model))
+        self.aim(LoadTarget.of(engine.endpoint))
         if self._make_load is None:
             return
         try:

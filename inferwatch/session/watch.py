@@ -9,8 +9,10 @@ from collectors.clock import SessionClock
 from inferwatch.feed import FeedState, LoadDesk, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.canary import Canaries
 from inferwatch.session.live_playback import LivePlayback
 from inferwatch.session.live_session import LiveSession
+from inferwatch.session.load_desk import LoadTarget
 from inferwatch.session.pipeline import Pipeline
 
 
@@ -23,9 +25,11 @@ class Watch(ABC):
     def __init__(self, clock: SessionClock, pipeline: Pipeline) -> None:
         self.clock = clock
         self._pipeline = pipeline
-        self._session = LiveSession(clock, pipeline, self._processes)
+        self._session = LiveSession(clock, pipeline, self._every_process)
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
+        self.canary = Canaries(self._session, self._canary_targets)
+        """Sends tiny requests to what is watched, if somebody wants that."""
 
     # How it is with what is watched.
 
@@ -86,6 +90,10 @@ class Watch(ABC):
         """Where load is started, changed and stopped."""
 
     @abstractmethod
+    def _canary_targets(self) -> dict[str, LoadTarget]:
+        """How to ask each server that answers, by its source."""
+
+    @abstractmethod
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         """What goes on from start to end, collectors and ticks aside."""
 
@@ -96,6 +104,10 @@ class Watch(ABC):
     @abstractmethod
     def _processes(self) -> list[tuple[int, str]]:
         """What is to be sampled on this host besides our own process."""
+
+    def _every_process(self) -> list[tuple[int, str]]:
+        senders = [(pid, "load") for pid in self.canary.pids]
+        return [*self._processes(), *senders]
 
     @property
     def can_restart(self) -> bool:
@@ -171,5 +183,6 @@ class Watch(ABC):
                 await self._session.collect(*self._work())
             finally:
                 await self._wind_down()
+                await self.canary.stop()
                 await self._session.close_collectors()
                 await self.playback.close()

@@ -14,6 +14,7 @@ import msgspec
 
 from collectors.readings import (
     AnyReading,
+    CanaryRequest,
     ClientSample,
     ClockAnchor,
     Contact,
@@ -68,6 +69,12 @@ def every_table() -> list[ReadingTable[Any]]:
         TokenTimesRows(),
         PlainTable("load_events", LoadEvent, part=SessionPart.CLIENT),
         PlainTable("client_samples", ClientSample, part=SessionPart.CLIENT),
+        PlainTable(
+            "canary_requests",
+            CanaryRequest,
+            part=SessionPart.CLIENT,
+            moment="sent_ns",
+        ),
         PlainTable("engines", EngineInfo),
         PlainTable("endpoints", Endpoint),
         PlainTable("totals", Totals),

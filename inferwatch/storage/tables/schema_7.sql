@@ -118,3 +118,19 @@ CREATE TABLE watched_slos (                -- what requests were to hold from th
   slo                TEXT NOT NULL,        -- as --slo writes it
   PRIMARY KEY (session, ordinal)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE canary_requests (             -- tiny requests of ours to a server of others
+  session            INTEGER NOT NULL REFERENCES sessions,
+  ordinal            INTEGER NOT NULL,
+  source             INTEGER NOT NULL,     -- that server
+  sent_ns            INTEGER NOT NULL,
+  first_token_ns     INTEGER,
+  gaps_ns            TEXT NOT NULL,        -- JSON list: between its chunks
+  prompt_tokens      INTEGER,
+  output_tokens      INTEGER,
+  by_kernel          INTEGER,              -- 1: the kernel stamped each chunk
+  failure            TEXT,                 -- NULL: it succeeded
+  detail             TEXT,
+  ttft_s             REAL AS ((first_token_ns - sent_ns) / 1e9) VIRTUAL,
+  PRIMARY KEY (session, ordinal)
+) STRICT, WITHOUT ROWID;

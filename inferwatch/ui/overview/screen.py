@@ -7,6 +7,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.metrics.snapshot import Health, Snapshot
+from inferwatch.ui.overview.canary_line import CanaryLine
 from inferwatch.ui.overview.flow_panel import FlowPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
@@ -75,6 +76,7 @@ class OverviewScreen(WatchScreen):
         """From the flow down to the charts and their axis."""
         yield FlowPanel()
         yield LatencyTable()
+        yield CanaryLine()
         yield ChartStack(
             (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT), most_telling=1
         )
@@ -98,6 +100,7 @@ class OverviewScreen(WatchScreen):
         """Flow and table."""
         self.set_class(shown.verdict.health is Health.LOST, "-lost")
         self.query_one(FlowPanel).show(shown)
+        self.query_one(CanaryLine).show(shown)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)
 
     def action_slowest(self) -> None:

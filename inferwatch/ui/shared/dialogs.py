@@ -98,9 +98,12 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("n,escape", "answer(False)", "no"),
     ]
 
-    def __init__(self, question: str, consequence: str, yes: str) -> None:
+    def __init__(
+        self, question: str, consequence: str, yes: str, keep: str = "Keep it"
+    ) -> None:
         super().__init__()
-        self._question, self._consequence, self._yes = question, consequence, yes
+        self._question, self._consequence = question, consequence
+        self._yes, self._no = yes, keep
 
     def compose(self) -> ComposeResult:
         """Question, consequence, two buttons."""
@@ -108,7 +111,7 @@ class ConfirmScreen(ModalScreen[bool]):
             yield Label(f"▲ {self._question}", id="question", markup=False)
             yield Label(self._consequence, id="consequence", markup=False)
             with Horizontal():
-                yield Button("n or enter  Keep it", id="no", compact=True)
+                yield Button(f"n or enter  {self._no}", id="no", compact=True)
                 yield Button(f"y  {self._yes}", id="yes", variant="error", compact=True)
         yield KeyFooter()
 

@@ -14,6 +14,7 @@ from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.changes_drawer import ReferenceControl
 from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
 from inferwatch.ui.shared.messages import LookAgain, LookAt
@@ -84,6 +85,13 @@ MOMENT_BINDINGS: list[BindingType] = [
         "against",
         tooltip="What changed, traffic or server? Against a session, or yesterday",
     ),
+    Binding(
+        "p",
+        "canary",
+        "canary",
+        show=False,
+        tooltip="Send a tiny request every 10 s: what do clients meet? Or stop that",
+    ),
     Binding("y", "copy_curl", "copy curl", tooltip="Copy the command shown"),
     Binding(
         "y",
@@ -135,18 +143,15 @@ class WatchScreen(SessionScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No cursor, nothing to let go of; nothing to play, no keys for it."""
-        if action == "release":
-            return self.view.cursor_ns is not None
-        if action == "all_servers":
-            cursor = self.view.cursor_ns is not None
-            return self.view.source is not None and not cursor and not self.OF_ALL
-        if action == "server":
-            return len(self.view.servers) > 1 and not self.OF_ALL
-        if action == "copy_curl":
-            return self.TELLS_HOW and self.has_class("-untouched")
-        if action == "copy_advice":
-            return self.ADVISES and TELLS_MORE in self._explanations
-        can = self.playback.can(action)
+        view, cursor = self.view, self.view.cursor_ns is not None
+        can = {
+            "release": cursor,
+            "all_servers": view.source is not None and not cursor and not self.OF_ALL,
+            "server": len(view.servers) > 1 and not self.OF_ALL,
+            "canary": self.feed.canary is not None,
+            "copy_curl": self.TELLS_HOW and self.has_class("-untouched"),
+            "copy_advice": self.ADVISES and TELLS_MORE in self._explanations,
+        }.get(action, self.playback.can(action))
         return super().check_action(action, parameters) if can is None else can
 
     def more_keys(self) -> Iterable[Key]:
@@ -366,6 +371,31 @@ class WatchScreen(SessionScreen):
         source = None if self.OF_ALL else self.view.source
         shown = self.feed.snapshot(window, requests=False, client=client, source=source)
         return self.charted(shown)
+
+    @work
+    async def action_canary(self) -> None:
+        """Send tiny requests to what is shown, after asking; or send no more."""
+        canary = self.feed.canary
+        if canary is None:
+            return
+        if canary.on:
+            await canary.stop()
+            self.notify("the canary is stopped", timeout=4)
+            return
+        targets = canary.targets(self.view.source)
+        if not targets:
+            self.notify("no server answers that says which model it has", timeout=5)
+            return
+        others = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
+        question = f"Send a request to {targets[0]}{others} every 10 s?"
+        told = (
+            "It is tiny, but real work beside that of others: some 30 tokens, which "
+            "are in all counts of the server. p stops it."
+        )
+        ask = ConfirmScreen(question, told, "Send", keep="Send none")
+        if await self.app.push_screen_wait(ask):
+            canary.start(self.view.source)
+            self.notify("the canary flies: its first answer comes in 10 s", timeout=5)
 
     # The reference.
 

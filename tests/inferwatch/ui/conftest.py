@@ -20,7 +20,14 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.feed import FeedState, LoadDesk, Mark, MarkKind, RecordState
+from inferwatch.feed import (
+    CanarySwitch,
+    FeedState,
+    LoadDesk,
+    Mark,
+    MarkKind,
+    RecordState,
+)
 from inferwatch.metrics.snapshot import (
     Cost,
     Flow,
@@ -448,6 +455,7 @@ class ScriptedFeed:
     """Served by somebody else."""
     playback: ScriptedPlayback | None = None
     load_desk: LoadDesk | None = None
+    canary: CanarySwitch | None = None
     can_restart: bool = False
     record: RecordState | None = field(
         default_factory=lambda: RecordState(
