@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.readings import EngineInfo
@@ -45,6 +46,8 @@ class Session:
         self.playback = LivePlayback(clock, self.pipeline)
         self._make_step = make_step
         self._steps = 0
+        self.beside = False
+        """Another engine works, too."""
         info = EngineInfo(
             source="engine-1", t_ns=0, pid=1, model="m", vllm_version="0", device="cpu"
         )
@@ -56,6 +59,16 @@ class Session:
             self._steps += 1
             members = dict.fromkeys(range(3 if self._steps // 100 % 2 else 9), 1)
             made = self._make_step(10 * self._steps, members, index=self._steps)
+            if self.beside:
+                other = msgspec.structs.replace(
+                    made,
+                    source="engine-2",
+                    end_ns=made.end_ns - 1_000,
+                    members=[7],
+                    scheduled=[1],
+                    produced=[1],
+                )
+                self.pipeline.take([other])
             self.pipeline.take([made])
             self.clock.ns = made.end_ns
         self.pipeline.tick(self.clock.ns)
@@ -136,6 +149,55 @@ async def test_going_back_shows_what_was_shown_then(
 
     assert session.playback.at_live
     assert shown(session.playback) == now
+
+
+def alone(feed: Any, source: str) -> Snapshot:
+    """As screens ask that show one server."""
+    made: Snapshot = feed.snapshot(Window.TEN_SECONDS, requests=False, source=source)
+    assert made.shown_source == source
+    return made
+
+
+async def test_one_server_is_held_and_gone_back_to_as_it_was_shown(
+    session: Session, until: Until
+) -> None:
+    session.beside = True
+    session.goes_on(3)
+    then_ns, then = session.clock.ns, alone(session.playback, "engine-2")
+    session.playback.pause()
+    session.goes_on(2)
+    await session.is_recorded(until)
+    assert alone(session.playback, "engine-2") == then
+
+    await session.playback.go_live()
+    now = alone(session.playback, "engine-2")
+    await session.playback.seek(then_ns)
+
+    assert now != then
+    assert alone(session.playback, "engine-2") == then
+
+
+async def test_a_server_that_was_not_looked_at_is_shown_as_of_the_moment_held(
+    session: Session, until: Until
+) -> None:
+    session.beside = True
+    session.goes_on(3)
+    then = session.pipeline.snapshot(
+        session.clock.ns, Window.TEN_SECONDS, requests=False, source="engine-2"
+    )
+    await session.is_recorded(until)
+    shown(session.playback)
+    session.playback.pause()
+    session.goes_on(2)
+
+    def is_there() -> bool:
+        made = session.playback.snapshot(
+            Window.TEN_SECONDS, requests=False, source="engine-2"
+        )
+        return bool(made.shown_source == "engine-2")
+
+    await until(is_there)
+    assert alone(session.playback, "engine-2").steps == then.steps
 
 
 async def test_steps_go_on_from_the_moment_held(session: Session) -> None:
