@@ -4,7 +4,6 @@ Percentiles of several are never made of the percentiles of each: what holds of 
 comes from the requests or buckets of all, see the snapshot's own latencies.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -234,7 +233,6 @@ def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals
     """All servers together."""
     live = [each.state for each in servers if each.state.answers is not False]
     usage = [each.kv_usage for each in live if each.kv_usage is not None]
-    vias = Counter(each.state.via for each in servers)
     state = ServerState(
         source="",
         via=snapshot.via or Via.SCRAPE,
@@ -250,5 +248,5 @@ def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals
         state=state,
         kv_span=(min(usage), max(usage)) if usage else None,
         servers=len(servers),
-        told_by=vias[snapshot.via] if snapshot.via else len(servers),
+        told_by=sum(bool(each.state.latencies) for each in servers),
     )

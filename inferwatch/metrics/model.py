@@ -1,6 +1,6 @@
 """The Model: readings are folded in, snapshots are taken out."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -35,7 +35,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics.engine.canary import CanaryTracker
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
-from inferwatch.metrics.engine.engines import Engines, SavedEngines
+from inferwatch.metrics.engine.engines import Engines, SavedEngines, known_sum
 from inferwatch.metrics.engine.flow import (
     LEAST_NS,
     SchedulerState,
@@ -53,7 +53,8 @@ from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTracker
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
-from inferwatch.metrics.engine.traced import SavedTraces, Traces
+from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
+from inferwatch.metrics.imbalance import Key, Steady, with_remarks
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.slo import Limit
@@ -78,6 +79,7 @@ from inferwatch.metrics.snapshot import (
     ClientView,
     Cost,
     Latency,
+    ServerState,
     Snapshot,
     Via,
     Window,
@@ -331,7 +333,7 @@ class Model:
         With a source, of that server alone.
         """
         told = self._told(now_ns, window, source)
-        alone = self._servers.models.get(source or "")
+        alone = self._alone(source)
         if alone is not None:
             alone.hold_to(self._scraped.limits)
             asked = alone.snapshot(now_ns, window, requests=requests, client=False)
@@ -382,6 +384,15 @@ class Model:
         counted = told.shown(exact, grid)
         return self._traces.shown(counted, exact, told, self._engines.alive)
 
+    def _alone(self, source: str | None) -> "Model | None":
+        """The Model of one server; None where all that is known here is of it."""
+        servers = self._servers
+        found = servers.models.get(source or "")
+        others = bool(servers.models) or servers.only not in {None, source}
+        if found is None and others and source in self._scraped.servers:
+            return Model()  # nothing but its scrapes is known of it
+        return found
+
     def _knows(self, source: str | None) -> bool:
         """There is such a server, and all that is told here is of it."""
         return source in {self._servers.only, *self._scraped.servers}
@@ -419,15 +430,85 @@ class Model:
         if told is None or len(told.servers) < len(servers):
             limits = self._scraped.limits
             told = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
+        states, steady = told.states(), told.steady()
         traced = self._traces.sources(shown.now_ns, shown.window.value)
         better = dict.fromkeys(traced, Via.TRACES)
         better |= dict.fromkeys(self._engines.alive, Via.PROBE)
-        states = (
-            replace(state, via=better.get(state.source, state.via))
-            for state in told.states()
-        )
+        if better:
+            ranks = Counter(each.source for each in states)
+            states = tuple(
+                self._better(replace(each, via=better[each.source]), shown, steady)
+                if each.source in better and ranks[each.source] == 1
+                else self._of_ranks(each, shown, better)
+                for each in states
+            )
         via = shown.via or (Via.PROBE if shown.engines else None)
-        return replace(shown, servers=tuple(states), via=via)
+        return replace(shown, servers=with_remarks(states, steady), via=via)
+
+    def _better(
+        self, state: ServerState, shown: Snapshot, steady: dict[Key, Steady]
+    ) -> ServerState:
+        """A server of which more is told than by its scrapes."""
+        models = self._servers.models
+        model = models.get(state.source, self if not models else None)
+        if model is None:
+            return state
+        if state.via is Via.PROBE:
+            steady[state.source, state.rank] = model.steady(shown.now_ns, shown.window)
+            return model.beside(state, shown.now_ns, shown.window)
+        exact = model.exact(shown.now_ns, shown.window)
+        return replace(state, latencies=tuple(best_of(exact, state.latencies)))
+
+    def _of_ranks(
+        self, state: ServerState, shown: Snapshot, better: Mapping[str, Via]
+    ) -> ServerState:
+        """Side by side they are as scraped; more is told of them together."""
+        alone = shown.shown_source or shown.server
+        via = better.get(state.source) if alone else None
+        return replace(state, via=via) if via else state
+
+    def exact(self, now_ns: int, window: Window) -> tuple[Latency, ...]:
+        """The latencies of single requests, without trends."""
+        return self._latencies.table(now_ns, window, [])
+
+    def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
+        """The one server there is here, as a row among others."""
+        latencies = self.exact(now_ns, window)
+        totals = self._window_totals(now_ns, window, latencies)
+        work = self._work_now(now_ns)
+        seen = flow(totals, work, kv_state(self._engines, totals.steps))
+        ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
+        return replace(
+            state,
+            last_ns=max(
+                (e for e in (*ends, state.last_ns) if e is not None), default=None
+            ),
+            running=seen.running,
+            waiting=seen.waiting,
+            kv_usage=seen.kv_usage,
+            arrivals_per_s=seen.arrivals_per_s,
+            output_tokens_per_s=seen.output_tokens_per_s,
+            prefix_hit_rate=seen.prefix_hit_rate,
+            failed=seen.failed,
+            preemptions=seen.preemptions,
+            latencies=latencies,
+        )
+
+    def steady(self, now_ns: int, window: Window) -> Steady:
+        """What the gauges of the one server here have been for a while."""
+        short = window is Window.TEN_SECONDS
+        span = Window.TEN_SECONDS if short else Window.MINUTE
+        _, _, bins = self._history.columns(now_ns, span)
+        total = known_sum(rank.total_blocks for rank in self._engines.ranks.values())
+        held = [each for each in bins if each is not None and each.steps]
+        return Steady.of(
+            [
+                (each.prefill_requests + each.decode_requests) / each.steps
+                for each in held
+            ],
+            [each.waiting_max for each in held],
+            [each.kv[0] / total for each in held if each.kv[0] is not None and total],
+        )
 
     def _client_beside(self, shown: Snapshot) -> ClientView | None:
         """The load of the session, over the columns of a snapshot."""

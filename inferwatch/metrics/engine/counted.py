@@ -183,6 +183,8 @@ class Counted:
     def __init__(self) -> None:
         self.session = SessionMoments()
         self._moments = Moments()
+        self._increases: dict[int | None, tuple[tuple[float, float], Increase]] = {}
+        """What was made of a span last, by the samples it lies between."""
         self._names: dict[str, int] = {}
         self._groups: dict[str, Group] = {}
         """The latest of each histogram."""
@@ -368,19 +370,32 @@ class Counted:
         rows = self._moments.rows
         if not len(rows):
             return None
-        latest = self._totals(len(rows) - 1)
-        if span_ns is None:
-            return Increase(
-                self, (np.zeros(1), self.session.rows[0]), (latest, rows[-1])
-            )
+        first = 0 if span_ns is None else self._first_within(now_ns, span_ns)
+        if span_ns is not None and first >= len(rows) - 1:
+            return None
+        begins_ns = -1.0 if span_ns is None else rows[first, TIME]
+        between = begins_ns, rows[-1, TIME]
+        held = self._increases.get(span_ns)
+        if held is None or held[0] != between:
+            held = self._increases[span_ns] = between, self._between(first, span_ns)
+        return held[1]
+
+    def _first_within(self, now_ns: int, span_ns: int) -> int:
+        """The first row inside; none where there are not two to compare."""
+        rows = self._moments.rows
         if len(rows) < 2:
-            return None
-        interval_ns = min(rows[-1][TIME] - rows[-2][TIME], LONGEST_INTERVAL_NS)
+            return len(rows)
+        interval_ns = min(rows[-1, TIME] - rows[-2, TIME], LONGEST_INTERVAL_NS)
         since_ns = now_ns - max(span_ns, 2.5 * interval_ns)
-        first = int(np.searchsorted(rows[:, TIME], since_ns, "right"))
-        if first >= len(rows) - 1:
-            return None
-        return Increase(self, (self._totals(first), rows[first]), (latest, rows[-1]))
+        return int(rows[:, TIME].searchsorted(since_ns, "right"))
+
+    def _between(self, first: int, span_ns: int | None) -> "Increase":
+        rows = self._moments.rows
+        latest = self._totals(len(rows) - 1)
+        begin = (np.zeros(1), self.session.rows[0])
+        if span_ns is not None:
+            begin = (self._totals(first), rows[first])
+        return Increase(self, begin, (latest, rows[-1]))
 
     def _totals(self, row: int) -> Floats:
         """Beside a row of moments."""
@@ -473,7 +488,14 @@ class Counted:
 class Increase:
     """What one rank's counters and histograms gained between two of its samples."""
 
-    __slots__ = ("_counted", "_gained", "finished", "in_flight", "watched_ns")
+    __slots__ = (
+        "_buckets",
+        "_counted",
+        "_gained",
+        "finished",
+        "in_flight",
+        "watched_ns",
+    )
 
     def __init__(
         self,
@@ -496,6 +518,7 @@ class Increase:
             if name.startswith(WAY)
         }
         """Requests by how they ended."""
+        self._buckets: dict[str, list[Buckets]] = {}
 
     def of(self, name: str) -> int | None:
         """A counter's; None where the server has none such."""
@@ -512,6 +535,12 @@ class Increase:
 
     def histograms(self, key: str) -> list[Buckets]:
         """A histogram's values: several where its bounds have changed."""
+        held = self._buckets.get(key)
+        if held is None:
+            held = self._buckets[key] = self._histograms(key)
+        return held
+
+    def _histograms(self, key: str) -> list[Buckets]:
         found = []
         for group in self._counted.groups_of(key):
             counts = group.start + 1

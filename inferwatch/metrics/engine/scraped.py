@@ -11,7 +11,7 @@ from inferwatch.errors import UsageError
 from inferwatch.metrics.engine.counted import Counted, SavedCounted
 from inferwatch.metrics.load.slo import Limit, parse_slo
 from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.snapshot import Via
+from inferwatch.metrics.snapshot import ServerState, Via
 
 STEPS = "step_tokens"
 """The histogram whose values are steps."""
@@ -114,6 +114,10 @@ class ScrapedServer:
     restarts_ns: list[int] = field(default_factory=list)
     ranks: dict[tuple[str, str | None], ScrapedRank] = field(default_factory=dict)
     """By rank and model."""
+    states: dict[tuple[str, int | None], tuple[tuple[object, ...], ServerState]] = (
+        field(default_factory=dict)
+    )
+    """What was made of a rank and a span last, and out of what."""
 
     @property
     def answers(self) -> bool | None:

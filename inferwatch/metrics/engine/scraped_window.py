@@ -9,10 +9,18 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from math import isnan
+from operator import is_
+
+import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import Vantage
-from inferwatch.metrics.engine.counted import Increase
+from inferwatch.metrics.engine.counted import (
+    FOLLOWED,
+    RUNNING,
+    TIME,
+    Increase,
+)
 from inferwatch.metrics.engine.engines import known_sum
 from inferwatch.metrics.engine.flow import LEAST_NS, ratio
 from inferwatch.metrics.engine.scraped import (
@@ -23,9 +31,10 @@ from inferwatch.metrics.engine.scraped import (
 )
 from inferwatch.metrics.engine.scraped_charts import Column, ScrapedCharts
 from inferwatch.metrics.engine.scraped_health import verdict_of
+from inferwatch.metrics.imbalance import LASTS_NS, LEAST_SAMPLES, Key, Steady
 from inferwatch.metrics.load.slo import Limit
 from inferwatch.metrics.series.curves import Grid
-from inferwatch.metrics.series.histograms import Pool
+from inferwatch.metrics.series.histograms import Floats, Pool
 from inferwatch.metrics.snapshot import (
     Flow,
     KvState,
@@ -319,6 +328,17 @@ class ScrapedWindow:
         told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LENGTHS, told)
 
+    def steady(self) -> dict[Key, Steady]:
+        """What the gauges of each rank have been for a while."""
+        span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
+        held: dict[Key, list[Floats]] = {}
+        for server, name, rank, _ in self._ranks:
+            held.setdefault((server.source, name), []).append(rank.counted.recent)
+        return {
+            key: _steady(moments, self._now_ns - span_ns)
+            for key, moments in held.items()
+        }
+
     def states(self) -> tuple[ServerState, ...]:
         """Each server, its ranks one after the other."""
         held: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
@@ -332,6 +352,25 @@ class ScrapedWindow:
         )
 
     def _state(
+        self,
+        server: ScrapedServer,
+        name: str,
+        ranks: Sequence[tuple[ScrapedRank, Increase | None]],
+    ) -> ServerState:
+        """Made anew only where something of it is new: there can be hundreds."""
+        made_of = (
+            *(part for rank, increase in ranks for part in (rank.gauges, increase)),
+            *(server.contact, server.info, server.round_trip_ns, self._limits),
+            server.restarts_ns[-1] if server.restarts_ns else None,
+        )
+        before, state = server.states.get((name, self._window.value), ((), None))
+        alike = len(before) == len(made_of) and all(map(is_, before, made_of))
+        if state is None or not alike:
+            state = self._made(server, name, ranks)
+            server.states[name, self._window.value] = made_of, state
+        return state
+
+    def _made(
         self,
         server: ScrapedServer,
         name: str,
@@ -392,6 +431,22 @@ def _row(key: str, pool: Pool, limit: Limit | None, trend: Column) -> Latency:
         brackets=pool.brackets(interpolated=bool(trend)),
         objective_s=limit.below_s if limit else None,
         met=pool.share_within(limit.below_s) if limit else None,
+    )
+
+
+def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
+    """Of a rank; of one that serves several models, all together."""
+    spans = [each[each[:, TIME].searchsorted(since_ns, "right") :] for each in moments]
+    whole = min(map(len, spans))
+    if whole < LEAST_SAMPLES:
+        return Steady()
+    rows = sum(each[len(each) - whole :, RUNNING:FOLLOWED] for each in spans)
+    middle = np.sort(rows, axis=0)[whole // 2].tolist()
+    running, waiting, usage = (None if isnan(each) else each for each in middle)
+    return Steady(
+        running=running,
+        waiting=waiting,
+        kv_usage=None if usage is None else usage / len(moments),
     )
 
 

@@ -126,7 +126,7 @@ class Traces:
         return replace(
             counted,
             via=Via.TRACES,
-            latencies=tuple(_best(exact.latencies, counted.latencies)),
+            latencies=tuple(best_of(exact.latencies, counted.latencies)),
             timeline=replace(
                 counted.timeline,
                 ttft_mean_s=line.ttft_mean_s,
@@ -144,7 +144,7 @@ class Traces:
         self._last_ns, self._told = saved.last_ns, saved.told
 
 
-def _best(exact: Iterable[Latency], counted: Iterable[Latency]) -> Iterable[Latency]:
+def best_of(exact: Iterable[Latency], counted: Iterable[Latency]) -> Iterable[Latency]:
     """A row a metric: exact where requests are told of, else as counted."""
     first = {row.metric: row for row in exact if row.quantiles.n}
     other = {row.metric: row for row in counted}
