@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import thread_time
 from typing import Any, ClassVar
 
 from platformdirs import user_data_path
@@ -47,6 +48,8 @@ from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 
 LOOK_EVERY_S = 0.5
+LOOKING_SHARE = 0.05
+"""Of a core, at most: a picture of hundreds of servers takes a while."""
 LANDING_LOOKS = 10
 """People may have begun to read by then: what is shown stays."""
 SCREENS: Sequence[type[SessionScreen]] = (
@@ -136,6 +139,9 @@ class InferwatchApp(TerminalApp[None]):
         """What pages tell goes here once there is no screen."""
         self._announcer = NoteAnnouncer()
         self._looks = 0
+        self._rests = 0
+        """Looks that are left out: the last one was costly."""
+        self._rested = False
         self._landing = LANDING_LOOKS
         """Looks within which several servers bring people to the fleet."""
         self._could: tuple[object, ...] = ()
@@ -307,9 +313,16 @@ class InferwatchApp(TerminalApp[None]):
 
     def _tick(self) -> None:
         self._looks += 1
-        if isinstance(self._shown, SessionPage):
-            self._follow_state(self._shown)
-            self._look(self._shown, charts=self._looks % 2 == 0)
+        if not isinstance(self._shown, SessionPage):
+            return
+        self._follow_state(self._shown)
+        rested, self._rests = self._rests > 0, self._rests - 1
+        if self._rests < 0:
+            began_s = thread_time()
+            self._look(self._shown, charts=self._looks % 2 == 0 or self._rested)
+            took_s = thread_time() - began_s
+            self._rests = int(took_s / LOOKING_SHARE / LOOK_EVERY_S)
+        self._rested = rested
 
     def _follow_state(self, session: SessionPage) -> None:
         """Stages while the engine starts; back to where we were when it is up."""
