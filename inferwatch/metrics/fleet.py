@@ -225,8 +225,6 @@ class FleetTotals:
     kv_span: tuple[float, float] | None
     """The least and the most used KV cache."""
     servers: int
-    told_by: int
-    """Of so many servers are the latencies."""
 
 
 def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals:
@@ -248,5 +246,4 @@ def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals
         state=state,
         kv_span=(min(usage), max(usage)) if usage else None,
         servers=len(servers),
-        told_by=sum(bool(each.state.latencies) for each in servers),
     )

@@ -453,6 +453,7 @@ class Model:
         model = models.get(state.source, self if not models else None)
         if model is None:
             return state
+        model.hold_to(self._scraped.limits)
         if state.via is Via.PROBE:
             steady[state.source, state.rank] = model.steady(shown.now_ns, shown.window)
             return model.beside(state, shown.now_ns, shown.window)

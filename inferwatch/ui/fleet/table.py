@@ -512,6 +512,4 @@ def made_of(totals: FleetTotals) -> str:
     latency = latency_of(totals.state, "ttft_s")
     if latency is None or not latency.quantiles.n:
         return ""
-    made = "merged buckets" if latency.brackets is not None else "pooled requests"
-    partly = totals.told_by < totals.servers
-    return f"{made} of {totals.told_by}" if partly else made
+    return "merged buckets" if latency.brackets is not None else "pooled requests"

