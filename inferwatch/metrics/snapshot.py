@@ -389,6 +389,8 @@ class KvState:
     free_blocks: int | None = None
     peak_used_blocks: int | None = None
     """In the session."""
+    peak_usage: float | None = None
+    """In the session, 0-1, where shares are told and not blocks."""
     block_tokens: int | None = None
     preemptions: int = 0
     """In the window."""

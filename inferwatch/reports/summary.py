@@ -3,25 +3,16 @@
 from typing import Any, Protocol
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import (
-    TimeUnit,
-    about,
-    counted,
-    format_count,
-    format_in,
-    format_rate,
-    shared_unit,
-)
-from inferwatch.metrics.catalog import CATALOG, client_words
-from inferwatch.metrics.series.quantiles import PERCENTS
-from inferwatch.metrics.snapshot import ClientView, Latency, Quantiles, Snapshot
+from inferwatch.formatting import counted, format_count, format_rate
+from inferwatch.metrics.catalog import client_words
+from inferwatch.metrics.snapshot import ClientView, Snapshot
+from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
+from inferwatch.reports.servers import server_head, server_lines, server_rows
 from inferwatch.visible import visible
 
 Summary = dict[str, Any]
 
-SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
-COLUMNS = ("mean", *PERCENTS, "max")
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = (
     "model",
@@ -69,18 +60,20 @@ def summarise(
             "running": flow.running,
             "waiting": flow.waiting,
         },
-        **_latencies(snapshot.latencies),
+        **latency_rows(snapshot.latencies),
         "steps": {
             "count": steps.count,
             "batch_mean": steps.batch_mean,
             "batch_max": steps.batch_max,
-            "duration_s": _quantiles(steps.duration_s),
+            "duration_s": quantiles_row(steps.duration_s),
             "share_by_bound": dict(steps.share_by_bound),
             "steps_by_bound": dict(steps.steps_by_bound),
         },
         "output_tokens_per_s": flow.output_tokens_per_s,
         "prompt_tokens_per_s": flow.prefill_tokens_per_s,
-        "kv_peak_usage": share(peak, kv.total_blocks),
+        "kv_peak_usage": (
+            kv.peak_usage if peak is None else share(peak, kv.total_blocks)
+        ),
         "kv_peak_blocks": peak,
         "preemptions": flow.preemptions,
         "dropped_readings": cost.dropped_readings,
@@ -90,6 +83,9 @@ def summarise(
         "self_cpu_s": cost.self_cpu_s,
         "client": _client(snapshot.client),
         "load_runs": load_runs(snapshot.client),
+        "via": snapshot.via,
+        "servers": server_rows(snapshot),
+        "advice": list(snapshot.advice),
     }
 
 
@@ -116,26 +112,12 @@ def _served_name(snapshot: Snapshot) -> str | None:
     return snapshot.endpoints[-1].model if snapshot.endpoints else None
 
 
-def _latencies(latencies: tuple[Latency, ...]) -> Summary:
-    rows = {row.metric: row for row in latencies}
-    return {
-        metric: {**_quantiles(rows[metric].quantiles), "vantage": rows[metric].vantage}
-        for metric in SHOWN
-        if metric in rows
-    }
-
-
-def _quantiles(quantiles: Quantiles) -> Summary:
-    columns = {name: getattr(quantiles, name) for name in COLUMNS}
-    return {"n": quantiles.n, **columns, "weak": list(quantiles.weak)}
-
-
 def _client(client: ClientView | None) -> Summary | None:
     """The load run that began last."""
     if client is None or client.run is None:
         return None
     counts = {name: getattr(client.run, name) for name in RUN_COUNTS}
-    return {**counts, **client_verdict(client), **_latencies(client.latencies)}
+    return {**counts, **client_verdict(client), **latency_rows(client.latencies)}
 
 
 def load_runs(client: ClientView | None) -> list[Summary]:
@@ -179,11 +161,12 @@ def summary_text(summary: Summary) -> str:
     blocks = [
         _head(summary),
         _facts(summary),
-        _table("server", summary),
+        latency_tables("server", summary),
+        server_lines(summary["servers"]),
         *_client_blocks(summary["load_runs"]),
         _foot(summary),
     ]
-    return "\n\n".join("\n".join(block) for block in blocks)
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _head(summary: Summary) -> list[str]:
@@ -192,6 +175,8 @@ def _head(summary: Summary) -> list[str]:
     if engine:
         what += f" · vLLM {engine['vllm_version']}"
         what += f" · {engine['device']}" if engine["device"] else ""
+    elif summary["servers"]:
+        what = server_head(summary["servers"])
     session = summary["session_id"]
     kept = f"session {session}" if session else "not recorded"
     return [visible(what), f"{summary['window_s']:.1f} s watched · {kept}"]
@@ -201,6 +186,7 @@ def _facts(summary: Summary) -> list[str]:
     requests, steps = summary["requests"], summary["steps"]
     bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
     shares = "  ".join(f"{cause} {share:.0%}" for cause, share in bound.items())
+    nothing = "nothing" if steps["share_by_bound"] or not summary["servers"] else "–"
     usage = summary["kv_peak_usage"]
     peak = "–" if usage is None else f"{usage:.0%}"
     return [
@@ -213,7 +199,7 @@ def _facts(summary: Summary) -> list[str]:
         _line("steps", steps["count"], "")
         + _part(steps["batch_mean"], "batch, mean")
         + _part(steps["batch_max"], "at most"),
-        f"{'bound by':<10}   {f'{shares} of the time' if shares else 'nothing'}",
+        f"{'bound by':<10}   {f'{shares} of the time' if shares else nothing}",
         f"{'KV peak':<10}{peak:>7}"
         + _part(summary["kv_peak_blocks"], "blocks")
         + _part(summary["preemptions"], "preemptions"),
@@ -227,7 +213,7 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
         block
         for run in runs
         for block in (
-            [*([run_line(run)] if named else []), *_table("client", run)],
+            [*([run_line(run)] if named else []), *latency_tables("client", run)],
             [client_words(run["verdict"]), *doubts(run)],
         )
     ]
@@ -242,29 +228,6 @@ def run_line(run: Summary) -> str:
     return visible(f"load {run['number']}, {run['run_id']}{load}: {', '.join(counts)}")
 
 
-def _table(clock: str, rows: Summary) -> list[str]:
-    """One line a latency, in one unit; ``~`` marks what rests on too few samples."""
-    heads = "".join(f"{name:>9}" for name in COLUMNS)
-    lines = [f"{clock + ' clock':<13}{heads}{'n':>9}"]
-    shown = [metric for metric in SHOWN if metric in rows]
-    lines += [_row(CATALOG[metric].abbr, rows[metric]) for metric in shown]
-    if clock == "server":
-        lines.append(_row("step", rows["steps"]["duration_s"]))
-    return lines
-
-
-def _row(name: str, quantiles: Summary) -> str:
-    unit = shared_unit(quantiles[column] for column in COLUMNS)
-    cells = "".join(_cell(quantiles, column, unit) for column in COLUMNS)
-    named = unit.name if quantiles["n"] else ""
-    return f"{name:<10}{named:<3}{cells}{format_count(quantiles['n']).rjust(9)}"
-
-
-def _cell(row: Summary, column: str, unit: TimeUnit) -> str:
-    text = format_in(unit, row[column]).rjust(9)
-    return about(text) if column in row["weak"] else text
-
-
 def _foot(summary: Summary) -> list[str]:
     own = summary["self_cpu_s"]
     cost = "–" if own is None else f"{own:.1f} s"
@@ -275,6 +238,7 @@ def _foot(summary: Summary) -> list[str]:
             f"inferwatch used {cost} CPU"
         ),
         "~ fewer samples than the percentile needs: 10/(1-p)",
+        *(f"→ {visible(each)}" for each in summary["advice"]),
     ]
 
 

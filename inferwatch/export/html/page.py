@@ -41,7 +41,8 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import CATALOG, client_words, label_of
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import Timeline
-from inferwatch.reports.summary import SHOWN, Summary, run_line, summarise
+from inferwatch.reports.latencies import SHOWN
+from inferwatch.reports.summary import Summary, run_line, summarise
 from inferwatch.visible import as_html
 
 COLUMNS = ("mean", *PERCENTS, "max")

@@ -312,6 +312,7 @@ class ScrapedWindow:
             total_blocks=total,
             used_blocks=known_sum(used) if known else None,
             peak_used_blocks=known_sum(peaks) if known else None,
+            peak_usage=_mean(rank.peak_usage for _, _, rank, _ in self._ranks),
             block_tokens=tokens.pop() if len(tokens) == 1 else None,
             preemptions=gained.of("preemptions") or 0,
             prefix_queries=gained.of("prefix_queries") or 0,

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 
 from collectors.readings import (
+    AnyReading,
     BoundBy,
     EngineInfo,
     LoadEvent,
     LoadKind,
     Phase,
     RequestRecord,
+    ServerInfo,
+    WatchedSlo,
 )
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.reports.summary import share, summarise, summary_text
+from tests.inferwatch.metrics.scraped_servers import Served, contact
+from tests.inferwatch.metrics.scraped_servers import see as see_servers
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -83,6 +88,9 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "self_cpu_s",
         "client",
         "load_runs",
+        "via",
+        "servers",
+        "advice",
     }
     assert summary["itl_s"].keys() == {
         "n",
@@ -215,3 +223,81 @@ def test_the_text_of_nothing_says_so(see: See) -> None:
 def test_a_share_of_the_unknown_is_unknown() -> None:
     assert share(None, 5) is share(5, None) is None
     assert share(0, 5) == 0
+
+
+@pytest.fixture
+def scraped() -> Snapshot:
+    """Ten seconds of two servers that are only scraped."""
+    servers = [Served("a:1"), Served("b:1")]
+    readings: list[AnyReading] = [WatchedSlo(t_ns=0, slo="ttft_s<0.3")]
+    for each in servers:
+        info = ServerInfo(
+            source=each.source,
+            t_ns=0,
+            name=each.source,
+            family="vllm",
+            version="0.32.0",
+            models=["tiny"],
+            advice=["exact percentiles: start it with a flag"],
+        )
+        readings += [info, contact(0, each.source)]
+    for second in range(11):
+        for server in servers:
+            readings.append(server.at(second, running=2, kv_usage=0.5))
+            server.request(ttft_s=0.26, itl_s=0.003, tokens=5)
+    readings.append(contact(10, "b:1", answers=False, why="timed out"))
+    return see_servers(readings, 10, Window.SESSION)
+
+
+def test_scraped_latencies_are_told_as_brackets(scraped: Snapshot) -> None:
+    summary = json.loads(json.dumps(summarise(scraped, None)))
+
+    ttft = summary["ttft_s"]
+    assert (ttft["n"], ttft["vantage"]) == (20, "scrape")
+    assert ttft["mean"] == pytest.approx(0.26)
+    assert ttft["p50"] is ttft["p99"] is None
+    assert ttft["brackets"]["p50"] == [0.25, 0.5]
+    assert ttft["brackets"]["max"] == [0.25, 0.5]
+    assert (ttft["objective_s"], ttft["met"]) == (0.3, [0.0, 1.0])
+    assert "met" not in summary["itl_s"]
+    assert summary["engine"] is None
+    assert summary["via"] == "scrape"
+    assert summary["kv_peak_usage"] == 0.5
+
+
+def test_each_server_has_a_row_with_its_own_numbers(scraped: Snapshot) -> None:
+    one, other = json.loads(json.dumps(summarise(scraped, None)))["servers"]
+
+    assert (one["source"], one["via"], one["answers"]) == ("a:1", "scrape", True)
+    assert (one["family"], one["version"], one["models"]) == (
+        "vllm",
+        "0.32.0",
+        ["tiny"],
+    )
+    assert one["running"] == 2
+    assert one["output_tokens_per_s"] == pytest.approx(5)
+    assert one["ttft_s"]["n"] == 10
+    assert one["ttft_s"]["brackets"]["p99"] == [0.25, 0.5]
+    assert (other["answers"], other["why"]) == (False, "timed out")
+    assert other["age_s"] == 0
+
+
+def test_the_text_tells_brackets_and_who_does_not_answer(scraped: Snapshot) -> None:
+    text = summary_text(summarise(scraped, None)).splitlines()
+
+    assert text[0] == "2 servers of tiny"
+    assert max(map(len, text)) <= 80
+    at = text.index(
+        "by buckets        mean        p50        p95        p99       n              met"
+    )
+    assert text[at + 1 : at + 5] == [
+        "TTFT      ms       260    250–500   ~250–500   ~250–500      20"
+        "  0–100% < 300 ms",
+        "ITL       ms      3.00       0–10      ~0–10      ~0–10      80",
+        "E2EL      ms       272      0–300     ~0–300     ~0–300      20",
+        "queue     ms      1.00      0–300     ~0–300     ~0–300      20",
+    ]
+    assert "a:1                      2 running  0 waiting  KV 50%  5.00 tok/s" in text
+    assert "b:1                      no answer: timed out" in text
+    assert "→ exact percentiles: start it with a flag" in text
+    assert not [line for line in text if line.startswith("server clock")]
