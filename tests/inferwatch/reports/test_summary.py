@@ -291,8 +291,10 @@ def test_the_text_tells_brackets_and_who_does_not_answer(scraped: Snapshot) -> N
         "by buckets        mean        p50        p95        p99       n              met"
     )
     assert text[at + 1 : at + 5] == [
-        "TTFT      ms       260    250–500   ~250–500   ~250–500      20"
-        "  0–100% < 300 ms",
+        (
+            "TTFT      ms       260    250–500   ~250–500   ~250–500      20"
+            "  0–100% < 300 ms"
+        ),
         "ITL       ms      3.00       0–10      ~0–10      ~0–10      80",
         "E2EL      ms       272      0–300     ~0–300     ~0–300      20",
         "queue     ms      1.00      0–300     ~0–300     ~0–300      20",
