@@ -21,6 +21,8 @@ from pathlib import Path
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.liveness import birth, listener, nobody_listens
 
+SOCKETS_IN = "unix:"
+"""How the place of a probe is written whose sockets are in some other directory."""
 ENGINE_ID_LIMIT = 32
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
 ASK_AGAIN_NS = 5 * NS_PER_S
@@ -85,7 +87,7 @@ def hand_over(path: Path) -> None:
 def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
     """What can be heard now, of one engine or of all; those of the dead are removed."""
     found = []
-    for socket in _sockets():
+    for socket in _sockets(socket_dir()):
         holder = _holder(socket)
         if holder is None:
             with suppress(OSError):  # it may be for others to remove
@@ -95,8 +97,17 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
     return sorted(found, key=lambda socket: socket.pid)
 
 
-def _sockets() -> Iterator[ProbeSocket]:
-    for path in socket_dir().glob("*.sock"):
+def forwarded_sockets(directory: Path, engine_id: str | None) -> list[ProbeSocket]:
+    """Those of another host that are reached through this directory."""
+    return [
+        replace(each, foreign=True)
+        for each in _sockets(directory)
+        if engine_id in {None, each.engine_id}
+    ]
+
+
+def _sockets(directory: Path) -> Iterator[ProbeSocket]:
+    for path in directory.glob("*.sock"):
         engine_id, _, pid = path.stem.rpartition(".")
         if engine_id and pid.isdecimal() and path.is_socket():
             yield ProbeSocket(path=path, engine_id=engine_id, pid=int(pid))

@@ -43,6 +43,8 @@ class Server:
     probe: str = ""
     """Where its probe is: an engine id on this host, or ``tcp://host:port``; else the
     one is looked for whose process listens at the url, if that is on this host."""
+    ssh: str = ""
+    """The ``ssh://`` address through which it is reached; ``uds`` is then our end."""
     probe_key: Path | None = None
     """A viewer's key file, for a probe that is reached over the network."""
 

@@ -103,6 +103,21 @@ def decode_hello(message: bytes) -> Hello:
     return _decoder.decode(message)
 
 
+class Speaker(msgspec.Struct):
+    """Who sent a message; its pid is in a hello only."""
+
+    stream: str
+    pid: int | None = None
+
+
+_speakers = msgspec.msgpack.Decoder(Speaker)
+
+
+def speaker_of(message: bytes) -> Speaker:
+    """Who sent a hello or an envelope."""
+    return _speakers.decode(message)
+
+
 class _Version(msgspec.Struct):
     """What of a message of another version can be read."""
 

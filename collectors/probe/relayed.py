@@ -11,7 +11,7 @@ from collectors.collector import (
     SourceNeverCameError,
     SourceSilentError,
 )
-from collectors.probe.hello import LIVE
+from collectors.probe.hello import LIVE, speaker_of
 from collectors.probe.keys import ViewerKeys
 from collectors.probe.reception import Reception, answer_topic
 from collectors.probe.stream import (
@@ -31,16 +31,6 @@ TOGETHER_NS = NS_PER_S // 2
 NEVER_NS = 5 * NS_PER_S
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 LONGEST_MESSAGE = 64_000_000
-
-
-class _Speaker(msgspec.Struct):
-    """Who sent a message; a pid is in a hello only."""
-
-    stream: str
-    pid: int | None = None
-
-
-_speakers = msgspec.msgpack.Decoder(_Speaker)
 
 
 class RelayedStream(ProbeStream):
@@ -117,7 +107,7 @@ class RelayedStream(ProbeStream):
     async def _hear(self, frames: list[bytes], asked_ns: int) -> None:
         if len(frames) < 2:
             return
-        speaker = _speakers.decode(frames[1])
+        speaker = speaker_of(frames[1])
         if speaker.pid is not None:
             self._meet_anew(speaker.stream, frames[0])
         reception = self._receptions.get(speaker.stream)

@@ -7,6 +7,8 @@ late or never. What the probe held before we came is told first, and marked.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
 from collectors.collector import (
@@ -15,12 +17,18 @@ from collectors.collector import (
     SourceNeverCameError,
     SourceSilentError,
 )
-from collectors.probe.discover import probe_at
+from collectors.http_client import goes_direct
+from collectors.probe.discover import listening, port_of, probe_at
 from collectors.probe.hello import TCP, Hello
 from collectors.probe.relayed import RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
 from collectors.readings import AnyReading, Endpoint, EngineInfo, Note, NoteKind, Step
-from collectors.runtime_dir import probe_sockets
+from collectors.runtime_dir import (
+    SOCKETS_IN,
+    ProbeSocket,
+    forwarded_sockets,
+    probe_sockets,
+)
 from collectors.server import Server
 
 LOOK_AGAIN_S = 1.0
@@ -97,15 +105,36 @@ class ServerProbe:
             self._stream = RelayedStream(self._clock, server, self._memory)
             return self._stream
         engine_id = server.probe
-        if not engine_id:
-            found = await asyncio.to_thread(probe_at, server.url, server.uds)
+        if engine_id.startswith(SOCKETS_IN) or not engine_id:
+            found = await asyncio.to_thread(self._at_its_address)
             engine_id = found.engine_id if found else ""
-        if not engine_id or not probe_sockets(engine_id) or self._ended.is_set():
+        if not engine_id or not self._sockets(engine_id) or self._ended.is_set():
             raise SourceNeverCameError
         self._stream = ProbeStream(
-            self._clock, engine_id, source=server.source, memory=self._memory
+            self._clock,
+            engine_id,
+            source=server.source,
+            sockets=partial(self._sockets, engine_id),
+            memory=self._memory,
         )
         return self._stream
+
+    def _at_its_address(self) -> ProbeSocket | None:
+        """The probe of whoever listens where the server does."""
+        server = self.server
+        if not server.probe:
+            return probe_at(server.url, server.uds)
+        if not goes_direct(server.url):
+            return None  # the server is on yet another host
+        return listening(self._sockets(None), port_of(server.url), set(), None)
+
+    def _sockets(self, engine_id: str | None) -> list[ProbeSocket]:
+        """Those of an engine, or all, here or where the tunnel ends."""
+        place = self.server.probe
+        if place.startswith(SOCKETS_IN):
+            directory = Path(place.removeprefix(SOCKETS_IN))
+            return forwarded_sockets(directory, engine_id)
+        return probe_sockets(engine_id)
 
     async def _life(self, stream: ProbeStream) -> AsyncIterator[Sequence[AnyReading]]:
         """What the server's processes tell until they end."""

@@ -17,7 +17,7 @@ from collectors.clock import (
 )
 from collectors.collector import CollectorError, SourceLostError, SourceSilentError
 from collectors.liveness import birth
-from collectors.probe.hello import Hello, Role
+from collectors.probe.hello import LIVE, Hello, Role, speaker_of
 from collectors.probe.reception import (
     Position,
     ProbeMessage,
@@ -208,7 +208,10 @@ class ProbeStream:
         self, reception: Reception, frames: list[bytes], asked_ns: int
     ) -> list[ProbeMessage]:
         """What a message makes known; the first says whose clock its times are of."""
-        met, messages = reception.hello, reception.hear(frames)
+        met = reception.hello
+        if met is not None and frames[0] != LIVE and speaker_of(frames[1]).pid:
+            raise SourceSilentError("the line to the probe was interrupted")
+        messages = reception.hear(frames)
         hello = reception.hello
         if hello is None or hello is met:
             return messages

@@ -22,6 +22,7 @@ from collectors.readings import (
 )
 from collectors.scrape import ServerScraper
 from collectors.server import Server
+from collectors.ssh import SshTunnel
 from inferwatch.feed import FeedState
 from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -46,6 +47,10 @@ def collectors_of(
     clock: SessionClock, server: Server, *, kv_events: bool = True
 ) -> list[Collector]:
     """Everything that can be heard of a server, the surest first."""
+    if server.ssh:
+        tunnel = SshTunnel(clock, server)
+        probed, scraped = ServerProbe(clock, server), ServerScraper(clock, server)
+        return [tunnel, tunnel.through(probed), tunnel.through(scraped)]
     reachable = server.probe or goes_direct(server.url, server.uds)
     probe = [ServerProbe(clock, server)] if reachable else []
     blocks = [KvEventStream(clock, server)] if kv_events else []

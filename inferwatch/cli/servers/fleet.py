@@ -9,6 +9,7 @@ from typing import Any
 from collectors.http_client import ProxyError
 from collectors.probe.keys import KeyFileError, ViewerKeys
 from collectors.server import Server, ServerError
+from collectors.ssh import SSH, SshAddress
 from inferwatch.cli.servers.fleet_file import (
     FleetFile,
     NamedServer,
@@ -196,14 +197,11 @@ def _server(
     slo = options.slo or of("slo")
     try:
         server = Server(
-            url=entry.url or ("http://localhost" if entry.uds else ""),
-            uds=entry.uds and str(_beside(path.parent, entry.uds)),
-            name=entry.name,
+            **_address(options, entry, path),
             headers=_all_headers(file, entry, own, path.parent),
             ca_file=ca_file and _beside(path.parent, ca_file),
             insecure=options.insecure or bool(of("insecure")),
             every_s=_checked_every(every_s),
-            **_probe(options, entry, path),
             slo=str(parse_slo(slo)) if slo else "",
         )
         server.client(timeout_s=None)  # would fail later, without anybody to tell
@@ -254,9 +252,26 @@ def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
     return f"{path}, line {line_of(text, index, None)}: "
 
 
+def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
+    """Where it is and how it is called, and its probe: here, or through a tunnel."""
+    url, probe = entry.url or "", _probe(options, entry, path)
+    if url.startswith(SSH):
+        if entry.uds or probe["probe"]:
+            raise UsageError("ssh:// finds the probe itself: leave out probe and uds")
+        return SshAddress.of(url).fields(entry.name)
+    return {
+        "url": url or ("http://localhost" if entry.uds else ""),
+        "uds": entry.uds and str(_beside(path.parent, entry.uds)),
+        "name": entry.name,
+        **probe,
+    }
+
+
 def _probe(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
     """Where its probe is, and the key to it: each server has its own."""
-    key = options.probe_key or (entry.probe_key and _beside(path, entry.probe_key))
+    key = options.probe_key or (
+        entry.probe_key and _beside(path.parent, entry.probe_key)
+    )
     if key:
         try:
             ViewerKeys.read(key)

