@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,7 @@ class Watched:
 
     session: AttachedSession
     pipeline: Kept
+    watching: asyncio.Task[None]
 
     def of(self, source: str, *kinds: type[Any], since: int = 0) -> list[Any]:
         readings = self.pipeline.readings[since:]
@@ -233,9 +234,9 @@ class Watched:
 
     async def until(self, holds: Callable[[], bool], why: str) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while not holds():  # noqa: ASYNC110 - the session beside makes it hold
+            while not holds():
+                assert not self.watching.done(), f"{why}: the session ended"
                 await asyncio.sleep(0.05)
-        assert holds(), why
 
 
 def rise(
@@ -318,10 +319,11 @@ async def attached(
     session = AttachedSession(clock, pipeline, servers, others)
     watching = asyncio.create_task(session.run())
     try:
-        yield Watched(session, pipeline)
+        yield Watched(session, pipeline, watching)
     finally:
         watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await watching
 
 
 @dataclass
