@@ -37,10 +37,11 @@ OPTIONS = (
     *("StreamLocalBindMask=0177", "PermitLocalCommand=no", "ForwardAgent=no"),
 )
 LIST = (
-    'list() { for d in "$INFERWATCH_RUNTIME_DIR" "$XDG_RUNTIME_DIR/inferwatch" '
-    '"/run/user/$(id -u)/inferwatch" "${TMPDIR:-/tmp}"/inferwatch-*; do '
-    'for s in "$d"/*.sock; do [ -S "$s" ] && [ -w "$s" ] && echo "$s"; done; done; '
-    "echo .; }; list"
+    "all() { for d; do for s in "
+    '"$d"/*.sock; do [ -S "$s" ] && [ -w "$s" ] && echo "$s"; done; done; echo .; }; '
+    'list() { if [ -n "$INFERWATCH_RUNTIME_DIR" ]; then all "$INFERWATCH_RUNTIME_DIR"; '
+    "else u=$(id -u); r=${XDG_RUNTIME_DIR:-/run/user/$u}; "
+    'all "$r/inferwatch" "${TMPDIR:-/tmp}/inferwatch-$u"; fi; }; list'
 )
 """Needs nothing but sh, and ends what it lists with a dot."""
 WATCH = f"{LIST}; (while sleep 2; do list; done) & cat >/dev/null; kill $!"
@@ -169,7 +170,7 @@ class SshTunnel:
                 if not self.up.is_set():  # forwards stand before a command runs
                     self.up.set()
                     yield
-                if now != sockets:  # a server was started anew: its sockets are others
+                if set(now) - set(sockets):  # a server was started anew
                     self._last_words = ""
                     return
         finally:

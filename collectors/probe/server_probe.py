@@ -78,7 +78,8 @@ class ServerProbe:
                 yield self._say(str(error))
             except (CollectorError, OSError) as error:
                 yield self._say(str(error))
-            await self._let_go()
+            finally:
+                await self._let_go()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await self._ended.wait()

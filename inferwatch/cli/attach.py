@@ -35,6 +35,7 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
     inferwatch attach http://gpu1:8000
     inferwatch attach localhost:8000 localhost:8001 --slo 'ttft_s<1'
     inferwatch attach https://gpu1.example/chat --api-key-env CHAT_KEY
+    inferwatch attach ssh://me@gpu1/8000
     inferwatch attach --config fleet.toml
     inferwatch attach --prometheus http://prometheus:9090 --select 'job="vllm"'
     inferwatch attach localhost:8000 --once --json

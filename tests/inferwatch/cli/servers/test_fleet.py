@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from collectors.probe.keys import add_viewer
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
     place_to_listen,
@@ -210,3 +211,36 @@ def test_traces_are_taken_where_people_say(text: str | None, place: object) -> N
 def test_what_is_no_place_to_listen_at_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="HOST:PORT"):
         place_to_listen(text)
+
+
+def test_a_server_has_its_probe_where_the_file_says(tmp_path: Path) -> None:
+    _, key = add_viewer(tmp_path, "alice")
+    config = written(
+        tmp_path,
+        '[[server]]\nurl = "http://gpu1:8000"\nprobe = "tcp://gpu1:9500"\n'
+        'probe_key = "alice.key"\n',
+    )
+
+    (server,) = servers_of(ServerOptions(config=config))
+    assert (server.probe, server.probe_key) == ("tcp://gpu1:9500", key)
+
+
+def test_a_server_behind_ssh_is_called_by_its_host() -> None:
+    (server,) = servers_of(ServerOptions(urls=["ssh://me@gpu1:22/8001"]))
+
+    assert (server.source, server.url) == ("gpu1:8001", "http://127.0.0.1:8001")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (ServerOptions(urls=["a", "b"], probe="one"), "--probe is one server's"),
+        (ServerOptions(urls=["a"], probe="tcp://a"), "tcp://host:port"),
+        (ServerOptions(urls=["ssh://a"], probe="one"), "leave out probe"),
+        (ServerOptions(urls=["ssh://a:b@c"]), "no address for ssh"),
+        (ServerOptions(urls=["a"], probe_key=Path("/none.key")), "/none.key"),
+    ],
+)
+def test_a_probe_that_cannot_be_is_refused(options: ServerOptions, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        servers_of(options)
