@@ -79,10 +79,22 @@ def listened_to() -> list[str]:
     """Addresses at which this very process takes connections."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as held:
-            if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                found.append(_shown(held.getsockname()))
+        with suppress(OSError):
+            if str(entry.readlink()).startswith("socket:"):
+                found.append(_listens_at(os.dup(int(entry.name))))
     return sorted(filter(None, found))[:MOST_LISTENED]
+
+
+def _listens_at(descriptor: int) -> str:
+    """The address of a socket that listens; it is closed, whatever it is."""
+    try:
+        held = socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        return ""
+    with held:
+        listens = held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return _shown(held.getsockname()) if listens else ""
 
 
 def _shown(address: object) -> str:
