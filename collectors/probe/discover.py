@@ -7,6 +7,7 @@ is found in another user's process and in a container, too.
 import ipaddress
 import secrets
 import socket
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from collectors.runtime_dir import ProbeSocket, probe_sockets
 HTTP_PORTS = {"http": 80, "https": 443}
 ANSWER_NS = NS_PER_S
 """A probe listens for newcomers five times a second."""
+BELIEVED_NS = 2 * NS_PER_S
 WILD = {"0.0.0.0", "::", "*"}  # noqa: S104 - named, not bound
 
 
@@ -67,22 +69,49 @@ def listening(
     return next(iter(there.values()), None)
 
 
-def greetings(found: Iterable[ProbeSocket]) -> Iterator[tuple[ProbeSocket, Hello]]:
+_lock = threading.Lock()
+_answers: dict[tuple[Path, int], tuple[int, Hello]] = {}
+"""What each socket's file answered last, and when: to be asked costs an engine, and
+where many servers are watched each looks for its own."""
+
+
+def greetings(found: Iterable[ProbeSocket]) -> list[tuple[ProbeSocket, Hello]]:
     """What each of these probes answers to a newcomer, those that do within a second.
 
     One that speaks another version of the wire does not.
     """
+    named = {(each.path, _inode(each.path)): each for each in found}
+    with _lock:
+        since_ns = monotonic_ns() - BELIEVED_NS
+        for key in [key for key, (at_ns, _) in _answers.items() if at_ns < since_ns]:
+            del _answers[key]
+        asked_ns = monotonic_ns()
+        for key, hello in _asked({k: v for k, v in named.items() if k not in _answers}):
+            _answers[key] = asked_ns, hello
+        return [(named[key], _answers[key][1]) for key in named if key in _answers]
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _asked(
+    found: dict[tuple[Path, int], ProbeSocket],
+) -> Iterator[tuple[tuple[Path, int], Hello]]:
     topic = HELLO + secrets.token_hex(8).encode()
     with ExitStack() as stack:
         context = stack.enter_context(zmq.Context())
         poller, asked = zmq.Poller(), {}
-        for each in found:
+        for key, each in found.items():
             caller = stack.enter_context(context.socket(zmq.SUB))
             caller.linger = 0
             caller.connect(f"ipc://{each.path}")
             caller.subscribe(topic)
             poller.register(caller, zmq.POLLIN)
-            asked[caller] = each
+            asked[caller] = key
         until_ns = monotonic_ns() + ANSWER_NS
         while asked and (left_ns := until_ns - monotonic_ns()) > 0:
             for caller, _ in poller.poll(left_ns // 1_000_000):

@@ -31,7 +31,8 @@ from collectors.runtime_dir import (
 )
 from collectors.server import Server
 
-LOOK_AGAIN_S = 1.0
+LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
+"""How often to look for one that is not there: soon at first."""
 WORTH_A_NOTE_NS = 2 * NS_PER_S
 """Of the past that the probe remembered."""
 
@@ -67,9 +68,12 @@ class ServerProbe:
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Readings in session time under the server's name, until closed."""
+        pause_s = LOOK_AGAIN_S
         while not self._ended.is_set():
             try:
-                async for batch in self._life(await self._connected()):
+                stream = await self._connected()
+                pause_s = LOOK_AGAIN_S
+                async for batch in self._life(stream):
                     yield batch
             except SourceLostError as error:
                 yield [self._note(NoteKind.LOST, str(error))]
@@ -81,8 +85,9 @@ class ServerProbe:
             finally:
                 await self._let_go()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN_S):
+                async with asyncio.timeout(pause_s):
                     await self._ended.wait()
+            pause_s = min(1.2 * pause_s, LOOK_AT_LEAST_S)
 
     async def close(self) -> None:
         """Stop following; safe to call twice."""

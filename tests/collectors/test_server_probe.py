@@ -19,7 +19,7 @@ import pytest
 
 from collectors import runtime_dir
 from collectors.clock import SessionClock, monotonic_ns
-from collectors.probe import server_probe
+from collectors.probe import discover, server_probe
 from collectors.probe import stream as probe_stream
 from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.probe.hello import Role
@@ -116,6 +116,7 @@ class Port:
 def quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(server_probe, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(discover, "BELIEVED_NS", 0)
 
 
 @pytest.fixture
@@ -205,6 +206,28 @@ async def test_probes_of_two_servers_at_one_address_are_not_guessed_between(
             await until_both(port.url)
         async with watching(port.url, probe="two") as watcher:
             await watcher.until_numbers(range(1, 3))
+
+
+async def test_many_who_look_ask_a_probe_once(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    real = discover._asked
+
+    def counted(found: dict[Any, Any]) -> Iterator[Any]:
+        asked.extend(found)
+        return real(found)
+
+    monkeypatch.setattr(discover, "_asked", counted)
+    with port.serving("one", range(0)):
+        assert await until_found(port.url) == "one"
+        monkeypatch.setattr(discover, "BELIEVED_NS", 60_000_000_000)
+        before = len(asked)
+        looks = [asyncio.to_thread(probe_at, port.url) for _ in range(20)]
+        found = await asyncio.gather(*looks)
+
+    assert {each.engine_id for each in found if each} == {"one"}
+    assert len(asked) <= before + 1
 
 
 async def test_a_restart_is_another_life_under_the_same_name(port: Port) -> None:
