@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
+import msgspec
 import zmq
 import zmq.asyncio
 from msgspec.structs import replace
@@ -166,6 +167,8 @@ class ProbeStream:
             await self._follow(found, socket)
         except CollectorError as error:
             failure = error
+        except msgspec.MsgspecError as error:
+            failure = CollectorError(f"what {found.path.name} says is unknown: {error}")
         finally:
             socket.close(linger=0)
             self._order.give_up((found.pid,))

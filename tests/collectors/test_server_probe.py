@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
+from msgspec.msgpack import encode as msgpack
 
 from collectors import runtime_dir
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.probe import discover, server_probe
 from collectors.probe import stream as probe_stream
 from collectors.probe.discover import AmbiguousProbeError, probe_at
-from collectors.probe.hello import Role
+from collectors.probe.hello import RING, Role
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.probe.server_probe import ServerProbe
 from collectors.readings import (
@@ -211,7 +213,7 @@ async def test_probes_of_two_servers_at_one_address_are_not_guessed_between(
 async def test_many_who_look_ask_a_probe_once(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[Any] = []
     real = discover._asked
 
     def counted(found: dict[Any, Any]) -> Iterator[Any]:
@@ -360,6 +362,24 @@ async def test_who_has_no_key_is_not_let_in(
         _, new = add_viewer(tmp_path / "keys", "bob")
         async with watching(ELSEWHERE, probe=address, probe_key=new) as watcher:
             await watcher.until_numbers(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "frames", [[b""], [b"\xc1" * 9], [b"\x80"], [msgpack({"stream": "s", "pid": 1})]]
+)
+async def test_what_is_no_probe_is_told_and_harms_nobody(frames: list[bytes]) -> None:
+    with zmq.Context() as context, context.socket(zmq.XPUB) as liar:
+        number = liar.bind_to_random_port("tcp://127.0.0.1")
+        async with watching(ELSEWHERE, probe=f"tcp://127.0.0.1:{number}") as watcher:
+            topic = b""
+            while not topic.startswith(RING):
+                while not liar.poll(0):  # noqa: ASYNC110 - it comes from outside
+                    await asyncio.sleep(0.01)
+                topic = liar.recv()[1:]
+            liar.send_multipart([topic, *frames])
+            await watcher.until(lambda: bool(watcher.notes(NoteKind.PROBE)))
+
+    assert not watcher.numbers
 
 
 async def test_one_that_comes_back_as_another_was_restarted_unseen(
