@@ -429,7 +429,11 @@ async def told(watched: Watched, machines: dict[str, Machine]) -> Story:
     restarted = len(watched.pipeline.readings)
     again = await load(machines[PROBED], 20, seed=8)
     await watched.until(
-        lambda: watched.finished(PROBED, restarted) == again.requests, "all were told"
+        lambda: (
+            watched.finished(PROBED, restarted) == again.requests
+            and ended(watched.of(PROBED, EngineSample)[-1]) == again.requests
+        ),
+        "all were told",
     )
     began_s = time.monotonic()
     once = await asyncio.create_subprocess_exec(
@@ -530,6 +534,7 @@ async def test_a_server_killed_and_started_anew_is_another_life(story: Story) ->
     assert any(each.restarted for each in contacts)
     assert [note for note in notes if note.kind is NoteKind.LOST]
     assert watched.tokens(PROBED, since) == again.output_tokens
+    assert generated(watched.of(PROBED, EngineSample)[-1]) == again.output_tokens
     assert not [note for note in notes if note.kind is NoteKind.DROPPED]
     assert not [each for each in watched.of(PLAIN, Contact) if not each.answers]
 
