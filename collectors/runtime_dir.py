@@ -79,7 +79,7 @@ def hand_over(path: Path) -> None:
     """Let those connect to a socket of ours whose directory it lies in."""
     place = path.parent.stat()
     with suppress(OSError):  # then only we can
-        if place.st_uid != os.geteuid():
+        if os.geteuid() == 0 and not place.st_mode & stat.S_ISGID:
             os.chown(path, place.st_uid, place.st_gid)
         path.chmod(0o660 if place.st_mode & stat.S_ISGID else 0o600)
 

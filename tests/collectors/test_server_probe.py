@@ -5,6 +5,7 @@ Run as a program this file is such a server: it listens, has a probe, and tells 
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 from msgspec.msgpack import encode as msgpack
@@ -44,6 +46,7 @@ from embedded_engine.relay import KEY_VARIABLE, Relay
 pytestmark = pytest.mark.process
 
 DEADLINE_S = 20.0
+CONTAINED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 ELSEWHERE = "http://192.0.2.1:8000"
 
 
@@ -100,12 +103,12 @@ class Port:
 
     @contextmanager
     def serving(
-        self, engine_id: str, numbers: range
+        self, engine_id: str, numbers: range, *prefix: str
     ) -> Iterator[subprocess.Popen[str]]:
         descriptor = self.socket.fileno()
         bounds = map(str, (descriptor, numbers.start, numbers.stop))
         with subprocess.Popen(
-            [sys.executable, __file__, engine_id, *bounds],
+            [*prefix, sys.executable, __file__, engine_id, *bounds],
             stdin=subprocess.PIPE,
             pass_fds=[descriptor],
             text=True,
@@ -245,6 +248,20 @@ async def test_a_restart_is_another_life_under_the_same_name(port: Port) -> None
         f"API server (pid {first.pid}) of one is gone"
     ]
     assert {each.source for each in watcher.readings} == {"mine"}
+
+
+async def test_a_server_in_a_container_is_known_by_the_pid_it_has_here(
+    port: Port,
+) -> None:
+    if not shutil.which(CONTAINED[0]) or subprocess.call([*CONTAINED, "true"]):
+        pytest.skip("needs the right to make a container's process namespace")
+    async with watching(port.url) as watcher:
+        with port.serving("one", range(1, 9), *CONTAINED) as container:
+            await watcher.until_numbers(range(1, 9))
+            (server,) = psutil.Process(container.pid).children()
+            assert watcher.probe.processes() == [(server.pid, "api")]
+            assert [hello.pid for hello in watcher.probe.hellos.values()] == [1]
+        await watcher.until(lambda: bool(watcher.notes(NoteKind.LOST)))
 
 
 async def test_who_comes_late_is_told_how_much_was_before(port: Port) -> None:
