@@ -26,7 +26,8 @@ Until = Callable[..., Awaitable[None]]
 
 
 def posted(server: Serving) -> list[str]:
-    return [head for head in server.heads if head.startswith("POST")]
+    """Heads of such requests; each may have the body of another before it."""
+    return [head for head in server.heads if "POST /v1/completions" in head]
 
 
 @pytest.mark.process
