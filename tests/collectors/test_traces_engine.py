@@ -1,0 +1,245 @@
+"""What real vLLM tells in traces and cache events, against what it counts itself."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import platformdirs
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from collectors.clock import NS_PER_S, SessionClock
+from collectors.collector import Collector
+from collectors.kv_events import KvEventStream
+from collectors.otlp import PATH, SpanReceiver
+from collectors.readings import AnyReading, KvCacheEvents, RequestSpan
+from collectors.server import Server
+from embedded_engine.startup import make_tiny_model
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import PrefixCache, Window
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+DEADLINE_S = 240.0
+BLOCK = 32
+SUMS = {
+    "ttft_ns": "vllm:time_to_first_token_seconds",
+    "queue_ns": "vllm:request_queue_time_seconds",
+    "prefill_ns": "vllm:request_prefill_time_seconds",
+    "decode_ns": "vllm:request_decode_time_seconds",
+    "e2el_ns": "vllm:e2e_request_latency_seconds",
+    "prompt_tokens": "vllm:request_prompt_tokens",
+    "output_tokens": "vllm:request_generation_tokens",
+}
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+class Plain:
+    """A server as somebody else starts it, and all that is heard of it."""
+
+    def __init__(self, log: Path, model: Path) -> None:
+        self.port, pub, replay, self.traces = free_ports(4)
+        self.server = Server(url=f"127.0.0.1:{self.port}")
+        self.clock = SessionClock()
+        self.readings: list[AnyReading] = []
+        self.log = log
+        events = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{pub}",
+            "replay_endpoint": f"tcp://*:{replay}",
+        }
+        self._command = [
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", str(model), "--served-model-name", "tiny"),
+            *("--port", str(self.port), "--max-num-seqs", "32", "--enforce-eager"),
+            *("--num-gpu-blocks-override", "256", "--block-size", str(BLOCK)),
+            *("--kv-cache-memory-bytes", "33554432", "--max-model-len", "4096"),
+            *("--otlp-traces-endpoint", f"http://127.0.0.1:{self.traces}{PATH}"),
+            *("--kv-events-config", json.dumps(events)),
+        ]
+        self._environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_PLUGINS": "",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._listening: list[tuple[Collector, asyncio.Task[None]]] = []
+
+    async def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                assert self._process.poll() is None, self.log.read_text()[-3000:]
+                with suppress(httpx.HTTPError, AssertionError):
+                    await self.metrics()
+                    return
+                await asyncio.sleep(0.2)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def listen(self) -> None:
+        receiver = SpanReceiver(self.clock, port=self.traces, servers=[self.server])
+        for each in (receiver, KvEventStream(self.clock, self.server)):
+            self._listening.append((each, asyncio.create_task(self._hear(each))))
+
+    async def _hear(self, collector: Collector) -> None:
+        async for batch in collector.batches():
+            self.readings.extend(batch)
+
+    async def close(self) -> None:
+        for collector, task in self._listening:
+            await collector.close()
+            await task
+        self.kill()
+
+    async def metrics(self) -> dict[str, float]:
+        async with self.server.client(timeout_s=10) as client:
+            answer = await client.get("/metrics")
+        assert answer.status_code == 200
+        return {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+            if sample.name.endswith(("_sum", "_count", "_total"))
+        }
+
+    async def complete(self, prompts: list[list[int]], tokens: int) -> None:
+        """Send them, eight at a time."""
+        room = asyncio.Semaphore(8)
+
+        async def one(prompt: list[int]) -> None:
+            asked = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
+            async with room:
+                answer = await client.post(
+                    "/v1/completions", json={"model": "tiny", **asked}
+                )
+            assert answer.json()["usage"]["completion_tokens"] == tokens
+
+        async with self.server.client(timeout_s=DEADLINE_S) as client:
+            await asyncio.gather(*map(one, prompts))
+
+    async def until_told(self, count: int, prompt_tokens: int) -> list[RequestSpan]:
+        """Requests of that length; they come some seconds after they ended."""
+        async with asyncio.timeout(30):
+            while True:
+                told = [
+                    each
+                    for each in self.readings
+                    if isinstance(each, RequestSpan)
+                    and each.prompt_tokens == prompt_tokens
+                ]
+                if len(told) >= count:
+                    return told
+                await asyncio.sleep(0.1)
+
+    def cache(self) -> PrefixCache:
+        """What the events heard so far come to."""
+        model = Model()
+        for each in self.readings:
+            if isinstance(each, KvCacheEvents):
+                model.fold(each)
+        now_ns = self.clock.now_ns()
+        return model.snapshot(now_ns, Window.SESSION).prefix_cache or PrefixCache()
+
+    async def until_cache(self, **expected: object) -> PrefixCache:
+        async with asyncio.timeout(30):
+            while True:
+                cache = self.cache()
+                if all(getattr(cache, name) == it for name, it in expected.items()):
+                    return cache
+                await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Plain]:
+    model = await make_tiny_model(Path(platformdirs.user_cache_dir("inferwatch")))
+    made = Plain(tmp_path / "log", model)
+    await made.start()
+    yield made
+    await made.close()
+
+
+def prompts(count: int, length: int, seed: int) -> list[list[int]]:
+    chance = random.Random(seed)
+    return [chance.choices(range(300, 900), k=length) for _ in range(count)]
+
+
+async def test_traces_and_cache_events_agree_with_what_the_server_counts(
+    plain: Plain,
+) -> None:
+    # The past of the cache comes to whoever joins late: 100 tokens and 9 more are
+    # three full blocks; of the last token nothing is kept.
+    early = prompts(4, 100, seed=1)
+    await plain.complete(early, tokens=10)
+    plain.listen()
+    cache = await plain.until_cache(blocks=12)
+    assert (cache.partial, cache.beginnings, cache.deepest) == (False, 4, 3)
+    assert cache.block_tokens == BLOCK
+
+    # Each request is told of once, and what is told adds up to what is counted.
+    before = await plain.metrics()
+    await plain.complete(prompts(30, 200, seed=2), tokens=40)
+    after = await plain.metrics()
+    told = await plain.until_told(30, prompt_tokens=200)
+    assert len(told) == 30
+    for field, metric in SUMS.items():
+        name = f"{metric}_sum"
+        counted = after[name] - before[name]
+        unit = NS_PER_S if field.endswith("_ns") else 1
+        ours = sum(getattr(span, field) for span in told) / unit
+        assert ours == pytest.approx(counted, rel=0.01), field
+
+    # A shared beginning is stored once, and is where prompts branch.
+    shared = await plain.until_cache(blocks=12 + 30 * 7)
+    (first,) = prompts(1, 64, seed=3)
+    tails = prompts(2, 32, seed=4)
+    await plain.complete([first + tails[0]], tokens=2)
+    await plain.complete([first + tails[1]], tokens=2)
+    cache = await plain.until_cache(blocks=shared.blocks + 4)
+    assert cache.branches == 1
+    assert cache.evicted == 0
+
+    # What is evicted and comes back was evicted too early; nothing is lost count of.
+    await plain.complete(prompts(12, 200, seed=5), tokens=40)
+    await plain.complete(early, tokens=2)
+    cache = await plain.until_cache(stored_again=12)
+    assert cache.blocks == cache.stored - cache.evicted <= 255
+    assert cache.lifetime_s.n == cache.evicted
+    assert (cache.missed, cache.partial) == (0, False)
+
+    # Another life of the server has an empty cache.
+    plain.kill()
+    await plain.start()
+    await plain.complete(early[:1], tokens=10)
+    cache = await plain.until_cache(blocks=3)
+    assert (cache.missed, cache.partial) == (0, False)
