@@ -8,6 +8,7 @@ prompts and answers that somebody may have put into attributes are never looked 
 import ipaddress
 import math
 import socket
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ class SpanReader:
     """Makes readings of spans, each span once."""
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, None] = {}
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._clocks: dict[Sender, SenderClock] = {}
 
     def read(
@@ -223,7 +224,7 @@ class SpanReader:
             return
         self._seen[span_id] = None
         if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+            self._seen.popitem(last=False)
 
     def _by_our_clock(
         self, requests: list[RequestSpan], sender: Sender, wall_ns: int

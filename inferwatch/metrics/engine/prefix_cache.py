@@ -5,7 +5,7 @@ tell what no counter does: how long blocks live, how far prompts share their beg
 and what had to be computed again because it had been evicted.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from inferwatch.metrics.snapshot import PrefixCache, Window
 
 MOST_RANKS = 512
 MOST_BLOCKS = 1 << 18
-"""Of all ranks; beyond, the oldest are no longer followed."""
+"""Of all ranks; more are counted, but not followed."""
 MOST_EVICTED = 1 << 17
 """How many evicted blocks are known again when they come back."""
 
@@ -123,7 +123,7 @@ class PrefixCaches:
         self.counters = Counters("stored", "evicted", "again")
         self.lifetimes = Samples()
         self._ranks: dict[tuple[str, int], RankCache] = {}
-        self._evicted: dict[tuple[str, int, int], None] = {}
+        self._evicted: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         """Source, rank and hash of the latest."""
         self._blocks = 0
 
@@ -156,7 +156,7 @@ class PrefixCaches:
                 self.lifetimes.add(events.t_ns, max(events.t_ns - gone.t_ns, 0))
             self._evicted[events.source, events.rank, block] = None
         while len(self._evicted) > MOST_EVICTED:
-            del self._evicted[next(iter(self._evicted))]
+            self._evicted.popitem(last=False)
         return len(events.removed)
 
     def _store(self, cache: RankCache, events: KvCacheEvents) -> tuple[int, int]:
@@ -168,13 +168,12 @@ class PrefixCaches:
             known = (events.source, events.rank, block)
             again += known in self._evicted
             self._evicted.pop(known, None)
-            cache.store(block, parent, events.t_ns)
             fresh += 1
-        self._blocks += fresh
-        while self._blocks > MOST_BLOCKS and cache.blocks:
-            cache.remove(next(iter(cache.blocks)))
-            cache.partial = True
-            self._blocks -= 1
+            if self._blocks >= MOST_BLOCKS:
+                cache.partial = True
+                continue
+            cache.store(block, parent, events.t_ns)
+            self._blocks += 1
         return fresh, again
 
     def shown(self, now_ns: int, window: Window) -> PrefixCache | None:
@@ -222,7 +221,7 @@ class PrefixCaches:
             self._ranks[held.source, held.rank] = cache = _restored(held)
             self._blocks += len(cache.blocks)
         evicted = parts.get(saved.evicted, list[tuple[str, int, int]])
-        self._evicted = dict.fromkeys(evicted)
+        self._evicted = OrderedDict.fromkeys(evicted)
 
 
 def _saved(source: str, rank: int, cache: RankCache) -> SavedCache:

@@ -132,6 +132,7 @@ def test_ranks_and_servers_have_a_cache_each() -> None:
 def test_blocks_beyond_bounds_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefix_cache, "MOST_BLOCKS", 3)
     monkeypatch.setattr(prefix_cache, "MOST_EVICTED", 1)
-    shown = told(chain(1, 2, 3, 4, 5, t_s=1), gone(4, 5, t_s=2), chain(4, 5, t_s=3))
+    many, back = chain(1, 2, 3, 4, 5, t_s=1), chain(2, 3, t_s=3)
+    shown = told(many, gone(2, 3, t_s=2), back)
     assert (shown.blocks, shown.partial) == (3, True)
     assert (shown.stored, shown.stored_again) == (7, 1)
