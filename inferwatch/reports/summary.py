@@ -1,11 +1,12 @@
 """A whole session as one JSON object, and the same as a table for people."""
 
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import counted, format_count, format_rate
 from inferwatch.metrics.catalog import client_words
-from inferwatch.metrics.snapshot import ClientView, Snapshot
+from inferwatch.metrics.snapshot import ClientView, PrefixCache, Snapshot
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
 from inferwatch.reports.servers import server_head, server_lines, server_rows
@@ -86,7 +87,15 @@ def summarise(
         "via": snapshot.via,
         "servers": server_rows(snapshot),
         "advice": list(snapshot.advice),
+        "prefix_cache": _prefix_cache(snapshot.prefix_cache),
     }
+
+
+def _prefix_cache(cache: PrefixCache | None) -> Summary | None:
+    """What cache events tell; None where nobody publishes any."""
+    if cache is None:
+        return None
+    return asdict(cache) | {"lifetime_s": quantiles_row(cache.lifetime_s)}
 
 
 def share(part: int | None, whole: int | None) -> float | None:
@@ -203,6 +212,18 @@ def _facts(summary: Summary) -> list[str]:
         f"{'KV peak':<10}{peak:>7}"
         + _part(summary["kv_peak_blocks"], "blocks")
         + _part(summary["preemptions"], "preemptions"),
+        *_cached(summary["prefix_cache"]),
+    ]
+
+
+def _cached(cache: Summary | None) -> list[str]:
+    if cache is None:
+        return []
+    return [
+        _line("KV events", cache["blocks"], "blocks cached")
+        + _part(cache["stored"], "stored")
+        + _part(cache["evicted"], "evicted")
+        + _part(cache["stored_again"], "stored again")
     ]
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from collectors.readings import (
     ServerInfo,
     WatchedSlo,
 )
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.snapshot import PrefixCache, Snapshot, Window
 from inferwatch.reports.summary import share, summarise, summary_text
 from tests.inferwatch.metrics.scraped_servers import Served, contact
 from tests.inferwatch.metrics.scraped_servers import see as see_servers
@@ -91,6 +91,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "via",
         "servers",
         "advice",
+        "prefix_cache",
     }
     assert summary["itl_s"].keys() == {
         "n",
@@ -302,3 +303,18 @@ def test_the_text_tells_brackets_and_who_does_not_answer(scraped: Snapshot) -> N
     assert "b:1                      no answer: timed out" in text
     assert "→ exact percentiles: start it with a flag" in text
     assert not [line for line in text if line.startswith("server clock")]
+
+
+def test_what_cache_events_tell_is_summed_up(session: Snapshot) -> None:
+    assert summarise(session, "s1")["prefix_cache"] is None
+    assert "KV events" not in summary_text(summarise(session, "s1"))
+
+    cache = PrefixCache(blocks=7, stored=12, evicted=5, stored_again=2, deepest=3)
+    summary = summarise(replace(session, prefix_cache=cache), "s1")
+
+    told = json.loads(json.dumps(summary))["prefix_cache"]
+    assert (told["blocks"], told["deepest"], told["partial"]) == (7, 3, False)
+    assert told["lifetime_s"]["n"] == 0
+    (line,) = [x for x in summary_text(summary).splitlines() if "KV events" in x]
+    said = "7 blocks cached 12 stored 5 evicted 2 stored again"
+    assert line.split()[2:] == said.split()
