@@ -408,19 +408,19 @@ class KvEventStream:
         """Ask for what is missing, as far as the server still has it."""
         if source.replay_endpoint is None:
             return
-        for _ in range(REPLAYS):
-            whole = await self._ask_again(source.replay_endpoint, events)
-            if whole:
+        for tries_left in reversed(range(REPLAYS)):
+            again = tries_left > 0
+            if await self._ask_again(source.replay_endpoint, events, again=again):
                 break
 
-    async def _ask_again(self, endpoint: str, events: RankEvents) -> bool:
-        """One replay; whether all came that was sent."""
-        began = events.expected
+    async def _ask_again(
+        self, endpoint: str, events: RankEvents, *, again: bool
+    ) -> bool:
+        """One replay; False: some of it was lost on the way, and is asked for again."""
         first = True
-        whole = True
         with suppress(Unreachable), self._socket(zmq.DEALER) as socket:
             self._attach(socket, endpoint, bound=True)
-            await socket.send_multipart([b"", began.to_bytes(8, "big")])
+            await socket.send_multipart([b"", events.expected.to_bytes(8, "big")])
             while await socket.poll(REPLAY_S * 1_000):
                 frames = await socket.recv_multipart()
                 heard = numbered(frames[1:])
@@ -429,16 +429,15 @@ class KvEventStream:
                 number, payload = heard
                 if number == END_NUMBER:
                     break
-                if number > events.expected and not first:
-                    whole = False
-                    break  # it lost some on the way: ask for these again
+                if number > events.expected and not first and again:
+                    return False
                 first = False
                 await self._pass_on(events.take(number, payload, live=False))
             else:
                 return True
-            if events.expected == 0 and whole:
+            if events.expected == 0:
                 await self._pass_on([events.nothing_yet()])
-        return whole
+        return True
 
     def _socket(self, kind: int) -> "zmq.asyncio.Socket":
         if self._context is None:

@@ -40,8 +40,11 @@ PATH = "/v1/traces"
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 MOST_SENT_BYTES = 4 << 20
-MOST_BYTES = 16 << 20
+MOST_BYTES = 8 << 20
 """Once unpacked: some ten thousand spans."""
+MOST_JSON_BYTES = 1 << 19
+"""It takes long to understand, on the thread that draws the screen."""
+MOST_RESOURCES = 1_024
 MOST_CONNECTIONS = 64
 IDLE_S = 60.0
 """Exporters keep a connection and send every 5 s."""
@@ -94,6 +97,8 @@ class Post:
         """
         found = ExportTraceServiceRequest()
         data = unpacked(self.body, self.headers.get(b"content-encoding", b""))
+        if self.kind == JSON and len(data) > MOST_JSON_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{PROTOBUF}, please")
         try:
             if self.kind == JSON:
                 Parse(data, found, ignore_unknown_fields=True)
@@ -101,6 +106,8 @@ class Post:
                 found.ParseFromString(data)
         except (DecodeError, ParseError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "no spans of OTLP") from error
+        if len(found.resource_spans) > MOST_RESOURCES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources")
         return found
 
 
@@ -149,7 +156,7 @@ class SpanReceiver:
         self._reader = SpanReader()
         self._listener: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
-        self._queue: asyncio.Queue[list[AnyReading]] = asyncio.Queue(QUEUE_BATCHES)
+        self._queue: asyncio.Queue[list[AnyReading]] = asyncio.Queue()
         self._noted: set[str] = set()
         self._closed = False
 
@@ -212,14 +219,16 @@ class SpanReceiver:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         task = asyncio.current_task()
-        if task is None or self._closed or len(self._links) >= MOST_CONNECTIONS:
+        gone = writer.get_extra_info("peername") is None
+        full = self._closed or len(self._links) >= MOST_CONNECTIONS
+        if task is None or gone or full:
             writer.transport.abort()
             return
         self._links.add(task)
         try:
             await Link(reader, writer, self).serve()
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # gone, or too slow, or we close
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            pass  # gone, or too slow, or makes no sense, or we close
         finally:
             self._links.discard(task)
             writer.transport.abort()
@@ -231,7 +240,7 @@ class SpanReceiver:
             Refused: it is not taken.
         """
         found = post.spans()
-        if self._closed or self._queue.full():
+        if self._closed or self._queue.qsize() >= QUEUE_BATCHES:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "later, please")
         now_ns = monotonic_ns()
         wall_ns = now_ns + wall_offset_ns()
@@ -247,32 +256,32 @@ class SpanReceiver:
             batch += [(request, source) for request in requests]
             await asyncio.sleep(0)  # the screen is drawn on the same thread
         batch.sort(key=lambda each: each[0].end_ns)
-        await self._pass_on(batch, now_ns - wall_ns)
+        self._pass_on(batch, now_ns - wall_ns)
         answer = ExportTraceServiceResponse()
         if nonsense:
             answer.partial_success.rejected_spans = nonsense
             answer.partial_success.error_message = "requests without sensible times"
         return answer
 
-    async def note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Say something once."""
         if text in self._noted or len(self._noted) >= MOST_NOTES:
             return
         self._noted.add(text)
         now_ns = self._clock.now_ns()
-        await self._queue.put([Note(t_ns=now_ns, kind=NoteKind.PROBE, text=text)])
+        self._queue.put_nowait([Note(t_ns=now_ns, kind=NoteKind.PROBE, text=text)])
 
     async def _source(self, sender: Sender) -> str | None:
         if self._servers.known(sender):
             return self._servers.source(sender)
         source = await asyncio.to_thread(self._servers.source, sender)
         if source is None:
-            await self.note(
+            self.note(
                 f"traces come from {sender.label}, which is none of the servers watched"
             )
         return source
 
-    async def _pass_on(
+    def _pass_on(
         self, batch: Sequence[tuple[RequestSpan, str]], to_monotonic_ns: int
     ) -> None:
         """In session time, from Unix time."""
@@ -287,7 +296,7 @@ class SpanReceiver:
             for each, source in batch
         ]
         if readings:
-            await self._queue.put(readings)
+            self._queue.put_nowait(readings)
 
 
 class Link:
@@ -336,7 +345,7 @@ class Link:
     async def _answer(self, request: h11.Request) -> Answer:
         kind = PROTOBUF
         if request.method == GRPC_BEGINS:
-            await self._receiver.note(
+            self._receiver.note(
                 f"gRPC came to {self._receiver.address}, where HTTP is spoken: start "
                 "the server with OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"
             )

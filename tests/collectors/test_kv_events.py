@@ -215,6 +215,21 @@ async def test_a_gap_is_filled_by_a_replay(publisher: Publisher) -> None:
     await heard.close()
 
 
+async def test_a_batch_that_no_replay_mends_is_counted_and_passed_by(
+    publisher: Publisher,
+) -> None:
+    publisher.keep(0, stored(1))
+    publisher.kept.append((1, b"\xc1 nonsense"))
+    publisher.keep(2, stored(3))
+    heard = await heard_of(publisher)
+    told = await heard.some(2)
+    assert [(each.sequence, each.missed) for each in told] == [(0, 0), (2, 1)]
+    await publisher.publish(3, stored(4))
+    await heard.some(3)
+    assert publisher.asked == [0, 1, 1]
+    await heard.close()
+
+
 async def test_without_a_replay_what_is_missing_is_counted() -> None:
     publisher = Publisher(replays=False)
     heard = await heard_of(publisher)

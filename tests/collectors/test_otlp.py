@@ -296,6 +296,8 @@ async def test_a_body_beyond_bounds_is_refused(heard: Heard) -> None:
     [
         (b"\xff" * 100, {}, 400),
         (b"\x0a\x05" * 20_000, {}, 400),
+        (b"\x0a\x00" * 1_025, {}, 413),
+        (b" " * (otlp.MOST_JSON_BYTES + 1), {"content_type": "application/json"}, 413),
         (b"{", {"content_type": "application/json"}, 400),
         (b'{"resourceSpans": 3}', {"content_type": "application/json"}, 400),
         (b"[" * 100_000, {"content_type": "application/json"}, 400),
