@@ -23,9 +23,9 @@ import zmq.asyncio
 from msgspec.structs import replace
 
 from collectors.clock import NS_PER_S, SessionClock, wall_offset_ns
-from collectors.http_client import goes_direct
+from collectors.http_client import ProxyError, goes_direct
 from collectors.readings import AnyReading, KvCacheEvents, Note, NoteKind
-from collectors.server import Server
+from collectors.server import Server, ServerError
 
 PATH = "/kv_event_sources"
 LOOK_S = 10.0
@@ -331,7 +331,11 @@ class KvEventStream:
 
     async def _look(self) -> None:
         """Ask again and again where events are; follow them as long as that holds."""
-        async with self._server.client(timeout_s=ASK_S) as client:
+        try:
+            asking = self._server.client(timeout_s=ASK_S)
+        except (ServerError, ProxyError):
+            return  # whoever scrapes it says so
+        async with asking as client:
             while True:
                 found = await self._sources(client)
                 if found is not None:
