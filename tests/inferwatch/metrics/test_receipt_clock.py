@@ -8,6 +8,7 @@ from collectors.readings import (
     Phase,
     RequestEvent,
     RequestRecord,
+    RequestSpan,
     Step,
     Tick,
     TokenTimes,
@@ -45,6 +46,9 @@ def test_what_tells_of_a_while_is_there_at_its_end() -> None:
         index=1, external_id="a", phase=Phase.STEADY, intended_ns=1, end_ns=9
     )
 
+    span = RequestSpan(request_id="a", arrived_ns=1, end_ns=7)
+
+    assert ReceiptClock().take(span) == 7
     assert ReceiptClock().take(times) == 8
     assert ReceiptClock().take(record) == 9
 

@@ -1,12 +1,19 @@
 """Live and replayed snapshots are equal: the two are one code after the collector."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, Note, NoteKind, Tick
+from collectors.readings import (
+    AnyReading,
+    KvCacheEvents,
+    Note,
+    NoteKind,
+    RequestSpan,
+    Tick,
+)
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
@@ -68,3 +75,45 @@ async def test_live_and_replayed_snapshots_are_equal_at_recorded_ticks(
     assert live[-1][-1].flow.finished > 50
     for number, (then, now) in enumerate(zip(live, again, strict=True)):
         assert then == now, f"tick {number}"
+
+
+def told_late() -> Iterator[AnyReading]:
+    """Traces that come in batches, seconds after; what a cache stores and forgets."""
+    for second in range(1, 13):
+        t_ns = second * 10**9
+        yield KvCacheEvents(
+            source="chat",
+            t_ns=t_ns,
+            sequence=2 * second,
+            missed=second // 12,
+            stored=[second, (1 << 64) - second],
+            parents=[None, second],
+            removed=[second - 3] if second > 3 else [],
+            block_tokens=16,
+        )
+        for ended_ns in range(t_ns - 5 * 10**9, t_ns, 10**9) if not second % 5 else ():
+            yield RequestSpan(
+                source="chat",
+                request_id="same",
+                arrived_ns=ended_ns - 10**9,
+                end_ns=ended_ns,
+                ttft_ns=ended_ns // 20,
+                decode_ns=10**8,
+                e2el_ns=10**9,
+                prompt_tokens=second,
+                output_tokens=9,
+                temperature=0.5,
+            )
+        yield Tick(t_ns=t_ns)
+
+
+async def test_traces_and_cache_events_are_replayed_as_they_came(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    live = watched_live(record(), told_late())
+
+    assert await watched_again(path) == live
+    last = live[-1][-1]
+    assert [len(seen[-1].requests) for seen in live] == [0] * 4 + [5] * 5 + [10] * 3
+    assert last.prefix_cache is not None
+    assert (last.prefix_cache.blocks, last.prefix_cache.partial) == (15, True)
