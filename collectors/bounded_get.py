@@ -154,7 +154,9 @@ async def _said(response: httpx.Response) -> str:
                 return ""
         error = msgspec.json.decode(body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:200]
-    except (httpx.HTTPError, msgspec.DecodeError, LookupError, TypeError):
+    except (httpx.HTTPError, msgspec.DecodeError, ValueError, RecursionError):
+        return ""
+    except (LookupError, TypeError):  # JSON, but not as we know it
         return ""
 
 

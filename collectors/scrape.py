@@ -384,7 +384,7 @@ class ServerScraper:
         answer = await self._get(client, path, INFO_TIMEOUT_S, INFO_BYTES)
         try:
             return msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             what = "a web page" if _is_page(answer) else "something else"
             why = f"{what} answers there, no engine"
             raise NoAnswerError(why, answer.status) from error

@@ -377,6 +377,18 @@ async def test_a_shorter_round_trip_is_told() -> None:
     assert len(seen.changes()) == 1
 
 
+@pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000, b'"\\ud800"', b"1e999", b""])
+async def test_no_nonsense_in_place_of_json_hurts(body: bytes) -> None:
+    bad = whole(body, kind="application/json")
+    answers: dict[str, Answer] = {"/v1/models": bad, "/version": bad}
+    async with serving(answers | {"/metrics": VLLM}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(ServerInfo))
+    async with serving(answers) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(Contact))
+    assert seen.of(Contact)[0].why == "something else answers there, no engine"
+
+
 async def test_each_of_many_servers_is_asked_at_its_own_time() -> None:
     clock = SessionClock()
     scrapers = [ServerScraper(clock, Server(url="h:1", every_s=100)) for _ in range(64)]
