@@ -84,6 +84,8 @@ class PrometheusApi:
         self.server = server
         self.warnings: set[str] = set()
         """What it warned of, each once."""
+        self.queries = self.answered_bytes = 0
+        """How much was asked, and told."""
         self._patience_s = patience_s
         self._url = _query_url(server)
         self._client: httpx.AsyncClient | None = None
@@ -129,9 +131,11 @@ class PrometheusApi:
         return f"Prometheus at {self.server.shown_url}"
 
     async def _ask(self, query: dict[str, str]) -> _Matrix | _Scalar | None:
+        self.queries += 1
         status, body = await self._exchange(
             {**query, "timeout": f"{self._patience_s:.0f}s"}
         )
+        self.answered_bytes += len(body)
         try:
             answer = await asyncio.to_thread(_DECODER.decode, body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,8 @@
 """Whose a series of Prometheus's is: the engines of a fleet, told apart by labels."""
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -57,6 +59,12 @@ class FleetEngine:
     counted: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
     """The last sample of each rank: counters only fall at a restart."""
     told: ServerInfo | None = None
+
+    def keep_enough(self) -> None:
+        """Begin with two scrapes, which tell rates: of a large fleet more take long."""
+        if not self.latest_s:
+            kept = sorted(self.scrapes)[-2:]
+            self.scrapes = {at_s: self.scrapes[at_s] for at_s in kept}
 
     def readings(self, now: ServerTime, clock: SessionClock) -> Iterator[AnyReading]:
         """What its new scrapes say, and whether it is still scraped."""
@@ -196,9 +204,8 @@ class Fleet:
         into Prometheus's store meanwhile is the next look's, whole.
         """
         for engine in self.engines.values():
-            engine.scrapes = {}
-            engine.took = {}
-        self._meet([each for each in found if each.key not in self._owners])
+            engine.scrapes, engine.took = {}, {}
+        self._meet(found)
         for series in found:
             match self._owners.get(series.key):
                 case (engine, str() as name):
@@ -207,10 +214,12 @@ class Fleet:
                     for at_s, number in series.values:
                         if at_s > engine.latest_s:
                             engine.scrapes.setdefault(at_s, []).append((one, number))
+        for engine in self.engines.values() if len(self.engines) > SMALL_FLEET else ():
+            engine.keep_enough()
 
     def take(self, found: Sequence[ScrapedSeries]) -> None:
         """Take other metrics of the scrapes that are new."""
-        self._meet([each for each in found if each.key not in self._owners])
+        self._meet(found)
         for series in found:
             match self._owners.get(series.key):
                 case (engine, ExposedSeries() as one):
@@ -234,11 +243,15 @@ class Fleet:
                 engine.answers = False
                 yield Contact(source=engine.source, t_ns=t_ns, answers=False, why=why)
 
-    def _meet(self, unknown: Sequence[ScrapedSeries]) -> None:
+    def _meet(self, found: Sequence[ScrapedSeries]) -> None:
         """Find out whose series are that were not seen before."""
+        unknown = [each for each in found if each.key not in self._owners]
         if not unknown:
             return
-        labelled = [(each.key, each.labels()) for each in unknown]
+        with collecting_later():
+            self._learn([(each.key, each.labels()) for each in unknown])
+
+    def _learn(self, labelled: list[tuple[bytes, dict[str, str]]]) -> None:
         self._learn_labels([labels for _, labels in labelled])
         ours = {UP, TOOK, STARTED}
         labelled.sort(key=lambda each: each[1].get(NAME) in ours)  # engines first
@@ -303,6 +316,21 @@ class Fleet:
             source = f"{address} {'/'.join(rest)}"
         self._sources.add(source)
         return FleetEngine(source=source, labels=labels)
+
+
+@contextmanager
+def collecting_later() -> Iterator[None]:
+    """Look for no garbage among series that are made, by the hundred thousand, to stay.
+
+    It would take longer than to make them.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _say(engine: FleetEngine, name: str, values: Values) -> None:

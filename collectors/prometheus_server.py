@@ -57,7 +57,7 @@ class PrometheusReader:
         first_span_s: float = FIRST_SPAN_S,
     ) -> None:
         self._clock = clock
-        self._server, self._api = server, PrometheusApi(server)
+        self._server, self.api = server, PrometheusApi(server)
         self._select = select.strip().removeprefix("{").removesuffix("}").strip(", ")
         self._every_s = max(server.every_s, LOOK_EVERY_S)
         self._first_span_s = first_span_s
@@ -77,12 +77,12 @@ class PrometheusReader:
                 yield readings[start : start + CHUNK]
                 await asyncio.sleep(0)
             await self._wait()
-        await self._api.close()
+        await self.api.close()
 
     async def close(self) -> None:
         """Look no more. Safe to call twice."""
         self._closed.set()
-        await self._api.close()
+        await self.api.close()
 
     async def look(self) -> list[AnyReading]:
         """What is new since the last look, oldest first.
@@ -90,7 +90,7 @@ class PrometheusReader:
         Raises:
             QueryError: Prometheus did not answer; the next look makes up for it.
         """
-        now, fleet = await self._api.now(), self._fleet
+        now, fleet = await self.api.now(), self._fleet
         span_s = self._first_span_s
         if self._looked_s is not None:
             span_s = min(now.unix_s - self._looked_s + LATE_S, LONGEST_SPAN_S)
@@ -141,7 +141,7 @@ class PrometheusReader:
     ) -> list[ScrapedSeries]:
         matchers = [f'__name__=~"{"|".join(names)}"', *filter(None, [self._select])]
         selector = "{" + ",".join(matchers) + "}"
-        return await self._api.samples(selector, span_s, now.unix_s)
+        return await self.api.samples(selector, span_s, now.unix_s)
 
     async def _look_or_say(self) -> list[AnyReading]:
         try:
@@ -159,7 +159,7 @@ class PrometheusReader:
             self._why_nobody = None
             source, t_ns = self._server.source, self._clock.now_ns()
             readings.insert(0, Contact(source=source, t_ns=t_ns, answers=True))
-        new, self._api.warnings = self._api.warnings, set()
+        new, self.api.warnings = self.api.warnings, set()
         warned = [self._note(f"Prometheus warns: {each}") for each in sorted(new)]
         return [*readings, *warned]
 

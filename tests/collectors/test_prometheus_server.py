@@ -351,7 +351,7 @@ async def test_keys_go_as_headers_and_nowhere_else(
         await reads.look()
 
     assert (sent["authorization"], sent["x-scope-orgid"]) == ("Bearer secret", "me")
-    assert "secret" not in f"{found}{reads._api.server}{failed.value}"
+    assert "secret" not in f"{found}{reads.api.server}{failed.value}"
 
 
 async def test_a_user_and_password_in_the_address_are_basic_credentials(
