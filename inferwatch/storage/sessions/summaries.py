@@ -30,6 +30,18 @@ CLIENT_TTFT = (
     "ORDER BY ttft_ns DESC LIMIT 1 OFFSET ?"
 )
 
+SCRAPED = """
+SELECT sum(firsts), sum(spent_s), sum(tokens), min(since_ns), max(t_ns) FROM (
+  SELECT t_ns, lag(t_ns) OVER life AS since_ns,
+         output_tokens - lag(output_tokens) OVER life AS tokens,
+         ttft_count - lag(ttft_count) OVER life AS firsts,
+         ttft_sum_s - lag(ttft_sum_s) OVER life AS spent_s
+  FROM engine_samples WHERE session = ?
+  WINDOW life AS (PARTITION BY source, rank ORDER BY ordinal)
+) WHERE since_ns IS NOT NULL AND coalesce(tokens, 0) >= 0 AND coalesce(firsts, 0) >= 0
+"""
+"""What its counters gained; where one fell, the server had begun anew."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
@@ -39,14 +51,18 @@ class SessionSummary:
     """Who measured: the server's front end, else the client, its warm-up left out."""
     n: int = 0
     """Requests with a first token."""
+    ttft_mean_s: float | None = None
+    """Where nobody saw requests singly: of them all, exact."""
     ttft_p99_s: float | None = None
     """The observation at rank ceil(0.99 n), as everywhere."""
     output_tokens_per_s: float | None = None
-    """From the first arrival to the last finish."""
+    """From the first arrival to the last finish; of counters, while watched."""
 
 
 def summarise(path: Path, number: int) -> SessionSummary:
     """What the server saw; of a load, or where nobody looked into it, the client.
+
+    Where neither did it is what servers count.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
@@ -56,7 +72,24 @@ def summarise(path: Path, number: int) -> SessionSummary:
         if server.n and not connection.execute(IS_LOAD, (number,)).fetchone():
             return server
         client = _seen(connection, number, Vantage.CLIENT, CLIENT, CLIENT_TTFT)
-        return client if client.n else server
+        scraped = _scraped(connection, number)
+        return client if client.n else server if server.n else scraped or server
+
+
+def _scraped(connection: sqlite3.Connection, number: int) -> SessionSummary | None:
+    """What servers counted; None of a session that asked none."""
+    row = connection.execute(SCRAPED, (number,)).fetchone()
+    n, spent_s, tokens, first_ns, last_ns = row
+    if first_ns is None:
+        return None
+    return SessionSummary(
+        vantage=Vantage.SCRAPE,
+        n=n or 0,
+        ttft_mean_s=spent_s / n if n and spent_s is not None else None,
+        output_tokens_per_s=tokens * NS_PER_S / (last_ns - first_ns)
+        if tokens is not None and last_ns > first_ns
+        else None,
+    )
 
 
 def _seen(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.readings import Endpoint, EngineInfo, LoadPlanned
+from collectors.readings import Endpoint, EngineInfo, LoadPlanned, ServerInfo
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.storage.checkpoints.checkpoints import Checkpoint
 from inferwatch.storage.cursor import START, Cursor
@@ -58,6 +58,8 @@ class ReadingEncoder:
             batch.readings += 1
             if isinstance(reading, EngineInfo | Endpoint):
                 batch.model = reading.model
+            elif isinstance(reading, ServerInfo) and reading.models:
+                batch.model = reading.models[0]
             elif isinstance(reading, LoadPlanned) and (plan := plan_facts(reading)):
                 batch.model = plan.model or batch.model
         for table in self._tables:

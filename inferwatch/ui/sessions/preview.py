@@ -15,6 +15,7 @@ from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.ui.sessions.index import ListedSession, SessionPreview
 from inferwatch.ui.sessions.table import ENOUGH_FOR_P99, state_of
+from inferwatch.ui.shared.counted import MEAN
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -166,6 +167,16 @@ def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator
     told = [(f"{format_count(n).strip()} {what}",) for what, n in counts.items() if n]
     if told:
         yield (TextRun(" "), *join([(TextRun(text),) for (text,) in told]))
+    if summary is not None and summary.ttft_mean_s is not None:
+        mean = f"TTFT {MEAN} {format_duration(summary.ttft_mean_s).strip()}"
+        seen = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
+        rate = f"{format_rate(summary.output_tokens_per_s).strip()} tok/s"
+        means = (
+            (TextRun(mean, "strong"),),
+            (TextRun(seen, "muted"),),
+            (TextRun(rate),),
+        )
+        yield (TextRun(" "), *join(means))
     if summary is not None and summary.ttft_p99_s is not None:
         weak = "~" if summary.n < ENOUGH_FOR_P99 else ""
         p99 = f"TTFT p99 {weak}{format_duration(summary.ttft_p99_s).strip()}"

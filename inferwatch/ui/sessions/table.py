@@ -19,6 +19,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.ui.sessions.index import ListedSession
+from inferwatch.ui.shared.counted import MEAN
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
 from inferwatch.ui.shared.row_filter import FieldKind, FilterField
@@ -189,24 +190,41 @@ def _state(each: ListedSession, _: int) -> TextRun:
 
 
 def _request_count(each: ListedSession) -> int:
-    return each.row.requests or each.row.client_requests
+    return each.row.requests or each.row.client_requests or _counted(each)
+
+
+def _counted(each: ListedSession) -> int:
+    """Requests that a server counted, where nobody saw them singly."""
+    summary = each.summary
+    return summary.n if summary and summary.vantage is Vantage.SCRAPE else 0
 
 
 def _requests(each: ListedSession, _: int) -> TextRun:
-    """``c``: as the client told, no engine did."""
-    row = each.row
+    """``c``: as the client told, no engine did; ``s``: as a server counted."""
+    row, many = each.row, format_count(_request_count(each)).strip()
     seen = " c" if row.client_requests else ""
-    many = format_count(row.client_requests or row.requests).strip()
+    seen = seen if row.requests or not _counted(each) else " s"
     return TextRun(f"{many}{seen}")
 
 
+LETTERS = {Vantage.FRONTEND: "f", Vantage.CLIENT: "c", Vantage.SCRAPE: "s"}
+WORDS = {
+    Vantage.FRONTEND: "frontend",
+    Vantage.CLIENT: "client  ",
+    Vantage.SCRAPE: "scrape  ",
+}
+
+
 def _ttft(each: ListedSession, _: int) -> TextRun:
-    """``~``: too few for a p99; ``f``: seen by the frontend, ``c``: by the client."""
-    return _p99(each, {Vantage.FRONTEND: "f", Vantage.CLIENT: "c"})
+    """``~``: too few for a p99; ``f``: seen by the frontend, ``c``: by the client.
+
+    ``ø``: the mean, of what a server counted: ``s``.
+    """
+    return _p99(each, LETTERS)
 
 
 def _ttft_in_words(each: ListedSession, _: int) -> TextRun:
-    return _p99(each, {Vantage.FRONTEND: "frontend", Vantage.CLIENT: "client  "})
+    return _p99(each, WORDS)
 
 
 def _p99(each: ListedSession, seen_by: Mapping[Vantage, str]) -> TextRun:
@@ -214,6 +232,9 @@ def _p99(each: ListedSession, seen_by: Mapping[Vantage, str]) -> TextRun:
     if summary is None:
         return TextRun("…  ", "faint")
     seen = seen_by[summary.vantage]
+    if summary.ttft_mean_s is not None:
+        mean = format_in(MILLISECONDS, summary.ttft_mean_s).strip()
+        return TextRun(f"{MEAN} {mean} {seen}", "muted")
     if summary.ttft_p99_s is None:
         return TextRun(f"–{' ' * (len(seen) + 1)}", "muted")
     p99 = format_in(MILLISECONDS, summary.ttft_p99_s).strip()

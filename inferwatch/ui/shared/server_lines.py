@@ -19,8 +19,6 @@ from inferwatch.ui.shared.renderables.text import (
 )
 from inferwatch.visible import visible
 
-STALE_NS = 3 * NS_PER_S
-"""A reading older than this is told of, while its server is said to answer."""
 NEWS_NS = 10 * 60 * NS_PER_S
 """For so long a restart is news."""
 RESTARTED = "its counters began anew"
@@ -53,9 +51,9 @@ def _news(shown: Snapshot, server: ServerState, at: str) -> Sequence[Line]:
     news: list[Line] = []
     if server.why:
         news.append((TextRun("▲ ", "warn"), TextRun(server.why)))
-    if server.last_ns is not None and shown.now_ns - server.last_ns > STALE_NS:
-        age = age_text((shown.now_ns - server.last_ns) / NS_PER_S)
-        news.append((TextRun(f"its last reading is {age} old", "warn"),))
+        if server.last_ns is not None:
+            age = age_text(max(shown.now_ns - server.last_ns, 0) / NS_PER_S)
+            news.append((TextRun(f"its last reading is {age} old", "warn"),))
     since_ns = _since_restart(shown, server)
     if since_ns is not None:
         ago = age_text(since_ns / NS_PER_S)

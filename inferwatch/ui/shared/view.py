@@ -77,7 +77,7 @@ def latest_ns(timeline: Timeline, now_ns: int) -> int:
     return whole - timeline.bin_ns // 2 - 1
 
 
-SILENT_NS = 5 * NS_PER_S
+SILENT_NS = 30 * NS_PER_S
 """A server that is asked now and then tells nothing of the bins in between."""
 
 

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from collectors.readings import Phase, RequestRecord
+from collectors.clock import NS_PER_S
+from collectors.readings import (
+    EngineSample,
+    Histogram,
+    Phase,
+    RequestRecord,
+    ServerInfo,
+    Vantage,
+)
 from inferwatch.cli.sessions_table import _cells
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.file.location import (
@@ -15,6 +23,7 @@ from inferwatch.storage.file.location import (
 )
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.sessions import find, list_sessions
+from inferwatch.storage.sessions.summaries import summarise
 from inferwatch.ui.sessions.index import ListedSession
 from inferwatch.ui.sessions.table import session_columns
 from inferwatch.ui.shared.renderables.text import TextRun
@@ -132,3 +141,45 @@ def test_requests_that_only_the_client_told_are_listed_as_such(
     [column] = [each for each in session_columns(()) if each.key == "requests"]
     assert column.write(ListedSession(row=loaded), 9) == TextRun("3 c")
     assert column.write(ListedSession(row=empty), 9) == TextRun("0")
+
+
+def scrape(t_s: int, tokens: int, first_tokens: int, ttft_s: float) -> EngineSample:
+    ttft = Histogram(bounds=[1.0], counts=[first_tokens, first_tokens], sum=ttft_s)
+    return EngineSample(
+        source="gpu:8000",
+        t_ns=t_s * NS_PER_S,
+        output_tokens=tokens,
+        histograms={"ttft_s": ttft},
+    )
+
+
+def test_a_list_says_of_a_scraped_session_what_its_counters_do(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    recorder = record()
+    info = ServerInfo(
+        source="gpu:8000", t_ns=0, name="gpu:8000", family="vllm", models=["llama"]
+    )
+    told = [
+        info,
+        scrape(10, 5_000, 100, 9.0),
+        scrape(20, 5_400, 104, 11.0),
+        scrape(30, 100, 1, 0.5),  # began anew
+        scrape(40, 300, 3, 1.5),
+    ]
+    for numbered in enumerate(told, 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    (row,) = list_sessions(path)
+    summary = summarise(path, row.session)
+
+    assert row.model == "llama"
+    assert summary.vantage is Vantage.SCRAPE
+    assert summary.n == 6
+    assert summary.ttft_mean_s == pytest.approx(3.0 / 6)
+    assert summary.output_tokens_per_s == pytest.approx(600 / 30)
+    listed = ListedSession(row=row, summary=summary)
+    written = {each.key: f"{each.write(listed, 0)}" for each in session_columns(())}
+    assert "'6 s'" in written["requests"]
+    assert any("'ø 500 " in text for text in written.values())
