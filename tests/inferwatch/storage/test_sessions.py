@@ -7,6 +7,7 @@ import pytest
 
 from collectors.clock import NS_PER_S
 from collectors.readings import (
+    AnyReading,
     EngineSample,
     Histogram,
     Phase,
@@ -160,7 +161,7 @@ def test_a_list_says_of_a_scraped_session_what_its_counters_do(
     info = ServerInfo(
         source="gpu:8000", t_ns=0, name="gpu:8000", family="vllm", models=["llama"]
     )
-    told = [
+    told: list[AnyReading] = [
         info,
         scrape(10, 5_000, 100, 9.0),
         scrape(20, 5_400, 104, 11.0),
