@@ -28,11 +28,11 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.load_desk import LoadTarget, WatchedLoadDesk
-from inferwatch.session.local_server import LocalServer
+from inferwatch.session.local_server import LocalServer, look_for
 from inferwatch.session.pipeline import Pipeline, TappedCollector
 from inferwatch.session.watch import Watch
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 10.0
 """How often processes are looked for."""
 SETTLES_S = 3.0
 """From the first answer until whatever can be known is known."""
@@ -194,8 +194,7 @@ class AttachedSession(Watch):
     async def _look_at_this_host(self) -> None:
         """Find the processes of servers that run here, and again when they restart."""
         while True:
-            for local in self._local.values():
-                await asyncio.to_thread(local.look)
+            await asyncio.to_thread(look_for, self._local.values())
             await asyncio.sleep(LOOK_EVERY_S)
 
     @property

@@ -2,7 +2,9 @@
 
 import os
 import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -18,6 +20,35 @@ SAID_ON = (1, 2)
 """Standard output and standard error."""
 
 
+Listeners = Mapping[str, set[int]]
+"""Who listens, by port or by the path of a Unix socket."""
+
+
+def look_for(servers: Iterable["LocalServer"]) -> None:
+    """Find the processes of those that are not known; takes a while."""
+    missing = [each for each in servers if each.is_missing]
+    found = listeners() if missing else {}
+    for each in missing:
+        each.look(found)
+
+
+def listeners() -> Listeners:
+    """All that can be seen on this host: one look is enough for many servers."""
+    found: dict[str, set[int]] = {}
+    try:
+        sockets = psutil.net_connections("all")
+    except (psutil.Error, OSError):
+        return found
+    for each in sockets:
+        address: Any = each.laddr  # a path, or host and port
+        place = address if isinstance(address, str) else None
+        if address and each.status == psutil.CONN_LISTEN:
+            place = str(address[1])
+        if place and each.pid:
+            found.setdefault(place, set()).add(each.pid)
+    return found
+
+
 class LocalServer:
     """A server as this host sees it, if it is one of its own processes.
 
@@ -27,19 +58,35 @@ class LocalServer:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._processes: EngineProcesses | None = None
+        self._is_here: bool | None = None
+        """None until somebody looked."""
+        self._log: Path | None = None
+        """Of the process that was seen last."""
         self.no_log = f"{server.source} does not run here: its log is where it runs"
         """Why there is no log to be read, fit to show."""
 
-    def look(self) -> None:
-        """Find its process, unless it is known and lives; takes a while."""
-        if self._processes is not None and self._processes.root.alive:
-            return
-        pid = self._listener()
+    @property
+    def is_missing(self) -> bool:
+        """It runs here, and its process is not known, or dead."""
+        if self._is_here is None:
+            host = urlsplit(self._server.url).hostname or ""
+            self._is_here = bool(self._server.uds or addresses_here(host))
+        known = self._processes is not None and self._processes.root.alive
+        return self._is_here and not known
+
+    def look(self, listeners: Listeners) -> None:
+        """Find its process, if it is an engine's."""
+        self.no_log = f"the process of {self._server.source} cannot be seen from here"
+        place = self._server.uds or str(port_of(self._server.url))
+        pids = sorted(listeners.get(place, ()))
+        pid = next(filter(None, map(_engine_of, pids)), None)
         born = None if pid is None else birth(pid)
         self._processes = None
         if pid is not None and born is not None:
             self.no_log = "nothing is logged yet"
             self._processes = EngineProcesses(EngineProcess(pid, born))
+            files = (self._file(pid, descriptor) for descriptor in SAID_ON)
+            self._log = next(filter(None, files), None)
 
     def processes(self) -> list[tuple[int, str]]:
         """Those that live, each with its role."""
@@ -49,40 +96,11 @@ class LocalServer:
         return sorted((member.pid, role) for member, role in roles)
 
     def log_tail(self, lines: int) -> list[str]:
-        """What it said last, where that goes into a file that we may read."""
-        if self._processes is None:
-            return []
-        for descriptor in SAID_ON:
-            if path := self._file(self._processes.root.pid, descriptor):
-                return tail(path, lines)
-        return []
+        """What it said last, where that goes into a file that we may read.
 
-    def _listener(self) -> int | None:
-        """The process that listens there, if it is an engine's."""
-        server, host = self._server, urlsplit(self._server.url).hostname or ""
-        if server.uds is None and not addresses_here(host):
-            return None
-        self.no_log = f"the process of {server.source} cannot be seen from here"
-        return next(filter(None, map(_engine_of, sorted(self._pids()))), None)
-
-    def _pids(self) -> set[int]:
-        """Whose sockets are there."""
-        uds, port = self._server.uds, port_of(self._server.url)
-        try:
-            if uds is not None:
-                unix = psutil.net_connections("unix")
-                found = {each.pid for each in unix if str(each.laddr) == uds}
-            else:
-                found = {
-                    each.pid
-                    for each in psutil.net_connections("tcp")
-                    if each.laddr
-                    and each.laddr.port == port
-                    and each.status == psutil.CONN_LISTEN
-                }
-            return {pid for pid in found if pid is not None}
-        except (psutil.Error, OSError):
-            return set()
+        Of one that has died, too: then it matters most.
+        """
+        return tail(self._log, lines) if self._log else []
 
     def _file(self, pid: int, descriptor: int) -> Path | None:
         """Where it writes what it says, if that is a file."""

@@ -10,7 +10,7 @@ import pytest
 
 from collectors.server import Server
 from inferwatch.session import local_server
-from inferwatch.session.local_server import LocalServer
+from inferwatch.session.local_server import LocalServer, look_for
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def server(port: int, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
 
 
 def test_its_processes_are_those_behind_the_port(server: LocalServer) -> None:
-    server.look()
+    look_for([server])
 
     assert (os.getpid(), "api") in server.processes()
 
@@ -40,9 +40,25 @@ def test_its_log_is_read_where_it_is_a_file(
         log.write("one\ntwo\nthree\n")
         log.flush()
         monkeypatch.setattr(local_server, "SAID_ON", (log.fileno(),))
-        server.look()
+        look_for([server])
 
         assert server.log_tail(2) == ["two", "three"]
+
+
+def test_the_log_of_one_that_died_can_still_be_read(
+    server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "engine.log").open("w") as log:
+        log.write("killed by the kernel\n")
+        log.flush()
+        monkeypatch.setattr(local_server, "SAID_ON", (log.fileno(),))
+        look_for([server])
+    monkeypatch.setattr(local_server, "birth", lambda _: None)
+    monkeypatch.setattr("embedded_engine.engine_processes.birth", lambda _: None)
+    look_for([server])
+
+    assert server.processes() == []
+    assert server.log_tail(2) == ["killed by the kernel"]
 
 
 def test_a_log_that_goes_into_a_pipe_says_where_else_to_look(
@@ -50,7 +66,7 @@ def test_a_log_that_goes_into_a_pipe_says_where_else_to_look(
 ) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(local_server, "SAID_ON", (writing,))
-    server.look()
+    look_for([server])
 
     assert server.log_tail(2) == []
     assert "journalctl" in server.no_log
@@ -60,7 +76,7 @@ def test_a_log_that_goes_into_a_pipe_says_where_else_to_look(
 
 def test_a_process_that_is_no_engine_is_none(port: int) -> None:
     tunnel = LocalServer(Server(url=f"localhost:{port}"))
-    tunnel.look()
+    look_for([tunnel])
 
     assert tunnel.processes() == []
     assert "cannot be seen" in tunnel.no_log
@@ -68,7 +84,7 @@ def test_a_process_that_is_no_engine_is_none(port: int) -> None:
 
 def test_a_server_elsewhere_is_not_looked_for_here() -> None:
     remote = LocalServer(Server(url="http://192.0.2.7:8000"))
-    remote.look()
+    look_for([remote])
 
     assert remote.processes() == []
     assert "does not run here" in remote.no_log
