@@ -32,6 +32,7 @@ from inferwatch.formatting import (
     UNKNOWN,
     about,
     counted,
+    format_bracket,
     format_count,
     format_duration,
     format_durations,
@@ -46,6 +47,8 @@ from inferwatch.reports.summary import Summary, run_line, summarise
 from inferwatch.visible import as_html
 
 COLUMNS = ("mean", *PERCENTS, "max")
+Row = tuple[str, str, Say, list[SvgSeries]]
+"""Of a chart: title, unit, how a value is formatted, and its series."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page asks nobody for anything, and runs nothing."""
 OUT, PREFILL, WAITING = (
@@ -73,6 +76,7 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     yield from _about(recording)
     yield _cards(summary)
     yield from _latencies(summary)
+    yield from _servers(summary["servers"])
     yield from _charts("Over the session", time_charts(data))
     yield from _charts("Distributions", cdfs(data))
     yield from _facts("Engine", summary["engine"])
@@ -159,6 +163,30 @@ def _table(heading: str, rows: Summary) -> Iterable[str]:
         yield "</table></div>"
 
 
+def _servers(servers: Sequence[Summary]) -> Iterable[str]:
+    """Those attached to, one a row."""
+    if not servers:
+        return
+    heads = ("server", "via", "running", "waiting", "KV", "out tok/s", "TTFT, mean")
+    cells = "".join(f"<th>{name}</th>" for name in heads)
+    yield f'<h2>Servers, at the end</h2><div class="wide"><table><tr>{cells}</tr>'
+    for server in servers:
+        rank = f" rank {server['rank']}" if server["rank"] != "0" else ""
+        lost = "" if server["answers"] else f" (no answer: {server['why']})"
+        told = (
+            f"{server['name']}{rank}{lost}",
+            server["via"],
+            format_count(server["running"]),
+            format_count(server["waiting"]),
+            format_share(server["kv_usage"]),
+            format_rate(server["output_tokens_per_s"]),
+            format_duration(server.get("ttft_s", {}).get("mean")),
+        )
+        held = "".join(f"<td>{as_html(each.strip())}</td>" for each in told)
+        yield f"<tr>{held}</tr>"
+    yield "</table></div>"
+
+
 def _verdict(client: Summary) -> str:
     """Whether the client was fast enough for the latencies above, and why not."""
     words = client_words(client["verdict"])
@@ -177,7 +205,10 @@ def _latency(metric: str, row: dict[str, Any]) -> str:
     cells = [f"<td>{abbr} <span class=unit>{as_html(row['vantage'])}</span></td>"]
     cells.append(f"<td>{format_count(row['n']).strip()}</td>")
     texts = format_durations(row[column] for column in COLUMNS)
-    for column, text in zip(COLUMNS, map(str.strip, texts), strict=True):
+    ends = row.get("brackets") or {}
+    for column, exact in zip(COLUMNS, map(str.strip, texts), strict=True):
+        end = ends.get(column)
+        text = format_bracket(*end) if end else exact
         weak = column in row["weak"]
         cells.append(
             f'<td class="weak">{about(text)}</td>' if weak else f"<td>{text}</td>"
@@ -224,6 +255,8 @@ def _folded(plan: str) -> str:
 def time_charts(data: PageData) -> list[str]:
     """Charts over the whole session: the engine's, else the client's."""
     timeline = data.snapshot.timeline
+    if any(each is not None for each in timeline.running_max):
+        return [chart.html() for chart in _scraped(timeline)]
     if any(timeline.steps):
         return [chart.html() for chart in _engine(timeline)]
     return [chart.html() for chart in _client(data.client)]
@@ -251,6 +284,14 @@ def _curves(of: Mapping[str, Distribution]) -> list[SvgCurve]:
 
 
 def _engine(line: Timeline) -> list[SvgTimeChart]:
+    return _over(line, _engine_rows(line))
+
+
+def _scraped(line: Timeline) -> list[SvgTimeChart]:
+    return _over(line, _scraped_rows(line))
+
+
+def _over(line: Timeline, rows: Sequence[Row]) -> list[SvgTimeChart]:
     start_s, column_s = line.start_ns / NS_PER_S, line.bin_ns / NS_PER_S
     return [
         SvgTimeChart(
@@ -261,11 +302,33 @@ def _engine(line: Timeline) -> list[SvgTimeChart]:
             start_s=start_s,
             column_s=column_s,
         )
-        for title, unit, say, series in _engine_rows(line)
+        for title, unit, say, series in rows
     ]
 
 
-def _engine_rows(line: Timeline) -> list[tuple[str, str, Say, list[SvgSeries]]]:
+def _scraped_rows(line: Timeline) -> list[Row]:
+    """What servers count, for each chart as below."""
+    tokens = [
+        _line(PREFILL, "prefill", _rate(line, line.prefill_tokens)),
+        _line(OUT, "output", _rate(line, line.output_tokens)),
+    ]
+    requests = [
+        _area(label_of("timeline.running_max"), "decode", line.running_max),
+        _line(WAITING, "waiting", line.waiting_max, dashed=True),
+    ]
+    ttft = [_line("mean", "mean", line.ttft_mean_s)]
+    itl = [_line("mean", "mean", line.itl_mean_s)]
+    usage = [_area(label_of("timeline.kv_usage"), "kv", line.kv_usage)]
+    return [
+        ("Throughput", "tokens/s, scrape", _rates, tokens),
+        ("TTFT, mean", "s", format_durations, ttft),
+        ("ITL, mean", "s", format_durations, itl),
+        ("Running and waiting", "requests, scrape", _rates, requests),
+        ("KV cache", "share in use, scrape", _shares, usage),
+    ]
+
+
+def _engine_rows(line: Timeline) -> list[Row]:
     """For each chart: title, unit, how a value is formatted, and its series."""
     tokens = [
         _line(PREFILL, "prefill", _rate(line, line.prefill_tokens)),
@@ -329,6 +392,10 @@ def _rates(values: Sequence[Value]) -> list[str]:
 
 def _counts(values: Sequence[Value]) -> list[str]:
     return [format_count(value) for value in values]
+
+
+def _shares(values: Sequence[Value]) -> list[str]:
+    return [format_share(value) for value in values]
 
 
 def _rate(line: Timeline, counts: Sequence[int | None]) -> list[Value]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import (
+    EngineSample,
     HostSample,
     LoadEvent,
     LoadPlanned,
@@ -64,6 +65,7 @@ class _Writer:
         self._engines = EngineTracks(trace)
         self._requests = RequestTracks(trace)
         self._client = ClientTracks(trace)
+        self._servers = ServerCounters(trace)
         self._draw: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._requests.event,
@@ -73,6 +75,7 @@ class _Writer:
             LoadEvent: self._session.load,
             HostSample: self._session.host,
             RequestRecord: self._client.record,
+            EngineSample: self._servers.sample,
         }
 
     def follow(self, recording: Recording) -> None:
@@ -202,6 +205,45 @@ class EngineTracks:
             nothing = {"output": 0, "prefill": 0}
             self._trace.counter(rank.counters, "tokens/s", start_ns, rank.tokens)
             self._trace.counter(rank.counters, "tokens/s", start_ns + RATE_NS, nothing)
+
+
+class ServerCounters:
+    """What servers say of themselves when asked, as counters."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._before: dict[tuple[str, str, str | None], EngineSample] = {}
+
+    def sample(self, sample: EngineSample) -> None:
+        """Write its gauges, and the token rates since the sample before."""
+        rank = f" rank {sample.rank}" if sample.rank != "0" else ""
+        name = f"server {sample.source}{rank}, counters"
+        pid, t_ns = self._trace.process(name, Place.COUNTERS), sample.t_ns
+        queue = {"running": sample.running, "waiting": sample.waiting}
+        used = {} if sample.kv_usage is None else {"used": round(sample.kv_usage, 4)}
+        for counter, values in (("requests", queue), ("KV", used)):
+            known = {k: v for k, v in values.items() if v is not None}
+            if known:
+                self._trace.counter(pid, counter, t_ns, known)
+        key = (sample.source, sample.rank, sample.model)
+        before = self._before.get(key)
+        self._before[key] = sample
+        if before is not None and (rates := _rates_since(before, sample)):
+            self._trace.counter(pid, "tokens/s", before.t_ns, rates)
+
+
+def _rates_since(before: EngineSample, now: EngineSample) -> dict[str, float]:
+    """Per second; none where a counter went back or the clock did."""
+    counts = (
+        ("output", before.output_tokens, now.output_tokens),
+        ("prompt", before.prompt_tokens, now.prompt_tokens),
+    )
+    took_ns = now.t_ns - before.t_ns
+    return {
+        name: round((after - then) * NS_PER_S / took_ns, 2)
+        for name, then, after in counts
+        if took_ns > 0 and then is not None and after is not None and after >= then
+    }
 
 
 def _kind(step: Step) -> str:
