@@ -26,9 +26,12 @@ from collectors.server import Server
 
 BODY = Path(__file__).parents[1] / "tests/collectors/engines/scrapes/vllm_0.32.0.txt"
 WARM_S = 8
-MEASURED_S = 20
+MEASURED_S = 15
 FLEETS = ((64, 1.0, 0.15), (256, 5.0, 0.15))
 """How many servers, how often each, and the share of a core that is allowed."""
+
+PEERS = 8
+"""So many the peer watches: of all, it could not keep up."""
 
 Watch = Callable[[Server, list[int]], Coroutine[None, None, None]]
 
@@ -128,12 +131,13 @@ def main() -> int:
         process.start()
         ports = ours_told.recv()
         cost = asyncio.run(watched(ours, ports, every_s))
-        peers = asyncio.run(watched(peer, ports, every_s))
+        peers = asyncio.run(watched(peer, ports[:PEERS], 1.0))
         process.terminate()
         print(
             f"{servers:7} {every_s:4.0f} s {cost.samples / MEASURED_S:10.1f} "
             f"{cost.share:10.1%} {limit:6.0%} {cost.each_ms:8.2f} {peers.each_ms:5.1f} "
-            f"{cost.each_ms / peers.each_ms:6.2f}"
+            f"{cost.each_ms / peers.each_ms:6.2f}",
+            flush=True,
         )
         missed |= cost.share > limit
     return int(missed)
