@@ -138,6 +138,8 @@ def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
     """A server of others: what it is, where, how it is known, what to beware of."""
     info = server.info
     told = short_name(info.models[0]) if info and info.models else ""
+    if not told and snapshot.engines:  # its probe knows, who listens to it may not
+        told = short_name(snapshot.engines[0].model)
     place = _place(snapshot)
     name = told or server.source
     if place:  # of several, its name tells which it is
