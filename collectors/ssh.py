@@ -11,6 +11,7 @@ import random
 import re
 import secrets
 import shutil
+import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -179,7 +180,11 @@ class SshTunnel:
 
     async def _list(self) -> list[str] | None:
         """Sockets of probes on the host; None when it cannot be asked."""
-        process = await self._start(LIST, ())
+        try:
+            process = await self._start(LIST, ())
+        except OSError as error:
+            self._last_words = f"it cannot be started: {error.strerror}"
+            return None
         listening = asyncio.create_task(self._hear(process))
         found = None
         with suppress(TimeoutError):
@@ -227,8 +232,9 @@ class SshTunnel:
         self.up.clear()
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                process.terminate()
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGTERM)  # leaves it to be waited for
             await process.wait()
 
     async def _pause(self, pause_s: float) -> None:

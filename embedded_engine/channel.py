@@ -5,6 +5,7 @@ ZeroMQ all happen in a daemon thread that never blocks and that nothing waits fo
 """
 
 import os
+import resource
 import threading
 import time
 from collections import deque
@@ -48,6 +49,17 @@ PIECE_ENVELOPES = 500
 SEND_HIGH_WATER = 2_000
 SUBSCRIBE = 1
 HALF_HOUR_NS = 1_800 * NS_PER_S
+
+
+def short_of_descriptors() -> bool:
+    """Nine in ten that this process may open are open: the next would be that high."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        lowest = os.dup(0)
+    except OSError:
+        return True
+    os.close(lowest)
+    return lowest > limit * 9 // 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +144,7 @@ class Channel:
         self._broken = 0
         self._standing: dict[str, tuple[int, AnyReading]] = {}
         self._joining: dict[bytes, deque[bytes]] = {}
-        self._subscribed = False
+        self._subscribed = self._listens = False
         self._turns = 0
         self._next_beat_ns = monotonic_ns() + NS_PER_S
         self._stopping = threading.Event()
@@ -151,9 +163,27 @@ class Channel:
         self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back asks again
+        self._listen_for_newcomers()
+        self._thread.start()
+
+    def _listen_for_newcomers(self) -> None:
         self._socket.bind(f"ipc://{self.path}")
         hand_over(self.path)
-        self._thread.start()
+        self._listens = True
+
+    def _mind_descriptors(self) -> None:
+        """Take no newcomers while the process runs out of descriptors.
+
+        libzmq ends the process when it has none left for a connection.
+        """
+        crowded = short_of_descriptors()
+        if crowded and self._listens:
+            self._listens = False
+            self._socket.unbind(f"ipc://{self.path}")
+            self.path.unlink(missing_ok=True)
+        elif not crowded and not self._listens:
+            self._listen_for_newcomers()
 
     def close(self) -> None:
         """Send what waits and stop."""
@@ -284,6 +314,7 @@ class Channel:
         if monotonic_ns() < self._next_beat_ns:
             return
         self._next_beat_ns = monotonic_ns() + NS_PER_S
+        self._mind_descriptors()
         readings = list(self._owner.beat())
         if readings or self._subscribed:
             self._publish(readings)

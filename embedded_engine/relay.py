@@ -85,6 +85,7 @@ class Relay:
                 each.linger = 0
                 each.set_hwm(HIGH_WATER)
             viewers.maxmsgsize = LONGEST_REQUEST
+            viewers.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back asks again
             if self._bound(viewers):
                 self._pass_on(viewers, probes)
         finally:

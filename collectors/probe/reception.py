@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
-from collectors.probe.hello import HELLO, LIVE, RING, Hello, decode_hello
+from collectors.probe.hello import HELLO, LIVE, RING, Hello, decode_hello, speaker_of
 from collectors.readings import AnyReading, Note, NoteKind
 from collectors.wire import Envelope, LossCounter, known_readings, open_envelope
 
@@ -22,6 +22,11 @@ class Position:
     """The number of the envelope that is next."""
     accounted: int
     """Readings emitted or dropped before it."""
+
+
+def position_after(envelope: Envelope) -> Position:
+    """How far a stream was heard whose last envelope this is."""
+    return Position(envelope.seq + 1, envelope.emitted + envelope.dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ class Reception:
         topic: bytes | None = None,
     ) -> None:
         self.hello: Hello | None = None
-        self._next_seq = 0
+        self.position = Position(0, 0)
+        """How far it was heard."""
         self._topic = topic or answer_topic(backfill=backfill)
         self._backfill = backfill
         self._positions = positions or {}
@@ -67,6 +73,17 @@ class Reception:
         self.caught_up = False
         """The past is through; from now on only live messages come."""
         self._held: list[bytes] = []
+
+    def renewed(self, frames: list[bytes]) -> "Reception":
+        """Another that goes on from here, where the probe greets us once more.
+
+        It does when the line was down: what it sent meanwhile is in its ring.
+        """
+        hello = self.hello
+        if hello is None or frames[0] == LIVE or speaker_of(frames[1]).pid is None:
+            return self
+        heard = {hello.stream: self.position}
+        return Reception(backfill=self._backfill, positions=heard, topic=self._topic)
 
     @property
     def topics(self) -> tuple[bytes, bytes]:
@@ -96,7 +113,7 @@ class Reception:
         holds = hello.before(began.seq)
         if (heard := self._positions.get(hello.stream)) is not None:
             began, holds = heard, []
-        self._next_seq = began.seq
+        self.position = began
         self.caught_up = not past or began.seq >= hello.seq
         self._losses.start(hello.stream, began.accounted)
         return [ProbeMessage(0, [hello.anchor, *holds])]
@@ -107,7 +124,7 @@ class Reception:
         messages = []
         for message in envelopes:
             envelope = open_envelope(message)
-            if envelope.seq >= self._next_seq:
+            if envelope.seq >= self.position.seq:
                 messages.append(self._take(envelope))
             self.caught_up = envelope.seq == self.hello.seq - 1
         return messages + (self._release() if self.caught_up else [])
@@ -129,6 +146,7 @@ class Reception:
     def _take(self, envelope: Envelope) -> ProbeMessage:
         lost = self._losses.saw(envelope)
         noted = self._noted(lost, envelope.sent_ns)
+        self.position = position_after(envelope)
         return ProbeMessage(envelope.sent_ns, noted, envelope)
 
     def _noted(self, lost: int, t_ns: int) -> list[AnyReading]:

@@ -108,27 +108,27 @@ class RelayedStream(ProbeStream):
         if len(frames) < 2:
             return
         speaker = speaker_of(frames[1])
-        if speaker.pid is not None:
-            self._meet_anew(speaker.stream, frames[0])
         reception = self._receptions.get(speaker.stream)
-        if reception is None:
+        if reception is not None:
+            reception = reception.renewed(frames)
+        elif speaker.pid is not None:
+            reception = self._met(frames[0])
+        else:
             return  # sent before its hello: the ring has it
+        self._receptions[speaker.stream] = reception
         self._heard_ns[speaker.stream] = monotonic_ns()
         messages = self._greeted(reception, frames, asked_ns)
         if hello := reception.hello:
             self.hellos[hello.pid] = hello
             await self._pass_on(hello.pid, messages, caught_up=reception.caught_up)
 
-    def _meet_anew(self, stream: str, topic: bytes) -> None:
-        """Somebody greets us: he is new, or the line was down meanwhile."""
-        if stream in self._receptions:
-            raise SourceSilentError(f"the line to {self._url} was interrupted")
+    def _met(self, topic: bytes) -> Reception:
+        """Of somebody new."""
         if not self._receptions:
             self._first_ns = monotonic_ns()
             self._be_patient()
-        self._receptions[stream] = Reception(
-            backfill=True, positions=self._memory.positions, topic=topic
-        )
+        positions = self._memory.positions
+        return Reception(backfill=True, positions=positions, topic=topic)
 
     async def _look_after(self, asked_ns: int) -> None:
         """Wait for all to answer, and no longer; see whether any fell silent."""

@@ -18,12 +18,13 @@ from collectors.clock import (
 )
 from collectors.collector import CollectorError, SourceLostError, SourceSilentError
 from collectors.liveness import birth
-from collectors.probe.hello import LIVE, Hello, Role, speaker_of
+from collectors.probe.hello import Hello, Role
 from collectors.probe.reception import (
     Position,
     ProbeMessage,
     Reception,
     SendingOrder,
+    position_after,
 )
 from collectors.readings import AnyReading
 from collectors.runtime_dir import ProbeSocket, probe_sockets
@@ -56,8 +57,7 @@ class ProbeMemory:
         """They are passed on."""
         for message in messages:
             if (got := message.envelope) is not None:
-                accounted = got.emitted + got.dropped
-                self.positions[got.stream] = Position(got.seq + 1, accounted)
+                self.positions[got.stream] = position_after(got)
 
 
 class ProbeStream:
@@ -189,6 +189,7 @@ class ProbeStream:
             if await socket.poll(PULSE_MS):
                 frames = await socket.recv_multipart()
                 heard_ns = monotonic_ns()
+                reception = reception.renewed(frames)
                 messages = self._greeted(reception, frames, asked_ns)
                 if reception.hello is not None:
                     self.hellos[found.pid] = reception.hello
@@ -211,10 +212,7 @@ class ProbeStream:
         self, reception: Reception, frames: list[bytes], asked_ns: int
     ) -> list[ProbeMessage]:
         """What a message makes known; the first says whose clock its times are of."""
-        met = reception.hello
-        if met is not None and frames[0] != LIVE and speaker_of(frames[1]).pid:
-            raise SourceSilentError("the line to the probe was interrupted")
-        messages = reception.hear(frames)
+        met, messages = reception.hello, reception.hear(frames)
         hello = reception.hello
         if hello is None or hello is met:
             return messages

@@ -40,6 +40,8 @@ class Probe:
         self._left_to_parent: Channel | None = None
         self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
         self._noticed: set[str] = set()
+        self._unsaid: list[str] = []
+        """Notes from before anybody could listen."""
         self._front_story = FrontEndAssembler(self._keep, self._let_go)
         self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
@@ -71,6 +73,8 @@ class Probe:
             ring_mb = float(os.environ.get("INFERWATCH_RING_MB") or RING_MB)
             self._channel = Channel(path, self._engine_id, self, int(ring_mb * MB))
             self._channel.open()
+            while self._unsaid:
+                self._note(self._unsaid.pop(0))
         self._tell_missing(role)
         return self._channel
 
@@ -117,7 +121,9 @@ class Probe:
     def report(self, text: str) -> None:
         """Say something in the server's log, and to whoever listens."""
         sys.stderr.write(f"inferwatch: {text}\n")
-        if self._channel is not None:
+        if self._channel is None:
+            self._unsaid.append(text)
+        else:
             self._note(text)
 
     def _scheduler_born(self, scheduler: Vllm, *_: Vllm) -> None:

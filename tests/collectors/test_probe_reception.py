@@ -172,3 +172,54 @@ def test_nobody_else_hears_the_answer() -> None:
     assert topics[0][0] == topics[1][0] == LIVE
     assert topics[0][1] != topics[1][1]
     assert topics[0][1].startswith(RING)
+
+
+def test_a_line_that_was_down_is_made_good_from_the_ring(probe: Probe) -> None:
+    reception = Reception(backfill=True)
+    live, ring = reception.topics
+    heard = reception.hear([ring, probe.hello(ring_seq=0)])
+    heard += reception.hear([live, probe.emit()])
+    for _ in range(2):
+        probe.emit()  # and nobody hears
+
+    again = [ring, probe.hello(ring_seq=0)]
+    reception = reception.renewed(again)
+    heard += reception.hear(again)
+    heard += reception.hear([ring, *probe.sent])
+    heard += reception.hear([live, probe.emit()])
+
+    assert numbers(heard) == list(range(8))
+    assert losses(heard) == []
+
+
+def test_what_the_ring_has_no_more_is_lost_and_counted(probe: Probe) -> None:
+    reception = Reception(backfill=True)
+    live, ring = reception.topics
+    heard = reception.hear([ring, probe.hello(ring_seq=0)])
+    heard += reception.hear([live, probe.emit()])
+    for _ in range(3):
+        probe.emit()
+
+    again = [ring, probe.hello(ring_seq=3)]
+    reception = reception.renewed(again)
+    heard += reception.hear(again)
+    heard += reception.hear([ring, probe.sent[3]])
+
+    assert numbers(heard) == [0, 1, 6, 7]
+    assert losses(heard) == [4]
+
+
+def test_another_process_in_its_place_is_told_from_its_beginning() -> None:
+    first, second = Probe(), Probe()
+    reception = Reception(backfill=True)
+    live, ring = reception.topics
+    reception.hear([ring, first.hello(ring_seq=0)])
+    reception.hear([live, first.emit()])
+    second.emit()
+
+    again = [ring, second.hello(ring_seq=0)]
+    reception = reception.renewed(again)
+    heard = reception.hear(again) + reception.hear([ring, second.sent[0]])
+
+    assert numbers(heard) == [0, 1]
+    assert losses(heard) == []

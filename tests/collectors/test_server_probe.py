@@ -346,6 +346,25 @@ async def test_a_line_that_was_down_loses_nothing(port: Port) -> None:
     assert watcher.notes(NoteKind.LOST) == watcher.notes(NoteKind.DROPPED) == []
 
 
+async def test_who_comes_back_before_he_was_missed_loses_nothing(port: Port) -> None:
+    topic = RING + b"0"
+    with port.serving("one", range(1, 9)), zmq.Context() as context:
+        assert await until_found(port.url) == "one"
+        (found,) = runtime_dir.probe_sockets("one")
+        answers = []
+        callers = [context.socket(zmq.SUB) for _ in range(2)]
+        for caller in callers:  # the first one's line is dead, and nobody knows
+            caller.connect(f"ipc://{found.path}")
+            caller.subscribe(topic)
+            assert await asyncio.to_thread(caller.poll, 5_000)
+            answers.append(caller.recv_multipart())
+            caller.linger = 0
+        for caller in callers:
+            caller.close()
+
+    assert [answer[0] for answer in answers] == [topic, topic]
+
+
 async def test_times_of_another_host_are_told_within_bounds(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -279,6 +279,16 @@ async def test_what_ssh_says_last_is_told(host: Host) -> None:
         assert "Permission denied" in await watcher.refused()
 
 
+@pytest.mark.process
+async def test_where_there_is_no_ssh_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with watching("ssh://gpu1") as watcher:
+        assert "ssh to gpu1: it cannot be started" in await watcher.refused()
+
+
 @needs_sshd
 @pytest.mark.process
 def test_no_ssh_outlives_one_that_is_killed(host: Host) -> None:

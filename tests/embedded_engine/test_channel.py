@@ -5,6 +5,7 @@ Run as a program this file is a probe that emits some notes and waits to be kill
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -334,6 +335,27 @@ async def test_a_dead_process_is_lost_after_all_it_said(tmp_path: Path) -> None:
 
             with pytest.raises(SourceLostError, match=str(probe.pid)):
                 await watcher.until_lost()
+
+
+async def test_no_newcomer_is_let_in_while_descriptors_run_out(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watching() as watcher:
+        await watcher.until(emit(channel, range(10)))
+        now, high = resource.getrlimit(resource.RLIMIT_NOFILE)
+        held = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 2, high))
+            await _until(lambda: not channel.path.exists())
+            await watcher.until([*range(10), *emit(channel, range(10, 20))])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (now, high))
+            for each in held:
+                os.close(each)
+        await _until(channel.path.exists)
+
+    async with watching() as late:
+        await late.until(list(range(20)))
 
 
 def _kept(channel: Channel, number: int) -> list[AnyReading]:
