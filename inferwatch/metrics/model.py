@@ -431,7 +431,7 @@ class Model:
             limits = self._scraped.limits
             told = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
         states, steady = told.states(), told.steady()
-        traced = self._traces.sources(shown.now_ns, shown.window.value)
+        traced = self._traces.sources(told, shown.window.value)
         better = dict.fromkeys(traced, Via.TRACES)
         better |= dict.fromkeys(self._engines.alive, Via.PROBE)
         if better:

@@ -150,7 +150,7 @@ class ScrapedWindow:
     ) -> None:
         self.servers = servers
         self._limits = limits
-        self._now_ns, self._window = now_ns, window
+        self.now_ns, self._window = now_ns, window
         self._ranks = [
             (server, name, rank, rank.counted.within(now_ns, window.value))
             for server in servers
@@ -281,7 +281,7 @@ class ScrapedWindow:
                 increase
                 for server, _, rank, _ in self._ranks
                 if server.answers
-                and (increase := rank.counted.within(self._now_ns, LATELY_NS))
+                and (increase := rank.counted.within(self.now_ns, LATELY_NS))
             ]
         )
         return Flow(
@@ -336,7 +336,7 @@ class ScrapedWindow:
         for server, name, rank, _ in self._ranks:
             held.setdefault((server.source, name), []).append(rank.counted.recent)
         return {
-            key: _steady(moments, self._now_ns - span_ns)
+            key: _steady(moments, self.now_ns - span_ns)
             for key, moments in held.items()
         }
 

@@ -19,6 +19,8 @@ from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.snapshot import Latency, RequestState, Snapshot, Via
 
 MOST_SERVERS = 4_096
+LEAST_PART = 2
+"""Exact of fewer than one in so many requests is not exact of all."""
 OWN_FLAG = "--otlp-traces-endpoint"
 """Whose advice has been followed."""
 
@@ -96,12 +98,13 @@ class Traces:
 
     # What becomes of it.
 
-    def sources(self, now_ns: int, window_ns: int | None) -> set[str]:
-        """Servers of which a request is told that ended in the window."""
-        if window_ns is None:
-            return set(self._last_ns)
-        since_ns = now_ns - window_ns
-        return {each for each, last_ns in self._last_ns.items() if last_ns > since_ns}
+    def sources(self, told: ScrapedWindow, window_ns: int | None) -> set[str]:
+        """Servers of which all is told: when requests ended, so did traces say."""
+        late = set()
+        if window_ns is not None:
+            since_ns = told.now_ns - window_ns
+            late = {each for each, at_ns in self._last_ns.items() if at_ns <= since_ns}
+        return set(self._last_ns) - (late & told.finished_at)
 
     def shown(
         self,
@@ -118,9 +121,10 @@ class Traces:
             told: The servers asked for.
             probed: Those with a probe.
         """
-        traced = self.sources(exact.now_ns, exact.window.value)
+        traced = self.sources(told, exact.window.value)
         silent = told.finished_at - traced - set(probed)
-        if silent or not traced & {server.source for server in told.servers}:
+        few = LEAST_PART * _most(exact.latencies) < _most(counted.latencies)
+        if few or silent or not traced & {server.source for server in told.servers}:
             return counted
         line = exact.timeline
         return replace(
@@ -142,6 +146,11 @@ class Traces:
     def restore(self, saved: SavedTraces) -> None:
         """Take over what was saved."""
         self._last_ns, self._told = saved.last_ns, saved.told
+
+
+def _most(rows: Iterable[Latency]) -> int:
+    """Requests, where each has a latency: gaps between tokens are more."""
+    return max((row.quantiles.n for row in rows if row.metric != "itl_s"), default=0)
 
 
 def best_of(exact: Iterable[Latency], counted: Iterable[Latency]) -> Iterable[Latency]:

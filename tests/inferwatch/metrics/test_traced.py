@@ -155,6 +155,21 @@ def test_a_window_in_which_traces_told_of_nothing_is_as_counted() -> None:
     assert shown(*early, window=Window.MINUTE).via is Via.TRACES
 
 
+def test_traces_of_a_few_of_the_requests_are_not_taken_for_all() -> None:
+    (*there, first, _) = scraped()
+    for requests, via in ((2, Via.TRACES), (3, Via.SCRAPE)):
+        many = [*there, first, sample(9, 100 + requests), span(8)]
+        assert shown(*many, window=Window.SESSION).via is via
+
+
+def test_a_window_in_which_nothing_ended_is_told_by_traces_all_the_same() -> None:
+    (*there, first, _) = scraped()
+    idle = shown(*there, first, sample(9, 100), span(-4), window=Window.TEN_SECONDS)
+    assert (idle.via, row(idle, "ttft_s").quantiles.n) == (Via.TRACES, 0)
+    assert idle.servers[0].via is Via.TRACES
+    assert len(idle.advice) == 1
+
+
 def test_a_server_with_a_probe_needs_no_traces() -> None:
     probe = EngineInfo(source=CHAT, t_ns=1, pid=1, model="m", vllm_version="0.32.0")
     now = shown(*scraped(), probe, span(5))
