@@ -11,7 +11,6 @@ vLLM connects *to*: there we bind.
 """
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -35,6 +34,9 @@ SELDOM_S = 60.0
 ASK_S = 5.0
 MOST_ANSWER_BYTES = 1 << 18
 MOST_RANKS = 256
+MOST_TOKENS = 1 << 20
+"""Of a block."""
+MOST_NUMBER = 1 << 62
 MOST_MESSAGE_BYTES = 32 << 20
 MOST_WAITING = 20_000
 """Batches in a socket; beyond that they are lost, and counted."""
@@ -49,8 +51,12 @@ LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
 MASK = (1 << 64) - 1
 ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 """First bytes of an array in MessagePack."""
+LATEST_S = 1e11
 END_NUMBER = MASK
 """Ends a replay: -1, as numbers are told."""
+
+NONSENSE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding raises; text that is none is a ValueError."""
 
 Hash = int | bytes
 
@@ -141,7 +147,7 @@ def events_of(batch: Batch) -> Iterator[Event]:
         is_array = memoryview(raw)[0] in ARRAYS
         try:
             event: Event = (_array if is_array else _map).decode(raw)
-        except msgspec.MsgspecError:
+        except NONSENSE:
             continue
         if getattr(event, "medium", None) in {None, "GPU"}:
             yield event
@@ -174,7 +180,7 @@ class Change:
         for key in keys:
             self._stored.setdefault(key, before)
             before = key
-        if event.block_size is not None:
+        if event.block_size is not None and 0 < event.block_size < MOST_TOKENS:
             self._block_tokens = event.block_size
 
     def readings(self) -> list[KvCacheEvents]:
@@ -239,7 +245,7 @@ class RankEvents:
             return []
         try:
             batch = _batch.decode(payload)
-        except msgspec.MsgspecError:
+        except NONSENSE:
             return []  # the next one will tell that it is missing
         change = Change(
             KvCacheEvents(
@@ -270,7 +276,8 @@ class RankEvents:
     def _t_ns(self, wall_s: float, *, live: bool) -> int:
         """When, as exact as may be: another host's clock tells only of the past."""
         now_ns = self._clock.now_ns()
-        if not math.isfinite(wall_s) or (live and not self._same_host):
+        sensible = 0 < wall_s < LATEST_S  # not so for what is no number
+        if not sensible or (live and not self._same_host):
             return now_ns
         t_ns = round(wall_s * NS_PER_S) - wall_offset_ns() - self._clock.start_ns
         return t_ns if now_ns - LONGEST_NS < t_ns <= now_ns else now_ns
@@ -354,10 +361,10 @@ class KvEventStream:
                     if len(body) > MOST_ANSWER_BYTES:
                         return None
             told = msgspec.json.decode(body, type=dict[int, KvSource])
-        except (httpx.HTTPError, TimeoutError, OSError, msgspec.MsgspecError):
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, *NONSENSE):
             return None
-        kept = sorted(told.items())[:MOST_RANKS]
-        return {rank: each for rank, each in kept if each.publisher == "zmq"}
+        kept = {rank: told[rank] for rank in range(MOST_RANKS) if rank in told}
+        return {rank: each for rank, each in kept.items() if each.publisher == "zmq"}
 
     async def _follow(self, found: dict[int, KvSource]) -> None:
         for rank, (source, task) in list(self._ranks.items()):
@@ -397,7 +404,7 @@ class KvEventStream:
         decoded = 0
         while True:
             heard = numbered(await socket.recv_multipart())
-            if heard is None:
+            if heard is None or heard[0] == END_NUMBER:
                 continue
             number, payload = heard
             events.begins_anew(number)
@@ -496,7 +503,8 @@ def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
     """A batch and its number: topic, number, content."""
     if len(frames) != 3 or len(frames[1]) != 8:
         return None
-    return int.from_bytes(frames[1], "big"), frames[2]
+    number = int.from_bytes(frames[1], "big")
+    return (number, frames[2]) if number < MOST_NUMBER or number == END_NUMBER else None
 
 
 def reachable(

@@ -189,6 +189,18 @@ async def test_times_are_those_of_the_steps(publisher: Publisher) -> None:
     await heard.close()
 
 
+@pytest.mark.parametrize("wall_s", [float("nan"), float("inf"), 1e300, -1e300, 0.0])
+async def test_a_time_that_cannot_be_is_that_of_receipt(
+    publisher: Publisher, wall_s: float
+) -> None:
+    payload = msgspec.msgpack.encode([wall_s, [stored(1)], 0])
+    publisher.kept.append((0, payload))
+    heard = await heard_of(publisher)
+    (told,) = await heard.some(1)
+    assert 0 <= told.t_ns < 60_000 * MS
+    await heard.close()
+
+
 async def test_token_ids_are_in_no_reading(publisher: Publisher) -> None:
     publisher.keep(0, stored(1))
     heard = await heard_of(publisher)
@@ -298,16 +310,17 @@ async def test_events_that_nobody_knows_are_skipped(publisher: Publisher) -> Non
         {"type": "BlockPolished", "block_hashes": [1]},
         ["BlockPolished", 1],
         {"type": "BlockStored", "block_hashes": "many"},
+        msgspec.Raw(msgspec.msgpack.encode(stored(9)).replace(b"GPU", b"\xc2PU")),
         stored(2, medium="CPU"),
         7,
         None,
         {},
         [],
-        stored(3, later_field={"a": [1]}),
+        stored(3, later_field={"a": [1]}, block_size=1 << 63),
     )
     heard = await heard_of(publisher)
     (told,) = await heard.some(1)
-    assert told.stored == [3]
+    assert (told.stored, told.block_tokens) == ([3], None)
     await heard.close()
 
 
@@ -325,6 +338,8 @@ async def test_a_block_of_two_groups_of_layers_is_two(publisher: Publisher) -> N
     [
         [b"kv"],
         [b"kv", b"\x00", b""],
+        [b"kv", b"\xff" * 8, b""],
+        [b"kv", b"\xff" * 7 + b"\x00", b""],
         [b"kv", (1).to_bytes(8, "big"), b"\xc1 nonsense"],
         [b"kv", (1).to_bytes(8, "big"), msgspec.msgpack.encode([1.0])],
         [b"kv", (1).to_bytes(8, "big"), b"\x91" * 5_000],
