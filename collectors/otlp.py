@@ -277,7 +277,9 @@ class SpanReceiver:
         source = await asyncio.to_thread(self._servers.source, sender)
         if source is None:
             self.note(
-                f"traces come from {sender.label}, which is none of the servers watched"
+                f"traces come from {sender.label}, which is none of the servers "
+                "watched; if it is one, start it with OTEL_SERVICE_NAME as its name "
+                "here"
             )
         return source
 

@@ -127,6 +127,8 @@ def _listens_at(pid: int) -> set[int | str]:
     """Ports and socket files a process of this host listens at."""
     with suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
+        if not any("python" in each or "vllm" in each for each in process.cmdline()):
+            return set()  # of a container, where pids are others than here
         inet = process.net_connections("inet")
         ports = {each.laddr.port for each in inet if each.status == psutil.CONN_LISTEN}
         return ports | {str(each.laddr) for each in process.net_connections("unix")}

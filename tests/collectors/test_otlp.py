@@ -5,10 +5,12 @@ import gzip
 import itertools
 import json
 import os
+import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import TypeVar
 
 import httpx
+import psutil
 import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -21,7 +23,7 @@ from collectors.clock import SessionClock, monotonic_ns, wall_offset_ns
 from collectors.collector import CollectorError
 from collectors.otlp import PATH, PROTOBUF, SpanReceiver
 from collectors.readings import AnyReading, Note, RequestSpan
-from collectors.request_spans import Sender, SpanReader
+from collectors.request_spans import Sender, SpanReader, TracedServers
 from collectors.server import Server
 
 Kind = TypeVar("Kind")
@@ -457,6 +459,7 @@ async def test_the_requests_of_a_server_that_is_not_watched_are_left_out(
         await heard.post(traces(request(), resource={"service.name": "other"}))
         note = await heard.note()
         assert "other at 127.0.0.1" in note.text
+        assert "OTEL_SERVICE_NAME" in note.text
         assert not heard.of(RequestSpan)
 
 
@@ -490,3 +493,15 @@ def test_who_seems_to_be_of_this_host_and_is_ahead_has_another_clock() -> None:
     message = traces(request(), began_ns=now_ns + 9_000 * MS)
     (span,), _ = SpanReader().read(message.resource_spans[0], near, now_ns)
     assert (span.end_ns, span.uncertainty_ns) == (now_ns, 10_500 * MS)
+
+
+def test_a_pid_of_a_container_is_not_taken_for_one_of_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: ["/sbin/init"])
+    server = Server(url="localhost:1")
+    inside = Sender(name="", pid=os.getpid(), address="127.0.0.1", same_host=True)
+    with socket.create_server(("127.0.0.1", 0)):
+        assert TracedServers([server]).source(inside) == "localhost:1"
+        monkeypatch.undo()
+        assert TracedServers([server]).source(inside) is None
