@@ -1,21 +1,32 @@
 """Screenshots of the real program: two demos under load, every screen, three sizes.
 
 The first demo is looked at while it runs and then replayed. The second one, asked for
-more, is compared with it. Writes ``<screen>-<columns>x<rows>.svg`` beside this file.
+more, is compared with it. Then servers that know nothing of inferwatch are attached to:
+two of vLLM's, one loaded and one less, and an address at which nobody listens. Writes
+``<screen>-<columns>x<rows>.svg`` beside this file.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx
+from platformdirs import user_cache_dir
 from textual.app import App
 from textual.pilot import Pilot
 
 from collectors.clock import SessionClock
+from collectors.server import Server
+from embedded_engine.tiny_model import make
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
+from inferwatch.session.attached_session import AttachedSession
 from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
@@ -50,6 +61,7 @@ async def take() -> None:
         await watch(database, "after", ask_for_more)
         await replay(database)
         await compare(database)
+        await attach(database, Path(folder))
 
 
 async def watch(database: Path, name: str, look: Look) -> None:
@@ -128,6 +140,101 @@ async def compare(database: Path) -> None:
         await pilot.press("tab")
         await pilot.pause(1)
         save(app, "compare-charts-120x40")
+
+
+@asynccontextmanager
+async def vllm_server(folder: Path, port: int) -> AsyncIterator[Server]:
+    """VLLM's own server, started without anything of ours inside."""
+    model = make(Path(user_cache_dir("inferwatch")))
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    flags = {
+        "--model": model,
+        "--served-model-name": "tiny-llama",
+        "--host": "127.0.0.1",
+        "--port": port,
+        "--max-num-seqs": 8,
+        "--max-model-len": 4096,
+        "--kv-cache-memory-bytes": 32 << 20,
+        "--num-gpu-blocks-override": 128,
+    }
+    said = [str(word) for flag in flags.items() for word in flag]
+    env = {
+        **os.environ,
+        "VLLM_PLUGINS": "",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    with (folder / f"{port}.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, *said, "--enforce-eager", env=env, stdout=log, stderr=log
+        )
+        server = Server(url=f"http://127.0.0.1:{port}")
+        try:
+            await until_up(server)
+            yield server
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def until_up(server: Server) -> None:
+    """Until it answers, or for three minutes."""
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        for _ in range(180):
+            try:
+                await client.get("/health")
+            except httpx.TransportError:
+                await asyncio.sleep(1)
+            else:
+                return
+
+
+async def traffic(server: Server, per_s: float) -> None:
+    """Requests of all lengths, for ever, from a client that is none of ours."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        while True:
+            asked = {
+                "model": "tiny-llama",
+                "prompt": "one and " * random.randint(10, 400),
+                "max_tokens": random.randint(20, 200),
+            }
+            answer = asyncio.create_task(client.post("/v1/completions", json=asked))
+            answer.add_done_callback(lambda ended: ended.exception())
+            await asyncio.sleep(random.expovariate(per_s))
+
+
+async def attach(database: Path, folder: Path) -> None:
+    """Three servers, one of them gone: the fleet, then the busy one alone."""
+    busy, calm = vllm_server(folder, 18_431), vllm_server(folder, 18_432)
+    gone = Server(url="http://127.0.0.1:18433")
+    async with busy as first, calm as second:
+        clock = SessionClock()
+        recorder = Recorder.open(database, clock=clock, name="fleet", command="attach")
+        pipeline = Pipeline(Model(), recorder)
+        session = AttachedSession(clock, pipeline, (first, second, gone))
+        app = InferwatchApp(SessionPage(session, View(database=database)))
+        loads = [traffic(first, 4.0), traffic(second, 0.7)]
+        watching = [asyncio.create_task(each) for each in (session.run(), *loads)]
+        try:
+            async with app.run_test(size=(120, 40)) as pilot:
+                await asyncio.sleep(WATCH_S)
+                for columns, rows in SIZES:
+                    await pilot.resize_terminal(columns, rows)
+                    await pilot.press("0")
+                    await pilot.pause(2)
+                    save(app, f"fleet-{columns}x{rows}")
+                app.session.view.source = first.source
+                for columns, rows in SIZES:
+                    await pilot.resize_terminal(columns, rows)
+                    await pilot.press("1")
+                    await pilot.pause(2)
+                    save(app, f"attach-{columns}x{rows}")
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
 
 def save(app: App[None], name: str) -> None:

@@ -36,8 +36,11 @@ FOREIGN = {"vllm", "guidellm", "aiperf"}
 FOREIGN_OPTIONS = {
     *("--max-num-seqs", "--save-result", "--save-detailed", "--result-filename"),
     *("--max-concurrency", "--enable-per-request-metrics", "--output"),
-    "--tensor-parallel-size",
+    *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
+    *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
 }
+WATCHERS = {"serve", "attach", "record", "keys"}
+"""They need an engine, or go on until told to stop."""
 JUDGES = {"--fail-if", "--slo", "--class", "--plan"}
 """Whatever the verdict, the command itself was right."""
 KEYS = {
@@ -166,7 +169,7 @@ def parse(words: list[str]) -> None:
 
 def try_it(words: list[str], url: str) -> None:
     """Run a command, or as much of it as there is without an engine."""
-    starts_engine = not words or words[0] == "serve"
+    starts_engine = not words or words[0] in WATCHERS
     starts_engine |= words[:1] == ["demo"] and "--sample" not in words
     if starts_engine or "--find-rate" in words:
         if words:
