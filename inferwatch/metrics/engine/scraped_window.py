@@ -294,8 +294,12 @@ class ScrapedWindow:
     def kv(self) -> KvState:
         """As far as usage and totals tell of blocks."""
         gained = self.gained
-        totals = [_blocks(server) for server, *_ in self._ranks]
-        known = self._ranks and None not in totals
+        totals = [
+            _blocks(server)
+            for server, _, rank, _ in self._ranks
+            if rank.peak_usage is not None  # what is of all ranks has no cache
+        ]
+        known = totals and None not in totals
         total = known_sum(totals) if known else None
         peaks = [
             _part(rank.peak_usage, _blocks(server))

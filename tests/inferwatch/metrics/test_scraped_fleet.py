@@ -185,3 +185,24 @@ def test_a_scraped_server_shows_nothing_of_the_one_with_a_probe(
     assert one.requests
     assert one.engines
     assert one.steps.count > 500
+
+
+def test_what_a_server_counts_for_all_its_ranks_is_no_rank_with_a_cache() -> None:
+    info = ServerInfo(
+        t_ns=1, source="a", name="a", family="sglang", num_kv_blocks=100, models=["m"]
+    )
+    readings: list[AnyReading] = [info, Contact(t_ns=2, source="a", answers=True)]
+    for second in range(1, 12):
+        for rank in ("0", "1"):
+            cache = EngineSample(
+                t_ns=second * S, source="a", rank=rank, running=3, kv_usage=0.25
+            )
+            readings.append(cache)
+        counted = EngineSample(
+            t_ns=second * S, source="a", rank="all", output_tokens=100 * second
+        )
+        readings.append(counted)
+    shown = model_of(readings).snapshot(11 * S, Window.TEN_SECONDS)
+    assert (shown.kv.total_blocks, shown.kv.used_blocks) == (200, 50)
+    assert (shown.flow.running, shown.flow.kv_usage) == (6, 0.25)
+    assert shown.flow.output_tokens_per_s == pytest.approx(100)
