@@ -413,7 +413,9 @@ class Model:
     ) -> ScrapedWindow | None:
         """What scrapes tell of the servers asked for; None where a probe tells all."""
         asked = self._scraped.named(source)
-        if all(server.source in self._engines.alive for server in asked):
+        heard = [each for each in asked if each.answers is not False]
+        probed = self._engines.alive if heard else self._engines.sources
+        if all(each.source in probed for each in heard or asked):
             return None
         return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
 
@@ -632,7 +634,8 @@ class Model:
     def _note(self, note: Note) -> None:
         self._servers.note(note)
         self._notes.append(note)
-        self._health.note(note)
+        if note.kind is not NoteKind.LOST:
+            self._health.note(note)
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._tracker.dropped(note)
@@ -641,8 +644,10 @@ class Model:
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)
-            self._cost.lost()
-            self._last_token_ns = None
+            if not self._engines.alive:  # others go on
+                self._health.note(note)
+                self._cost.lost()
+                self._last_token_ns = None
 
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)

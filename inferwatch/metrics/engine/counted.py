@@ -33,7 +33,7 @@ COUNTERS = (
     "prefix_hits",
     "preemptions",
 )
-CHARTED = ("prompt_tokens", "output_tokens", "preemptions")
+CHARTED = ("prompt_tokens", "output_tokens", "preemptions", "prefix_hits")
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
 """Columns of a moment: session time in ns, gauges, time so far between samples that
 follow each other;

@@ -143,6 +143,11 @@ class Engines:
         """Sources of those that were not lost."""
         return {source for (source, _), rank in self.ranks.items() if not rank.lost}
 
+    @property
+    def sources(self) -> set[str]:
+        """Of those lost last, too."""
+        return {source for source, _ in self.ranks}
+
     def lost(self, source: str) -> None:
         """An engine is gone; what it was stays known until another one is up."""
         for rank in self.ranks_of(source):

@@ -67,6 +67,14 @@ class ScrapedCharts:
         upto = self._risen[:, 1 + CHARTED.index(name)]
         return _whole(np.diff(np.round(upto)) * self._followed)
 
+    def _prefilled(self) -> Counts:
+        """Prompt tokens less those found in the prefix cache."""
+        found = self.counted("prefix_hits")
+        return tuple(
+            prompt if prompt is None or hits is None else max(prompt - hits, 0)
+            for prompt, hits in zip(self.counted("prompt_tokens"), found, strict=True)
+        )
+
     def mean(self, metric: str) -> Column:
         """A latency's mean, by bin."""
         place = 1 + len(CHARTED) + 2 * LATENCIES.index(metric)
@@ -95,7 +103,7 @@ class ScrapedCharts:
             batch_decode=unknown,
             batch_max=unknown,
             waiting_max=_whole(waiting),
-            prefill_tokens=self.counted("prompt_tokens"),
+            prefill_tokens=self._prefilled(),
             output_tokens=self.counted("output_tokens"),
             kv_used_blocks=unknown,
             kv_cached_blocks=unknown,

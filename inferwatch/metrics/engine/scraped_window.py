@@ -58,7 +58,7 @@ class Gained:
     """What some ranks gained in a window, together."""
 
     def __init__(self, increases: Sequence[Increase]) -> None:
-        self._increases = increases
+        self.increases = increases
         self._pools: dict[str, Pool] = {}
         watched = (each.watched_ns for each in increases)
         self.watched_ns = round(max(watched, default=0.0))
@@ -66,13 +66,13 @@ class Gained:
 
     def of(self, name: str) -> int | None:
         """A counter's; None where none has it."""
-        return known_sum(each.of(name) for each in self._increases)
+        return known_sum(each.of(name) for each in self.increases)
 
     def per_s(self, count: Callable[[Increase], float | None]) -> float | None:
         """The rate of all, each over the time in which it was watched itself."""
         rates = [
             counted * NS_PER_S / each.watched_ns
-            for each in self._increases
+            for each in self.increases
             if each.watched_ns >= LEAST_NS and (counted := count(each)) is not None
         ]
         return sum(rates) if rates else None
@@ -85,9 +85,7 @@ class Gained:
         """A histogram's values."""
         pool = self._pools.get(key)
         if pool is None:
-            parts = chain.from_iterable(
-                each.histograms(key) for each in self._increases
-            )
+            parts = chain.from_iterable(each.histograms(key) for each in self.increases)
             pool = self._pools[key] = Pool(parts)
         return pool
 
@@ -95,7 +93,7 @@ class Gained:
     def ended(self) -> dict[str, int]:
         """Requests by how they ended."""
         ended: dict[str, int] = {}
-        for each in self._increases:
+        for each in self.increases:
             for how, count in each.finished.items():
                 ended[how] = ended.get(how, 0) + count
         return ended
@@ -103,7 +101,7 @@ class Gained:
     @property
     def finished(self) -> int | None:
         """Requests that were neither aborted nor failed."""
-        return known_sum(map(_finished, self._increases))
+        return known_sum(map(_finished, self.increases))
 
     @property
     def batch_mean(self) -> float | None:
@@ -128,6 +126,12 @@ def _finished(each: Increase) -> int | None:
         return each.count("e2el_s")
     ways = each.finished.items()
     return sum(count for how, count in ways if how not in {ABORTED, FAILED})
+
+
+def _prefilled(each: Increase) -> int | None:
+    """Prompt tokens that were computed: less those found in the prefix cache."""
+    prompt, hits = each.of("prompt_tokens"), each.of("prefix_hits")
+    return None if prompt is None else max(prompt - (hits or 0), 0)
 
 
 def _arrived(each: Increase) -> float | None:
@@ -234,7 +238,7 @@ class ScrapedWindow:
                 count=gained.pool(STEPS).n,
                 batch_mean=gained.batch_mean,
                 output_tokens=gained.of("output_tokens") or 0,
-                prefill_tokens=gained.of("prompt_tokens") or 0,
+                prefill_tokens=known_sum(map(_prefilled, gained.increases)) or 0,
             ),
             kv=self.kv(),
         )
@@ -262,7 +266,7 @@ class ScrapedWindow:
             arrivals_per_s=gained.per_s(_arrived),
             finished_per_s=gained.per_s(_finished),
             batch_mean=gained.batch_mean,
-            prefill_tokens_per_s=gained.rate("prompt_tokens"),
+            prefill_tokens_per_s=gained.per_s(_prefilled),
             output_tokens_per_s=gained.rate("output_tokens"),
             tokens_per_s_per_user=1 / mean_itl_s if mean_itl_s else None,
             prefix_hit_rate=gained.hit_rate,

@@ -1,6 +1,7 @@
 """A server that is only scraped: what holds of a window, and what nobody can know."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_rates_are_over_what_was_watched_at_any_pace(every_s: int) -> None:
         assert seen.flow.finished_per_s == pytest.approx(1)
         assert seen.flow.tokens_per_s_per_user == pytest.approx(100)
         assert seen.flow.prefix_hit_rate == pytest.approx(0.25)
+        assert seen.flow.prefill_tokens_per_s == pytest.approx(75)  # of 100 asked
         assert 0 < seen.covered_ns <= 120 * S
         assert seen.covered_ns / S % every_s == 0
 
@@ -489,6 +491,38 @@ def test_with_a_probe_everything_is_as_it_is_without_scrapes(traffic: Any) -> No
         assert without_servers(seen) == expected
         assert [each.via for each in seen.servers] == [Via.PROBE]
         assert seen.via is Via.PROBE
+
+
+def test_a_probe_that_is_lost_stops_none_of_the_others(
+    traffic_of: Callable[..., Any],
+) -> None:
+    first, second = traffic_of(seed=1, slots=3), traffic_of(seed=2, slots=3)
+    one = [*first.start(), *first.run(3)]
+    other = [of_server("engine-2", each) for each in (*second.start(), *second.run(9))]
+    lost = Note(source="engine-1", t_ns=3 * S, kind=NoteKind.LOST, text="gone")
+    model = model_of([contact(0, "engine-1"), contact(0, "engine-2"), *one])
+    for reading in [*other[: len(other) // 3], lost]:
+        model.fold(reading)
+    model.fold(contact(3, "engine-1", answers=False, why="gone"))
+    for reading in other[len(other) // 3 :]:
+        model.fold(reading)
+
+    seen = model.snapshot(9 * S, Window.TEN_SECONDS)
+
+    assert seen.verdict.health is not Health.LOST
+    assert seen.timeline.lost_ns is None
+    assert seen.via is Via.PROBE
+    assert seen.timeline.output_tokens[-10] is not None
+    assert [each.answers for each in seen.servers] == [False, True]
+    assert model.snapshot(9 * S, Window.MINUTE, source="engine-1").verdict.health is (
+        Health.LOST
+    )
+
+
+def of_server(source: str, reading: AnyReading) -> AnyReading:
+    if reading.source != "engine-1":
+        return reading
+    return msgspec.structs.replace(reading, source=source)
 
 
 def test_what_makes_no_sense_hurts_nobody() -> None:
