@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import suppress
 
+from collectors.readings import Note
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
@@ -15,6 +16,7 @@ from inferwatch.session.watch import Watch
 from inferwatch.visible import visible
 
 BAR_CELLS = 24
+NOTES_EVERY_S = 1.0
 
 
 async def watch_headless(watch: Watch, options: WatchOptions) -> int:
@@ -74,7 +76,7 @@ class HeadlessProgress:
         self._duration_s = duration_s
         self._tell_every_s = tell_every_s
         self._live_line = sys.stderr.isatty()
-        self._stages_told = 0
+        self._last_told: Note | None = None
 
     async def show(self) -> None:
         """Tell how far it is until the time is over."""
@@ -86,15 +88,19 @@ class HeadlessProgress:
 
     async def _count(self, began_s: float) -> None:
         interval_s = 0.5 if self._live_line else self._tell_every_s
+        due_s = began_s
         while True:
-            elapsed_s = time.monotonic() - began_s
+            self._tell_stages()
+            now_s = time.monotonic()
             left_s = float("inf")
             if self._duration_s is not None:
-                left_s = self._duration_s - elapsed_s
-            self._tell_numbers(elapsed_s)
+                left_s = began_s + self._duration_s - now_s
+            if now_s >= due_s or left_s <= 0:
+                self._tell_numbers(now_s - began_s)
+                due_s = now_s + interval_s
             if left_s <= 0:
                 return
-            await asyncio.sleep(min(interval_s, left_s))
+            await asyncio.sleep(min(due_s - now_s, NOTES_EVERY_S, left_s))
 
     def clear(self) -> None:
         """Leave the line to whoever writes next."""
@@ -103,10 +109,11 @@ class HeadlessProgress:
 
     def _tell_stages(self) -> None:
         notes = self._watch.snapshot(Window.MINUTE, requests=False).notes
-        for note in notes[self._stages_told :]:
+        places = (at for at, note in enumerate(notes, 1) if note is self._last_told)
+        for note in notes[next(places, 0) :]:
             self.clear()
             say(f"{note.t_ns / 1e9:6.1f} s  {visible(note.text)}", err=True)
-        self._stages_told = len(notes)
+            self._last_told = note
 
     def _tell_numbers(self, elapsed_s: float) -> None:
         text = _numbers(self._watch.snapshot(Window.TEN_SECONDS, requests=False))
