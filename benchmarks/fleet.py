@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pexpect
 import psutil
@@ -102,6 +103,22 @@ def servers(count: int) -> Iterator[list[str]]:
             process.kill()
 
 
+class Share(NamedTuple):
+    """Of one core: our own instructions, and the system's for us, each second."""
+
+    own: float
+    system: float
+    drawn: float
+    """Bytes."""
+
+    def __str__(self) -> str:
+        """As a cell of the table."""
+        return (
+            f"{self.own + self.system:6.1%} (system {self.system:5.1%})"
+            f" {self.drawn / 1e3:4.1f} kB/s"
+        )
+
+
 class Program:
     """``inferwatch attach`` in a terminal that answers as terminals do."""
 
@@ -132,17 +149,16 @@ class Program:
             drawn += taken
         return drawn
 
-    def cpu_s(self) -> float:
-        """Used so far."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def share(self, seconds: float) -> tuple[float, float]:
-        """Of one core, and bytes drawn a second, over a while."""
-        before, began = self.cpu_s(), time.monotonic()
+    def share(self, seconds: float) -> Share:
+        """Of one core, over a while."""
+        before, began = self.process.cpu_times(), time.monotonic()
         drawn = len(self.take(seconds))
-        passed = time.monotonic() - began
-        return (self.cpu_s() - before) / passed, drawn / passed
+        passed, after = time.monotonic() - began, self.process.cpu_times()
+        return Share(
+            own=(after.user - before.user) / passed,
+            system=(after.system - before.system) / passed,
+            drawn=drawn / passed,
+        )
 
     def leave(self) -> None:
         """As people do."""
@@ -169,10 +185,7 @@ def measure(count: int, every_s: float, seconds: float) -> None:
             program.leave()
         size = sum(each.stat().st_size for each in Path(folder).rglob("*.db*"))
     limit = LIMITS.get((count, every_s))
-    told = "  ".join(
-        f"{screen} {share:6.1%} {drawn / 1e3:5.1f} kB/s"
-        for screen, (share, drawn) in shares.items()
-    )
+    told = "  ".join(f"{screen} {share}" for screen, share in shares.items())
     aim = f"  (aim {limit:.0%})" if limit else ""
     print(f"{count:4} servers every {every_s:g} s: {told}{aim}", flush=True)
     print(f"     {rss:.0f} MB of memory, {size / 1e6:.1f} MB recorded")

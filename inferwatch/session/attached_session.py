@@ -268,6 +268,8 @@ class AttachedSession(Watch):
 
     def _read(self, sample: EngineSample) -> None:
         """Two readings of a server tell its rates."""
+        if self._settled.is_set():
+            return  # asked of each sample, and there can be hundreds a second
         if self._first_ns.setdefault(sample.source, sample.t_ns) != sample.t_ns:
             self._rated.add(sample.source)
             self._look_if_settled()
