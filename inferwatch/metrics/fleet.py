@@ -49,7 +49,7 @@ class FleetServer:
     state: ServerState
     trouble: Trouble
     place: int
-    """In order of first contact."""
+    """In the order of names."""
     age_ns: int | None = None
     """Of its last reading."""
     restarted_ago_ns: int | None = None
@@ -90,10 +90,10 @@ class FleetServer:
 
 
 def servers_of(snapshot: Snapshot) -> tuple[FleetServer, ...]:
-    """The servers of a session, in order of first contact."""
-    by_source: dict[str, list[ServerState]] = {}
+    """The servers of a session, in the order of their names."""
+    by_source: dict[str, list[ServerState]] = {each: [] for each in snapshot.sources}
     for state in snapshot.servers:
-        by_source.setdefault(state.source, []).append(state)
+        by_source[state.source].append(state)
     return tuple(
         _server(states, place, snapshot.now_ns)
         for place, states in enumerate(by_source.values())

@@ -5,6 +5,7 @@ summary read it and nothing else. Live and replayed sessions give equal snapshot
 Times ``*_ns`` are session time. Unknown is ``None``; an empty bin is a gap.
 """
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
@@ -519,6 +520,12 @@ class Cost:
     probe_us_per_step: float | None = None
 
 
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Digits count as numbers."""
+    parts = re.split(r"(\d{1,18})", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything, at one moment, over one window."""
@@ -564,6 +571,11 @@ class Snapshot:
     cost: Cost = field(default_factory=Cost)
     notes: tuple[Note, ...] = ()
     """The latest 200, oldest first; stages included."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The servers, each once, in the order of their names: 2 before 10."""
+        return tuple(sorted({each.source for each in self.servers}, key=_natural))
 
     @property
     def server(self) -> ServerState | None:

@@ -42,7 +42,6 @@ from inferwatch.ui.shared.note_announcer import NoteAnnouncer
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.ui.shared.theme import DARK, LIGHT
-from inferwatch.ui.shared.view import sources_of
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
@@ -345,7 +344,7 @@ class InferwatchApp(TerminalApp[None]):
                 client=screen.NEEDS_CLIENT,
                 source=source,
             )
-            session.view.servers = sources_of(snapshot)
+            session.view.servers = snapshot.sources
             self._land(session)
             playback = feed.playback
             is_now = playback is None or playback.at_live

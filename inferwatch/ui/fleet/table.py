@@ -38,6 +38,7 @@ from inferwatch.ui.shared.renderables.text import (
 )
 from inferwatch.ui.shared.row_filter import FieldKind, FilterField
 from inferwatch.ui.shared.table import CursorTable, TableColumn, share_width
+from inferwatch.visible import visible
 
 MARKS = {
     Trouble.LOST: ("✖", "bad"),
@@ -90,13 +91,13 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
             "   server",
             12,
             _name,
-            value=lambda row: row.name.lower(),
+            value=lambda row: row.server.place,
             ascending=True,
             gap=1,
             least=10,
             grows=4,
             most=36,
-            filter=FilterField("name", lambda row: row.name),
+            filter=FilterField("name", lambda row: row.server.name),
         ),
         TableColumn(
             "engine",
@@ -281,11 +282,27 @@ def _name(row: FleetRow, width: int) -> Line:
     glyph, ink = MARKS[row.server.trouble]
     ranks = f" ×{len(row.server.ranks)}" if row.server.ranks else ""
     room = max(width - 3 - len(ranks) - 1, 1)
-    named = cells(row.name, min(cells_of(row.name), room), "strong")
+    named = cells(_tail(row.name, room), min(cells_of(row.name), room), "strong")
     if row.lost:
         named = named._replace(ink="faint")
     rest = width - 3 - cells_of(named.text)
     return TextRun(f" {glyph} ", ink), named, cells(ranks, rest, "muted")
+
+
+def _tail(name: str, room: int) -> str:
+    """Names of a fleet mostly differ at their end: that is what stays."""
+    name = visible(name)
+    return name if cells_of(name) <= room else f"…{name[1 - room :]}"
+
+
+def _shared_host(names: Sequence[str]) -> str:
+    """What need not be said of servers that differ by their port alone.
+
+    >>> _shared_host(["10.0.0.1:8000", "10.0.0.1:8001"]), _shared_host(["a:1", "b:1"])
+    ('10.0.0.1', '')
+    """
+    hosts = {name.rpartition(":")[0] for name in names}
+    return hosts.pop() if len(hosts) == 1 and len(names) > 1 else ""
 
 
 def _kv(row: FleetRow, width: int) -> TextRun:
@@ -400,11 +417,12 @@ class FleetTable(CursorTable[FleetRow]):
 
     def show(self, servers: Sequence[FleetServer]) -> None:
         """Take the servers of a moment."""
+        cut = len(_shared_host([each.name for each in servers]))
         self.show_rows(
             [
                 FleetRow(
                     key=each.state.source,
-                    name=each.name,
+                    name=each.name[cut:],
                     server=each,
                     state=each.state,
                 )
@@ -440,7 +458,7 @@ class FleetTable(CursorTable[FleetRow]):
         yield from (row.state.remark, row.state.why, info.url if info else None)
 
     def recency(self, row: FleetRow) -> float:
-        """Equal ones stand in order of first contact."""
+        """Equal ones stand in the order of their names."""
         return -row.server.place
 
     def below(self, row: FleetRow) -> Iterable[FleetRow]:

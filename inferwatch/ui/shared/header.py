@@ -28,7 +28,6 @@ from inferwatch.ui.shared.renderables.text import (
     width_of,
 )
 from inferwatch.ui.shared.terminal import TerminalApp
-from inferwatch.ui.shared.view import sources_of
 
 FAMILIES = {
     "vllm": "vLLM",
@@ -179,7 +178,7 @@ def _bare(server: ServerState) -> str:
 
 def _of_several(snapshot: Snapshot) -> list[Line]:
     """All servers together: how many, and what they serve."""
-    every = (TextRun(counted(len(sources_of(snapshot)), "server"), "strong"),)
+    every = (TextRun(counted(len(snapshot.sources), "server"), "strong"),)
     infos = [each.info for each in snapshot.servers if each.info is not None]
     models = dict.fromkeys(short_name(name) for info in infos for name in info.models)
     named = (TextRun(", ".join([*models][:3])),) if models else ()
@@ -188,7 +187,7 @@ def _of_several(snapshot: Snapshot) -> list[Line]:
 
 def _place(snapshot: Snapshot) -> Line:
     """Which one of several it is, and how to get back to all."""
-    sources = sources_of(snapshot)
+    sources = snapshot.sources
     if snapshot.shown_source not in sources or len(sources) == 1:
         return ()
     at = sources.index(snapshot.shown_source)

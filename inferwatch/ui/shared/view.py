@@ -18,7 +18,7 @@ class View:
     source: str | None = None
     """The one server that is shown; None: all together."""
     servers: tuple[str, ...] = ()
-    """All there are, in order of first contact."""
+    """All there are, in the order of their names."""
     cursor_ns: int | None = None
     """A moment of the session; None is the moment shown, and goes with it."""
     slowest_first: bool = False
@@ -64,11 +64,6 @@ class View:
             return timeline.index_at(self.cursor_ns)
         latest = timeline.index_at(latest_ns(timeline, snapshot.charts_end_ns))
         return _latest_told(timeline, latest) if snapshot.without_steps else latest
-
-
-def sources_of(snapshot: Snapshot) -> tuple[str, ...]:
-    """The servers of a session, each once."""
-    return tuple(dict.fromkeys(each.source for each in snapshot.servers))
 
 
 def latest_ns(timeline: Timeline, now_ns: int) -> int:

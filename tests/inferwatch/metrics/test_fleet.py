@@ -150,3 +150,15 @@ def test_what_nobody_tells_stays_unknown() -> None:
     assert totals.state.running is None
     assert totals.state.output_tokens_per_s is None
     assert totals.kv_span is None
+
+
+def test_servers_stand_in_the_order_of_their_names() -> None:
+    told = [replace(ONE, source=name) for name in ("gpu-10", "gpu-9", "api", "gpu-1")]
+
+    assert snapshot(*told).sources == ("api", "gpu-1", "gpu-9", "gpu-10")
+    assert [each.state.source for each in servers_of(snapshot(*told))] == [
+        "api",
+        "gpu-1",
+        "gpu-9",
+        "gpu-10",
+    ]

@@ -144,6 +144,24 @@ async def test_ranks_that_differ_stand_below_their_server_and_fold(
         assert app.session.view.source == "chat-2"
 
 
+async def test_names_keep_what_tells_servers_apart(
+    settle: Settle, text_of: Text
+) -> None:
+    def named(now_ns: int, *names: str) -> tuple[ServerState, ...]:
+        return tuple(
+            replace(server(1, now_ns), source=name, info=None) for name in names
+        )
+
+    by_port = app_of(lambda now_ns: named(now_ns, "10.20.30.40:8000", "10.20.30.40:81"))
+    by_end = app_of(lambda now_ns: named(now_ns, *(f"production-{n}" for n in "ab")))
+    for app, shown in ((by_port, (":81", ":8000")), (by_end, ("ion-a", "ion-b"))):
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            await settle(pilot)
+            listed = text_of(app, "FleetTable")[1:3]
+            assert all(end in row for end, row in zip(shown, listed, strict=True))
+
+
 async def test_servers_are_filtered_sorted_and_those_in_trouble_listed_alone(
     settle: Settle,
 ) -> None:
