@@ -9,7 +9,7 @@ from collectors.clock import SessionClock
 from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.replay_start import ReplayStart, begin_replay
-from inferwatch.cli.servers.fleet import ServerOptions, servers_of
+from inferwatch.cli.servers.fleet import ServerOptions, named_servers, servers_of
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.metrics.model import Model
@@ -66,7 +66,7 @@ def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
 @asynccontextmanager
 async def start_page(database: Path) -> AsyncIterator[StartPage]:
     """The start screen: there is nothing to end."""
-    yield StartPage(database, nearby_engines)
+    yield StartPage(database, nearby_engines, named_servers())
 
 
 @asynccontextmanager

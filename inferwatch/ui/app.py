@@ -187,8 +187,9 @@ class InferwatchApp(TerminalApp[None]):
         self._shown = page
         screens: dict[str, Callable[[], Screen[None]]]
         match page:
-            case StartPage(database=database, look=look):
-                screens = {StartScreen.NAME: partial(StartScreen, database, look)}
+            case StartPage():
+                start = partial(StartScreen, page.database, page.look, page.named)
+                screens = {StartScreen.NAME: start}
             case ComparePage():
                 screens = {CompareScreen.NAME: partial(CompareScreen, page)}
             case SessionPage(feed=feed, view=view, over=over):

@@ -5,7 +5,7 @@ asynchronous context manager gives it, and ends it when that is left.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,8 @@ class StartPage:
     database: Path
     look: LookAround = nobody
     """Finds the engines of this node."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of the servers of the settings file, by name."""
 
 
 @dataclass(eq=False)

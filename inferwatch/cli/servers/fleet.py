@@ -126,6 +126,26 @@ def place_to_listen(text: str | None) -> tuple[str, int] | tuple[()] | None:
     return host.strip("[]"), int(port)
 
 
+def named_servers() -> dict[str, str]:
+    """Addresses of the servers of the user's settings, by name.
+
+    Raises:
+        UsageError: the file makes no sense.
+    """
+    path = default_fleet_file()
+    if not path.is_file():
+        return {}
+    servers = read_fleet(path).server
+    return {each.name: _shown_address(each) for each in servers if each.name}
+
+
+def _shown_address(entry: NamedServer) -> str:
+    try:
+        return entry.uds or Server(url=entry.url or "").shown_url
+    except ServerError:
+        return "not an address"  # whoever attaches to it is told
+
+
 def shown_secrets(options: ServerOptions) -> list[str]:
     """Names of headers whose secret anybody on this host can read in ``ps``."""
     lines = (line.partition(":") for line in options.header)

@@ -1,7 +1,7 @@
 """What runs here, what was watched before, what can be started?"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -50,7 +50,7 @@ MOST_PLACES = 9
 """Each has a key."""
 TALL = 36
 """With so many rows there is room for all of them."""
-FEW_ENGINES, FEW_RECENT = 4, 2
+FEW_ENGINES, FEW_NAMED, FEW_RECENT = 4, 2, 1
 """That are shown where there is not."""
 
 
@@ -90,6 +90,13 @@ class StartScreen(Screen[None]):
             tooltip="Watch a server anywhere, by its address",
         ),
         Binding(
+            "f",
+            "fleet",
+            "fleet",
+            show=False,
+            tooltip="Watch all servers of the settings file",
+        ),
+        Binding(
             "D",
             "demo",
             "demo",
@@ -110,14 +117,20 @@ class StartScreen(Screen[None]):
         ),
     ]
 
-    def __init__(self, database: Path, look: LookAround = nobody) -> None:
+    def __init__(
+        self,
+        database: Path,
+        look: LookAround = nobody,
+        named: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self._database = database
         self._look = look
+        self._named = named or {}
 
     def compose(self) -> ComposeResult:
         """What can be done, then what was recorded."""
-        yield StartPanel()
+        yield StartPanel(self._named)
         yield SessionBrowser(
             self._database, "nothing is recorded yet: D records a demo"
         )
@@ -145,6 +158,11 @@ class StartScreen(Screen[None]):
         places = self.query_one(StartPanel).places
         if number <= len(places):
             self.post_message(places[number - 1].wish)
+
+    def action_fleet(self) -> None:
+        """Watch all servers of the settings file."""
+        if self._named:
+            self.post_message(OpenServers(urls=tuple(self._named)))
 
     @work
     async def action_attach_to(self) -> None:
@@ -219,22 +237,36 @@ class StartPanel(Panel):
     _recent: Sequence[str] = ()
     tall = False
 
+    def __init__(self, named: Mapping[str, str]) -> None:
+        super().__init__()
+        self._named = named
+        """Addresses of the servers of the settings file, by name."""
+
     def show(self, engines: Sequence[NearbyEngine], recent: Sequence[str]) -> None:
         """Take what runs here, and what was watched before."""
         self._engines, self._recent = engines, recent
-        self.styles.height = 9 + bool(self.places) + len(self.places)
+        rows = len(self.places) + len(self._choices())
+        self.styles.height = 6 + bool(self.places) + rows
         self.redraw()
 
     @property
     def places(self) -> list[Place]:
         """What can be attached to, as it is numbered."""
         engines = self._engines or ()
-        here = {each.address for each in engines}
-        recent = [each for each in self._recent if each not in here]
-        most = MOST_PLACES if self.tall else FEW_ENGINES
-        shown = [_engine(each) for each in engines][:most]
-        most = MOST_PLACES - len(shown) if self.tall else FEW_RECENT
-        return [*shown, *map(_recently, recent[:most])]
+        known = {each.address for each in engines} | set(self._named.values())
+        recent = [each for each in self._recent if each not in known]
+        named = [
+            Place("settings", name, _short(address), OpenServers(urls=(name,)))
+            for name, address in self._named.items()
+        ]
+        if self.tall:
+            every = [*map(_engine, engines), *named, *map(_recently, recent)]
+            return every[:MOST_PLACES]
+        return [
+            *map(_engine, engines[:FEW_ENGINES]),
+            *named[:FEW_NAMED],
+            *map(_recently, recent[:FEW_RECENT]),
+        ]
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The rows."""
@@ -249,11 +281,17 @@ class StartPanel(Panel):
             (),
             *places,
             *([()] if places else []),
-            *(fit(_choice(*choice), width) for choice in CHOICES),
+            *(fit(_choice(*choice), width) for choice in self._choices()),
             *(fit(_command(*command), width) for command in COMMANDS),
             (),
             ruled((TextRun("recorded sessions", "muted"),), (), width),
         )
+
+    def _choices(self) -> Sequence[tuple[str, str, str, str]]:
+        if not self._named:
+            return CHOICES
+        servers = f"watch the {counted(len(self._named), 'server')} of the settings"
+        return (("f", "fleet", "fleet", servers), *CHOICES)
 
     def _found(self) -> Line:
         """How many engines run here."""
@@ -280,8 +318,13 @@ def _engine(engine: NearbyEngine) -> Place:
 
 
 def _recently(address: str) -> Place:
-    where = address.removeprefix("http://")
-    return Place("watched", "before", where, OpenServers(urls=(attachable(address),)))
+    return Place(
+        "watched", "before", _short(address), OpenServers(urls=(attachable(address),))
+    )
+
+
+def _short(address: str) -> str:
+    return address.removeprefix("http://")
 
 
 def _place(number: int, place: Place) -> Line:

@@ -7,6 +7,7 @@ import pytest
 from collectors.probe.keys import add_viewer
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
+    named_servers,
     place_to_listen,
     servers_of,
     shown_secrets,
@@ -78,6 +79,10 @@ def test_the_settings_of_the_user_are_read_without_being_named(tmp_path: Path) -
     (server,) = servers_of(ServerOptions(urls=["code"]))
 
     assert server.url == "http://gpu2:8000"
+    assert named_servers() == {
+        "chat": "https://gpu1.example/chat",
+        "code": "http://gpu2:8000",
+    }
 
 
 def test_a_name_that_nobody_has_is_told_with_those_there_are(config: Path) -> None:

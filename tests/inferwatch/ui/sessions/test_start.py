@@ -132,6 +132,22 @@ async def test_a_number_leads_to_that_engine(
     assert wishes == [wish]
 
 
+@pytest.mark.parametrize(
+    ("key", "urls"), [("1", ("chat",)), ("f", ("chat", "code"))], ids=["one", "all"]
+)
+async def test_servers_of_the_settings_are_a_key_away(
+    record: Path, heard: OpenPage, wishes: list[GoTo], key: str, urls: tuple[str, ...]
+) -> None:
+    named = {"chat": "https://gpu1/chat", "code": "gpu2:8000"}
+    start = InferwatchApp(StartPage(record, named=named), heard)
+    async with start.run_test(size=SMALL) as pilot:
+        await found(pilot)
+        await pilot.press(key)
+        await pilot.pause()
+
+    assert wishes == [OpenServers(urls=urls)]
+
+
 async def test_an_address_is_typed(
     start: InferwatchApp, wishes: list[GoTo], text_of: Any
 ) -> None:
