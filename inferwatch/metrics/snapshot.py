@@ -580,10 +580,14 @@ class Snapshot:
     @property
     def server(self) -> ServerState | None:
         """The one that all else is of; None where there is none, or several."""
-        shown = self.shown_source
-        of_one = (each for each in self.servers if shown in {None, each.source})
-        found = {each.source: each for each in reversed([*of_one])}
+        found = {each.source: each for each in reversed(self.shown_servers)}
         return next(iter(found.values())) if len(found) == 1 else None
+
+    @property
+    def shown_servers(self) -> tuple[ServerState, ...]:
+        """Those that all else is of, rank by rank."""
+        one = self.shown_source
+        return tuple(each for each in self.servers if one in {None, each.source})
 
     @property
     def without_steps(self) -> bool:

@@ -112,8 +112,9 @@ def step_s(shown: Snapshot) -> float | None:
 
 def at_last_reading(shown: Snapshot) -> Flow:
     """What servers held that answer no more, as of when they last did."""
-    flow, gone = shown.flow, [each for each in shown.servers if each.answers is False]
-    if not gone or len(gone) < len(shown.servers):
+    flow, asked = shown.flow, shown.shown_servers
+    gone = [each for each in asked if each.answers is False]
+    if not gone or len(gone) < len(asked):
         return flow
     usages = [each.kv_usage for each in gone if each.kv_usage is not None]
     return replace(

@@ -202,7 +202,7 @@ class InsteadOfNumbers(Panel):
         """Each with its reason, as many as there is room for; then what to try."""
         if self._shown is None:
             return ()
-        servers, silent = self._shown.servers, never_answered(self._shown)
+        servers, silent = self._shown.shown_servers, never_answered(self._shown)
         advice = NEXT_STEPS if silent else (*self._shown.advice, SENDS)
         told = _sentences(advice, width)
         room = max(height - len(told) - 5, 1)
@@ -245,8 +245,9 @@ def _sentences(texts: Sequence[str], width: int) -> list[Line]:
 
 def never_answered(shown: Snapshot) -> bool:
     """There are servers, and none has told anything."""
-    return bool(shown.servers) and all(
-        each.answers is not True and each.last_ns is None for each in shown.servers
+    asked = shown.shown_servers
+    return bool(asked) and all(
+        each.answers is not True and each.last_ns is None for each in asked
     )
 
 

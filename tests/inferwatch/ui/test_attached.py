@@ -302,6 +302,29 @@ async def test_a_server_without_metrics_says_so_instead_of_empty_charts(
         assert not any(chart.size for chart in app.screen.query("TimeChart"))
 
 
+async def test_one_of_several_that_never_answered_says_so_when_looked_at(
+    settle: Any,
+) -> None:
+    feed = sessions.unanswered()
+    change = feed.change
+
+    def beside_one_that_answers(made: Any) -> Any:
+        other = sessions.state(made, source="other:8000")
+        shown = change(made)
+        return replace(
+            shown, servers=(*shown.servers, other), shown_source=sessions.SOURCE
+        )
+
+    feed.change = beside_one_that_answers
+    app = watching(feed)
+    async with app.run_test(size=SMALL) as pilot:
+        await settle(pilot)
+        said = words_of(app)
+
+        assert "No answer yet" in said
+        assert "other:8000" not in said
+
+
 async def test_advice_is_whole_where_there_is_room(settle: Any, text_of: Any) -> None:
     app = watching(sessions.scraped())
     async with app.run_test(size=SIZE) as pilot:
