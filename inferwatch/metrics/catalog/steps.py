@@ -147,6 +147,15 @@ KV = metrics(
         formula="max of used blocks over steps and totals",
     ),
     Metric(
+        key="peak_usage",
+        abbr="peak used",
+        title="Peak, as a share",
+        unit=Unit.SHARE,
+        definition="The most KV blocks in use at a reading, where only shares are told.",
+        formula="max of KV usage",
+        span="session",
+    ),
+    Metric(
         key="block_tokens",
         abbr="tok/block",
         title="Block size",

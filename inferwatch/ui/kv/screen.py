@@ -128,7 +128,7 @@ def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
         if kv.prefix_queries
         else [("prefix cache", "nothing was looked up", "")],
         [
-            *([_peak_fact(kv)] if kv.peak_used_blocks is not None else []),
+            *([_peak_fact(kv)] if _peak(kv) is not None else []),
             (label_of("kv.preemptions"), f"{kv.preemptions:,}", ""),
         ],
     ]
@@ -140,8 +140,18 @@ def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     return rows
 
 
+def _peak(kv: KvState) -> float | None:
+    """The fullest it was, 0-1."""
+    if kv.peak_used_blocks is None or not kv.total_blocks:
+        return kv.peak_usage
+    return kv.peak_used_blocks / kv.total_blocks
+
+
 def _peak_fact(kv: KvState) -> Fact:
-    return (label_of("kv.peak_used_blocks"), _blocks(kv, kv.peak_used_blocks), "kv")
+    peak = _blocks(kv, kv.peak_used_blocks)
+    if kv.peak_used_blocks is None:
+        peak = format_share(kv.peak_usage).strip()
+    return (label_of("kv.peak_used_blocks"), peak, "kv")
 
 
 def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:
@@ -240,13 +250,11 @@ class KvBar(Panel):
         return [*[bar] * max(height - 1, 1), self._peak(room)][:height]
 
     def _peak(self, room: int) -> Line:
-        kv = self._kv
-        if kv.peak_used_blocks is None or not kv.total_blocks:
+        peak = _peak(self._kv)
+        if peak is None:
             return ()
-        label = f"peak {kv.peak_used_blocks / kv.total_blocks:.0%}"
-        at = min(
-            max(round(kv.peak_used_blocks / kv.total_blocks * room) - 1, 0), room - 1
-        )
+        label = f"peak {peak:.0%}"
+        at = min(max(round(peak * room) - 1, 0), room - 1)
         text = (
             f"{label} ▲".rjust(at + 1)
             if at >= len(label) + 2

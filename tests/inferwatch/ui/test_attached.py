@@ -442,12 +442,13 @@ async def test_kv_is_told_by_usage_where_blocks_are_unknown(
         assert "idle-cached" not in totals
 
         change = feed.change
-        feed.change = lambda made: replace(change(made), kv=KvState())
+        feed.change = lambda made: replace(change(made), kv=KvState(peak_usage=0.83))
         await settle(pilot)
         totals = " ".join(" ".join(text_of(app, "TotalsPanel")).split())
         bar = text_of(app, "KvBar")[0].strip()
 
         assert "used 71%" in totals
+        assert "peak used 83%" in totals
         assert bar.count("█") == pytest.approx(0.71 * len(bar), abs=1)
 
 
