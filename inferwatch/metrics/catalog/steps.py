@@ -151,7 +151,7 @@ KV = metrics(
         abbr="peak used",
         title="Peak, as a share",
         unit=Unit.SHARE,
-        definition="The most KV blocks in use at a reading, where only shares are told.",
+        definition="The fullest the KV cache was, where only shares are told.",
         formula="max of KV usage",
         span="session",
     ),
