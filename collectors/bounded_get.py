@@ -132,7 +132,7 @@ def _place(url: httpx.URL) -> str:
 def _refusal(response: httpx.Response, said: str) -> str:
     status = response.status_code
     if status == HTTPStatus.UNAUTHORIZED:
-        return "it wants a key (HTTP 401): give it one with --header"
+        return "it wants a key (HTTP 401): --api-key-env or --header"
     if status == HTTPStatus.FORBIDDEN:
         return "it does not let us in (HTTP 403): another key or --header may"
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:

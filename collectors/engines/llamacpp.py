@@ -23,7 +23,6 @@ from collectors.engines.family import (
 SAID = ("total_slots", "model_path", "model_ftype", "is_sleeping")
 
 METRICS = "Its metrics are off: start it with --metrics."
-SLOTS = "How many requests run: start it without --no-slots."
 
 
 def _describe(answers: Answers, labels: Labels | None) -> Facts:

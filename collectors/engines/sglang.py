@@ -45,10 +45,6 @@ SAID = (
 """What is kept of its arguments: there are keys among the rest."""
 
 METRICS = "Its metrics are off: start it with --enable-metrics."
-TRACES = (
-    "Exact latencies of every request: start it with --enable-trace and "
-    "--otlp-traces-endpoint, the address at which inferwatch listens."
-)
 
 
 def _describe(answers: Answers, labels: Labels | None) -> Facts:

@@ -165,7 +165,7 @@ async def test_a_name_that_nobody_has_is_told() -> None:
 
 
 @pytest.mark.parametrize(("status", "why"), [
-    ("401 Unauthorized", "it wants a key (HTTP 401): give it one with --header"),
+    ("401 Unauthorized", "it wants a key (HTTP 401): --api-key-env or --header"),
     ("403 Forbidden", "it does not let us in (HTTP 403): another key or --header may"),
     ("404 Not Found", "nothing is there (HTTP 404): is a path missing in the address?"),
     ("500 Internal Server Error", "HTTP 500 Internal Server Error"),
