@@ -233,7 +233,8 @@ def _server(
 def _all_headers(
     file: FleetFile, entry: NamedServer, own: Mapping[str, str], beside: Path
 ) -> dict[str, str]:
-    ours = os.environ.get(KEY_VARIABLE)
+    named = "@" in (entry.url or "")  # user and password of that very server
+    ours = None if named else os.environ.get(KEY_VARIABLE)
     return merged(
         headers(key_header(ours)) if ours else {},
         _headers_in(file, beside),

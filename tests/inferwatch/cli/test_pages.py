@@ -34,8 +34,10 @@ from inferwatch.ui.shared.messages import (
     GoTo,
     OpenComparison,
     OpenSample,
+    OpenServers,
     OpenSession,
 )
+from tests.collectors.http_server import VLLM, serving
 
 VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
 Piloted = Pilot[None]
@@ -327,3 +329,22 @@ async def test_a_replay_begins_where_it_was_asked_to(
     wanted_ns = end_ns if begins_s is None else begins_s * 1e9
     assert there_ns == pytest.approx(wanted_ns, abs=3e9)
     assert page.view.window is window
+
+
+async def test_a_server_attached_to_from_a_screen_shows_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_DB", str(tmp_path / "own.db"))
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("INFERWATCH_API_KEY", "sk-planted-4711")
+    async with serving({"/metrics": VLLM}) as server:
+        wish = OpenServers(urls=(server.url.replace("//", "//me:pa55word@"),))
+        async with shown(open_page(wish, lambda _: None)) as (app, pilot):
+            await until(pilot, lambda: len(server.heads) > 2)
+            await pilot.pause(1)
+            picture = app.export_screenshot()
+
+    assert any("Basic bWU6cGE1NXdvcmQ=" in head for head in server.heads)
+    assert server.url.rpartition(":")[2] in picture
+    assert not any(each in picture for each in ("sk-planted", "pa55word", "bWU6"))
