@@ -90,26 +90,31 @@ class SessionMoments:
     """The moments of a whole session, further apart the longer it is."""
 
     def __init__(self) -> None:
-        self.rows: list[Floats] = []
+        self._held = Moments()
         self._apart_ns = 0.0
         self._packed: list[bytes] = []
         """Chunks that will not change until all are thinned."""
 
+    @property
+    def rows(self) -> Floats:
+        """All of them."""
+        return self._held.rows
+
     def append(self, row: Floats) -> None:
         """Add one; the latest gives way to it where they are too close."""
-        rows = self.rows
+        rows = self._held.rows
         if len(rows) > 1 and row[TIME] - rows[-2][TIME] < self._apart_ns:
             rows[-1] = _joined(rows[-1], row)
         else:
-            rows.append(row)
-        if len(rows) > MOST_SESSION_ROWS:
+            self._held.append(row)
+        if len(self._held) > MOST_SESSION_ROWS:
             self._thin()
 
     def _thin(self) -> None:
-        rows = self.rows
+        rows = self._held.rows
         span_ns = float(rows[-1][TIME] - rows[0][TIME])
         self._apart_ns = max(2 * self._apart_ns, 2 * span_ns / MOST_SESSION_ROWS)
-        self.rows, self._packed = [], []
+        self._held, self._packed = Moments(), []
         for row in rows:
             self.append(row)
 
@@ -119,15 +124,17 @@ class SessionMoments:
         for at in range(len(self._packed) * CHUNK, done * CHUNK, CHUNK):
             self._packed.append(_packed(self.rows[at : at + CHUNK]))
         numbers = [parts.add(each, lasts=True) for each in self._packed]
-        if latest := self.rows[done * CHUNK :]:
-            numbers.append(parts.add(_packed(latest), lasts=False))
+        if len(self.rows):
+            latest = _packed(self.rows[done * CHUNK :])
+            numbers.append(parts.add(latest, lasts=False))
         return self._apart_ns, numbers
 
     def restore(self, saved: tuple[float, list[int]], parts: WrittenParts) -> None:
         """Take over what was saved."""
         self._apart_ns, numbers = saved
         packed = (parts.get(number, bytes) for number in numbers)
-        self.rows = [row for each in packed for row in _unpacked(each, WIDTH)]
+        for each in packed:
+            self._held.extend(_unpacked(each, WIDTH))
 
 
 def _joined(before: Floats, after: Floats) -> Floats:
@@ -412,7 +419,7 @@ class Counted:
     def first_ns(self) -> int | None:
         """Of the first sample."""
         rows = self.session.rows
-        return int(rows[0][TIME]) if rows else None
+        return int(rows[0][TIME]) if len(rows) else None
 
     def just_added(self, name: str) -> float:
         """By the latest sample to a counter."""
