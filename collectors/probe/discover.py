@@ -130,7 +130,7 @@ def addresses_here(host: str) -> set[str]:
     """What the host's name stands for, if that is this host; else nothing."""
     try:
         named = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except OSError:
+    except (OSError, UnicodeError):
         return set()
     own = {a.address for each in psutil.net_if_addrs().values() for a in each}
     return {a for a in named if ipaddress.ip_address(a).is_loopback or a in own}

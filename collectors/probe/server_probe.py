@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
 from collectors.collector import (
@@ -18,7 +19,12 @@ from collectors.collector import (
     SourceSilentError,
 )
 from collectors.http_client import goes_direct
-from collectors.probe.discover import listening, port_of, probe_at
+from collectors.probe.discover import (
+    addresses_here,
+    listening,
+    port_of,
+    probe_at,
+)
 from collectors.probe.hello import TCP, Hello
 from collectors.probe.relayed import RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
@@ -67,7 +73,13 @@ class ServerProbe:
         return [(p, hello.role) for p, hello in self.hellos.items() if stream.sees(p)]
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Readings in session time under the server's name, until closed."""
+        """Readings in session time under the server's name, until closed.
+
+        At once where there can be none: the server is on another host, and nobody
+        said where its probe is.
+        """
+        if not await asyncio.to_thread(self._can_be_found):
+            return
         pause_s = LOOK_AGAIN_S
         while not self._ended.is_set():
             try:
@@ -124,6 +136,12 @@ class ServerProbe:
             memory=self._memory,
         )
         return self._stream
+
+    def _can_be_found(self) -> bool:
+        server = self.server
+        if server.probe or server.uds:
+            return True
+        return bool(addresses_here(urlsplit(server.url).hostname or ""))
 
     def _at_its_address(self) -> ProbeSocket | None:
         """The probe of whoever listens where the server does."""

@@ -51,10 +51,8 @@ def collectors_of(
         tunnel = SshTunnel(clock, server)
         probed, scraped = ServerProbe(clock, server), ServerScraper(clock, server)
         return [tunnel, tunnel.through(probed), tunnel.through(scraped)]
-    reachable = server.probe or goes_direct(server.url, server.uds)
-    probe = [ServerProbe(clock, server)] if reachable else []
     blocks = [KvEventStream(clock, server)] if kv_events else []
-    return [*probe, ServerScraper(clock, server), *blocks]
+    return [ServerProbe(clock, server), ServerScraper(clock, server), *blocks]
 
 
 def receivers_of(clock: SessionClock, servers: Sequence[Server]) -> list[Collector]:

@@ -213,6 +213,13 @@ async def test_probes_of_two_servers_at_one_address_are_not_guessed_between(
             await watcher.until_numbers(range(1, 3))
 
 
+@pytest.mark.parametrize("url", [ELSEWHERE, f"http://{'x' * 70}.example"])
+async def test_nobody_looks_here_for_what_is_elsewhere(url: str) -> None:
+    probe = ServerProbe(SessionClock(), Server(url=url))
+    async with asyncio.timeout(DEADLINE_S):
+        assert [batch async for batch in probe.batches()] == []
+
+
 async def test_many_who_look_ask_a_probe_once(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
