@@ -100,13 +100,12 @@ def _told(
 ) -> Iterable[str]:
     """A word on each value beside the median of all; of two, beside the other."""
     known = [each for each in values if each is not None]
+    usual = median(known) if known else 0
     for value in values:
         if value is None or len(known) < 2:
             yield ""
-        elif len(known) == 2:
-            yield tell(value, sum(known) - value)
         else:
-            yield tell(value, median(known))
+            yield tell(value, usual if len(known) > 2 else sum(known) - value)
 
 
 def _mean(state: ServerState, metric: str, least: int) -> float | None:

@@ -47,7 +47,7 @@ from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 
 LOOK_EVERY_S = 0.5
-LOOKING_SHARE = 0.05
+LOOKING_SHARE = 0.03
 """Of a core, at most: a picture of hundreds of servers takes a while."""
 LANDING_LOOKS = 10
 """People may have begun to read by then: what is shown stays."""
