@@ -6,6 +6,9 @@ directly on Linux, so the probe's stamps and ours need no synchronising.
 
 import time
 from bisect import bisect_right
+from collections import deque
+from email.utils import parsedate_to_datetime
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -128,6 +131,49 @@ class ClockRelation:
             return clock
         self._used = self.offset_ns
         return SessionClock(clock.start_ns - self._used)
+
+
+DATE_NS = 2 * NS_PER_S
+"""A date is cut to a second, and some servers write it but once a second."""
+
+
+class DistantClock:
+    """How far another host's wall clock is from ours, by the dates of its answers.
+
+    Each was written between our question and its answer; together they leave less room.
+    """
+
+    def __init__(self) -> None:
+        self._bounds = deque[tuple[int, int]](maxlen=60)
+
+    def hear(self, date: str | None, asked_ns: int, answered_ns: int) -> None:
+        """Take the date of an answer; our times are monotonic."""
+        try:
+            told_ns = int(parsedate_to_datetime(date or "").timestamp()) * NS_PER_S
+        except (ValueError, OverflowError):
+            return
+        offset_ns = told_ns - wall_offset_ns()
+        bounds = offset_ns - answered_ns, offset_ns + DATE_NS - asked_ns
+        if bounds[0] > self._high or bounds[1] < self._low:
+            self._bounds.clear()  # somebody has set a clock
+        self._bounds.append(bounds)
+
+    @property
+    def _low(self) -> float:
+        return max((low for low, _ in self._bounds), default=-inf)
+
+    @property
+    def _high(self) -> float:
+        return min((high for _, high in self._bounds), default=inf)
+
+    def apart(self) -> str | None:
+        """How far, fit to show; None where it may be less than a second."""
+        low, high = self._low, self._high
+        if low <= NS_PER_S and high >= -NS_PER_S:
+            return None
+        ahead_s, within_s = (low + high) / 2 / NS_PER_S, (high - low) / 2 / NS_PER_S
+        way = "ahead of" if ahead_s > 0 else "behind"
+        return f"{abs(ahead_s):.0f} s {way} ours, ±{max(within_s, 1):.0f} s"
 
 
 class SessionClock:

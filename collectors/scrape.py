@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from collectors.bounded_get import Answer, NoAnswerError, get
-from collectors.clock import NS_PER_S, SessionClock
+from collectors.bounded_get import MOST_BYTES, Answer, NoAnswerError, get
+from collectors.clock import NS_PER_S, DistantClock, SessionClock
 from collectors.collector import CollectorError
 from collectors.engines import IDENTIFY, by_answers, by_metrics
 from collectors.engines.family import Family, Names
@@ -113,6 +113,7 @@ class ServerScraper:
         self._strange = 0
         """Answers of others, in a row."""
         self._round_trips = deque[int](maxlen=60)
+        self._distant = DistantClock()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Samples, and whatever changes, until closed.
@@ -186,10 +187,16 @@ class ServerScraper:
         return every_s - (now_s - self._phase * every_s) % every_s
 
     async def _get(
-        self, client: httpx.AsyncClient, path: str, timeout_s: float, most_bytes: int
+        self,
+        client: httpx.AsyncClient,
+        path: str,
+        timeout_s: float,
+        most_bytes: int = MOST_BYTES,
     ) -> Answer:
         answer = await get(client, path, timeout_s=timeout_s, most_bytes=most_bytes)
         self._round_trips.append(answer.began_ns - answer.sent_ns)
+        date = answer.headers.get("date")
+        self._distant.hear(date, answer.sent_ns, answer.began_ns)
         return answer
 
     async def _ask(self, client: httpx.AsyncClient) -> list[AnyReading]:
@@ -237,9 +244,8 @@ class ServerScraper:
         return [*contact, sample]
 
     async def _scrape(self, client: httpx.AsyncClient) -> list[AnyReading]:
-        answer = await get(client, "/metrics", timeout_s=GIVE_UP_S)
+        answer = await self._get(client, "/metrics", GIVE_UP_S)
         took_ns = answer.began_ns - answer.sent_ns
-        self._round_trips.append(took_ns)
         text = answer.text
         if _is_page(answer):
             raise NoAnswerError("a web page, not metrics", HTTPStatus.NOT_FOUND)
@@ -335,6 +341,7 @@ class ServerScraper:
         life.family = family
         labels = life.exposition.labels if life.exposition else None
         facts = family.describe(answers, labels)
+        apart = self._distant.apart()
         info = ServerInfo(
             t_ns=self._clock.now_ns(),
             source=self._server.source,
@@ -349,7 +356,7 @@ class ServerScraper:
             num_kv_blocks=facts.num_kv_blocks,
             kv_block_tokens=facts.kv_block_tokens,
             insecure=self._server.insecure,
-            settings=facts.settings,
+            settings=facts.settings | ({"clock": apart} if apart else {}),
             advice=facts.advice,
         )
         if self._info and msgspec.structs.replace(self._info, t_ns=info.t_ns) == info:

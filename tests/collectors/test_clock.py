@@ -1,15 +1,19 @@
 """Session time: raw moments are moved once, durations never."""
 
+from email.utils import formatdate
+
 import pytest
 
 from collectors import clock
 from collectors.clock import (
     NS_PER_S,
     Anchors,
+    DistantClock,
     SessionClock,
     anchor,
     boot_id,
     monotonic_ns,
+    wall_offset_ns,
 )
 from collectors.readings import EventKind, RequestEvent, Step, Vantage
 
@@ -106,3 +110,40 @@ def test_who_is_held_up_between_two_readings_takes_no_anchor(
     monkeypatch.setattr(clock, "wall_offset_ns", lambda: host.wall)
 
     assert anchors.parted() is None
+
+
+def heard(ahead_s: float, answers: int = 1) -> DistantClock:
+    """A server whose clock is that far ahead, asked some times within a second."""
+    clock = DistantClock()
+    for at in range(answers):
+        now_ns = monotonic_ns() - at * NS_PER_S // 10
+        wall_s = (now_ns + wall_offset_ns()) / NS_PER_S + ahead_s
+        date = formatdate(int(wall_s), usegmt=True)
+        clock.hear(date, now_ns - 1_000_000, now_ns + 1_000_000)
+    return clock
+
+
+@pytest.mark.parametrize("ahead_s", [0, 0.4, -0.4])
+def test_a_clock_that_may_be_ours_is_not_apart(ahead_s: float) -> None:
+    assert heard(ahead_s, 20).apart() is None
+
+
+def test_a_clock_that_is_apart_is_told_with_how_sure_we_are() -> None:
+    ahead, behind = heard(60, 20).apart() or "", heard(-3600, 20).apart() or ""
+    assert ahead in {"60 s ahead of ours, ±1 s", "61 s ahead of ours, ±1 s"}
+    assert behind.endswith("s behind ours, ±1 s")
+
+
+def test_a_clock_that_somebody_sets_is_measured_anew() -> None:
+    clock = heard(60, 5)
+    now_ns = monotonic_ns()
+    now_s = (now_ns + wall_offset_ns()) // NS_PER_S
+    clock.hear(formatdate(now_s, usegmt=True), now_ns, now_ns)
+    assert clock.apart() is None
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday", "Mon, 99 Foo 99999 1:1:1 GMT"])
+def test_a_date_that_is_none_tells_nothing(date: str | None) -> None:
+    clock = DistantClock()
+    clock.hear(date, 0, 1)
+    assert clock.apart() is None

@@ -365,6 +365,13 @@ async def test_several_servers_behind_one_address_are_told_and_not_mixed() -> No
     assert sum(each.restarted for each in seen.of(Contact)) == 1
 
 
+async def test_a_server_whose_clock_is_wrong_says_so() -> None:
+    dated = whole(VLLM, headers="date: Thu, 01 Jan 2015 00:00:00 GMT\r\n")
+    async with serving({"/metrics": dated}) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(ServerInfo))
+    assert "behind ours" in seen.of(ServerInfo)[0].settings["clock"]
+
+
 async def test_a_shorter_round_trip_is_told() -> None:
     async def slowly(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.2)
