@@ -199,6 +199,7 @@ def test_a_folder_gets_a_file_a_table(recorded: Recorded, tmp_path: Path) -> Non
 
     names = {path.name for path in target.path.iterdir()}
     assert names == {
+        "canary_requests.csv",
         "client_requests.csv",
         "client_samples.csv",
         "load_events.csv",
