@@ -4,21 +4,31 @@ import random
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.readings import AnyReading, ServerInfo, WatchedSlo
+from collectors.readings import (
+    AnyReading,
+    Contact,
+    EngineSample,
+    ServerInfo,
+    WatchedSlo,
+)
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
+from inferwatch.reports.summary import summarise, summary_text
 from inferwatch.storage.cursor import Cursor
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.tables.codec import ReadingEncoder, recorded
 from inferwatch.storage.tables.migrations import migrate
 from tests.inferwatch.metrics.scraped_servers import ITL, S, Served, contact
 from tests.inferwatch.metrics.test_saved import Keeps
+from tests.inferwatch.storage.test_round_trip import readings_of
 
 SOURCES = ("a:1", "b:1")
 
@@ -117,3 +127,25 @@ def test_what_is_saved_again_and_again_goes_on_as_if_nothing_had_been(
 
     now_ns = readings[-1].t_ns + S  # type: ignore[union-attr]
     assert pictures(model, now_ns) == pictures(plain, now_ns)
+
+
+ANYTHING = st.one_of(
+    [readings_of(kind) for kind in (EngineSample, Contact, ServerInfo, WatchedSlo)]
+)
+MOMENTS = st.integers(0, 1_000 * S)
+
+
+@settings(max_examples=60, deadline=None)
+@given(told=st.lists(st.tuples(MOMENTS, ANYTHING), max_size=10))
+def test_nothing_that_a_server_may_say_breaks_a_picture(
+    told: list[tuple[int, EngineSample]],
+) -> None:
+    model = Model()
+    for t_ns, reading in sorted(told, key=itemgetter(0)):
+        model.fold(msgspec.structs.replace(reading, t_ns=t_ns))
+
+    for window in Window:
+        seen = model.snapshot(1_000 * S, window)
+        assert summary_text(summarise(seen, None))
+        assert (seen.flow.output_tokens_per_s or 0) >= 0
+    assert model.saved()
