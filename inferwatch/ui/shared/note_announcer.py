@@ -16,6 +16,8 @@ TOLD = {
     NoteKind.STOPPED,
 }
 """The others have a place of their own: stages, the lost banner."""
+MOST_AT_ONCE = 4
+"""A fleet that is lost at once must not cover the screen."""
 
 
 class NoteAnnouncer:
@@ -35,12 +37,19 @@ class NoteAnnouncer:
         with its record is said once; the time line says it in short while it is so.
         """
         if feed.state is not FeedState.REPLAYING:
-            yield from (("warning", note.text) for note in self.news(present.notes))
+            yield from (("warning", text) for text in self.told(present.notes))
             return
         trouble = feed.record.message if feed.record else None
         if trouble is not None and trouble != self._trouble:
             yield "error", trouble
         self._trouble = trouble
+
+    def told(self, notes: Sequence[Note]) -> list[str]:
+        """What to say of the news: a few of many, and how many more there are."""
+        texts = [note.text for note in self.news(notes)]
+        more = len(texts) - MOST_AT_ONCE
+        rest = [f"and {more} more like these"] if more > 0 else []
+        return texts[:MOST_AT_ONCE] + rest
 
     def news(self, notes: Sequence[Note]) -> list[Note]:
         """Notes that came since the last call and that people should hear of."""
