@@ -92,8 +92,10 @@ def tables(
     token_times: bool = False,
     span: TimeRange = EVERYWHEN,
 ) -> list[ExportTable]:
-    """The tables of a part of the session."""
+    """The tables of a part of the session; of its requests those that have any."""
     found = [_table(recording, name, span) for name in _names(recording, what)]
+    if what is SessionPart.REQUESTS:  # told by a probe, or by traces
+        found = [each for each in found if any(each.rows())] or found[:1]
     for table, unpacked in _unpacked():
         wanted = token_times or not unpacked.on_request
         if wanted and what in {SessionPart.ALL, table.part}:
