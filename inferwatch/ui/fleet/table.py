@@ -89,7 +89,7 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
         TableColumn(
             "server",
             "   server",
-            20,
+            18,
             _name,
             value=lambda row: row.server.place,
             ascending=True,

@@ -51,7 +51,7 @@ async def test_a_session_of_several_servers_begins_with_the_fleet(
         assert "0 Fleet" in text_of(app, "TabLine")[0]
         assert names(app)[:3] == ["chat-6", "chat-4", "chat-7"]
         listed = text_of(app, "FleetTable")
-        assert "lost 1 min ago: connection" in listed[1]
+        assert "lost 1 min ago: conn" in listed[1]
         assert "queue 15× the median" in listed[2]
         assert "restarted 41 s ago" in listed[3]
 
