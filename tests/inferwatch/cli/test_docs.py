@@ -38,6 +38,7 @@ FOREIGN_OPTIONS = {
     *("--max-concurrency", "--enable-per-request-metrics", "--output"),
     *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
+    "--enable-feature",
 }
 WATCHERS = {"serve", "attach", "record", "keys"}
 """They need an engine, or go on until told to stop."""

@@ -250,6 +250,19 @@ def slow() -> ScriptedFeed:
     return changed(why="slow: its answer took 2.1 s", round_trip_ns=2_100_000_000)
 
 
+def from_prometheus() -> ScriptedFeed:
+    """A Prometheus server scrapes it every fifteen seconds, and tells us."""
+    feed = scraped()
+    since = NOW_NS - 9 * S
+    feed.change = lambda made: replace(
+        as_scraped(made),
+        via=Via.PROMETHEUS,
+        last_token_ns=since,
+        servers=(state(made, via=Via.PROMETHEUS, last_ns=since, round_trip_ns=None),),
+    )
+    return feed
+
+
 TOLD = (
     "ttft_mean_s",
     "itl_mean_s",

@@ -25,6 +25,7 @@ PICTURES = [
     ("lost_server", (), SMALL),
     ("insecure", (), SMALL),
     ("slow", (), SMALL),
+    ("from_prometheus", (), USUAL),
     ("unanswered", (), SMALL),
     ("unanswered", (), USUAL),
 ]
