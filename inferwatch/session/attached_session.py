@@ -316,7 +316,8 @@ def _load_target(server: Server, model: str) -> LoadTarget:
 
     A server here is on this host, whatever its address calls that.
     """
-    host = urlsplit(server.url).hostname
+    host = urlsplit(server.ssh or server.url).hostname
+    here = not server.ssh and goes_direct(server.url, server.uds)
     return LoadTarget(
         url=server.url,
         uds=server.uds,
@@ -324,5 +325,5 @@ def _load_target(server: Server, model: str) -> LoadTarget:
         headers=server.headers,
         insecure=server.insecure,
         ca_file=server.ca_file,
-        host=socket.gethostname() if goes_direct(server.url, server.uds) else host,
+        host=socket.gethostname() if here else host,
     )

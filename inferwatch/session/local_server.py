@@ -69,8 +69,9 @@ class LocalServer:
     def is_missing(self) -> bool:
         """It runs here, and its process is not known, or dead."""
         if self._is_here is None:
-            host = urlsplit(self._server.url).hostname or ""
-            self._is_here = bool(self._server.uds or addresses_here(host))
+            server, host = self._server, urlsplit(self._server.url).hostname or ""
+            local = bool(server.uds or addresses_here(host))
+            self._is_here = local and not server.ssh  # its socket is ours
         known = self._processes is not None and self._processes.root.alive
         return self._is_here and not known
 
