@@ -108,7 +108,7 @@ class HeadlessProgress:
             say_no_more()
 
     def _tell_stages(self) -> None:
-        notes = self._watch.snapshot(Window.MINUTE, requests=False).notes
+        notes = self._watch.notes
         places = (at for at, note in enumerate(notes, 1) if note is self._last_told)
         for note in notes[next(places, 0) :]:
             self.clear()

@@ -197,6 +197,11 @@ class Model:
         if take is not None:  # anchors and ticks change no number
             take(reading)
 
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The latest 200, oldest first, for who wants nothing else."""
+        return tuple(self._notes)
+
     def saved(self) -> SavedModel:
         """Everything, to be kept; as cheap as a snapshot."""
         parts = Parts()

@@ -114,6 +114,11 @@ class Pipeline:
         )
 
     @property
+    def notes(self) -> tuple[Note, ...]:
+        """The latest, oldest first; cheaper than a snapshot of a fleet."""
+        return self._model.notes
+
+    @property
     def record(self) -> RecordState | None:
         """What the recorder does; None when nothing is recorded."""
         if self._recorder is None:

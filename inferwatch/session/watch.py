@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from collectors.clock import SessionClock
+from collectors.readings import Note
 from inferwatch.feed import FeedState, LoadDesk, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -143,6 +144,11 @@ class Watch(ABC):
     def record(self) -> RecordState | None:
         """What the recorder does; None when nothing is recorded."""
         return self._pipeline.record
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The latest, oldest first."""
+        return self._pipeline.notes
 
     def now_ns(self) -> int:
         """Session time of what is shown."""
