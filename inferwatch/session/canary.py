@@ -69,6 +69,7 @@ class CanarySender:
         self._stream = LoadStream(clock, self._plan.run_id)
         self._log_path = new_log_path(self._plan.run_id)
         self._process = LoadProcess(self._log_path, self._ca_file)
+        self._closed = False
         self._times: dict[str, TokenTimes] = {}
         """Of requests whose record has not come."""
         self._records: dict[str, RequestRecord] = {}
@@ -81,18 +82,26 @@ class CanarySender:
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """One request after the other, until closed."""
-        await self._process.start(self._plan, self._stream.address)
+        if not self._closed:
+            await self._start()
         async for batch in self._stream.batches():
             ended = [told for each in batch if (told := self._hear(each))]
             if ended and self._turns_to_chat(ended[-1]):
                 await self._process.stop()
                 self._process = LoadProcess(self._log_path, self._ca_file)
-                await self._process.start(self._plan, self._stream.address)
+                await self._start()
             elif ended:
                 yield ended
 
+    async def _start(self) -> None:
+        """Begin to send; who is closed meanwhile leaves no process behind."""
+        await self._process.start(self._plan, self._stream.address)
+        if self._closed:
+            await self._process.stop()
+
     async def close(self) -> None:
         """Send no more; what is under way is aborted."""
+        self._closed = True
         await self._process.stop()
         await self._stream.close()
 

@@ -305,7 +305,7 @@ async def test_a_body_beyond_bounds_is_refused(heard: Heard) -> None:
         (b"[" * 100_000, {"content_type": "application/json"}, 400),
         (b"\xff\xfe", {"content_type": "application/json"}, 400),
         (b"no gzip", {"content_encoding": "gzip"}, 400),
-        (gzip.compress(b"x" * 999)[:-12], {"content_encoding": "gzip"}, 400),
+        (gzip.compress(b"x" * 999, mtime=0)[:-12], {"content_encoding": "gzip"}, 400),
         (b"", {"content_encoding": "br"}, 415),
         (b"", {"content_type": "text/plain"}, 415),
     ],

@@ -15,6 +15,8 @@ import pytest
 PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
 STAND_IN = Path(__file__).parent / "stand_in"
 DEADLINE_S = 90.0
+GRACE_S = 5.0
+"""What is about to end by itself is given so long."""
 """For anything an engine must do on a busy machine; an idle one needs 20 s."""
 
 
@@ -157,7 +159,7 @@ def home_at(path: Path) -> Iterator[Home]:
     """A home; what is left running in it at the end is killed, and the test fails."""
     home = Home(path)
     yield home
-    left = home.processes()
+    _, left = psutil.wait_procs(home.processes(), timeout=GRACE_S)
     names = [" ".join(process.cmdline())[:80] for process in left]
     for process in left:
         process.kill()

@@ -80,12 +80,6 @@ MOMENT_BINDINGS: list[BindingType] = [
         "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
     ),
     Binding(
-        "a",
-        "changes",
-        "against",
-        tooltip="What changed, traffic or server? Against a session, or yesterday",
-    ),
-    Binding(
         "p",
         "canary",
         "canary",
@@ -101,6 +95,15 @@ MOMENT_BINDINGS: list[BindingType] = [
         tooltip="Copy what would make more of the server known",
     ),
 ]
+CHANGES_BINDINGS: list[BindingType] = [
+    Binding(
+        "a",
+        "changes",
+        "against",
+        tooltip="What changed, traffic or server? Against a session, or yesterday",
+    ),
+]
+"""Behind those of time: where the footer is full, they go first."""
 
 
 class WatchScreen(SessionScreen):
@@ -111,7 +114,11 @@ class WatchScreen(SessionScreen):
     """
 
     KEY_GROUP: ClassVar[str] = "time"
-    BINDINGS: ClassVar[list[BindingType]] = [*MOMENT_BINDINGS, *PLAYBACK_BINDINGS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *MOMENT_BINDINGS,
+        *PLAYBACK_BINDINGS,
+        *CHANGES_BINDINGS,
+    ]
     DEFAULT_CSS = """
     WatchScreen {
         &.-short TimeLine { height: 3; }

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from collectors.clock import SessionClock
@@ -124,6 +125,8 @@ async def test_it_is_switched_on_and_off_and_noted(truth_url: str) -> None:
 
     assert not canaries.on
     assert not canaries.pids
+    ours = psutil.Process().children(recursive=True)
+    assert not [each for each in ours if "inferwatch.loadgen" in each.cmdline()]
     notes = [each.text for each in session.known(Window.SESSION).notes]
     assert notes == ["b: canary: a request every 10 s", "b: canary stopped"]
 
