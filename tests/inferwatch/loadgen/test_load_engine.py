@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
 from embedded_engine.launch import Engine
 from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
@@ -74,7 +75,10 @@ async def test_stopping_leaves_no_request_in_the_engine(
     under_load: Callable[[LoadPlan], Any],
     until: Callable[..., Awaitable[None]],
 ) -> None:
-    plan = plan_for(engine, "stop", rate_per_s=30.0, warmup_s=0.0)
+    # Answers so long that some are under way however late the stop comes.
+    plan = plan_for(
+        engine, "stop", rate_per_s=30.0, warmup_s=0.0, output_tokens=fixed(400)
+    )
     async with under_load(plan) as run:
         await until(lambda: counted("vllm:num_requests_running") >= 5)
 
