@@ -437,8 +437,11 @@ async def test_service_names_tell_servers_apart(clock: SessionClock) -> None:
 
 
 async def test_a_process_is_told_by_the_port_it_listens_at(
-    clock: SessionClock,
+    clock: SessionClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    command = ["python", "-m", "vllm"]
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: command)
+
     async def nobody(*_: object) -> None: ...
 
     listener = await asyncio.start_server(nobody, "127.0.0.1", 0)
@@ -498,10 +501,11 @@ def test_who_seems_to_be_of_this_host_and_is_ahead_has_another_clock() -> None:
 def test_a_pid_of_a_container_is_not_taken_for_one_of_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: ["/sbin/init"])
+    command = ["/sbin/init"]
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: command)
     server = Server(url="localhost:1")
     inside = Sender(name="", pid=os.getpid(), address="127.0.0.1", same_host=True)
     with socket.create_server(("127.0.0.1", 0)):
         assert TracedServers([server]).source(inside) == "localhost:1"
-        monkeypatch.undo()
+        command[:] = ["python", "-m", "vllm"]
         assert TracedServers([server]).source(inside) is None

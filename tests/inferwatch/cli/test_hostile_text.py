@@ -262,9 +262,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Note(t_ns=NS_PER_S, kind=NoteKind.STAGE, text=f"{HOSTILE}\nforged")
-    watch: Any = SimpleNamespace(
-        snapshot=lambda *_, **__: SimpleNamespace(notes=(told,))
-    )
+    watch: Any = SimpleNamespace(notes=(told,))
 
     async def engines() -> list[NearbyEngine]:
         return [NearbyEngine(address="http://x", models=(f"{HOSTILE}\n",))] * 2

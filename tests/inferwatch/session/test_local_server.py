@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from collectors.server import Server
@@ -24,6 +25,7 @@ def port() -> Iterator[int]:
 def server(port: int, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     """This process, taken for an engine."""
     monkeypatch.setattr(local_server, "ENGINES", re.compile("pytest"))
+    monkeypatch.setattr(psutil.Process, "parent", lambda _: None)
     return LocalServer(Server(url=f"localhost:{port}"))
 
 
