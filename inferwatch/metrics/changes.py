@@ -44,7 +44,7 @@ STARTED = "started_wall_ns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Difference:
     """A number now and at the reference; None where it is not known."""
 
     key: str
@@ -90,17 +90,17 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """Everything compared."""
+class Differences:
+    """What was compared of two pictures, numbers and set-up."""
 
-    numbers: tuple[Change, ...]
+    numbers: tuple[Difference, ...]
     settings: tuple[Setting, ...] = ()
     settings_known: bool = True
     """Both sides say how they are set up."""
     restarted: bool | None = None
     """The server is another process than then; None where that is not known."""
 
-    def large(self, side: Side) -> tuple[Change, ...]:
+    def large(self, side: Side) -> tuple[Difference, ...]:
         """Numbers of one side that have changed."""
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
@@ -109,11 +109,11 @@ class Changes:
         return any(each.comparable for each in self.numbers if each.side is side)
 
 
-def changes(now: Snapshot, then: Snapshot) -> Changes:
+def changes(now: Snapshot, then: Snapshot) -> Differences:
     """What is different now."""
     mine, others = dict(_settings(now)), dict(_settings(then))
     names = [name for name in {**others, **mine} if name in mine and name in others]
-    return Changes(
+    return Differences(
         numbers=tuple(_change(key, side, now, then) for key, side in NUMBERS.items()),
         settings=tuple(
             Setting(name=name, now=mine[name], then=others[name])
@@ -125,14 +125,14 @@ def changes(now: Snapshot, then: Snapshot) -> Changes:
     )
 
 
-def _change(key: str, side: Side, now: Snapshot, then: Snapshot) -> Change:
+def _change(key: str, side: Side, now: Snapshot, then: Snapshot) -> Difference:
     if key.startswith("flow."):
         name = key.removeprefix("flow.")
         values = getattr(now.flow, name), getattr(then.flow, name)
-        return Change(key=key, side=side, now=values[0], then=values[1])
+        return Difference(key=key, side=side, now=values[0], then=values[1])
     (mine, seen), (others, seen_then) = _mean(now, key), _mean(then, key)
     vantages = seen, seen_then
-    return Change(key=key, side=side, now=mine, then=others, vantages=vantages)
+    return Difference(key=key, side=side, now=mine, then=others, vantages=vantages)
 
 
 def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
@@ -175,7 +175,7 @@ def _processes(snapshot: Snapshot) -> set[object]:
     return {*(began or processes)}
 
 
-def verdict(compared: Changes) -> str:
+def verdict(compared: Differences) -> str:
     """Which side is another than then, in one sentence; no more than was compared."""
     traffic, result = compared.large(Side.TRAFFIC), compared.large(Side.RESULT)
     parts = [
@@ -186,7 +186,7 @@ def verdict(compared: Changes) -> str:
     return "; ".join(parts)
 
 
-def _told(what: str, large: Sequence[Change], *, known: bool) -> str:
+def _told(what: str, large: Sequence[Difference], *, known: bool) -> str:
     if not known:
         return f"{what} cannot be compared"
     if not large:
@@ -194,7 +194,7 @@ def _told(what: str, large: Sequence[Change], *, known: bool) -> str:
     return f"{what} differs: {', '.join(map(change_text, large))}"
 
 
-def _server(compared: Changes) -> str:
+def _server(compared: Differences) -> str:
     if compared.settings:
         names = ", ".join(each.name for each in compared.settings[:3])
         more = len(compared.settings) - 3
@@ -209,11 +209,11 @@ def _server(compared: Changes) -> str:
     return f"the server {again}, set up as it was"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: Difference) -> str:
     """As ``prompt ×3.1``; of a share the points between.
 
     >>> change_text(
-    ...     Change(key="flow.arrivals_per_s", side=Side.TRAFFIC, now=6.0, then=2.0)
+    ...     Difference(key="flow.arrivals_per_s", side=Side.TRAFFIC, now=6.0, then=2.0)
     ... )
     'req/s ×3.0'
     """

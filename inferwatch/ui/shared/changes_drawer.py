@@ -21,8 +21,8 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import CATALOG, Unit, label_of
 from inferwatch.metrics.changes import (
-    Change,
-    Changes,
+    Difference,
+    Differences,
     Side,
     change_text,
     changes,
@@ -115,7 +115,7 @@ class ChangesDrawer(Panel, can_focus=True):
         return ruled(title, join(runs, "  "), width)
 
 
-def _side(compared: Changes, side: Side) -> list[Line]:
+def _side(compared: Differences, side: Side) -> list[Line]:
     head = (
         cells(f" {TITLES[side]}", NAME_WIDTH + 5, "muted"),
         cells("now", VALUE_WIDTH - 5, "muted", right=True),
@@ -125,7 +125,7 @@ def _side(compared: Changes, side: Side) -> list[Line]:
     return [head, *(_row(each) for each in compared.numbers if each.side is side)]
 
 
-def _row(change: Change) -> Line:
+def _row(change: Difference) -> Line:
     now, then = _values(change)
     ink = "warn" if change.large else ""
     text = change_text(change).removeprefix(label_of(change.key)).strip()
@@ -142,7 +142,7 @@ def _row(change: Change) -> Line:
     )
 
 
-def _values(change: Change) -> tuple[str, str]:
+def _values(change: Difference) -> tuple[str, str]:
     unit = CATALOG[change.key].unit
     if unit is Unit.SECONDS:
         now, then = format_durations((change.now, change.then))
@@ -161,7 +161,7 @@ def _beside(sides: Sequence[Sequence[Line]]) -> list[Line]:
     ]
 
 
-def _settings(compared: Changes, width: int) -> list[Line]:
+def _settings(compared: Differences, width: int) -> list[Line]:
     """What of the configuration differs, a line each."""
     return [
         fit(
