@@ -84,7 +84,7 @@ class Stored(msgspec.Struct, tag="BlockStored", gc=False):
 
 
 class Removed(msgspec.Struct, tag="BlockRemoved", gc=False):
-    """Blocks were forgotten."""
+    """Blocks that the cache forgot, by their hashes."""
 
     block_hashes: list[Hash]
     medium: str | None = None

@@ -83,7 +83,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Post:
-    """A request, whole."""
+    """What was posted to us, once all of it has come."""
 
     headers: dict[bytes, bytes]
     body: bytes

@@ -44,7 +44,7 @@ STARTED = "started_wall_ns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ComparedNumber:
     """A number now and at the reference; None where it is not known."""
 
     key: str
@@ -93,14 +93,14 @@ class Setting:
 class Differences:
     """What was compared of two pictures, numbers and set-up."""
 
-    numbers: tuple[Difference, ...]
+    numbers: tuple[ComparedNumber, ...]
     settings: tuple[Setting, ...] = ()
     settings_known: bool = True
     """Both sides say how they are set up."""
     restarted: bool | None = None
     """The server is another process than then; None where that is not known."""
 
-    def large(self, side: Side) -> tuple[Difference, ...]:
+    def large(self, side: Side) -> tuple[ComparedNumber, ...]:
         """Numbers of one side that have changed."""
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
@@ -125,14 +125,14 @@ def changes(now: Snapshot, then: Snapshot) -> Differences:
     )
 
 
-def _change(key: str, side: Side, now: Snapshot, then: Snapshot) -> Difference:
+def _change(key: str, side: Side, now: Snapshot, then: Snapshot) -> ComparedNumber:
     if key.startswith("flow."):
         name = key.removeprefix("flow.")
         values = getattr(now.flow, name), getattr(then.flow, name)
-        return Difference(key=key, side=side, now=values[0], then=values[1])
+        return ComparedNumber(key=key, side=side, now=values[0], then=values[1])
     (mine, seen), (others, seen_then) = _mean(now, key), _mean(then, key)
     vantages = seen, seen_then
-    return Difference(key=key, side=side, now=mine, then=others, vantages=vantages)
+    return ComparedNumber(key=key, side=side, now=mine, then=others, vantages=vantages)
 
 
 def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
@@ -186,7 +186,7 @@ def verdict(compared: Differences) -> str:
     return "; ".join(parts)
 
 
-def _told(what: str, large: Sequence[Difference], *, known: bool) -> str:
+def _told(what: str, large: Sequence[ComparedNumber], *, known: bool) -> str:
     if not known:
         return f"{what} cannot be compared"
     if not large:
@@ -209,12 +209,11 @@ def _server(compared: Differences) -> str:
     return f"the server {again}, set up as it was"
 
 
-def change_text(change: Difference) -> str:
+def change_text(change: ComparedNumber) -> str:
     """As ``prompt ×3.1``; of a share the points between.
 
-    >>> change_text(
-    ...     Difference(key="flow.arrivals_per_s", side=Side.TRAFFIC, now=6.0, then=2.0)
-    ... )
+    >>> key, side = "flow.arrivals_per_s", Side.TRAFFIC
+    >>> change_text(ComparedNumber(key=key, side=side, now=6.0, then=2.0))
     'req/s ×3.0'
     """
     label = label_of(change.key)

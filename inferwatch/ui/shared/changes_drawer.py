@@ -21,7 +21,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import CATALOG, Unit, label_of
 from inferwatch.metrics.changes import (
-    Difference,
+    ComparedNumber,
     Differences,
     Side,
     change_text,
@@ -125,7 +125,7 @@ def _side(compared: Differences, side: Side) -> list[Line]:
     return [head, *(_row(each) for each in compared.numbers if each.side is side)]
 
 
-def _row(change: Difference) -> Line:
+def _row(change: ComparedNumber) -> Line:
     now, then = _values(change)
     ink = "warn" if change.large else ""
     text = change_text(change).removeprefix(label_of(change.key)).strip()
@@ -142,7 +142,7 @@ def _row(change: Difference) -> Line:
     )
 
 
-def _values(change: Difference) -> tuple[str, str]:
+def _values(change: ComparedNumber) -> tuple[str, str]:
     unit = CATALOG[change.key].unit
     if unit is Unit.SECONDS:
         now, then = format_durations((change.now, change.then))
