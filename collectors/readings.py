@@ -73,6 +73,7 @@ class NoteKind(StrEnum):
     PROBE = "probe"
     RECORDER = "recorder"
     HOST = "host"
+    GPU = "gpu"
     CANARY = "canary"
     BOOKMARK = "bookmark"
 
@@ -122,6 +123,12 @@ class EngineInfo(Reading, frozen=True, kw_only=True):
     executor: str | None = None
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None
+    gpus: list[str] = msgspec.field(default_factory=list)
+    """UUIDs of the GPUs it runs on, where it can tell."""
+    weight_bytes: int | None = None
+    """Of the model as loaded, all tensor- and pipeline-parallel parts together."""
+    kv_bytes_per_token: int | None = None
+    """Of the KV cache, all layers and parts together."""
 
 
 class Endpoint(Reading, frozen=True, kw_only=True):
@@ -234,6 +241,8 @@ class Totals(Reading, frozen=True, kw_only=True):
     """At that moment, steps or not; likewise below: true at rest, too."""
     waiting: int | None = None
     kv_used_blocks: int | None = None
+    loop_lag_max_ns: int | None = None
+    """API server: how late its event loop ran at worst since the totals before."""
 
 
 # What a running server tells those who ask: over HTTP, in traces, in cache events.
@@ -533,10 +542,28 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpu_s: float
     """User and system seconds since it started."""
     rss_bytes: int
+    threads: int | None = None
+    throttled_s: float | None = None
+    """How long its control group was kept from running by its CPU quota, so far."""
+
+
+class HostInfo(Reading, frozen=True, kw_only=True):
+    """What a host is; reported once.
+
+    Its samples have the same source: empty for the host on which inferwatch runs, else
+    the host's name.
+    """
+
+    t_ns: int
+    name: str
+    cpu: str | None = None
+    """The model of its processors."""
+    cores: int | None = None
+    memory_bytes: int | None = None
 
 
 class HostSample(Reading, frozen=True, kw_only=True):
-    """CPU and memory of the processes that matter, ours included."""
+    """CPU and memory of the processes that matter, ours included, and of their host."""
 
     t_ns: int
     processes: list[ProcessUsage]
@@ -546,15 +573,113 @@ class HostSample(Reading, frozen=True, kw_only=True):
     """That inferwatch may use."""
     busy_s: float | None = None
     """What all processes of the host have used of those cores since it started."""
+    run_queue: int | None = None
+    """Threads of the host that ran or waited for a core at this moment."""
+    memory_used_bytes: int | None = None
+    """Of the host, caches that can be dropped left out."""
 
 
 class GpuInfo(Reading, frozen=True, kw_only=True):
-    """A GPU, or why there is none to measure."""
+    """A GPU or a MIG slice of one, or why there is none to measure.
+
+    Its source is its UUID. Reported when first known, and anew when anything of it
+    changes, such as that it is lost.
+    """
 
     t_ns: int
     name: str | None = None
     uuid: str | None = None
     absent_because: str | None = None
+    """There is none at all, and why, with what to do about it."""
+    lost_because: str | None = None
+    """It was there and does not answer now."""
+    host: str | None = None
+    """Where it is, if not where inferwatch runs."""
+    index: int | None = None
+    """As the driver counts, which need not be as CUDA does."""
+    pci_bus_id: str | None = None
+    architecture: str | None = None
+    """Hopper, Ampere…"""
+    driver: str | None = None
+    """Its version; with the word *simulated* where no GPU stands behind it."""
+    memory_bytes: int | None = None
+    memory_bus_bits: int | None = None
+    max_sm_clock_mhz: int | None = None
+    max_memory_clock_mhz: int | None = None
+    peak_bytes_per_s: float | None = None
+    """What its memory could move, read and write together."""
+    peak_from: str | None = None
+    """clock and bus width, data sheet, or you (--peak-gbps)."""
+    sheet_bytes_per_s: float | None = None
+    """The same as its data sheet has it, where we know it."""
+    parent_uuid: str | None = None
+    """Of a MIG slice: the GPU it is part of."""
+    profile: str | None = None
+    """Of a MIG slice: its size, such as 1g.10gb."""
+    missing: dict[str, str] = msgspec.field(default_factory=dict)
+    """What cannot be read of it: by field of GpuSample, why and what would help."""
+
+
+class GpuSample(Reading, frozen=True, kw_only=True):
+    """What a GPU did up to a moment. Its source is its UUID; unknown is ``None``.
+
+    Shares are 0-1. A field that was not read anew in this sample is ``None``, not
+    repeated: each has a rate of its own.
+    """
+
+    t_ns: int
+    span_ns: int | None = None
+    """What the averages cover, up to ``t_ns``: those from GPM or DCGM."""
+    via: str = "nvml"
+    """Who measured the averages: gpm, dcgm; nvml where there are none."""
+    # Averages over the span.
+    dram_active: float | None = None
+    """Of what the memory could move: reads and writes together."""
+    peak_bytes_per_s: float | None = None
+    """What that is a share of, at the memory clock of this moment."""
+    sm_active: float | None = None
+    """Of the SMs' cycles, those with a warp assigned."""
+    sm_occupancy: float | None = None
+    """Resident warps of those that fit."""
+    tensor_active: float | None = None
+    """Of the cycles, those in which any tensor pipe was in use."""
+    pcie_tx_bytes_per_s: float | None = None
+    """From the GPU."""
+    pcie_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    # Time in which anything was under way at all: no measure of how much.
+    gpu_busy: float | None = None
+    memory_busy: float | None = None
+    """Never a bandwidth."""
+    # As of the moment.
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_reasons: int | None = None
+    """NVML's bits of clocks event reasons."""
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    memory_used_bytes: int | None = None
+    """Without what the driver reserves."""
+    memory_reserved_bytes: int | None = None
+    # Counters: they only rise, until the driver is loaded anew.
+    energy_mj: int | None = None
+    """Of the board, in thousandths of a joule."""
+    throttled_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    """Time for which clocks were held down: power_cap, sync_boost, thermal,
+    hw_thermal, power_brake."""
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+
+
+class GpuProcesses(Reading, frozen=True, kw_only=True):
+    """Who uses a GPU, whose source it has; listed rarely, for it costs most."""
+
+    t_ns: int
+    memory_bytes: dict[int, int | None]
+    """By process id of the host, which a container need not know."""
 
 
 # What watching itself reports: what is worth remembering, and when it looked.
@@ -593,8 +718,11 @@ AnyReading = (
     | LoadEvent
     | ClientSample
     | CanaryRequest
+    | HostInfo
     | HostSample
     | GpuInfo
+    | GpuSample
+    | GpuProcesses
     | Note
     | Totals
     | Tick

@@ -54,6 +54,7 @@ from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTra
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
+from inferwatch.metrics.hardware.gpus import GpuTracker, SavedGpus
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
@@ -78,6 +79,7 @@ from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerMod
 from inferwatch.metrics.snapshot import (
     ClientView,
     Cost,
+    Hardware,
     Latency,
     ServerState,
     Snapshot,
@@ -86,7 +88,6 @@ from inferwatch.metrics.snapshot import (
 )
 
 MOST_NOTES = 200
-MOST_GPUS = 100
 LATELY_NS = 2 * NS_PER_S
 """What a rate of the present is over."""
 
@@ -112,7 +113,7 @@ class SavedState(msgspec.Struct, array_like=True):
     cost: SavedCost
     health: SavedHealth
     notes: list[Note]
-    gpus: list[GpuInfo]
+    gpus: SavedGpus
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
@@ -153,8 +154,7 @@ class Model:
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
-        self._gpus: dict[str | None, GpuInfo] = {}
-        """By their ids; or why there is none."""
+        self._gpus = GpuTracker()
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
@@ -174,7 +174,7 @@ class Model:
             LoadEvent: self._client.event,
             ClientSample: self._client.sample,
             HostSample: self._host,
-            GpuInfo: self._gpu_info,
+            GpuInfo: self._gpus.info,
             RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
             CanaryRequest: self._canaries.take,
@@ -232,7 +232,7 @@ class Model:
             cost=self._cost.saved(),
             health=self._health.saved(),
             notes=list(self._notes),
-            gpus=list(self._gpus.values()),
+            gpus=self._gpus.saved(),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
@@ -292,7 +292,7 @@ class Model:
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
         model._notes.extend(saved.notes)
-        model._gpus = {gpu.uuid: gpu for gpu in saved.gpus}
+        model._gpus.restore(saved.gpus)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
             (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
@@ -364,7 +364,8 @@ class Model:
             verdict=self._health.verdict(now_ns, work, flow_now, loaded_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
-            gpus=tuple(self._gpus.values()),
+            gpus=self._gpus.states(),
+            hardware=Hardware(no_gpu=self._gpus.absent_because),
             last_token_ns=self._last_token_ns,
             flow=flow_now,
             latencies=latencies,
@@ -535,7 +536,8 @@ class Model:
         return replace(
             alone,
             shown_source=source,
-            gpus=tuple(self._gpus.values()),
+            gpus=self._gpus.states(),
+            hardware=Hardware(no_gpu=self._gpus.absent_because),
             client=client,
             cost=replace(cost, probe_us_per_step=alone.cost.probe_us_per_step),
             notes=tuple(self._notes),
@@ -662,14 +664,6 @@ class Model:
     def _host(self, sample: HostSample) -> None:
         self._cost.host(sample)
         self._client.host(self._cost.host_use())
-
-    def _gpu_info(self, gpu: GpuInfo) -> None:
-        if gpu.name is not None:
-            self._gpus.pop(None, None)
-        elif self._gpus.keys() - {None}:
-            return
-        if len(self._gpus) < MOST_GPUS:
-            self._gpus[gpu.uuid] = gpu
 
 
 def _named(source: str, rows: str) -> str:

@@ -15,6 +15,7 @@ from collectors.readings import (
     Endpoint,
     EngineInfo,
     GpuInfo,
+    HostInfo,
     LoadEvent,
     LoadKind,
     Note,
@@ -33,11 +34,17 @@ __all__ = [
     "Cost",
     "FailureCount",
     "Flow",
+    "GpuState",
+    "GpuTimeline",
+    "Hardware",
     "Health",
+    "HostState",
+    "HostTimeline",
     "KvState",
     "Latency",
     "LoadRun",
     "PrefixCache",
+    "ProcessState",
     "Quantiles",
     "RequestRow",
     "RequestState",
@@ -320,6 +327,20 @@ class Timeline:
     """Share of KV blocks in use, 0-1, at the bin's last reading; likewise."""
     restarts_ns: tuple[int, ...] = ()
     """When a server began anew within the columns."""
+    hbm_bytes_per_s: tuple[float | None, ...] = ()
+    """gpu: measured, of the engine's GPUs together; likewise all below. Empty where
+    there is none."""
+    hbm_share: tuple[float | None, ...] = ()
+    """gpu: of what their memory could move, 0-1, mean."""
+    sm_active: tuple[float | None, ...] = ()
+    """gpu: 0-1, mean."""
+    power_w: tuple[float | None, ...] = ()
+    throttled: tuple[float | None, ...] = ()
+    """gpu: share of the time for which the clocks of any were held down."""
+    derived_bytes_per_s: tuple[float | None, ...] = ()
+    """Not measured: weights once a step and the KV cache that each request reads."""
+    host_busy: tuple[float | None, ...] = ()
+    """Share of the host's cores that were busy, 0-1."""
 
     def index_at(self, t_ns: int) -> int | None:
         """The column that covers a moment, None outside."""
@@ -520,6 +541,166 @@ class Cost:
     probe_us_per_step: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTimeline:
+    """One GPU over time, in the columns of the snapshot's timeline; None is a gap."""
+
+    hbm_bytes_per_s: tuple[float | None, ...] = ()
+    hbm_share: tuple[float | None, ...] = ()
+    sm_active: tuple[float | None, ...] = ()
+    sm_occupancy: tuple[float | None, ...] = ()
+    tensor_active: tuple[float | None, ...] = ()
+    memory_busy: tuple[float | None, ...] = ()
+    power_w: tuple[float | None, ...] = ()
+    sm_clock_mhz: tuple[float | None, ...] = ()
+    throttled: tuple[float | None, ...] = ()
+    """Share of the time for which its clocks were held down."""
+    memory_used_bytes: tuple[float | None, ...] = ()
+    pcie_bytes_per_s: tuple[float | None, ...] = ()
+    nvlink_bytes_per_s: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU, or a MIG slice: what it did last, and over the window.
+
+    A value is the latest there is of its field; ``*_mean`` and what else says so is of
+    the window. Shares are 0-1.
+    """
+
+    source: str
+    """Its UUID."""
+    info: GpuInfo
+    watched: bool | None = None
+    """An engine that is watched runs on it; None where that is not known."""
+    via: str | None = None
+    """Who measured the averages: gpm, dcgm; None where nobody did."""
+    last_ns: int | None = None
+    """Of the last sample."""
+    span_s: float | None = None
+    """What the latest averages cover."""
+    hbm_bytes_per_s: float | None = None
+    hbm_bytes_per_s_mean: float | None = None
+    hbm_share: float | None = None
+    hbm_share_mean: float | None = None
+    sm_active: float | None = None
+    sm_active_mean: float | None = None
+    sm_occupancy: float | None = None
+    tensor_active: float | None = None
+    gpu_busy: float | None = None
+    """Share of time; so is the next. Neither is a measure of how much."""
+    memory_busy: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_w_mean: float | None = None
+    """By the energy counter where there is one."""
+    energy_j: float | None = None
+    """Over the window."""
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """Why clocks are held down now, in words."""
+    throttled: dict[str, float] = field(default_factory=dict)
+    """Share of the window for which they were, by reason."""
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    memory_used_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    memory_by_pid: dict[int, int | None] = field(default_factory=dict)
+    """Bytes, of the processes that use it."""
+    timeline: GpuTimeline = field(default_factory=GpuTimeline)
+    """Empty unless asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """One process of a host, over the last seconds."""
+
+    pid: int
+    role: str
+    cpu_share: float | None = None
+    """Of one core."""
+    rss_bytes: int | None = None
+    threads: int | None = None
+    throttled: float | None = None
+    """Share of the time for which its control group's quota held it back, 0-1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimeline:
+    """One host over time, in the columns of the snapshot's timeline."""
+
+    busy: tuple[float | None, ...] = ()
+    """Share of its cores, 0-1."""
+    cpu_by_role: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Shares of one core."""
+    loop_lag_s: tuple[float | None, ...] = ()
+    """Of the API server's event loop, worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """One host: its cores, its memory, and the processes that matter."""
+
+    source: str = ""
+    """Empty: where inferwatch runs."""
+    info: HostInfo | None = None
+    last_ns: int | None = None
+    cores: int | None = None
+    busy: float | None = None
+    """Cores, over the last seconds."""
+    run_queue: int | None = None
+    memory_used_bytes: int | None = None
+    api_loop_lag_s: float | None = None
+    """Worst of the window, of the API servers' event loops."""
+    own_loop_lag_s: float | None = None
+    """Worst of the window, of inferwatch's."""
+    processes: tuple[ProcessState, ...] = ()
+    timeline: HostTimeline = field(default_factory=HostTimeline)
+    """Empty unless asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """The GPUs of the engine together; of all where nobody knows which are its.
+
+    Over the window where nothing else is said.
+    """
+
+    gpus: int = 0
+    """How many these are."""
+    no_gpu: str | None = None
+    """Why there is none to measure."""
+    hbm_bytes_per_s: float | None = None
+    """Now, as all up to the means: the latest sample of each."""
+    hbm_share: float | None = None
+    sm_active: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    hbm_bytes_per_s_mean: float | None = None
+    hbm_share_mean: float | None = None
+    sm_active_mean: float | None = None
+    power_w_mean: float | None = None
+    energy_j: float | None = None
+    joules_per_token: float | None = None
+    """Energy of the boards for each output token, over at least five seconds."""
+    tokens_per_s_per_w: float | None = None
+    """Output tokens."""
+    derived_bytes_per_s: float | None = None
+    """Not measured: weights once a step and the KV cache that each request reads."""
+    derived_weights_share: float | None = None
+    """Of these bytes, the weights', 0-1."""
+    weight_bytes: int | None = None
+    kv_bytes: int | None = None
+    """Of all KV blocks."""
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     """Digits count as numbers."""
     parts = re.split(r"(\d{1,18})", name)
@@ -545,7 +726,10 @@ class Snapshot:
     """The best source of the latencies; None before there is one."""
     advice: tuple[str, ...] = ()
     """What would make more known: a flag or variable each, in a sentence."""
-    gpus: tuple[GpuInfo, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
+    hosts: tuple[HostState, ...] = ()
+    """Ours first."""
+    hardware: Hardware = field(default_factory=Hardware)
     last_token_ns: int | None = None
     flow: Flow = field(default_factory=Flow)
     latencies: tuple[Latency, ...] = ()

@@ -196,9 +196,11 @@ class Columns:
             if issubclass(restorer, Enum)
         }
         """The columns that hold the words of an enumeration."""
-        self._json = [
-            place for place, field in enumerate(fields) if _is_json(field.type)
-        ]
+        self._json = {
+            place: msgspec.json.Decoder(field.type)
+            for place, field in enumerate(fields)
+            if _is_json(field.type)
+        }
         self.json = tuple(self.names[place] for place in self._json)
         """The columns that hold JSON."""
 
@@ -218,9 +220,9 @@ class Columns:
         for name, restorer in self._restorers:
             if fields[name] is not None:
                 fields[name] = restorer(fields[name])
-        for place in self._json:
+        for place, decoder in self._json.items():
             name = self.fields[place]
-            fields[name] = msgspec.json.decode(fields[name])
+            fields[name] = decoder.decode(fields[name])
         return fields
 
 

@@ -197,11 +197,10 @@ class HostLine(Panel):
 
 def _gpu(snapshot: Snapshot) -> Line:
     head = TextRun("GPU ", "muted")
-    if not snapshot.gpus:
-        return (head, TextRun("not checked yet", "faint"))
-    models = Counter(gpu.name for gpu in snapshot.gpus if gpu.name is not None)
+    models = Counter(gpu.info.name or "unnamed" for gpu in snapshot.gpus)
     if not models:
-        return (head, TextRun(snapshot.gpus[-1].absent_because or "none", "faint"))
+        absent = snapshot.hardware.no_gpu or "not checked yet"
+        return (head, TextRun(absent, "faint"))
     each = [
         f"{count} × {name}" if count > 1 else name for name, count in models.items()
     ]

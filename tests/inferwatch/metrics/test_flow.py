@@ -210,7 +210,7 @@ def test_facts_pass_through(see: See) -> None:
 
     assert snapshot.endpoints == (endpoint,)
     assert snapshot.engines == (info(),)
-    assert snapshot.gpus == (gpu,)
+    assert snapshot.hardware.no_gpu == gpu.absent_because
     assert snapshot.notes == tuple(notes[50:])
 
 
@@ -220,8 +220,11 @@ def test_every_gpu_is_kept_and_a_missing_one_only_while_there_is_none(
     absent = GpuInfo(t_ns=1, absent_because="no NVIDIA driver")
     gpus = [GpuInfo(t_ns=2, name="NVIDIA H100", uuid=f"GPU-{n}") for n in range(2)]
 
-    assert see([absent, absent]).gpus == (absent,)
-    assert see([absent, *gpus, *gpus, absent]).gpus == tuple(gpus)
+    alone = see([absent, absent])
+    assert (alone.gpus, alone.hardware.no_gpu) == ((), "no NVIDIA driver")
+    both = see([absent, *gpus, *gpus, absent])
+    assert [each.info for each in both.gpus] == gpus
+    assert both.hardware.no_gpu is None
 
 
 def test_two_ranks_are_an_engine_of_two_whatever_each_takes_itself_for(

@@ -14,7 +14,6 @@ from collectors.readings import (
     BoundBy,
     Endpoint,
     EngineInfo,
-    GpuInfo,
     Note,
     NoteKind,
     Step,
@@ -31,6 +30,7 @@ from inferwatch.feed import (
 from inferwatch.metrics.snapshot import (
     Cost,
     Flow,
+    Hardware,
     Health,
     KvState,
     Latency,
@@ -304,7 +304,7 @@ def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
                 t_ns=9 * S, pid=4240, model=ENGINE.model, url="http://127.0.0.1:8000"
             ),
         ),
-        gpus=(GpuInfo(t_ns=0, absent_because="no NVIDIA driver"),),
+        hardware=Hardware(no_gpu="no NVIDIA driver"),
         last_token_ns=now_ns - 8_000_000,
         flow=Flow(
             arrivals_per_s=9.1,
@@ -543,6 +543,8 @@ def untouched(feed: ScriptedFeed) -> ScriptedFeed:
         engines=made.engines,
         endpoints=made.endpoints,
         gpus=made.gpus,
+        hosts=made.hosts,
+        hardware=made.hardware,
         flow=Flow(running=0, waiting=0),
         kv=KvState(
             total_blocks=BLOCKS,

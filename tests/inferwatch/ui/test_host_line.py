@@ -3,11 +3,18 @@
 import pytest
 
 from collectors.readings import GpuInfo
-from inferwatch.metrics.snapshot import Health, Snapshot, Verdict, Window
+from inferwatch.metrics.snapshot import (
+    GpuState,
+    Hardware,
+    Health,
+    Snapshot,
+    Verdict,
+    Window,
+)
 from inferwatch.ui.shared.status_lines import HostLine
 
 
-def written(*gpus: GpuInfo) -> str:
+def written(*gpus: GpuInfo, no_gpu: str | None = None) -> str:
     line = HostLine()
     line.show(
         Snapshot(
@@ -15,7 +22,8 @@ def written(*gpus: GpuInfo) -> str:
             window=Window.MINUTE,
             covered_ns=1,
             verdict=Verdict(health=Health.IDLE, sentence=""),
-            gpus=gpus,
+            gpus=tuple(GpuState(source=each.uuid or "", info=each) for each in gpus),
+            hardware=Hardware(no_gpu=no_gpu),
         )
     )
     return "".join(run.text for row in line.draw(120, 1) for run in row)
@@ -38,5 +46,5 @@ def test_all_gpus_are_named(names: list[str], text: str) -> None:
 
 
 def test_where_there_is_none_it_says_why() -> None:
-    assert "GPU no driver " in written(GpuInfo(t_ns=1, absent_because="no driver"))
+    assert "GPU no driver " in written(no_gpu="no driver")
     assert "GPU not checked yet" in written()

@@ -1,0 +1,1 @@
+"""What GPUs and hosts do, and what of it concerns the engine."""
