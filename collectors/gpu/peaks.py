@@ -1,0 +1,110 @@
+"""What a GPU's memory could move: by its clock and bus, or as its data sheet has it.
+
+A measured share of the peak becomes GB/s by one of these. The driver's share is of the
+theoretical maximum, most likely of the cycles of the actual memory clock, so the
+formula comes first. Where both are known they agree within 2.5 %; screens show both.
+"""
+
+from typing import NamedTuple
+
+GB = 1e9
+PER_CLOCK = 2
+"""Transfers a clock: NVML tells half the data rate, of HBM as of GDDR."""
+BY_FORMULA = "clock and bus width"
+BY_SHEET = "data sheet"
+BY_YOU = "you (--peak-gbps)"
+_MAKERS = ("nvidia ", "tesla ")
+_SHEETS = {
+    # A100 data sheet (nvidia.com/en-us/data-center/a100): 1,555, 1,935, 2,039 GB/s
+    "a100-sxm4-40gb": 1555,
+    "a100-pcie-40gb": 1555,
+    "a100-sxm4-80gb": 2039,
+    "a100 80gb pcie": 1935,
+    # H100 data sheet (nvidia.com/en-us/data-center/h100): 3.35, 2, 3.9 TB/s
+    "h100 80gb hbm3": 3350,
+    "h100 pcie": 2000,
+    "h100 nvl": 3938,
+    # Grace Hopper data sheet: 96 GB of HBM3 at 4 TB/s; the name counts Grace's memory
+    "gh200 480gb": 4000,
+    # H200 data sheet (nvidia.com/en-us/data-center/h200): 4.8 TB/s, SXM and NVL
+    "h200": 4800,
+    "h200 nvl": 4800,
+    # HGX B200, GB200 and GB300 NVL72 pages: 8 TB/s a GPU
+    "b200": 8000,
+    "gb200": 8000,
+    "gb300": 8000,
+    # Data sheets of the cards, at nvidia.com/en-us/data-center
+    "v100-sxm2-16gb": 900,
+    "v100-sxm2-32gb": 900,
+    "v100-pcie-16gb": 900,
+    "v100-pcie-32gb": 900,
+    "t4": 320,
+    "a10": 600,
+    "a30": 933,
+    "a40": 696,
+    "l4": 300,
+    "l40": 864,
+    "l40s": 864,
+    # nvidia.com/en-us/geforce/graphics-cards: memory speed times bus width
+    "geforce rtx 3090": 936,
+    "geforce rtx 4090": 1008,
+    "geforce rtx 5090": 1792,
+}
+"""GB/s by the name that the driver gives, without its maker.
+
+Whole names: parts of one GPU (MIG, vGPU) have names that begin alike.
+"""
+
+
+class Peak(NamedTuple):
+    """A peak, and where it comes from; of a GPU that nobody knows all are ``None``."""
+
+    bytes_per_s: float | None
+    peak_from: str | None
+    """clock and bus width, data sheet, or you (--peak-gbps)."""
+    sheet_bytes_per_s: float | None
+    """The same as its data sheet has it, where we know it."""
+
+
+def peak_of(
+    name: str | None,
+    *,
+    memory_clock_mhz: float | None = None,
+    bus_bits: int | None = None,
+    given_gbps: float | None = None,
+) -> Peak:
+    """What the memory of a whole GPU could move, read and write together.
+
+    Not for a MIG slice: it has a part of the memory, and its driver tells the width of
+    the whole bus.
+    """
+    sheet = sheet_bytes_per_s(name)
+    if given_gbps is not None:
+        return Peak(given_gbps * GB, BY_YOU, sheet)
+    computed = formula_bytes_per_s(memory_clock_mhz, bus_bits)
+    if computed is not None:
+        return Peak(computed, BY_FORMULA, sheet)
+    return Peak(sheet, BY_SHEET if sheet is not None else None, sheet)
+
+
+def formula_bytes_per_s(
+    memory_clock_mhz: float | None, bus_bits: int | None
+) -> float | None:
+    """Two transfers a clock over the whole bus; ``None`` without a clock or a bus.
+
+    The clock is what NVML tells of the memory, best at the moment of the sample: GDDR
+    is clocked down at rest. Under vGPU and WSL, and where CPU and GPU share memory, one
+    of both is unknown or 0.
+    """
+    if not memory_clock_mhz or not bus_bits:
+        return None
+    return PER_CLOCK * memory_clock_mhz * 1e6 * bus_bits / 8
+
+
+def sheet_bytes_per_s(name: str | None) -> float | None:
+    """As the data sheet has it, by the name that the driver gives."""
+    product = " ".join((name or "").lower().split())
+    for maker in _MAKERS:
+        product = product.removeprefix(maker)
+    gbps = _SHEETS.get(product)
+    return None if gbps is None else gbps * GB
