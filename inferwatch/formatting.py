@@ -9,6 +9,7 @@ Commas set thousands apart. Durations that are read side by side share one unit
 
 from collections.abc import Iterable
 from datetime import datetime
+from math import floor, log10
 from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
@@ -257,6 +258,20 @@ def format_rate(per_s: float | None) -> str:
     if per_s is None or round(per_s) >= 1_000:
         return format_count(per_s)
     return _digits(per_s, 2).rjust(WIDTH)
+
+
+def format_figure(value: float | None) -> str:
+    """Seven columns without a unit: three digits, however small it is.
+
+    >>> format_figure(0.01234), format_figure(0.000071), format_figure(3610.4)
+    (' 0.0123', '0.00007', '  3,610')
+    >>> format_figure(0.0), format_figure(18.24), format_figure(None)
+    ('   0.00', '   18.2', '      –')
+    """
+    if not value or abs(value) >= 0.1:
+        return format_rate(value)
+    places = min(2 - floor(log10(abs(value))), 5)
+    return f"{value:.{places}f}".rjust(WIDTH)
 
 
 def format_bytes(size_bytes: float | None) -> str:

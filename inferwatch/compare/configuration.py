@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +37,7 @@ def configuration(connection: sqlite3.Connection, row: SessionRow) -> Configurat
         "inferwatch": row.inferwatch_version,
         **_engine(connection, row.session),
         "engines": _text(_count(connection, row.session)),
-        "gpu": _gpu(connection, row.session),
+        **_gpus(connection, row.session),
         **_plan(connection, row),
     }
 
@@ -88,12 +89,47 @@ def _count(connection: sqlite3.Connection, session: int) -> int:
     return int(count)
 
 
-def _gpu(connection: sqlite3.Connection, session: int) -> str | None:
+def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
+    """The UUIDs of those that engines said they run on; none where none did."""
+    rows = connection.execute("SELECT gpus FROM engines WHERE session = ?", (session,))
+    return {uuid for (told,) in rows for uuid in json.loads(told)}
+
+
+def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    """Of those that the engines run on; of all where nobody knows which these are."""
     rows = connection.execute(
-        "SELECT DISTINCT name FROM gpus WHERE session = ? AND name IS NOT NULL",
+        "SELECT uuid, name, profile, driver FROM gpus "
+        "WHERE session = ? AND name IS NOT NULL ORDER BY ordinal",
         (session,),
     ).fetchall()
-    return ", ".join(name for (name,) in rows) or None
+    ours = engine_gpus(connection, session)
+    latest = {row[0] or place: row for place, row in enumerate(rows)}
+    found = [row for uuid, row in latest.items() if uuid in ours or not ours]
+    models = Counter(" ".join(filter(None, row[1:3])) for row in found)
+    return {
+        "gpu": ", ".join(
+            f"{count} × {model}" if count > 1 else model
+            for model, count in models.items()
+        )
+        or None,
+        "gpu driver": ", ".join(dict.fromkeys(row[3] for row in found if row[3]))
+        or None,
+        "gpu power limit": _power_limits(connection, session, ours),
+    }
+
+
+def _power_limits(
+    connection: sqlite3.Connection, session: int, ours: set[str]
+) -> str | None:
+    """Each there was: one that somebody lowered on the way is two."""
+    rows = connection.execute(
+        "SELECT DISTINCT name, power_limit_w FROM gpu_samples "
+        "JOIN sources USING (session, source) "
+        "WHERE session = ? AND power_limit_w IS NOT NULL",
+        (session,),
+    )
+    limits = {round(watts) for uuid, watts in rows if uuid in ours or not ours}
+    return ", ".join(f"{watts} W" for watts in sorted(limits)) or None
 
 
 def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | None]:

@@ -100,6 +100,21 @@ RATES = (
     _rate("client.goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.CLIENT),
 )
 _BY_KEY = {each.key: each for each in RATES}
+GPU = (
+    # Much is moved by an engine that is busy, and by one that wastes: neither is good.
+    _rate(
+        "hbm_gbps_mean",
+        "HBM GB/s",
+        Unit.GIGABYTES_PER_SECOND,
+        Vantage.GPU,
+        Better.NEITHER,
+    ),
+    _rate("sm_active_mean", "SM active", Unit.SHARE, Vantage.GPU, Better.NEITHER),
+    _rate("power_w_mean", "power W", Unit.WATTS, Vantage.GPU, Better.NEITHER),
+    _rate(
+        "joules_per_token", "J/token", Unit.JOULES_PER_TOKEN, Vantage.GPU, Better.LOWER
+    ),
+)
 
 JUDGED: tuple[JudgedMetric, ...] = (
     *(each for source in FRONTEND for each in _of_distribution(source)),
@@ -107,6 +122,7 @@ JUDGED: tuple[JudgedMetric, ...] = (
     *(each for source in ENGINE for each in _of_distribution(source)),
     _BY_KEY["output_tokens_per_s"],
     _BY_KEY["batch_mean"],
+    *GPU,
     *(each for source in CLIENT for each in _of_distribution(source)),
     _BY_KEY["client.output_tokens_per_s"],
     _BY_KEY["client.goodput_per_s"],

@@ -20,7 +20,7 @@ from inferwatch.formatting import (
     counted,
     format_count,
     format_durations,
-    format_rate,
+    format_figure,
     format_share,
 )
 from inferwatch.metrics.catalog import Unit
@@ -35,7 +35,7 @@ GLYPHS = {
 }
 """Beside the word and the colour."""
 MOST_NAMED = 3
-NOT_RECORDED = "GPU energy and cost are not recorded, so they are not compared."
+ENERGY = "joules_per_token"
 MORE = "+N req: about that many more requests in each session would settle it."
 SLOW_CLIENT = "cannot tell: client: a client was too slow for the latencies it reports."
 A_PEAK = "one observation, so not judged"
@@ -50,7 +50,8 @@ def values_text(result: MetricResult) -> tuple[str, str]:
 def _texts(values: Iterable[float | None], unit: Unit) -> tuple[str, ...]:
     if unit is Unit.SECONDS:
         return format_durations(values)
-    return tuple(map(format_rate, values))
+    show = format_share if unit is Unit.SHARE else format_figure
+    return tuple(map(show, values))
 
 
 def change_text(ratio: float | None) -> str:
@@ -177,6 +178,14 @@ def method_text(comparison: Comparison) -> str:
     )
 
 
+def not_compared(comparison: Comparison) -> str:
+    """What people look for and do not find."""
+    known = {each.metric.key for pair in comparison.pairs for each in pair.results}
+    if ENERGY in known:
+        return "Cost is not recorded, so it is not compared."
+    return "GPU energy and cost are not recorded, so they are not compared."
+
+
 def peak_text(pair: SessionPair) -> str | None:
     """The KV peaks, where both are known."""
     both = (pair.a, pair.b)
@@ -206,7 +215,10 @@ def comparison_text(comparison: Comparison, paint: Paint = plain) -> str:
     """Verdicts, doubts, tables, settings, method; what others named is visible."""
     blocks = [
         _visible(_heads(comparison)),
-        *(list(_table(pair, paint)) for pair in comparison.pairs),
+        *(
+            [*_table(pair, paint), *_below(comparison, pair)]
+            for pair in comparison.pairs
+        ),
         _visible(_settings(comparison)),
         _visible(_checks(comparison)),
         _visible(line for each in comparison.sessions for line in _window(each)),
@@ -243,9 +255,12 @@ def _table(pair: SessionPair, paint: Paint) -> Iterator[str]:
         results = list(group)
         yield _group_head(f"{name} ({vantage})", results[0])
         yield from (_row(each, paint) for each in results)
+
+
+def _below(comparison: Comparison, pair: SessionPair) -> Iterator[str]:
     if peaks := peak_text(pair):
         yield visible(peaks)
-    yield NOT_RECORDED
+    yield not_compared(comparison)
     if any(each.more_requests for each in pair.results):
         yield MORE
     if any(each.client_alone for each in pair.results):
@@ -305,7 +320,7 @@ def as_json(comparison: Comparison) -> Object:
         "configuration_differences": {
             each.name: list(each.values) for each in comparison.settings
         },
-        "not_compared": NOT_RECORDED,
+        "not_compared": not_compared(comparison),
         "seed": rules.seed,
         "draws": rules.draws,
         "matters": rules.matters,

@@ -11,6 +11,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
 from inferwatch.compare.configuration import configuration
 from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
+from inferwatch.compare.hardware import gpu_sums
 from inferwatch.compare.metrics import STEP
 from inferwatch.compare.requests import (
     CLIENT_ABORTED,
@@ -104,7 +105,11 @@ class _SessionReader:
             load=load_facts(self._requests, self._client, span),
             configuration=configuration(connection, self._row),
             counted={STEP: steps.durations, **latencies},
-            sums={**steps.sums(), **self._sums(span)},
+            sums={
+                **steps.sums(),
+                **gpu_sums(connection, session, span, steps.tokens),
+                **self._sums(span),
+            },
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
             client=client_verdict(connection, session, self._client, span),
@@ -222,7 +227,8 @@ class StepSums:
         self._span = span
         self._counter = ValueCounter()
         self._steps, self._members = np.zeros(BINS), np.zeros(BINS)
-        self._tokens = np.zeros(BINS)
+        self.tokens = np.zeros(BINS)
+        """Output tokens, one a bin."""
         self._most_used: int | None = None
 
     def read(self, connection: sqlite3.Connection, session: int) -> None:
@@ -234,7 +240,7 @@ class StepSums:
             self._counter.add(place, duration_ns)
             self._steps += np.bincount(place, minlength=BINS)
             self._members += np.bincount(place, members, minlength=BINS)
-            self._tokens += np.bincount(place, tokens, minlength=BINS)
+            self.tokens += np.bincount(place, tokens, minlength=BINS)
             most = int(used.max())
             if most != UNKNOWN:
                 self._most_used = max(self._most_used or 0, most)
@@ -251,7 +257,7 @@ class StepSums:
             return {}
         seconds = np.full(BINS, self._span.length_s / BINS)
         return {
-            "output_tokens_per_s": RatioSums(above=self._tokens, below=seconds, n=n),
+            "output_tokens_per_s": RatioSums(above=self.tokens, below=seconds, n=n),
             "batch_mean": RatioSums(above=self._members, below=self._steps, n=n),
         }
 

@@ -31,6 +31,9 @@ class Unit(StrEnum):
     READINGS = "readings"
     MICROSECONDS = "µs"
     NANOSECONDS = "ns"
+    GIGABYTES_PER_SECOND = "GB/s"
+    WATTS = "W"
+    JOULES_PER_TOKEN = "J/token"
     NONE = ""
 
 

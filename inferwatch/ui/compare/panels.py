@@ -7,10 +7,10 @@ from textwrap import wrap
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.compare.report import (
     MORE,
-    NOT_RECORDED,
     change_text,
     load_sentence,
     method_text,
+    not_compared,
     peak_text,
     sentence,
     span_text,
@@ -289,7 +289,8 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
         yield (TextRun(" none of the recorded ones"),)
     yield ruled((TextRun("what is compared", "strong"),), (), width)
     peaks = [text for pair in comparison.pairs if (text := peak_text(pair))]
-    for text in (*map(window_text, comparison.sessions), *peaks, NOT_RECORDED):
+    missing = not_compared(comparison)
+    for text in (*map(window_text, comparison.sessions), *peaks, missing):
         yield from _wrapped(text, width)
     yield ruled((TextRun("how it is judged", "strong"),), (), width)
     for text in (method_text(comparison), MORE):
