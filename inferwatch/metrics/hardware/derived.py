@@ -1,0 +1,197 @@
+"""The memory traffic that steps imply, where nothing measures it.
+
+A step reads, at the least::
+
+    weight_bytes + kv_bytes_per_token x (context of each member, summed)
+
+All weights pass the processor once, whatever the batch. Attention reads the keys and
+values of each member's whole context: what was computed before, a cached prefix
+included, and the tokens of this very step. It is the arithmetic of the usual roofline
+of decoding (Pope et al., "Efficiently Scaling Transformer Inference", 2022, section 2),
+applied to what the scheduler really did.
+
+Left out are activations, whatever is written, reads for sampling, and second passes: a
+kernel may read a prefill's context once for each tile of queries. So prefill reads
+more than this. Some steps read less: a mixture of experts reads only the experts that
+its tokens touch, an embedding table that is not also the output head gives only rows,
+layers with a sliding window read no further back, and a prefix that members share may
+be read once for all of them. Of what a request did before anybody listened only its
+prompt is known; from there on it counts. What a preempted request finds in the prefix
+cache on its return is known once its last chunk is done.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from collectors.readings import EngineInfo, EventKind, RequestEvent, Step
+
+MOST_REQUESTS = 20_000
+"""Live ones that are followed; the end of some may never be heard."""
+MOST_RANKS = 512
+
+
+class StepTraffic(NamedTuple):
+    """Bytes that a step read from memory, at the least."""
+
+    weight_bytes: int
+    kv_bytes: int
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.weight_bytes + self.kv_bytes
+
+
+def step_traffic(
+    weight_bytes: int, kv_bytes_per_token: int, context_tokens: int
+) -> StepTraffic:
+    """Of one step, whose members have so many tokens of context together."""
+    return StepTraffic(weight_bytes, kv_bytes_per_token * context_tokens)
+
+
+class RequestContext(msgspec.Struct, array_like=True, gc=False):
+    """How much of a request is in the KV cache; of one that does not decode now."""
+
+    known_tokens: int = 0
+    """Of prompt and output; 0 where the prompt was not heard of."""
+    computed: int = 0
+    """Those of them whose keys and values are in the cache."""
+
+
+class RankTraffic(msgspec.Struct, array_like=True):
+    """How large a rank's model is, and who decoded in its latest step."""
+
+    weight_bytes: int
+    kv_bytes_per_token: int
+    steps: int = 0
+    decoding: dict[int, int] = {}
+    """By ordinal: tokens in the cache, less ``steps``. A step that adds a token to
+    each, as nearly all do, changes nothing here."""
+
+
+class EngineTraffic(msgspec.Struct, array_like=True):
+    """What is kept of one engine."""
+
+    ranks: dict[int, RankTraffic] = {}
+    requests: dict[int, RequestContext] = {}
+    """Those that do not decode, by ordinal, oldest first."""
+
+
+class DerivedTraffic:
+    """Follows how much context each request has, to tell what each step read."""
+
+    def __init__(self) -> None:
+        self._engines: dict[str, EngineTraffic] = {}
+
+    def info(self, info: EngineInfo) -> None:
+        """How large the model of a rank is, if it tells: else there is no traffic."""
+        ranks = self._engines.setdefault(info.source, EngineTraffic()).ranks
+        before = ranks.pop(info.rank, None)
+        weights, per_token = info.weight_bytes, info.kv_bytes_per_token
+        if weights is None or per_token is None or len(ranks) >= MOST_RANKS:
+            return
+        rank = ranks[info.rank] = RankTraffic(weights, per_token)
+        if before is not None:  # it was heard of again
+            rank.steps, rank.decoding = before.steps, before.decoding
+
+    def event(self, event: RequestEvent) -> None:
+        """A request comes into the engine, is scheduled, or ends."""
+        engine = self._engines.get(event.source)
+        if engine is None or event.ordinal is None:
+            return
+        decoding = [r for r in engine.ranks.values() if event.ordinal in r.decoding]
+        if event.kind is EventKind.FINISHED:
+            engine.requests.pop(event.ordinal, None)
+            for rank in decoding:
+                del rank.decoding[event.ordinal]
+        elif not decoding:
+            request = _request(engine, event.ordinal)
+            request.known_tokens = max(request.known_tokens, event.prompt_tokens or 0)
+            request.computed = max(request.computed, event.cached_tokens or 0)
+
+    def step(self, step: Step) -> StepTraffic | None:
+        """What it read; None where the size of the model is not known."""
+        engine = self._engines.get(step.source)
+        rank = None if engine is None else engine.ranks.get(step.rank)
+        if engine is None or rank is None:
+            return None
+        return step_traffic(
+            rank.weight_bytes, rank.kv_bytes_per_token, _context(engine, rank, step)
+        )
+
+    def lost(self, source: str) -> None:
+        """An engine is gone, or all: another life counts its requests anew."""
+        for each in [source] if source else list(self._engines):
+            self._engines.pop(each, None)
+
+    def saved(self) -> dict[str, EngineTraffic]:
+        """All that is kept, to be written at once."""
+        return self._engines
+
+    def restore(self, saved: dict[str, EngineTraffic]) -> None:
+        """Take over what was saved."""
+        self._engines = saved
+
+
+def _context(engine: EngineTraffic, rank: RankTraffic, step: Step) -> int:
+    """Tokens of context that the members of a step have together."""
+    before, decoding = rank.steps, rank.decoding
+    rank.steps += 1
+    for ordinal in step.preempted:
+        _stop_decoding(engine, rank, ordinal, before).computed = 0
+    held = list(map(decoding.get, step.members))
+    others = []
+    if None in held:
+        others = [place for place, each in enumerate(held) if each is None]
+    decoders = len(held) - len(others)
+    if len(decoding) > decoders:
+        for ordinal in decoding.keys() - step.members:
+            _stop_decoding(engine, rank, ordinal, before)
+    if step.produced.count(1) < len(held):  # drafts, or a token that was thrown away
+        told = zip(step.members, held, step.produced, strict=False)
+        more = {ordinal: each + n - 1 for ordinal, each, n in told if each is not None}
+        decoding.update(more)
+    for place in others:
+        held[place] = _prefill(engine, rank, step, place)
+    return decoders * before + sum(held) + sum(step.scheduled)  # type: ignore[arg-type] # there is no None left
+
+
+def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -> int:
+    """What a member had in the cache before this step, that did not decode so far."""
+    ordinal, scheduled = step.members[place], step.scheduled[place]
+    produced = step.produced[place]
+    request = _request(engine, ordinal)
+    computed = request.computed
+    if not produced:
+        request.computed += scheduled
+        return computed
+    after = computed + scheduled
+    if request.known_tokens > computed:  # all of them are in the cache now
+        after = request.known_tokens + produced - 1
+    rank.decoding[ordinal] = after - rank.steps
+    del engine.requests[ordinal]
+    return max(computed, after - scheduled)
+
+
+def _stop_decoding(
+    engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
+) -> RequestContext:
+    """Take it from those that decode, where it is one."""
+    request = _request(engine, ordinal)
+    held = rank.decoding.pop(ordinal, None)
+    if held is not None:
+        request.computed = held + steps
+        request.known_tokens = request.computed + 1  # the latest is yet to be computed
+    return request
+
+
+def _request(engine: EngineTraffic, ordinal: int) -> RequestContext:
+    """One that is known, or from now on."""
+    requests = engine.requests
+    request = requests.get(ordinal)
+    if request is None:
+        if len(requests) >= MOST_REQUESTS:
+            del requests[next(iter(requests))]
+        request = requests[ordinal] = RequestContext()
+    return request

@@ -1,0 +1,283 @@
+"""The memory traffic that steps imply, against values worked out by hand.
+
+The model has 1,000 bytes of weights and 10 bytes of KV cache a token.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from collectors.readings import EngineInfo, EventKind, RequestEvent, Step
+from inferwatch.metrics.hardware import derived
+from inferwatch.metrics.hardware.derived import (
+    DerivedTraffic,
+    EngineTraffic,
+    StepTraffic,
+    step_traffic,
+)
+
+MakeStep = Callable[..., Step]
+MakeEvent = Callable[..., RequestEvent]
+WEIGHTS, PER_TOKEN = 1_000, 10
+
+
+def info(**fields: Any) -> EngineInfo:
+    size = {"weight_bytes": WEIGHTS, "kv_bytes_per_token": PER_TOKEN}
+    known = {"source": "engine", "t_ns": 0, "pid": 1, "model": "m"}
+    return EngineInfo(**{**known, "vllm_version": "0.32.0", **size, **fields})
+
+
+@pytest.fixture
+def source(make_step: MakeStep) -> str:
+    return make_step(0).source
+
+
+class Engine:
+    """Tells a DerivedTraffic what an engine does; its answers are tokens of context."""
+
+    def __init__(self, make_step: MakeStep, make_event: MakeEvent) -> None:
+        self._make_step, self._make_event = make_step, make_event
+        self.source = make_step(0).source
+        self.traffic = DerivedTraffic()
+        self.traffic.info(info(source=self.source))
+
+    def request(self, ordinal: int, prompt: int, cached: int = 0) -> None:
+        for kind in (EventKind.ADDED, EventKind.SCHEDULED):
+            self.event(kind, ordinal, prompt_tokens=prompt, cached_tokens=cached)
+
+    def event(self, kind: EventKind, ordinal: int, **fields: Any) -> None:
+        self.traffic.event(
+            self._make_event(0, kind, f"r{ordinal}", ordinal=ordinal, **fields)
+        )
+
+    def prefill(self, scheduled: dict[int, int], produced: list[int]) -> int | None:
+        step = self._make_step(
+            0,
+            dict(zip(scheduled, produced, strict=True)),
+            scheduled=list(scheduled.values()),
+            prefill_requests=len(scheduled),
+            prefill_tokens=sum(scheduled.values()),
+            decode_tokens=0,
+        )
+        return self.context(step)
+
+    def decode(self, *ordinals: int, **fields: Any) -> int | None:
+        return self.context(self._make_step(0, dict.fromkeys(ordinals, 1), **fields))
+
+    def context(self, step: Step) -> int | None:
+        read = self.traffic.step(step)
+        if read is None:
+            return None
+        assert read.weight_bytes == WEIGHTS
+        return read.kv_bytes // PER_TOKEN
+
+
+@pytest.fixture
+def engine(make_step: MakeStep, make_event: MakeEvent) -> Engine:
+    return Engine(make_step, make_event)
+
+
+def test_a_step_reads_the_weights_once_and_the_cache_of_every_token() -> None:
+    read = step_traffic(16_000_000_000, 131_072, 64 * 2_000)
+
+    assert read == StepTraffic(16_000_000_000, 16_777_216_000)
+    assert read.total == 32_777_216_000
+
+
+def test_a_prompt_reads_itself_and_each_token_after_it_one_more(
+    engine: Engine,
+) -> None:
+    engine.request(0, prompt=20)
+
+    assert engine.prefill({0: 20}, [1]) == 20
+    assert [engine.decode(0) for _ in range(4)] == [21, 22, 23, 24]
+
+
+def test_a_chunk_reads_what_was_computed_before_it(engine: Engine) -> None:
+    engine.request(0, prompt=100)
+
+    assert engine.prefill({0: 64}, [0]) == 64
+    assert engine.prefill({0: 36}, [1]) == 64 + 36
+    assert engine.decode(0) == 101
+
+
+def test_a_cached_prefix_is_read_though_it_is_not_computed(engine: Engine) -> None:
+    engine.request(0, prompt=100, cached=80)
+
+    assert engine.prefill({0: 20}, [1]) == 100
+
+
+def test_members_add_up_as_they_come_and_go(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    engine.request(1, prompt=50)
+    engine.prefill({0: 20, 1: 50}, [1, 1])
+
+    assert engine.decode(0, 1) == 21 + 51
+    assert engine.decode(0, 1) == 22 + 52
+    assert engine.decode(1) == 53  # only one of them was scheduled
+    assert engine.decode(0, 1) == 23 + 54
+    engine.event(EventKind.FINISHED, 1, prompt_tokens=50)
+    assert engine.decode(0) == 24
+    engine.request(2, prompt=5)
+    mixed = engine._make_step(
+        0,
+        {0: 1, 2: 1},
+        scheduled=[1, 5],
+        prefill_requests=1,
+        prefill_tokens=5,
+        decode_tokens=1,
+    )
+    assert engine.context(mixed) == 25 + 5
+    assert engine.decode(0, 2) == 26 + 6
+
+
+def test_of_rejected_drafts_nothing_stays_in_the_cache(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    engine.prefill({0: 20}, [1])
+
+    drafted = engine._make_step(0, {0: 2}, scheduled=[4], decode_tokens=4)
+
+    assert engine.context(drafted) == 20 + 4  # verified together, two rejected
+    assert engine.decode(0) == 20 + 2 + 1
+
+
+def test_a_preempted_request_begins_anew_with_its_own_tokens(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    engine.request(1, prompt=30)
+    engine.prefill({0: 20, 1: 30}, [1, 1])
+    engine.decode(0, 1)  # 0 has 2 tokens of output now: 22 in all
+
+    assert engine.decode(1, preempted=[0]) == 32
+    assert engine.prefill({0: 10}, [0]) == 10
+    assert engine.prefill({0: 12}, [1]) == 22
+    assert engine.decode(0) == 23
+
+
+def test_what_a_preempted_request_finds_cached_again_is_read(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    engine.prefill({0: 20}, [1])
+    engine.context(engine._make_step(0, {}, preempted=[0]))
+
+    assert engine.prefill({0: 5}, [1]) == 21  # 16 of 21 were in the prefix cache
+
+
+def test_a_request_that_nobody_announced_counts_from_what_is_seen(
+    engine: Engine,
+) -> None:
+    assert engine.decode(7) == 1
+    assert engine.decode(7) == 2
+
+    engine.request(8, prompt=40)  # its output so far was not heard
+
+    assert engine.decode(8) == 40
+    assert engine.decode(8) == 41
+
+
+@pytest.mark.parametrize("unknown", ["weight_bytes", "kv_bytes_per_token"])
+def test_without_the_size_of_the_model_no_traffic_is_told(
+    engine: Engine, unknown: str
+) -> None:
+    engine.request(0, prompt=20)
+    engine.traffic.info(info(source=engine.source, **{unknown: None}))
+
+    assert engine.prefill({0: 20}, [1]) is None
+
+
+def test_hearing_of_the_engine_again_changes_nothing(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    engine.prefill({0: 20}, [1])
+    engine.decode(0)
+    engine.decode(0)
+
+    engine.traffic.info(info(source=engine.source))
+    engine.request(0, prompt=20)
+
+    assert engine.decode(0) == 23
+
+
+def test_each_rank_and_each_engine_has_traffic_of_its_own(
+    make_step: MakeStep, make_event: MakeEvent
+) -> None:
+    traffic = DerivedTraffic()
+    for source, rank in (("a", 0), ("a", 1), ("b", 0)):
+        traffic.info(info(source=source, rank=rank, weight_bytes=rank + 1))
+    for source, prompt in (("a", 10), ("b", 100)):
+        traffic.event(
+            make_event(
+                0, EventKind.ADDED, source=source, ordinal=0, prompt_tokens=prompt
+            )
+        )
+
+    of = [
+        traffic.step(make_step(0, {rank << 40: 1}, source=source, rank=rank))
+        for source, rank in (("a", 0), ("b", 0), ("a", 1), ("b", 1))
+    ]
+
+    assert of == [
+        StepTraffic(1, 100),
+        StepTraffic(1, 1_000),
+        StepTraffic(2, 10),
+        None,
+    ]
+
+
+def test_requests_are_forgotten_when_they_end(engine: Engine) -> None:
+    for ordinal in range(100):
+        engine.request(ordinal, prompt=20)
+        engine.prefill({ordinal: 20}, [1])
+        engine.event(EventKind.FINISHED, ordinal)
+
+    kept = engine.traffic.saved()[engine.source]
+    assert not kept.requests
+    assert not kept.ranks[0].decoding
+
+
+def test_requests_whose_end_is_never_heard_are_bounded(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived, "MOST_REQUESTS", 10)
+
+    for ordinal in range(100):
+        engine.request(ordinal, prompt=20)
+
+    assert list(engine.traffic.saved()[engine.source].requests) == [*range(90, 100)]
+
+
+def test_those_that_no_step_has_any_more_do_not_pile_up(engine: Engine) -> None:
+    for ordinal in range(100):
+        engine.decode(ordinal)  # and then nothing is heard of it
+
+    assert list(engine.traffic.saved()[engine.source].ranks[0].decoding) == [99]
+
+
+def test_another_life_of_an_engine_knows_none_of_the_requests_before(
+    engine: Engine,
+) -> None:
+    engine.request(0, prompt=20)
+    engine.prefill({0: 20}, [1])
+
+    engine.traffic.lost(engine.source)
+
+    assert engine.decode(0) is None
+    engine.traffic.info(info(source=engine.source))
+    assert engine.decode(0) == 1
+
+
+def test_what_was_saved_goes_on_as_if_nothing_had_been(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    engine.request(1, prompt=7)
+    engine.prefill({0: 20, 1: 7}, [1, 1])
+    engine.decode(0, 1)
+    engine.decode(0, 1)
+    written = msgspec.msgpack.encode(engine.traffic.saved())
+
+    engine.traffic = DerivedTraffic()
+    engine.traffic.restore(
+        msgspec.msgpack.decode(written, type=dict[str, EngineTraffic])
+    )
+
+    assert engine.decode(0, 1) == 23 + 10
+    assert engine.decode(1) == 11
+    assert engine.decode(0) == 24
