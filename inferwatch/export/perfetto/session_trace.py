@@ -2,7 +2,7 @@
 
 Counters stand on top; then what happened to the session, steps, requests, and what the
 client saw of them. Slots of requests, which queue, prefill and decode, are a module of
-their own.
+their own, and so are GPUs and hosts.
 """
 
 import heapq
@@ -14,18 +14,21 @@ from typing import Any
 from collectors.clock import NS_PER_S
 from collectors.readings import (
     EngineSample,
+    GpuInfo,
+    GpuSample,
+    HostInfo,
     HostSample,
     LoadEvent,
     LoadPlanned,
     Note,
     NoteKind,
-    ProcessUsage,
     RequestEvent,
     RequestRecord,
     Step,
     Totals,
 )
 from inferwatch.export.destination import Destination
+from inferwatch.export.perfetto.hardware_tracks import GpuTracks, HostTracks
 from inferwatch.export.perfetto.request_tracks import LINGER_NS, RequestTracks
 from inferwatch.export.perfetto.trace_format import (
     Args,
@@ -66,6 +69,7 @@ class _Writer:
         self._requests = RequestTracks(trace)
         self._client = ClientTracks(trace)
         self._servers = ServerCounters(trace)
+        self._gpus, self._hosts = GpuTracks(trace), HostTracks(trace)
         self._draw: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._requests.event,
@@ -73,7 +77,10 @@ class _Writer:
             Note: self._note,
             LoadPlanned: self._session.planned,
             LoadEvent: self._session.load,
-            HostSample: self._session.host,
+            GpuInfo: self._gpus.info,
+            GpuSample: self._gpus.sample,
+            HostInfo: self._hosts.info,
+            HostSample: self._hosts.sample,
             RequestRecord: self._client.record,
             EngineSample: self._servers.sample,
         }
@@ -89,6 +96,7 @@ class _Writer:
         self._requests.cut()
         self._client.close()
         self._engines.close()
+        self._gpus.close()
 
     def _step(self, step: Step) -> None:
         self._engines.step(step)
@@ -159,6 +167,10 @@ class EngineTracks:
     def totals(self, totals: Totals) -> None:
         """Write the queue's counters, which hold at rest, too."""
         rank = self._ranks.get((totals.source, totals.rank))
+        if rank is not None and totals.loop_lag_max_ns is not None:
+            late = {"worst": totals.loop_lag_max_ns / 1e6}
+            name = "API server's event loop late, ms"
+            self._trace.counter(rank.counters, name, totals.t_ns, late)
         if rank is None or totals.t_ns < (rank.end_ns or 0):
             return
         if totals.running is not None:
@@ -332,12 +344,11 @@ def _moments(record: RequestRecord) -> list[tuple[str, int]]:
 
 
 class SessionTracks:
-    """The session's tracks: notes, load events and bookmarks; the host's counters."""
+    """The session's tracks: notes, load events and bookmarks."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._tracks: dict[str, TraceTrack] = {}
-        self._before: dict[int, tuple[int, ProcessUsage]] = {}
 
     def note(self, note: Note) -> None:
         """Write a note."""
@@ -357,21 +368,6 @@ class SessionTracks:
     def bookmark(self, text: str, t_ns: int) -> None:
         """Write a bookmark."""
         self._instant("bookmarks", text, t_ns, {})
-
-    def host(self, sample: HostSample) -> None:
-        """Write the CPU use of processes since the sample before, by role."""
-        shares: dict[str, float] = {}
-        for usage in sample.processes:
-            earlier = self._before.get(usage.pid)
-            self._before[usage.pid] = (sample.t_ns, usage)
-            if earlier is not None and sample.t_ns > earlier[0]:
-                elapsed_s = (sample.t_ns - earlier[0]) / NS_PER_S
-                share = (usage.cpu_s - earlier[1].cpu_s) / elapsed_s
-                shares[usage.role] = shares.get(usage.role, 0.0) + share
-        if shares:
-            pid = self._trace.process("host, counters", Place.HOST)
-            rounded = {role: round(share, 4) for role, share in shares.items()}
-            self._trace.counter(pid, "CPU, cores", sample.t_ns, rounded)
 
     def _instant(self, track: str, name: str, t_ns: int, args: Args) -> None:
         if not self._trace.shows(t_ns, t_ns):

@@ -21,11 +21,13 @@ class Place(IntEnum):
     """Where a group of tracks stands, from top to bottom; within it, the first made."""
 
     COUNTERS = 0
-    HOST = 1
-    SESSION = 2
-    STEPS = 3
-    REQUESTS = 4
-    CLIENT = 5
+    GPU = 1
+    HOST = 2
+    SESSION = 3
+    CLOCKS = 4
+    STEPS = 5
+    REQUESTS = 6
+    CLIENT = 7
 
 
 MOST_GROUPS = 100_000

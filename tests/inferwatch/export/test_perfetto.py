@@ -14,8 +14,13 @@ import pytest
 from collectors.readings import (
     AnyReading,
     EventKind,
+    GpuInfo,
+    GpuSample,
+    HostInfo,
+    HostSample,
     Note,
     NoteKind,
+    ProcessUsage,
     RequestEvent,
     RequestRecord,
     Step,
@@ -27,6 +32,7 @@ from inferwatch.export.perfetto.trace_format import Place, Trace
 from inferwatch.export.recording import opened
 from tests.inferwatch.export.conftest import Exported, Recorded
 
+S = 1_000_000_000
 Events = list[dict[str, Any]]
 NEEDED = {
     "M": {"name", "args"},
@@ -308,6 +314,107 @@ def test_counters_tell_batch_queue_kv_and_tokens(
     assert tokens == sum(step.output_tokens for step in steps)
     used = [event["args"]["used"] for event in counters["KV blocks"]]
     assert max(used) == max(step.kv_used_blocks or 0 for step in steps)
+
+
+def said(**values: float) -> dict[str, int]:
+    """As ``in_session_time`` reads numbers with a point."""
+    return {name: nanoseconds(str(float(value))) for name, value in values.items()}
+
+
+def counters_of(events: Events, group: str) -> dict[str, list[tuple[int, Any]]]:
+    """When, and what, by counter."""
+    pids = [pid for pid, name in names(events, "process_name").items() if name == group]
+    found: dict[str, list[tuple[int, Any]]] = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C" and event["pid"] in pids:
+            found[event["name"]].append((event["ts"], event["args"]))
+    return found
+
+
+def test_a_gpu_has_counters_and_averages_begin_with_their_span(
+    trace_of: Callable[..., Events],
+) -> None:
+    info = GpuInfo(source="GPU-a", t_ns=1, uuid="GPU-a", name="NVIDIA H200", index=0)
+    sample = GpuSample(
+        source="GPU-a",
+        t_ns=3 * S,
+        span_ns=S,
+        via="gpm",
+        dram_active=0.5,
+        peak_bytes_per_s=4e12,
+        sm_active=0.875,
+        power_w=588.0,
+        power_limit_w=700.0,
+        sm_clock_mhz=1980,
+        memory_used_bytes=70_000_000_000,
+    )
+
+    told = counters_of(trace_of([info, sample]), "GPU 0 NVIDIA H200, counters")
+
+    assert told["HBM, GB/s"] == [(2 * S, said(**{"both ways": 2000}))]
+    assert told["active, %"] == [(2 * S, said(SM=87.5, HBM=50))]
+    assert told["power, W"] == [(3 * S, said(drawn=588, limit=700))]
+    assert told["clocks, MHz"] == [(3 * S, {"SM": 1980})]
+    assert told["memory, GB"] == [(3 * S, said(used=70))]
+    assert "PCIe, GB/s" not in told
+
+
+def test_a_simulated_gpu_is_called_so(trace_of: Callable[..., Events]) -> None:
+    facts = {"uuid": "GPU-a", "name": "H100", "driver": "simulated 580"}
+    info = GpuInfo(source="GPU-a", t_ns=1, **facts)
+
+    events = trace_of([info, GpuSample(source="GPU-a", t_ns=2, power_w=9.0)])
+
+    assert "GPU H100 (simulated), counters" in names(events, "process_name").values()
+
+
+def test_clocks_are_held_down_from_sample_to_sample_until_the_time_stands_still(
+    trace_of: Callable[..., Events],
+) -> None:
+    upto_s = {1: 5.0, 2: 5.25, 3: 6.0, 4: 6.0, 5: 0.0, 6: 0.5}
+
+    events = trace_of(
+        [
+            GpuSample(
+                source="GPU-a", t_ns=t * S, throttled_ns={"power_cap": round(held * S)}
+            )
+            for t, held in upto_s.items()
+        ]
+    )
+
+    (slices,) = tracks(events, "GPU GPU-a, clocks held down").values()
+    assert [(e["name"], e["ts"], e["dur"]) for e in slices] == [
+        ("power_cap", 1 * S, 2 * S),
+        ("power_cap", 5 * S, 1 * S),
+    ]
+    assert slices[0]["args"] == said(held_down_s=1, share_of_time=0.5)
+
+
+def test_each_host_has_its_own_processes_though_their_ids_are_alike(
+    trace_of: Callable[..., Events],
+) -> None:
+    readings: list[AnyReading] = [HostInfo(source="node-2", t_ns=1, name="node-2")]
+    for t, used_s in ((1, 10.0), (2, 11.5)):
+        for source, more_s in (("", 0.0), ("node-2", 100.0 * t)):
+            usage = ProcessUsage(pid=7, role="api", cpu_s=used_s + more_s, rss_bytes=1)
+            readings.append(
+                HostSample(
+                    source=source,
+                    t_ns=t * S,
+                    processes=[usage],
+                    busy_s=used_s * 2,
+                    run_queue=t,
+                )
+            )
+
+    events = trace_of(readings)
+
+    here = counters_of(events, "host, counters")
+    assert here["CPU, cores"] == [(S, said(api=1.5))]
+    assert here["busy cores"] == [(S, said(all=3))]
+    assert [queue for _, queue in here["run queue"]] == [{"threads": 1}, {"threads": 2}]
+    there = counters_of(events, "host node-2, counters")
+    assert there["CPU, cores"] == [(S, said(api=101.5))]
 
 
 def test_a_span_keeps_what_overlaps_it(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import sqlite3
 import tempfile
 import tracemalloc
@@ -23,6 +24,9 @@ from collectors.readings import (
     ClientSample,
     EventKind,
     GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    HostInfo,
     LoadEvent,
     LoadKind,
     Note,
@@ -119,6 +123,9 @@ def assert_same_requests(found: Rows, readings: list[AnyReading]) -> None:
     assert [(r["external_id"], r["t_ns"]) for r in found["token_times"]] == chunks
     for table, kind in (("notes", Note), ("load_events", LoadEvent), ("gpus", GpuInfo)):
         kept = [msgspec.structs.asdict(each) for each in of(kind, readings)]
+        for fields in kept if kind is GpuInfo else ():
+            fields["number"] = fields.pop("index")
+            fields["missing"] = json.dumps(fields["missing"])
         assert [
             {n: v for n, v in r.items() if n != "ordinal"} for r in found[table]
         ] == kept
@@ -166,6 +173,38 @@ def test_whatever_is_recorded_is_exported(
 
     if of(Step, readings):
         assert_same({"client_requests": [], "token_times": [], **found}, readings)
+
+
+def test_the_part_of_gpus_is_what_gpus_and_hosts_said(
+    keep_session: Callable[..., Recorded],
+    rows: Callable[[bytes], dict[str, list[dict[str, Any]]]],
+    tmp_path: Path,
+) -> None:
+    path, _ = keep_session(
+        [
+            GpuInfo(source="GPU-a", t_ns=1, uuid="GPU-a", name="H200", index=3),
+            GpuSample(
+                source="GPU-a",
+                t_ns=2,
+                dram_active=0.5,
+                throttled_ns={"power_cap": 7},
+            ),
+            GpuProcesses(source="GPU-a", t_ns=2, memory_bytes={41: 5}),
+            HostInfo(t_ns=1, name="here", cores=2),
+        ]
+    )
+
+    with opened(path, "last") as recording:
+        chosen = tables(recording, SessionPart.GPU)
+        write_jsonl(chosen, Destination(path=tmp_path / "gpu.jsonl"))
+
+    found = rows((tmp_path / "gpu.jsonl").read_bytes())
+    assert found["gpus"][0]["number"] == 3
+    (sample,) = found["gpu_samples"]
+    assert (sample["source"], sample["dram_active"]) == ("GPU-a", 0.5)
+    assert (sample["power_w"], sample["throttled_ns"]) == (None, '{"power_cap":7}')
+    assert found["gpu_processes"][0]["memory_bytes"] == '{"41":5}'
+    assert found["hosts"][0]["cores"] == 2
 
 
 def test_csv_says_the_same_as_json_lines_and_unknown_is_empty(
