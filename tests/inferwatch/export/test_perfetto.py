@@ -360,8 +360,9 @@ def test_a_gpu_has_counters_and_averages_begin_with_their_span(
 
 
 def test_a_simulated_gpu_is_called_so(trace_of: Callable[..., Events]) -> None:
-    facts = {"uuid": "GPU-a", "name": "H100", "driver": "simulated 580"}
-    info = GpuInfo(source="GPU-a", t_ns=1, **facts)
+    info = GpuInfo(
+        source="GPU-a", t_ns=1, uuid="GPU-a", name="H100", driver="simulated 580"
+    )
 
     events = trace_of([info, GpuSample(source="GPU-a", t_ns=2, power_w=9.0)])
 
