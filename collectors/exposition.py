@@ -169,9 +169,7 @@ class Exposition:
         """Which series a line is of, if it is kept, and its value."""
         if not line.startswith(self._prefixes):
             return None, None
-        head, _, number = line.rpartition(" ")
-        if not head.endswith("}") and (" " in head or not head):
-            head, number = _spaced_otherwise(line)
+        head, number = split_line(line)
         try:
             series = self._series[head]
         except KeyError:
@@ -192,7 +190,7 @@ class Exposition:
         return self._left_out.setdefault(why, ExposedSeries())
 
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
-        labels = _labels(head) if len(head) < LONGEST_SHARED else _parsed(head)
+        labels = read_labels(head)
         if labels is None:
             return self._without("lines that are no metrics")
         return self._settle(places, labels)
@@ -349,6 +347,11 @@ _labels = lru_cache(maxsize=4_096)(_parsed)
 """The same series of many servers are parsed once."""
 
 
+def read_labels(head: str) -> Mapping[str, str] | None:
+    """The labels of a series; None of what is none."""
+    return _labels(head) if len(head) < LONGEST_SHARED else _parsed(head)
+
+
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Both; what is in both comes from the other, mappings are joined likewise."""
     both = one | other
@@ -382,6 +385,14 @@ def _whole(
     if total is None or not whole or known != sorted(known) or known[-1] > LARGEST:
         return None
     return Histogram(bounds=bounds, counts=known, sum=total)
+
+
+def split_line(line: str) -> tuple[str, str]:
+    """Series and number of a line."""
+    head, _, number = line.rpartition(" ")
+    if not head.endswith("}") and (" " in head or not head):
+        return _spaced_otherwise(line)
+    return head, number
 
 
 def _spaced_otherwise(line: str) -> tuple[str, str]:
