@@ -17,6 +17,7 @@ from embedded_engine.channel import Channel
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.engine_size import EngineSize
 from embedded_engine.probe.engine_tap import EngineTap
 from embedded_engine.probe.front_tap import FrontEndAssembler, FrontTap
 from embedded_engine.probe.hooks import Fuse, Hook
@@ -45,6 +46,7 @@ class Probe:
         self._front_story = FrontEndAssembler(self._keep, self._let_go)
         self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
+        self._size = EngineSize(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
         self._story: StepAssembler | None = None
@@ -57,6 +59,7 @@ class Probe:
         """Wrap what there is to wrap, and live through a fork."""
         core, api = self._lacks(Role.CORE), self._lacks(Role.API)
         born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
+        born["sized"] = Hook(self._size.learn)
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
@@ -136,7 +139,8 @@ class Probe:
         self._scheduler = weakref.ref(scheduler)
         self._tap = EngineTap(scheduler, self._story, cache, channel, lacks)
         self._tap.take(self._engine_hooks)
-        self.engine = engine_info(scheduler, rank, blocks, lacks)
+        self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
+        self.fuse.cost_ns = 0  # to begin is not what steps cost
         channel.put(self._standing, "engine", self.engine)
 
     def _front_born(self, *_: Vllm) -> None:
@@ -212,7 +216,11 @@ def kv_blocks(scheduler: Vllm, missing: Callable[[str], None]) -> int | None:
 
 
 def engine_info(
-    scheduler: Vllm, rank: int, blocks: int | None, missing: Callable[[str], None]
+    scheduler: Vllm,
+    rank: int,
+    blocks: int | None,
+    size: EngineSize,
+    missing: Callable[[str], None],
 ) -> EngineInfo:
     """What a scheduler knows of its engine, once and for all."""
     read = AttributeReader("Scheduler", names.INFO, missing).read(scheduler)
@@ -239,6 +247,9 @@ def engine_info(
         executor=_text(executor),
         prefix_caching=prefix_caching,
         async_scheduling=async_scheduling,
+        gpus=size.gpus,
+        weight_bytes=size.weight_bytes,
+        kv_bytes_per_token=size.kv_bytes_per_token,
     )
 
 

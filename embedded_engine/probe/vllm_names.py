@@ -17,6 +17,7 @@ SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 BLOCK_POOL = "vllm.v1.core.block_pool:BlockPool"
 FREE_BLOCKS = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
 OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
+EXECUTOR = "vllm.v1.executor.abstract:Executor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ ENGINE_METHODS = {
     "clear": Method(BLOCK_POOL, "reset_prefix_cache", "idle cached KV blocks"),
     "last": Method(FREE_BLOCKS, "append_n", "idle cached KV blocks"),
     "first": Method(FREE_BLOCKS, "prepend_n", "idle cached KV blocks"),
+    "sized": Method(
+        EXECUTOR, "initialize_from_config", "how large model and KV cache are"
+    ),
 }
 STEP_METHODS = ("schedule", "update", "add", "preempt", "reset", "free")
 """Of these, the ones a scheduler's own hooks look through."""
@@ -126,6 +130,25 @@ INFO: Fields = (
     ("cache_config.enable_prefix_caching", None),
     ("scheduler_config.async_scheduling", None),
 )
+WORKERS: Fields = (
+    ("parallel_config.world_size", 0),
+    ("parallel_config.decode_context_parallel_size", 1),
+    ("collective_rpc", None),
+)
+"""Of Executor."""
+WORKER_MODEL = "get_model"
+"""Of a worker: gives its part of the model."""
+WORKER_DEVICE = "device"
+KV_GROUPS: Fields = (("kv_cache_groups", ()),)
+"""Of KVCacheConfig, of which each worker has its own."""
+KV_GROUP: Fields = (("layer_names", ()), ("kv_cache_spec", None))
+"""Of KVCacheGroupSpec."""
+KV_PAGE: Fields = (("page_size_bytes", None), ("block_size", None))
+"""Of KVCacheSpec: a block of one layer."""
+LAYER_PAGES = "kv_cache_specs"
+"""Of UniformTypeKVCacheSpecs: its page is of all layers together."""
+STATE_PAGES = "mamba_type"
+"""Of MambaSpec: what it keeps does not grow with the tokens."""
 QUEUED: Fields = (
     ("request_id", ""),
     ("num_prompt_tokens", None),

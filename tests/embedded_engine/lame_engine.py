@@ -23,7 +23,8 @@ def main(model: Path) -> None:
     vllm_names.QUEUES = (running, waiting, ("moved_queue", ()))
     answer_for_cpu_wheel()
     engine = boot(model)
-    tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong})
+    sizes = held(engine)
+    tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong} | sizes)
     probe.start()._engine_hooks["schedule"].after = fail
     tell(phase(engine, count=4, tokens=10))
 
@@ -63,6 +64,20 @@ def phase(engine: Any, *, count: int, tokens: int) -> dict[str, int]:
             made += len(output.outputs[0].token_ids) if output.finished else 0
         Watch.compare(engine)
     return {"tokens": made, "compared": Watch.compared}
+
+
+def held(engine: Any) -> dict[str, int]:
+    """What the model and the cache really take, tensor by tensor."""
+    worker = engine.engine_core.engine_core.model_executor.driver_worker.worker
+    weights = {
+        tensor.data_ptr(): tensor.nbytes
+        for _, tensor in worker.model_runner.model.named_parameters()
+    }
+    caches = {
+        cache.untyped_storage().data_ptr(): cache.untyped_storage().nbytes()
+        for cache in worker.model_runner.kv_caches
+    }
+    return {"weights": sum(weights.values()), "caches": sum(caches.values())}
 
 
 class Watch:

@@ -20,6 +20,7 @@ from collectors.collector import SourceLostError
 from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
+    EngineInfo,
     EventKind,
     Note,
     NoteKind,
@@ -146,3 +147,14 @@ async def test_a_broken_hook_ends_the_probe_and_no_request(story: Story) -> None
 async def test_idle_cached_blocks_are_counted_exactly(story: Story) -> None:
     assert story.first["compared"] > 30
     assert story.first["wrong_counts"] == 0
+
+
+async def test_model_and_cache_are_as_large_as_their_tensors(story: Story) -> None:
+    info = next(r for r in story.readings if isinstance(r, EngineInfo))
+    tokens = ((info.num_kv_blocks or 0) + 1) * (info.kv_block_tokens or 0)
+
+    assert tokens == 48 * 32
+    assert info.weight_bytes == story.first["weights"] > 1_000_000
+    assert info.kv_bytes_per_token is not None
+    assert info.kv_bytes_per_token * tokens == story.first["caches"]
+    assert info.gpus == []  # it runs on the CPU

@@ -24,6 +24,10 @@ FIELDS = {
         *("QUEUES", "FREE_QUEUE", "REQUESTS", "BLOCK_TOTAL", "LIMITS", "BLOCKS"),
         *("GATES", "CACHE_KIND", "RANK", "INFO"),
     ],
+    "Executor": ["WORKERS"],
+    "KVCacheConfig": ["KV_GROUPS"],
+    "KVCacheGroupSpec": ["KV_GROUP"],
+    "KVCacheSpec": ["KV_PAGE"],
     "BlockPool": ["POOL_QUEUE"],
     "FreeKVCacheBlockQueue": ["QUEUE_SIZE"],
     "Request": ["QUEUED", "PROGRESS", "COMPUTED", "SIZE", "STATUS", "ENDED"],
@@ -39,6 +43,10 @@ FIELDS = {
 }
 """Of each class, the groups of fields that are read off it."""
 SINGLE = [
+    ("WorkerBase", names.WORKER_MODEL),
+    ("WorkerBase", names.WORKER_DEVICE),
+    ("UniformTypeKVCacheSpecs", names.LAYER_PAGES),
+    ("MambaSpec", names.STATE_PAGES),
     ("SamplingParams", names.TEMPERATURE),
     ("SpeculativeConfig", names.DRAFT_SLOTS),
     ("RequestStateStats", names.SENT_TOKENS),

@@ -19,7 +19,12 @@ CLASSES = {
     "v1/core/block_pool.py": ("BlockPool",),
     "v1/core/kv_cache_utils.py": ("FreeKVCacheBlockQueue",),
     "v1/core/kv_cache_manager.py": ("KVCacheManager",),
-    "v1/kv_cache_interface.py": ("KVCacheConfig",),
+    "v1/kv_cache_interface.py": (
+        *("KVCacheConfig", "KVCacheGroupSpec", "KVCacheSpec", "MambaSpec"),
+        "UniformTypeKVCacheSpecs",
+    ),
+    "v1/executor/abstract.py": ("Executor",),
+    "v1/worker/worker_base.py": ("WorkerBase",),
     "v1/request.py": ("Request",),
     "v1/engine/__init__.py": (
         *("EngineCoreRequest", "EngineCoreOutput", "EngineCoreOutputs"),
