@@ -71,7 +71,7 @@ guard = Guard()
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Watch the tests that start no process, from set-up to tear-down."""
-    kinds = ("process", "timing")
+    kinds = ("process", "timing", "gpu")
     guard.light = not any(item.get_closest_marker(kind) for kind in kinds)
     try:
         return (yield)
