@@ -18,6 +18,7 @@ from inferwatch.errors import InferwatchError
 from inferwatch.feed import FeedState
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.fleet.screen import FleetScreen
+from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.overview.screen import OverviewScreen
@@ -57,6 +58,7 @@ SCREENS: Sequence[type[SessionScreen]] = (
     RequestsScreen,
     StepsScreen,
     KvScreen,
+    HardwareScreen,
     LoadScreen,
     SessionsScreen,
 )

@@ -29,8 +29,14 @@ class ChartStack(Vertical):
     ChartStack { min-height: 4; }
     """
 
-    def __init__(self, plans: Sequence[ChartPlan], most_telling: int = 0) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        plans: Sequence[ChartPlan],
+        most_telling: int = 0,
+        *,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(id=id)
         self._plans = plans
         self._most_telling = most_telling
         """The chart to begin with where there is room for one only."""

@@ -38,6 +38,14 @@ def _no_limit(_: Snapshot) -> float | None:
     return None
 
 
+def _as_is(limit: float) -> str:
+    return f"{limit:g}"
+
+
+def _no_other(_: Snapshot) -> "ChartPlan | None":
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChartPlan:
     """A chart's heading, its layers from the bottom and its y axis."""
@@ -55,16 +63,27 @@ class ChartPlan:
     """The axis never shows less than this."""
     lane: Series | None = None
     """Drawn above the others on an axis of its own."""
+    lane_full: Callable[[Snapshot], float | None] = _no_limit
+    """A fixed top of that axis."""
+    lane_unit: str = ""
+    trace: Series | None = None
+    """A dotted line over the others, to hold against them."""
     limit: Callable[[Snapshot], float | None] = _no_limit
     """What the values cannot exceed, drawn as a ceiling where they come near."""
     limit_label: str = ""
+    show_limit: Callable[[float], str] = _as_is
     told_by: str = ""
     """The column without which it is another chart, where a server tells no steps:"""
     counted: "ChartPlan | None" = None
     """that one, of what the server counts."""
+    instead: "Callable[[Snapshot], ChartPlan | None]" = _no_other
+    """Another chart that tells more of this snapshot; None: this one."""
 
     def of(self, snapshot: Snapshot) -> "ChartPlan":
         """This, or what can be drawn instead."""
+        other = self.instead(snapshot)
+        if other is not None:
+            return other
         if self.counted is None or not snapshot.without_steps:
             return self
         told = getattr(snapshot.timeline, self.told_by)
@@ -72,8 +91,9 @@ class ChartPlan:
 
     @property
     def drawn(self) -> tuple[Series, ...]:
-        """All that is drawn, the lane last."""
-        return self.series if self.lane is None else (*self.series, self.lane)
+        """All that is drawn: the layers, the lane, the trace."""
+        over = (each for each in (self.lane, self.trace) if each is not None)
+        return (*self.series, *over)
 
     def tops(self, columns: Sequence[Columns]) -> list[list[float]]:
         """For each column the upper edges of the layers, none in a gap."""

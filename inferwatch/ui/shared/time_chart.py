@@ -30,6 +30,10 @@ RESTART = "┊"
 LIMIT, DIVIDER, FRAME = -1, -2, -3
 """Numbers of lines; those of layers are from 0."""
 LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
+TRACED = 1_000
+"""The number of a trace; that of the layer behind it is added, from one."""
+TRACE = "⣀⠤⠒⠉"
+"""From the lower edge of a cell to its upper one."""
 LINE = "╌"
 LINES = {LIMIT: LINE, DIVIDER: "─"}
 """Where two axes meet there is a limit or nothing but a border: they look different."""
@@ -56,6 +60,7 @@ class TimeChart(Inked):
     _axis: TimeAxis | None = None
     _full: float | None = None
     _limit: float | None = None
+    _lane_full: float | None = None
     _rows: list[list[Run]] | None = None
     _built = Size()
     _heading: Line = ()
@@ -75,11 +80,12 @@ class TimeChart(Inked):
             for series in self._plan.drawn
         ]
         full, limit = self._plan.full(snapshot), self._plan.limit(snapshot)
+        self._lane_full = self._plan.lane_full(snapshot)
         found = map(axis.column_at, snapshot.timeline.restarts_ns)
         restarts = tuple(column for column in found if column is not None)
         shown = (columns, axis, full, limit, restarts)
         known = (self._columns, self._axis, self._full, self._limit, self._restarts)
-        if shown != known or before is not self._plan:
+        if shown != known or before != self._plan:
             self._columns, self._axis, self._full, self._limit = shown[:4]
             self._restarts = restarts
             self._rows = None
@@ -92,7 +98,8 @@ class TimeChart(Inked):
         legend = list(map(_entry, plan.drawn, plan.texts(values)))
         whole, limit = list(legend), plan.limit(snapshot)
         if limit:
-            whole.insert(len(plan.series), _limit_entry(plan.limit_label, limit))
+            entry = _limit_entry(plan.limit_label, plan.show_limit(limit))
+            whole.insert(len(plan.series), entry)
         title, width = (TextRun(plan.title, "strong"),), self.size.width
         noted = (*title, TextRun(f" {plan.note}", "muted"))
         heading = _heading(((noted, whole), (title, whole), (title, legend)), width)
@@ -143,14 +150,17 @@ class TimeChart(Inked):
         plan, count = self._plan, len(self._plan.series)
         low, high = split(rows) if plan.lane is not None else (rows, 0)
         tops = plan.tops(self._columns[:count])
-        top = self._full or axis_top(_peak(tops), plan.least, self._limit)
+        trace = self._columns[-1] if plan.trace is not None else ()
+        peak = max(_peak(tops), max(filter(None, trace), default=0))
+        top = self._full or axis_top(peak, plan.least, self._limit)
         told = ticks(top, low, plan.unit)
         textures = [series.texture for series in plan.series]
         cells = _cells(tops, top, low, textures)
+        cells += _traced(trace, top, low, cells)
         if plan.lane is not None and high:
             base = rows - high
-            lane = plan.tops(self._columns[count:])
-            lane_top = axis_top(_peak(lane), plan.least)
+            lane = plan.tops(self._columns[count : count + 1])
+            lane_top = self._lane_full or axis_top(_peak(lane), plan.least)
             above = _cells(lane, lane_top, high, [plan.lane.texture])
             cells += [cell._replace(row=base + cell.row, layer=count) for cell in above]
             if base > low:
@@ -160,7 +170,8 @@ class TimeChart(Inked):
                 cells += [
                     BlockCell(column, low, glyph, line) for column in range(len(tops))
                 ]
-                told += ticks(lane_top, high, plan.unit, base) if _peak(lane) else []
+                unit = plan.lane_unit or plan.unit
+                told += ticks(lane_top, high, unit, base) if _peak(lane) else []
         labels = dict(told)
         drawn = _drawn(cells, width - MARGIN, rows)
         return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
@@ -170,6 +181,10 @@ class TimeChart(Inked):
         if number is None:
             return self.ink("")
         drawn = self._plan.drawn
+        if number >= TRACED:
+            ink, under = self.ink(drawn[-1].ink), number - TRACED - 1
+            back = self.ink(drawn[under].ink).color if under >= 0 else None
+            return ink + Style(bgcolor=back)
         return self.ink(drawn[number].ink if number >= 0 else LINE_INKS[number])
 
 
@@ -189,6 +204,23 @@ def _cells(
         for column, edges in enumerate(tops)
         for cell in stack([edge / top * rows for edge in edges], textures, column, rows)
     ]
+
+
+def _traced(
+    values: Columns, top: float, rows: int, cells: Iterable[BlockCell]
+) -> list[BlockCell]:
+    """A line of dots, on what is drawn already."""
+    behind = {
+        (cell.column, cell.row): cell.layer for cell in cells if cell.glyph == "█"
+    }
+    found: list[BlockCell] = []
+    for column, value in enumerate(values):
+        if value is not None:
+            row, share = divmod(min(value / top * rows, rows - 0.01), 1)
+            number = TRACED + 1 + behind.get((column, int(row)), -1)
+            glyph = TRACE[int(share * len(TRACE))]
+            found.append(BlockCell(column, int(row), glyph, number))
+    return found
 
 
 def _axis(label: str | None) -> list[Run]:
@@ -226,11 +258,11 @@ def _heading(choices: Iterable[tuple[Line, Sequence[Line]]], width: int) -> Line
     return heading
 
 
-def _limit_entry(label: str, limit: float) -> Line:
+def _limit_entry(label: str, limit: str) -> Line:
     return (
         TextRun(f"{LINE} ", LINE_INKS[LIMIT]),
         TextRun(f"{label} ", "muted"),
-        TextRun(f"{limit:g}"),
+        TextRun(limit.strip()),
     )
 
 

@@ -140,6 +140,52 @@ def _peak(group: Sequence[float | None]) -> float | None:
     return max((value for value in group if value is not None), default=None)
 
 
+PARTS = "▏▎▍▌▋▊▉"
+EMPTY, MARK = "░", "│"
+
+
+def gauge(share: float | None, width: int, ink: str, mark: float | None = None) -> Line:
+    """A share of a whole as a bar, true to an eighth of a cell; a mark over it.
+
+    >>> "".join(run.text for run in gauge(0.5, 9, "")), gauge(None, 3, "")[0].text
+    ('████▌░░░░', '···')
+    >>> "".join(run.text for run in gauge(1.2, 4, "", mark=0.9))
+    '███│'
+    """
+    if share is None:
+        return (TextRun("·" * max(width, 0), "rule"),)
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    whole, part = divmod(eighths, 8)
+    filled = "█" * whole + (PARTS[part - 1] if part else "")
+    bar = [(filled, ink), (EMPTY * (width - len(filled)), "rule")]
+    if mark is not None and width:
+        at = min(int(mark * width), width - 1)
+        before, after = bar[0][0][:at], bar[0][0][at + 1 :]
+        gap = EMPTY * (at - len(before))
+        rest = EMPTY * (width - at - 1 - len(after))
+        bar = [(before, ink), (gap, "rule"), (MARK, "marker")]
+        bar += [(after, ink), (rest, "rule")]
+    return tuple(TextRun(text, name) for text, name in bar if text)
+
+
+def split_bar(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
+    """Shares of a whole side by side: how much, glyph, ink; what is left is empty.
+
+    >>> "".join(run.text for run in split_bar([(0.5, "█", ""), (0.25, "▒", "")], 8))
+    '████▒▒░░'
+    """
+    ends = list(accumulate((share for share, _, _ in parts), initial=0.0))
+    edges = [round(min(end, 1.0) * width) for end in ends]
+    drawn = [
+        TextRun(glyph * (high - low), ink)
+        for (_, glyph, ink), (low, high) in zip(parts, pairwise(edges), strict=True)
+        if high > low
+    ]
+    return (*drawn, TextRun(EMPTY * (width - edges[-1]), "rule"))
+
+
 Phase = tuple[str, float | None, str]
 """Name, seconds, ink."""
 

@@ -1,0 +1,364 @@
+"""The charts of one GPU, and of one host: the screen says of which.
+
+It hands them a snapshot whose only GPU, and whose only host, is the one to draw.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from inferwatch.formatting import (
+    UNKNOWN,
+    format_bytes,
+    format_count,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.snapshot import GpuState, Hardware, HostState, Snapshot
+from inferwatch.ui.shared.charts import ChartPlan, Series, Values
+from inferwatch.ui.shared.renderables.bars import Texture
+
+GIGA = 1e9
+
+
+def gpu_of(shown: Snapshot) -> GpuState | None:
+    """The GPU that is drawn."""
+    return shown.gpus[0] if shown.gpus else None
+
+
+def host_of(shown: Snapshot) -> HostState | None:
+    """The host that is drawn."""
+    return shown.hosts[0] if shown.hosts else None
+
+
+def part_of(gpu: GpuState, hardware: Hardware) -> float:
+    """What of the engine's memory and traffic is this GPU's: its even part."""
+    return 0.0 if gpu.watched is False else 1 / max(hardware.gpus, 1)
+
+
+def _gpu(name: str) -> Callable[[Snapshot], Values]:
+    """A column of the GPU's timeline."""
+
+    def values(shown: Snapshot) -> Values:
+        gpu = gpu_of(shown)
+        column: Values = getattr(gpu.timeline, name) if gpu else ()
+        return column
+
+    return values
+
+
+def _in_gigabytes(values: Callable[[Snapshot], Values]) -> Callable[[Snapshot], Values]:
+    def scaled(shown: Snapshot) -> Values:
+        return [None if each is None else each / GIGA for each in values(shown)]
+
+    return scaled
+
+
+def _host(name: str) -> Callable[[Snapshot], Values]:
+    """A column of the host's timeline."""
+
+    def values(shown: Snapshot) -> Values:
+        host = host_of(shown)
+        column: Values = getattr(host.timeline, name) if host else ()
+        return column
+
+    return values
+
+
+def _of_role(role: str) -> Callable[[Snapshot], Values]:
+    def values(shown: Snapshot) -> Values:
+        host = host_of(shown)
+        return host.timeline.cpu_by_role.get(role, ()) if host else ()
+
+    return values
+
+
+def _derived_of_gpu(shown: Snapshot) -> Values:
+    """What the engine's steps would have this GPU move."""
+    gpu = gpu_of(shown)
+    part = part_of(gpu, shown.hardware) if gpu else 0.0
+    if not part:
+        return ()
+    return [
+        None if value is None else value * part
+        for value in shown.timeline.derived_bytes_per_s
+    ]
+
+
+def _peak(shown: Snapshot) -> float | None:
+    """In GB/s."""
+    gpu = gpu_of(shown)
+    peak = gpu.info.peak_bytes_per_s if gpu else None
+    return None if peak is None else peak / GIGA
+
+
+def _power_limit(shown: Snapshot) -> float | None:
+    gpu = gpu_of(shown)
+    return gpu.power_limit_w if gpu else None
+
+
+def _max_clock(shown: Snapshot) -> float | None:
+    gpu = gpu_of(shown)
+    return gpu.info.max_sm_clock_mhz if gpu else None
+
+
+def _cores(shown: Snapshot) -> float | None:
+    host = host_of(shown)
+    return host.cores if host else None
+
+
+def _whole(_: Snapshot) -> float:
+    return 1.0
+
+
+def gigabytes(value: float | None) -> str:
+    """Seven columns, of bytes a second in GB/s."""
+    return format_rate(None if value is None else value / GIGA)
+
+
+def _bytes_per_s(value: float | None) -> str:
+    return f"{format_bytes(value)}/s"
+
+
+def _watts(value: float | None) -> str:
+    return f"{UNKNOWN:>4} W" if value is None else f"{value:4.0f} W"
+
+
+def _mhz(value: float | None) -> str:
+    return f"{format_count(value)} MHz"
+
+
+def _core(value: float | None) -> str:
+    return "   –" if value is None else f"{value:4.2f}"
+
+
+DERIVED = Series(
+    label="derived",
+    ink="strong",
+    texture=Texture.DOTTED,
+    values=_in_gigabytes(_derived_of_gpu),
+    show=format_rate,
+)
+HBM = ChartPlan(
+    title="HBM",
+    note="gpu, GB/s read and written",
+    series=(
+        Series(
+            label="measured",
+            ink="mean",
+            texture=Texture.SOLID,
+            values=_in_gigabytes(_gpu("hbm_bytes_per_s")),
+            show=format_rate,
+        ),
+    ),
+    trace=DERIVED,
+    full=_peak,
+    limit=_peak,
+    limit_label="peak",
+    show_limit=format_rate,
+)
+HBM_SHARE = ChartPlan(
+    title="memory bandwidth",
+    note="gpu, share of what it could move",
+    unit="%",
+    series=(
+        Series(
+            label="HBM",
+            ink="mean",
+            texture=Texture.SOLID,
+            values=_gpu("hbm_share"),
+            show=format_share,
+        ),
+    ),
+    full=_whole,
+)
+"""Of a MIG slice, whose peak nobody knows."""
+SM = ChartPlan(
+    title="SM",
+    note="gpu, share of cycles",
+    unit="%",
+    stacked=False,
+    series=(
+        Series(
+            label="tensor",
+            ink="prefill",
+            texture=Texture.SOLID,
+            values=_gpu("tensor_active"),
+            show=format_share,
+        ),
+        Series(
+            label="SM active",
+            ink="output",
+            texture=Texture.DOTTED,
+            values=_gpu("sm_active"),
+            show=format_share,
+        ),
+    ),
+    full=_whole,
+)
+MEMORY_BUSY = ChartPlan(
+    title="mem busy (time)",
+    note="gpu, time with any access: no measure of how much",
+    unit="%",
+    series=(
+        Series(
+            label="busy",
+            ink="faint",
+            texture=Texture.LIGHT,
+            values=_gpu("memory_busy"),
+            show=format_share,
+        ),
+    ),
+    full=_whole,
+)
+"""Where nobody counts cycles."""
+
+
+def _without_cycles(shown: Snapshot) -> ChartPlan | None:
+    gpu = gpu_of(shown)
+    if gpu is None or any(each is not None for each in gpu.timeline.sm_active):
+        return None
+    known = any(each is not None for each in gpu.timeline.memory_busy)
+    return MEMORY_BUSY if known else None
+
+
+POWER = ChartPlan(
+    title="power",
+    note="gpu, of the board",
+    unit="W",
+    series=(
+        Series(
+            label="power",
+            ink="waiting",
+            texture=Texture.SOLID,
+            values=_gpu("power_w"),
+            show=_watts,
+        ),
+    ),
+    limit=_power_limit,
+    limit_label="limit",
+    show_limit=_watts,
+)
+CLOCK = ChartPlan(
+    title="SM clock",
+    note="gpu, MHz, throttled above",
+    series=(
+        Series(
+            label="clock",
+            ink="decode",
+            texture=Texture.SOLID,
+            values=_gpu("sm_clock_mhz"),
+            show=_mhz,
+        ),
+    ),
+    lane=Series(
+        label="throttled",
+        ink="warn",
+        texture=Texture.DOTTED,
+        values=_gpu("throttled"),
+        show=format_share,
+        fold=max,
+    ),
+    lane_full=_whole,
+    lane_unit="%",
+    limit=_max_clock,
+    limit_label="highest",
+    show_limit=_mhz,
+)
+GPU_CHARTS: Sequence[ChartPlan] = (
+    replace(HBM, instead=lambda shown: HBM_SHARE if _peak(shown) is None else None),
+    replace(SM, instead=_without_cycles),
+    POWER,
+    CLOCK,
+)
+
+TRAFFIC = ChartPlan(
+    title="memory traffic",
+    note="derived: weights once a step, and the KV cache read",
+    unit="B",
+    series=(
+        replace(
+            DERIVED,
+            ink="mean",
+            values=lambda shown: shown.timeline.derived_bytes_per_s,
+            show=_bytes_per_s,
+        ),
+    ),
+)
+ROLES = {
+    "api": ("API server", "api", "decode"),
+    "core": ("EngineCore", "core", "kv"),
+    "worker": ("worker", "worker", "output"),
+    "load": ("load", "load", "prefill"),
+    "inferwatch": ("inferwatch", "self", "other"),
+}
+"""What a process is called in a table, in a legend, and its ink."""
+TEXTURES = (
+    Texture.SOLID,
+    Texture.DOTTED,
+    Texture.SOLID,
+    Texture.DOTTED,
+    Texture.MEDIUM,
+)
+_CPU = ChartPlan(
+    title="CPU",
+    note="host, cores in use",
+    series=tuple(
+        Series(
+            label=short,
+            ink=ink,
+            texture=texture,
+            values=_of_role(role),
+            show=_core,
+        )
+        for (role, (_, short, ink)), texture in zip(
+            ROLES.items(), TEXTURES, strict=True
+        )
+    ),
+    limit=_cores,
+    limit_label="cores",
+)
+
+
+def _cpu_of_known_roles(shown: Snapshot) -> ChartPlan:
+    """Only the processes that there are."""
+    host = host_of(shown)
+    known = host.timeline.cpu_by_role if host else {}
+    series = tuple(
+        each
+        for role, each in zip(ROLES, _CPU.series, strict=True)
+        if any(value is not None for value in known.get(role, ()))
+    )
+    return replace(_CPU, series=series or _CPU.series[:2])
+
+
+CPU = replace(_CPU, instead=_cpu_of_known_roles)
+LAG = ChartPlan(
+    title="event loop",
+    note="API server, how late it ran at worst",
+    unit="s",
+    series=(
+        Series(
+            label="lag",
+            ink="worst",
+            texture=Texture.SOLID,
+            values=_host("loop_lag_s"),
+            fold=max,
+        ),
+    ),
+)
+BUSY = ChartPlan(
+    title="cores",
+    note="host, busy with anything",
+    unit="%",
+    series=(
+        Series(
+            label="busy",
+            ink="cached",
+            texture=Texture.DOTTED,
+            values=_host("busy"),
+            show=format_share,
+        ),
+    ),
+    full=_whole,
+)
+HOST_CHARTS: Sequence[ChartPlan] = (TRAFFIC, CPU, BUSY, LAG)

@@ -1,0 +1,451 @@
+"""One GPU: how busy its memory and its SMs are, what it draws, what it holds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import (
+    UNKNOWN,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.snapshot import GpuState, Hardware, Snapshot
+from inferwatch.ui.hardware.charts import gigabytes, part_of
+from inferwatch.ui.shared.counted import MEAN
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.bars import gauge, split_bar
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    cells_of,
+    fit,
+    join,
+    join_whole,
+    ruled,
+    width_of,
+)
+from inferwatch.visible import visible
+
+PRACTICAL = 0.9
+"""Of the peak: what the best of copies reach; the rest is refresh and turn-around."""
+TWO_COLUMNS = 76
+"""Cells; with fewer, facts stand below the bars."""
+MOST_ROWS = 4
+"""Of a sentence in the place of bars."""
+LABEL = 10
+ROOMY = 56
+"""Cells of the bars; with fewer they do not say what they are a share of."""
+WITH_MEANS = 60
+"""Likewise the means of the window."""
+ROWS = 7
+"""The heading, five bars, and what they are made of."""
+NARROW_ROWS = 8
+STALE_NS = 5 * NS_PER_S
+"""A sample that is older, and older than what it covers, is no longer of now."""
+AVERAGES = {
+    "HBM": "dram_active",
+    "SM active": "sm_active",
+    "occupancy": "sm_occupancy",
+    "tensor": "tensor_active",
+}
+"""Bars by label: the field of a sample that each comes from."""
+VIA = {"gpm": "GPM", "dcgm": "DCGM", "nvml": "NVML"}
+
+
+def is_simulated(gpu: GpuState) -> bool:
+    """No GPU stands behind it."""
+    return "simulated" in (gpu.info.driver or "").lower()
+
+
+def short_gpu_name(name: str | None) -> str:
+    """Without what all of them are called.
+
+    >>> short_gpu_name("NVIDIA H100 80GB HBM3"), short_gpu_name(None)
+    ('H100 80GB HBM3', 'GPU')
+    """
+    return (name or "GPU").removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+class GpuPanel(Panel):
+    """Bars on the left, facts on the right; what cannot be read says why."""
+
+    DEFAULT_CSS = """
+    GpuPanel { height: 7; }
+    """
+
+    _gpu: GpuState | None = None
+    _shown: Snapshot | None = None
+
+    def show(self, gpu: GpuState | None, shown: Snapshot) -> None:
+        """Take the GPU to draw, and the moment."""
+        self._gpu, self._shown = gpu, shown
+        self.grey = gpu is not None and gpu.info.lost_because is not None
+        self.redraw()
+
+    @staticmethod
+    def rows(width: int) -> int:
+        """How many it needs."""
+        return ROWS if width >= TWO_COLUMNS else NARROW_ROWS
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The heading, bars beside facts, or over them."""
+        del height
+        gpu, shown = self._gpu, self._shown
+        if gpu is None or shown is None:
+            return ()
+        head = ruled(_title(gpu), _measured(gpu, shown), width)
+        if width < TWO_COLUMNS:
+            facts = list(_facts(gpu, shown, width - 2))
+            below = join_whole(facts[0], width - 2), join_whole(facts[2], width - 2)
+            bars = _bars(gpu, width - 3)
+            split = _memory(gpu, shown, width - 3)[0]
+            rows = [*bars, split, *below]
+            return [head, *((TextRun("  "), *row) for row in rows)]
+        left = max(width * 11 // 20, 42)
+        right = width - left - 6
+        bars = [*_bars(gpu, left), *_memory(gpu, shown, left)]
+        return [
+            head,
+            *(
+                fit((TextRun("  "), *_wide(bar, left), TextRun("   "), *fact), width)
+                for bar, fact in zip(
+                    bars,
+                    (_whole(each, right) for each in _facts(gpu, shown, right)),
+                    strict=True,
+                )
+            ),
+        ]
+
+
+def _wide(line: Line, width: int) -> Line:
+    """Exactly so wide."""
+    line = fit(line, width)
+    return (*line, TextRun(" " * (width - width_of(line))))
+
+
+def _whole(facts: Sequence[Line], width: int) -> Line:
+    """As many facts as there is room for, the first in any case."""
+    return join_whole(facts, width, "   ") or fit(facts[0] if facts else (), width)
+
+
+# The heading.
+
+
+def _title(gpu: GpuState) -> Line:
+    info = gpu.info
+    number = "" if info.index is None else f" {info.index}"
+    named = f"{short_gpu_name(info.name)}{f' {info.profile}' if info.profile else ''}"
+    parts: list[Line] = [(TextRun(f"GPU{number}", "strong"), TextRun(f" {named}"))]
+    if is_simulated(gpu):
+        parts.append((TextRun("simulated GPU", "warn bold"),))
+    if info.host:
+        parts.append((TextRun(f"on {info.host}", "muted"),))
+    if info.lost_because:
+        parts.append((TextRun("✖ lost", "bad bold"),))
+    elif gpu.watched is False:
+        parts.append((TextRun("not the engine's", "muted"),))
+    return join(parts)
+
+
+def _measured(gpu: GpuState, shown: Snapshot) -> Line:
+    """Who measured, over which span, how long ago."""
+    if gpu.last_ns is None:
+        return (TextRun("no sample yet", "muted"),)
+    who = VIA.get(gpu.via or "nvml", gpu.via or "")
+    span_s = gpu.span_s
+    mean = f" {MEAN} {span_s:.2g} s" if span_s is not None and gpu.via else ""
+    age_ns = max(shown.now_ns - gpu.last_ns, 0)
+    stale = age_ns > max(STALE_NS, 2 * (span_s or 0) * NS_PER_S)
+    ago = f"{age_ns / NS_PER_S:.1f} s" if age_ns < 10 * NS_PER_S else ""
+    return (
+        TextRun(f"{who}{mean}, ", "muted"),
+        TextRun(
+            f"{ago or age_text(age_ns / NS_PER_S)} ago", "warn" if stale else "muted"
+        ),
+    )
+
+
+# Bars.
+
+
+class Bar(NamedTuple):
+    """A share, and what is said of it."""
+
+    label: str
+    share: float | None
+    ink: str
+    value: str = ""
+    """Before the bar."""
+    mean: float | None = None
+    """Of the window."""
+    mark: float | None = None
+
+
+def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
+    """HBM, SMs, occupancy, tensor cores; or why nobody knows. Four rows."""
+    lost = gpu.info.lost_because
+    rows = _sentence("lost", lost, width) if lost else []
+    traffic = _traffic(gpu, width)
+    bars = (
+        Bar("HBM", gpu.hbm_share, "mean", traffic, gpu.hbm_share_mean, PRACTICAL),
+        Bar("SM active", gpu.sm_active, "output", mean=gpu.sm_active_mean),
+        Bar("occupancy", gpu.sm_occupancy, "cached"),
+        Bar("tensor", gpu.tensor_active, "prefill"),
+    )
+    why = {bar: gpu.info.missing.get(AVERAGES[bar.label]) for bar in bars}
+    reasons = {reason for reason in why.values() if reason}
+    if len(reasons) == 1 and all(bar.share is None for bar in bars):
+        rows += _sentence("HBM", reasons.pop(), width)
+    else:
+        rows += [_told(bar, why[bar], width) for bar in bars]
+    return [*rows, (), (), ()][:4]
+
+
+def _told(bar: Bar, why: str | None, width: int) -> Line:
+    """A bar, or why there is none."""
+    if bar.share is None and why:
+        return fit(_labelled(bar.label, (TextRun(why, "faint"),)), width)
+    return _bar(bar, width)
+
+
+def _sentence(label: str, why: str, width: int) -> list[Line]:
+    """In the place of bars; no more rows than these have."""
+    folded = wrap(visible(why), max(width - LABEL, 10), break_on_hyphens=False)
+    if len(folded) > MOST_ROWS:
+        folded = [*folded[: MOST_ROWS - 1], f"{folded[MOST_ROWS - 1]}…"]
+    labels = (label, *[""] * MOST_ROWS)
+    return [
+        fit(_labelled(name, (TextRun(text, "faint"),)), width)
+        for name, text in zip(labels, folded, strict=False)
+    ]
+
+
+def _labelled(label: str, line: Iterable[TextRun]) -> Line:
+    return (TextRun(label.ljust(LABEL), "muted"), *line)
+
+
+def _traffic(gpu: GpuState, width: int) -> str:
+    """Bytes a second, and what could be moved where there is room."""
+    peak = gpu.info.peak_bytes_per_s
+    if peak is None and gpu.hbm_bytes_per_s is None:
+        return ""
+    now = gigabytes(gpu.hbm_bytes_per_s).strip()
+    if width < ROOMY or peak is None:
+        return f"{now:>5} GB/s"
+    return f"{now:>5} of {gigabytes(peak).strip():>5} GB/s"
+
+
+def _value_width(width: int) -> int:
+    """Cells of what stands before each bar, so that bars begin in one column."""
+    return 20 if width >= ROOMY else 11
+
+
+def _bar(bar: Bar, width: int) -> Line:
+    said, share = bar.value.ljust(_value_width(width)), bar.share
+    after = ""
+    if width >= WITH_MEANS:
+        known = bar.mean is not None
+        after = f" {MEAN}{format_share(bar.mean)}" if known else " " * 6
+    room = max(width - LABEL - cells_of(said) - 5 - cells_of(after), 0)
+    return _labelled(
+        bar.label,
+        (
+            TextRun(said),
+            *gauge(share, room, bar.ink, bar.mark),
+            TextRun(f" {format_share(share)}", "" if share is not None else "faint"),
+            TextRun(after, "muted"),
+        ),
+    )
+
+
+# Memory.
+
+
+def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
+    """What is held, as a bar of its parts; their names below it."""
+    total, used = gpu.info.memory_bytes, gpu.memory_used_bytes
+    why = gpu.info.missing.get("memory_used_bytes")
+    if used is None and why:
+        return (fit(_labelled("memory", (TextRun(why, "faint"),)), width), ())
+    if used is None or not total:
+        return (_bar(Bar("memory", None, "kv"), width), ())
+    parts = list(_parts(gpu, shown.hardware, used))
+    reserved = gpu.memory_reserved_bytes or 0
+    of = f" of {_gb(total):>5}" if width >= ROOMY else ""
+    said = f"{_gb(used):>5}{of} GB".ljust(_value_width(width))
+    share = (used + reserved) / total
+    room = max(
+        width - LABEL - cells_of(said) - 5 - (6 if width >= WITH_MEANS else 0), 0
+    )
+    drawn = [(size / total, glyph, ink) for _, size, glyph, ink in parts]
+    drawn.append((reserved / total, "╱", "faint"))
+    bar = _labelled(
+        "memory",
+        (
+            TextRun(said),
+            *split_bar(drawn, room),
+            TextRun(f" {format_share(min(share, 1.0))}"),
+        ),
+    )
+    legend = [
+        (TextRun(f"{glyph} ", ink), TextRun(f"{name} ", "muted"), TextRun(_gb(size)))
+        for name, size, glyph, ink in parts
+    ]
+    if reserved:
+        gone = TextRun("reserved ", "muted")
+        legend.append((TextRun("╱ ", "faint"), gone, TextRun(_gb(reserved))))
+    free = max(total - used - reserved, 0)
+    legend.append(
+        (TextRun("░ ", "rule"), TextRun("free ", "muted"), TextRun(_gb(free)))
+    )
+    indent = LABEL if width >= ROOMY else 0
+    return (bar, (TextRun(" " * indent), *join_whole(legend, width - indent)))
+
+
+Part = tuple[str, int, str, str]
+"""Name, bytes, glyph, ink."""
+
+
+def _parts(gpu: GpuState, hardware: Hardware, used: int) -> Iterator[Part]:
+    """Weights and KV cache, where the engine tells; the rest of what is used."""
+    part = part_of(gpu, hardware)
+    weights = int((hardware.weight_bytes or 0) * part)
+    kv = int((hardware.kv_bytes or 0) * part)
+    if not (weights or kv) or weights + kv > used:
+        yield ("used", used, "█", "kv")
+        return
+    if weights:
+        yield ("weights", weights, "█", "decode")
+    if kv:
+        yield ("KV", kv, "⣿", "kv")
+    yield ("other", used - weights - kv, "▒", "other")
+
+
+def _gb(size: float) -> str:
+    return format_rate(size / 1e9).strip()
+
+
+# Facts.
+
+
+def _facts(gpu: GpuState, shown: Snapshot, width: int) -> Iterator[Sequence[Line]]:
+    """A row each: power, energy, clocks, throttling, temperatures, links."""
+    yield _known(gpu, "power", "power_w", _power(gpu, width))
+    yield _known(gpu, "energy", "energy_mj", _energy(gpu, shown))
+    yield _known(gpu, "clocks", "sm_clock_mhz", _clocks(gpu))
+    yield _known(gpu, "throttled", "throttle_reasons", _throttled(gpu, shown))
+    yield _known(gpu, "warmth", "temperature_c", _temperatures(gpu))
+    yield _known(gpu, "PCIe", "pcie_tx_bytes_per_s", _links(gpu))
+
+
+def _known(
+    gpu: GpuState, label: str, field: str, facts: Iterable[Line]
+) -> Sequence[Line]:
+    """What is known of it, else why nothing is."""
+    told = [each for each in facts if each]
+    if told:
+        return told
+    why = gpu.info.missing.get(field, UNKNOWN)
+    return [_fact(label, why, "faint")]
+
+
+def _fact(label: str, value: str, ink: str = "") -> Line:
+    return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
+
+
+def _power(gpu: GpuState, width: int) -> Iterator[Line]:
+    if gpu.power_w is None:
+        return
+    limit = gpu.power_limit_w
+    if not limit:
+        yield _fact("power", f"{gpu.power_w:.0f} W")
+        return
+    share = gpu.power_w / limit
+    said = (
+        TextRun("power ", "muted"),
+        TextRun(f"{gpu.power_w:>4.0f} of {limit:.0f} W "),
+    )
+    room = min(width - width_of(said) - 5, 12)
+    bar = gauge(share, room, "waiting") if room >= 3 else ()
+    yield (*said, *bar, TextRun(f" {format_share(share)}"))
+    if gpu.power_w_mean is not None:
+        yield (TextRun(f"{MEAN} {gpu.power_w_mean:.0f} W", "muted"),)
+
+
+def _energy(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
+    hardware = shown.hardware
+    if gpu.energy_j is not None:
+        kilo = gpu.energy_j >= 1_000
+        size = format_rate(gpu.energy_j / (1_000 if kilo else 1)).strip()
+        yield _fact("energy", f"{size} {'kJ' if kilo else 'J'}")
+    if gpu.watched is False:
+        return
+    of_all = f" of all {hardware.gpus}" if hardware.gpus > 1 else ""
+    if hardware.joules_per_token is not None:
+        yield (
+            TextRun(format_rate(hardware.joules_per_token).strip()),
+            TextRun(f" J/token{of_all}", "muted"),
+        )
+    if hardware.tokens_per_s_per_w is not None:
+        yield (
+            TextRun(format_rate(hardware.tokens_per_s_per_w).strip()),
+            TextRun(" tok/s/W", "muted"),
+        )
+
+
+def _clocks(gpu: GpuState) -> Iterator[Line]:
+    if gpu.sm_clock_mhz is not None:
+        most = gpu.info.max_sm_clock_mhz
+        of = f" of {most:,}" if most else ""
+        yield _fact("SM", f"{gpu.sm_clock_mhz:>5,}{of} MHz")
+    if gpu.memory_clock_mhz is not None:
+        yield _fact("memory", f"{gpu.memory_clock_mhz:,}")
+
+
+def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
+    """For how much of the window clocks were held down, why; and what does so now."""
+    if gpu.last_ns is None or "throttle_reasons" in gpu.info.missing:
+        return
+    now = dict.fromkeys(gpu.throttle_reasons, 0.0)
+    shares = {**now, **{name: each for name, each in gpu.throttled.items() if each}}
+    held = sorted(shares.items(), key=lambda each: (each[0] not in now, -each[1]))
+    if not held:
+        yield (TextRun("not throttled", "muted"),)
+        return
+    text = ", ".join(
+        f"{'▲ ' if name in now else ''}{name}"
+        f"{f' {format_share(share).strip()}' if share else ''}"
+        for name, share in held
+    )
+    of = f" of {shown.window.label}" if any(gpu.throttled.values()) else " now"
+    yield (TextRun("held ", "muted"), TextRun(text, "warn"), TextRun(of, "muted"))
+
+
+def _temperatures(gpu: GpuState) -> Iterator[Line]:
+    if gpu.temperature_c is not None:
+        yield (TextRun(f"{gpu.temperature_c} °C"),)
+    if gpu.memory_temperature_c is not None:
+        yield _fact("memory", f"{gpu.memory_temperature_c} °C")
+    if gpu.ecc_uncorrected:
+        yield _fact("ECC", f"{gpu.ecc_uncorrected:,} uncorrected", "bad")
+    elif gpu.ecc_corrected:
+        yield _fact("ECC", f"{gpu.ecc_corrected:,} corrected", "warn")
+
+
+def _links(gpu: GpuState) -> Iterator[Line]:
+    """Rates of the links; where nobody measures bandwidth, for how long it was busy."""
+    for name, out, back in (
+        ("PCIe", gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s),
+        ("NVLink", gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s),
+    ):
+        if out is not None or back is not None:
+            ways = f"↑{gigabytes(out).strip()} ↓{gigabytes(back).strip()} GB/s"
+            yield _fact(name, ways)
+    if gpu.hbm_share is None and gpu.memory_busy is not None:
+        yield (
+            TextRun(
+                f"mem busy (time) {format_share(gpu.memory_busy).strip()}", "faint"
+            ),
+        )

@@ -1,0 +1,170 @@
+"""Several GPUs, or slices of them, a row each; one of them is looked at."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from inferwatch.formatting import UNKNOWN, format_share
+from inferwatch.metrics.snapshot import GpuState
+from inferwatch.ui.hardware.charts import gigabytes
+from inferwatch.ui.hardware.gpu_panel import PRACTICAL, is_simulated, short_gpu_name
+from inferwatch.ui.shared.renderables.bars import gauge
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
+from inferwatch.ui.shared.table import CursorTable, Sized, TableColumn
+
+Number = Callable[[GpuState], str]
+
+
+def gpu_columns() -> Iterable[TableColumn[GpuState]]:
+    """The columns, from left to right."""
+    return (
+        TableColumn("gpu", "    GPU", 14, _name, least=12, gap=1, grows=2, most=32),
+        _column("rate", "HBM GB/s", 9, _rate, from_width=72),
+        _column("hbm", "HBM", 5, lambda gpu: format_share(gpu.hbm_share)),
+        TableColumn("bar", "", 13, _bar, from_width=112, least=8),
+        _column("sm", "SM", 5, lambda gpu: format_share(gpu.sm_active)),
+        _column(
+            "occupancy",
+            "occup",
+            6,
+            lambda gpu: format_share(gpu.sm_occupancy),
+            from_width=104,
+        ),
+        _column(
+            "tensor",
+            "tensor",
+            7,
+            lambda gpu: format_share(gpu.tensor_active),
+            from_width=66,
+        ),
+        _column("power", "W", 9, _power, from_width=50),
+        TableColumn("clock", "MHz", 8, _clock, right=True, from_width=60),
+        _column("memory", "GB", 10, _memory, from_width=80),
+        _column("temperature", "°C", 4, _temperature, from_width=56),
+    )
+
+
+def _column(
+    key: str, title: str, width: int, text: Number, *, from_width: int = 0
+) -> TableColumn[GpuState]:
+    def write(gpu: GpuState, _: int) -> TextRun:
+        told = text(gpu).strip()
+        return TextRun(told, _ink(gpu, known=told != UNKNOWN))
+
+    return TableColumn(key, title, width, write, right=True, from_width=from_width)
+
+
+def _ink(gpu: GpuState, *, known: bool = True) -> str:
+    """What is of others is dim, what is unknown or of the past faint."""
+    if gpu.info.lost_because or not known:
+        return "faint"
+    return "muted" if gpu.watched is False else ""
+
+
+def _name(gpu: GpuState, width: int) -> Line:
+    """The engine's own are marked."""
+    info = gpu.info
+    glyph, ink = ("●", "good") if gpu.watched else ("○", "faint")
+    if info.lost_because:
+        glyph, ink = "✖", "bad"
+    number = UNKNOWN if info.index is None else f"{info.index}"
+    named = short_gpu_name(info.name)
+    if info.profile:
+        named = f"MIG {info.profile}"
+    text = cells(f"{number:>2} {named}", max(width - 3, 0), _ink(gpu))
+    return TextRun(f" {glyph} ", ink), text
+
+
+def _rate(gpu: GpuState) -> str:
+    return gigabytes(gpu.hbm_bytes_per_s)
+
+
+def _bar(gpu: GpuState, width: int) -> Line:
+    ink = "mean" if gpu.watched is not False else "faint"
+    return (
+        TextRun("  "),
+        *gauge(gpu.hbm_share, width - 3, ink, PRACTICAL),
+        TextRun(" "),
+    )
+
+
+def _power(gpu: GpuState) -> str:
+    if gpu.power_w is None:
+        return UNKNOWN
+    limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
+    return f"{gpu.power_w:.0f}{limit}"
+
+
+def _clock(gpu: GpuState, width: int) -> Line:
+    """With a mark where it is held down now."""
+    clock = UNKNOWN if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz:,}"
+    mark = "▲" if gpu.throttle_reasons else " "
+    known = gpu.sm_clock_mhz is not None
+    return (
+        cells(clock, width - 1, _ink(gpu, known=known), right=True),
+        TextRun(mark, "warn"),
+    )
+
+
+def _memory(gpu: GpuState) -> str:
+    used, total = gpu.memory_used_bytes, gpu.info.memory_bytes
+    if used is None:
+        return UNKNOWN
+    return f"{used / 1e9:.1f}" + (f"/{total / 1e9:.0f}" if total else "")
+
+
+def _temperature(gpu: GpuState) -> str:
+    return UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}"
+
+
+class GpuTable(CursorTable[GpuState], can_focus=False):
+    """A row each, in the order of the driver; the screen moves the cursor."""
+
+    def __init__(self) -> None:
+        self._declared = tuple(gpu_columns())
+        super().__init__(self._declared)
+
+    def show(self, gpus: Sequence[GpuState]) -> None:
+        """Take the GPUs of a moment; what none of them tells has no column."""
+        told = {
+            "rate": any(each.hbm_bytes_per_s is not None for each in gpus),
+            "power": any(each.power_w is not None for each in gpus),
+            "temperature": any(each.temperature_c is not None for each in gpus),
+        }
+        self.columns = tuple(
+            each for each in self._declared if told.get(each.key, True)
+        )
+        if self._key is None:
+            own = (each.source for each in gpus if each.watched)
+            self._key = next(own, None)
+        self.show_rows(sorted(gpus, key=_place))
+
+    def key_of(self, row: GpuState) -> str:
+        """Its UUID."""
+        return row.source
+
+    def heading_of(self, row: GpuState) -> str:
+        """The host, where there are several."""
+        hosts = {each.info.host for each in self._all_rows}
+        return (row.info.host or "this host") if len(hosts) > 1 else ""
+
+    def title_of(self, column: TableColumn[GpuState], width: int) -> TextRun:
+        """What is simulated says so."""
+        if column.key == "gpu" and any(map(is_simulated, self._all_rows)):
+            return cells("    simulated GPU", width, "warn")
+        return super().title_of(column, width)
+
+    def _row(self, index: int, sized: Sequence[Sized[GpuState]]) -> Line:
+        """Of one that is lost the reason, in place of its numbers."""
+        gpu = self.rows[index]
+        lost, (_, width) = gpu.info.lost_because, sized[0]
+        if lost is None:
+            return super()._row(index, sized)
+        room = sum(size for _, size in sized) - width
+        why = (TextRun("lost: ", "bad"), TextRun(lost, "faint"))
+        return (*_name(gpu, width), *fit(why, room))
+
+
+def _place(gpu: GpuState) -> tuple[str, int, str, str]:
+    """By host, then as the driver counts; slices after the GPU they are part of."""
+    info = gpu.info
+    number = 10_000 if info.index is None else info.index
+    return (info.host or "", number, info.parent_uuid or "", info.profile or "")

@@ -1,0 +1,232 @@
+"""One host: its cores, its memory, and the processes that matter."""
+
+from collections.abc import Iterator, Sequence
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_bytes,
+    format_duration,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.snapshot import HostState, ProcessState, Snapshot
+from inferwatch.ui.hardware.charts import ROLES
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.bars import gauge
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    fit,
+    join,
+    join_whole,
+    ruled,
+)
+
+LABEL = 8
+ORDER = tuple(ROLES)
+TITLES = 4
+"""Rows that stand over the processes."""
+SUMMARY = 2
+"""Rows of a host in short."""
+
+
+class HostPanel(Panel):
+    """Cores and memory as bars, then a row a process; in short a line of them."""
+
+    _host: HostState | None = None
+    _shown: Snapshot | None = None
+
+    def show(self, host: HostState | None, shown: Snapshot) -> None:
+        """Take the host to draw, and the moment."""
+        self._host, self._shown = host, shown
+        self.redraw()
+
+    @staticmethod
+    def rows(host: HostState | None) -> int:
+        """How many it has to show."""
+        return TITLES + max(len(host.processes), 1) if host else SUMMARY
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """As much as there are rows for."""
+        host, shown = self._host, self._shown
+        if shown is None:
+            return ()
+        if host is None:
+            head = ruled((TextRun("host", "strong"),), (), width)
+            return [head, (TextRun("  no sample yet", "faint"),)]
+        head = ruled(_title(host), _age(host, shown), width)
+        if height <= TITLES:
+            return [head, _indented(_in_short(host), width)]
+        bars = max(width * 11 // 20, 42) if width >= 76 else width - 3
+        facts = [list(_scheduler(host)), list(_lags(host, shown))]
+        rows = [_cores(host, bars), _memory(host, bars)]
+        if width >= 76:
+            rows = [
+                (*row, TextRun("   "), *join_whole(fact, width - bars - 6, "   "))
+                for row, fact in zip(rows, facts, strict=True)
+            ]
+        room = height - len(rows) - 2
+        return [
+            head,
+            *(_indented(row, width) for row in rows),
+            *_processes(host, width, room),
+        ]
+
+
+def _indented(line: Line, width: int) -> Line:
+    return fit((TextRun("  "), *line), width)
+
+
+def _title(host: HostState) -> Line:
+    info = host.info
+    name = info.name if info else host.source
+    parts: list[Line] = [
+        (TextRun("host", "strong"), TextRun(f" {name}" if name else ""))
+    ]
+    if info and info.cpu:
+        parts.append((TextRun(info.cpu, "muted"),))
+    return join(parts)
+
+
+def _age(host: HostState, shown: Snapshot) -> Line:
+    if host.last_ns is None:
+        return (TextRun("no sample yet", "muted"),)
+    age_s = max(shown.now_ns - host.last_ns, 0) / NS_PER_S
+    ink = "warn" if age_s > 15 else "muted"
+    return (TextRun(f"{age_s:.1f} s ago", ink),)
+
+
+def _in_short(host: HostState) -> Line:
+    facts: list[Line] = []
+    if host.busy is not None:
+        of = f" of {host.cores}" if host.cores else ""
+        facts.append(_fact("cores", f"{host.busy:.1f}{of}"))
+    facts += _scheduler(host)
+    used = host.memory_used_bytes
+    if used is not None:
+        facts.append(_fact("memory", format_bytes(used).strip()))
+    if host.api_loop_lag_s is not None:
+        lag = format_duration(host.api_loop_lag_s).strip()
+        facts.append(_fact("API loop lag", lag))
+    return join(facts, "   ")
+
+
+def _fact(label: str, value: str, ink: str = "") -> Line:
+    return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
+
+
+# Bars and what stands beside them.
+
+
+def _cores(host: HostState, width: int) -> Line:
+    cores, busy = host.cores, host.busy
+    now = UNKNOWN if busy is None else f"{busy:.2f}"
+    said = f"{now} of {cores} " if cores else f"{now} "
+    share = busy / cores if busy is not None and cores else None
+    return _bar("cores", said, share, "cached", width)
+
+
+def _memory(host: HostState, width: int) -> Line:
+    used = host.memory_used_bytes
+    total = host.info.memory_bytes if host.info else None
+    now = UNKNOWN if used is None else format_rate(used / 1e9).strip()
+    of = f" of {format_rate(total / 1e9).strip()}" if total else ""
+    share = used / total if used is not None and total else None
+    return _bar("memory", f"{now}{of} GB ", share, "decode", width)
+
+
+SAID = 18
+"""Cells of a number and what it is of."""
+
+
+def _bar(label: str, said: str, share: float | None, ink: str, width: int) -> Line:
+    said = said.ljust(SAID)
+    room = max(width - LABEL - len(said) - 5, 0)
+    return (
+        TextRun(label.ljust(LABEL), "muted"),
+        TextRun(said),
+        *gauge(share, room, ink),
+        TextRun(f" {format_share(share)}", "" if share is not None else "faint"),
+    )
+
+
+def _scheduler(host: HostState) -> Iterator[Line]:
+    if host.run_queue is not None:
+        over = host.cores is not None and host.run_queue > host.cores
+        queue = counted(host.run_queue, "thread")
+        yield _fact(
+            "run queue", f"{queue}{' ▲' if over else ''}", "warn" if over else ""
+        )
+    held = sum(1 for each in host.processes if each.throttled)
+    if held:
+        yield (TextRun(f"▲ {counted(held, 'process', 'processes')} throttled", "warn"),)
+
+
+def _lags(host: HostState, shown: Snapshot) -> Iterator[Line]:
+    """How late event loops ran at worst."""
+    lags = (("API", host.api_loop_lag_s), ("ours", host.own_loop_lag_s))
+    known = [(name, lag) for name, lag in lags if lag is not None]
+    for index, (name, lag) in enumerate(known):
+        head = "loop lag " if not index else ""
+        yield _fact(f"{head}{name}", format_duration(lag).strip())
+    if known:
+        yield (TextRun(f"worst of {shown.window.label}", "muted"),)
+
+
+# Processes.
+
+
+def _processes(host: HostState, width: int, room: int) -> Iterator[Line]:
+    """A row each, in the order of a request's way; what has no room is counted."""
+    wide = width >= 70
+    titles = f"{'process':<14}{'pid':>8}  {'CPU':<{_bar_width(width)}}"
+    titles += f"{'threads':>13}{'memory':>10}{'throttled':>11}" if wide else ""
+    yield fit((TextRun(f"  {titles}", "muted"),), width)
+    if not host.processes:
+        yield (TextRun("  none is known", "faint"),)
+        return
+    listed = sorted(host.processes, key=_place)
+    full = max(1.0, *(each.cpu_share or 0.0 for each in listed))
+    cut = len(listed) > room
+    for each in listed[: room - cut]:
+        yield _indented(_process(each, full, width), width)
+    if cut:
+        rest = listed[room - cut :]
+        shares = [each.cpu_share for each in rest if each.cpu_share is not None]
+        text = f"and {len(rest)} more, {format_share(sum(shares)).strip()} of a core"
+        yield _indented((TextRun(text, "muted"),), width)
+
+
+def _bar_width(width: int) -> int:
+    return max(min(width - 68, 60), 6) if width >= 70 else 10
+
+
+def _place(process: ProcessState) -> tuple[int, int]:
+    known = process.role in ORDER
+    return (ORDER.index(process.role) if known else len(ORDER), process.pid)
+
+
+def _process(process: ProcessState, full: float, width: int) -> Line:
+    """Its CPU as a share of one core; the bar ends at the busiest, or at one core."""
+    name, _, ink = ROLES.get(process.role, (process.role, "", "other"))
+    share = process.cpu_share
+    size = _bar_width(width)
+    line: Line = (
+        cells(name, 14, ink),
+        TextRun(f"{process.pid:>8}  "),
+        *gauge(None if share is None else share / full, size, ink),
+        TextRun(f"{format_share(share):>6}"),
+    )
+    if width < 70:
+        return line
+    threads = UNKNOWN if process.threads is None else f"{process.threads:,}"
+    held = format_share(process.throttled).strip()
+    return (
+        *line,
+        TextRun(f"{threads:>7}"),
+        TextRun(f"{format_bytes(process.rss_bytes):>10}"),
+        TextRun(f"{held:>11}", "warn" if process.throttled else "faint"),
+    )
