@@ -273,9 +273,12 @@ class Feed(Protocol):
         *,
         requests: bool = True,
         client: bool = False,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now, the client's view if asked; cheap enough for 2 Hz.
+        """Everything as of now; if asked, the client's view and GPUs over time.
+
+        Cheap enough for 2 Hz.
 
         With a source, of that server alone; of one that is not known: of all.
         """

@@ -76,6 +76,5 @@ def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:
         fold_up_to(
             frame, connection, row.session, SeekTarget(t_ns=now_ns), overtaken=tell
         )
-    return frame.model.snapshot(
-        now_ns, Window.SESSION, unrecorded_readings=row.unrecorded
-    )
+    frame.model.unrecorded_readings = row.unrecorded
+    return frame.model.snapshot(now_ns, Window.SESSION)

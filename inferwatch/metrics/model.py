@@ -18,6 +18,9 @@ from collectors.readings import (
     EngineInfo,
     EngineSample,
     GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    HostInfo,
     HostSample,
     KvCacheEvents,
     LoadEvent,
@@ -54,7 +57,7 @@ from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTra
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
-from inferwatch.metrics.hardware.gpus import GpuTracker, SavedGpus
+from inferwatch.metrics.hardware.tracker import HardwareTracker, SavedHardware
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
@@ -79,7 +82,6 @@ from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerMod
 from inferwatch.metrics.snapshot import (
     ClientView,
     Cost,
-    Hardware,
     Latency,
     ServerState,
     Snapshot,
@@ -113,7 +115,7 @@ class SavedState(msgspec.Struct, array_like=True):
     cost: SavedCost
     health: SavedHealth
     notes: list[Note]
-    gpus: SavedGpus
+    hardware: SavedHardware
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
@@ -154,13 +156,15 @@ class Model:
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
-        self._gpus = GpuTracker()
+        self._hardware = HardwareTracker()
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
         self._canaries = CanaryTracker()
         self._scraped = Scraped()
         self._servers = ServerModels()
+        self.unrecorded_readings = 0
+        """How many a recorder lost, as whoever asks for a snapshot knows."""
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._event,
@@ -174,7 +178,10 @@ class Model:
             LoadEvent: self._client.event,
             ClientSample: self._client.sample,
             HostSample: self._host,
-            GpuInfo: self._gpus.info,
+            HostInfo: self._hardware.hosts.info,
+            GpuInfo: self._hardware.gpus.info,
+            GpuSample: self._hardware.gpus.sample,
+            GpuProcesses: self._hardware.gpus.processes,
             RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
             CanaryRequest: self._canaries.take,
@@ -232,7 +239,7 @@ class Model:
             cost=self._cost.saved(),
             health=self._health.saved(),
             notes=list(self._notes),
-            gpus=self._gpus.saved(),
+            hardware=self._hardware.saved(parts),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
@@ -292,7 +299,7 @@ class Model:
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
         model._notes.extend(saved.notes)
-        model._gpus.restore(saved.gpus)
+        model._hardware.restore(saved.hardware, written)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
             (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
@@ -302,7 +309,7 @@ class Model:
         return model
 
     def copied(self) -> Self:
-        """Another one that knows the same, but nothing of load runs.
+        """Another one that knows the same, but nothing of load runs and hardware.
 
         Sealed blocks are shared: they never change.
         """
@@ -310,6 +317,7 @@ class Model:
         memo: dict[int, Any] = {id(block): block for block in blocks}
         memo[id(self._client)] = LoadClient()
         memo[id(self._scraped)] = Scraped()
+        memo[id(self._hardware)] = HardwareTracker()
         memo[id(self._servers)] = ServerModels()
         return deepcopy(self, memo)
 
@@ -330,22 +338,38 @@ class Model:
         *,
         requests: bool = True,
         client: bool = True,
-        unrecorded_readings: int = 0,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now, less what is not asked for: rows, the client's view.
+        """Everything as of now, less what is not asked for.
 
-        With a source, of that server alone.
+        Asked for are rows, the client's view, and each GPU and host over time. With a
+        source, of that server alone.
         """
+        shown = self.of_engines(
+            now_ns, window, requests=requests, client=client, source=source
+        )
+        return self._hardware.beside(shown, over_time=hardware)
+
+    def of_engines(
+        self,
+        now_ns: int,
+        window: Window,
+        *,
+        requests: bool,
+        client: bool,
+        source: str | None = None,
+    ) -> Snapshot:
+        """A snapshot without GPUs and hosts."""
         told = self._told(now_ns, window, source)
         alone = self._alone(source)
         if alone is not None:
             alone.hold_to(self._scraped.limits)
-            asked = alone.snapshot(now_ns, window, requests=requests, client=False)
+            asked = alone.of_engines(now_ns, window, requests=requests, client=False)
             if told is not None:
                 grid = self._columns(now_ns, window, told)[0]
                 asked = self._best_told(told, asked, grid)
-            cost = self._cost.cost(unrecorded_readings)
+            cost = self._cost.cost(self.unrecorded_readings)
             rest = self._client_beside(asked) if client else None
             alone_told = self._of_session(asked, source, cost, rest)
             return self._beside_servers(alone_told, None, source)
@@ -364,8 +388,6 @@ class Model:
             verdict=self._health.verdict(now_ns, work, flow_now, loaded_ns),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
-            gpus=self._gpus.states(),
-            hardware=Hardware(no_gpu=self._gpus.absent_because),
             last_token_ns=self._last_token_ns,
             flow=flow_now,
             latencies=latencies,
@@ -378,7 +400,7 @@ class Model:
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
             client=self._client.view(now_ns, window, grid) if client else None,
-            cost=self._cost.cost(unrecorded_readings),
+            cost=self._cost.cost(self.unrecorded_readings),
             notes=tuple(self._notes),
         )
         if told is not None:
@@ -536,8 +558,6 @@ class Model:
         return replace(
             alone,
             shown_source=source,
-            gpus=self._gpus.states(),
-            hardware=Hardware(no_gpu=self._gpus.absent_because),
             client=client,
             cost=replace(cost, probe_us_per_step=alone.cost.probe_us_per_step),
             notes=tuple(self._notes),
@@ -637,6 +657,7 @@ class Model:
         self._tracker.totals(totals)
         self._engines.take_totals(totals)
         self._cost.totals(totals)
+        self._hardware.totals(totals)
 
     def _note(self, note: Note) -> None:
         self._servers.note(note)
@@ -662,8 +683,10 @@ class Model:
             self._outcomes.client_failed(record, ended_ns)
 
     def _host(self, sample: HostSample) -> None:
-        self._cost.host(sample)
-        self._client.host(self._cost.host_use())
+        self._hardware.hosts.sample(sample)
+        if not sample.source:  # others have no part in what watching costs
+            self._cost.host(sample)
+            self._client.host(self._cost.host_use())
 
 
 def _named(source: str, rows: str) -> str:

@@ -147,11 +147,12 @@ class Player:
         *,
         requests: bool = True,
         client: bool = False,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
         """The snapshot of the moment that is shown; never waits."""
         return self._seekable.snapshot(
-            window, requests=requests, client=client, source=source
+            window, requests=requests, client=client, hardware=hardware, source=source
         )
 
     def present(self, source: str | None = None) -> Snapshot:

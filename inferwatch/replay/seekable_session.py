@@ -39,8 +39,8 @@ MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
 """What the snapshot of a Model may end in that was restored from strange bytes."""
 WORTH = 1_000
 """Readings that are folded as fast as a Model is restored."""
-Asked = tuple[str | None, Window, bool, bool]
-"""Which snapshot: of which server, its window, with requests, with the client."""
+Asked = tuple[str | None, Window, bool, bool, bool]
+"""Which snapshot: of which server, its window, with requests, client, hardware."""
 
 
 class CheckpointLookup:
@@ -114,7 +114,7 @@ class SeekableSession:
         self._seeking = Lock()
         self.arrived = True
         """The state is that of the position; not so when overtaken on the way."""
-        self._asked: Asked = (None, Window.MINUTE, True, False)
+        self._asked: Asked = (None, Window.MINUTE, True, False, False)
         self._snapshots: dict[Asked, Snapshot] = {self._asked: self._take(self._asked)}
         """As of the position; when not arrived, as of the one before."""
 
@@ -140,10 +140,16 @@ class SeekableSession:
             self._connection.close()
 
     def snapshot(
-        self, window: Window, *, requests: bool, client: bool, source: str | None = None
+        self,
+        window: Window,
+        *,
+        requests: bool,
+        client: bool,
+        hardware: bool = False,
+        source: str | None = None,
     ) -> Snapshot:
         """The snapshot of the position; while seeking, the last that was like it."""
-        self._asked = asked = (source, window, requests, client)
+        self._asked = asked = (source, window, requests, client, hardware)
         if asked not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
                 if self.arrived:
@@ -157,13 +163,14 @@ class SeekableSession:
         return taken[max(taken, key=lambda each: _likeness(each, asked))]
 
     def _take(self, asked: Asked) -> Snapshot:
-        source, window, requests, client = asked
+        source, window, requests, client, hardware = asked
+        self._state.model.unrecorded_readings = self.session.unrecorded
         return self._state.model.snapshot(
             self.position_ns,
             window,
             requests=requests,
             client=client,
-            unrecorded_readings=self.session.unrecorded,
+            hardware=hardware,
             source=source,
         )
 

@@ -218,13 +218,16 @@ class AttachedSession(Watch):
         *,
         requests: bool = True,
         client: bool = False,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
         """Everything as of the moment shown; load goes where people look."""
         if source != self._looked_at:
             self._looked_at = source
             self._aim()
-        return super().snapshot(window, requests=requests, client=client, source=source)
+        return super().snapshot(
+            window, requests=requests, client=client, hardware=hardware, source=source
+        )
 
     def _aim(self) -> None:
         """Point the load desk at the one server that is looked at."""

@@ -33,7 +33,9 @@ class HeldMoment:
         return cls(
             t_ns,
             {
-                (window, source): pipeline.snapshot(t_ns, window, source=source)
+                (window, source): pipeline.snapshot(
+                    t_ns, window, hardware=True, source=source
+                )
                 for window in Window
                 for source in sources
             },
@@ -181,6 +183,7 @@ class LivePlayback:
         *,
         requests: bool = True,
         client: bool = False,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
         """Everything as of the moment shown."""
@@ -188,7 +191,11 @@ class LivePlayback:
         if player is not None and self._moved:
             if not player.playback.at_live:
                 return player.snapshot(
-                    window, requests=requests, client=client, source=source
+                    window,
+                    requests=requests,
+                    client=client,
+                    hardware=hardware,
+                    source=source,
                 )
             self._let_go()  # it caught up
         if self._held is not None:
@@ -199,6 +206,7 @@ class LivePlayback:
             window,
             requests=requests,
             client=client,
+            hardware=hardware,
             source=source,
         )
 
@@ -260,7 +268,7 @@ class LivePlayback:
         if picture is not None:
             return picture
         if player is not None and player.playback.position_ns == held.t_ns:
-            return player.snapshot(window, source=source)
+            return player.snapshot(window, hardware=True, source=source)
         return held.pictures[window, None]
 
     # Where to go.

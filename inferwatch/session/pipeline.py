@@ -100,16 +100,18 @@ class Pipeline:
         *,
         requests: bool = True,
         client: bool = True,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
         """Everything as of now; with a source, of that server alone."""
         record = self.record
+        self._model.unrecorded_readings = record.unrecorded if record else 0
         return self._model.snapshot(
             now_ns,
             window,
             requests=requests,
             client=client,
-            unrecorded_readings=record.unrecorded if record else 0,
+            hardware=hardware,
             source=source,
         )
 

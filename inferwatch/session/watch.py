@@ -165,11 +165,12 @@ class Watch(ABC):
         *,
         requests: bool = True,
         client: bool = False,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
         """Everything as of the moment shown; the client's view if asked."""
         return self.playback.snapshot(
-            window, requests=requests, client=client, source=source
+            window, requests=requests, client=client, hardware=hardware, source=source
         )
 
     def present(self, source: str | None = None) -> Snapshot:

@@ -345,6 +345,7 @@ class InferwatchApp(TerminalApp[None]):
                 session.view.window,
                 requests=screen.NEEDS_REQUESTS,
                 client=screen.NEEDS_CLIENT,
+                hardware=screen.NEEDS_HARDWARE,
                 source=source,
             )
             session.view.servers = snapshot.sources

@@ -1,51 +1,388 @@
-"""The GPUs, each as it was last, and over time."""
+"""The GPUs, each as it was last, over the window and over time."""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
 
 import msgspec
+import numpy as np
 
-from collectors.readings import GpuInfo
-from inferwatch.metrics.snapshot import GpuState
+from collectors.clock import NS_PER_S
+from collectors.readings import GpuInfo, GpuProcesses, GpuSample
+from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.histograms import Floats
+from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
+from inferwatch.metrics.snapshot import GpuState, GpuTimeline, Window
 
 MOST_GPUS = 100
+MOST_PROCESSES = 1_000
+HELD_NS = 10 * NS_PER_S
+"""What was read at a moment holds for the time since the reading before, at most."""
+MOST_APART_NS = 60 * NS_PER_S
+"""Between two readings of a counter; beyond, nobody knows when it rose."""
+LONG_AGO_NS = -MOST_APART_NS - 1
+
+THROTTLES = {
+    "power_cap": "power cap",
+    "thermal": "software thermal",
+    "hw_thermal": "hardware thermal",
+    "power_brake": "power brake",
+    "hw_slowdown": "hardware slowdown",
+    "sync_boost": "sync boost",
+}
+"""Why clocks are held down, in words."""
+BITS = {
+    0x4: "power_cap",
+    0x20: "thermal",
+    0x40: "hw_thermal",
+    0x80: "power_brake",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+}
+"""NVML's clocks event reasons; the others are an idle GPU and clocks set by people."""
+
+AVERAGES = ("sm_active", "sm_occupancy", "tensor_active")
+MOMENTS = ("gpu_busy", "memory_busy", "power_w", "sm_clock_mhz", "memory_used_bytes")
+DERIVED = ("hbm_bytes_per_s", "hbm_share", "pcie_bytes_per_s", "nvlink_bytes_per_s")
+ENERGY = "energy_w"
+CHANNELS = (*AVERAGES, *MOMENTS, *DERIVED, ENERGY, *THROTTLES)
+PLACE = {name: 2 * number for number, name in enumerate(CHANNELS)}
+"""Of a channel in a row: its value times time, and after it the time."""
+WIDTH = 2 * len(CHANNELS)
+LATEST = (
+    *AVERAGES,
+    *MOMENTS,
+    "power_limit_w",
+    "memory_clock_mhz",
+    "temperature_c",
+    "memory_temperature_c",
+    "memory_reserved_bytes",
+    "pcie_tx_bytes_per_s",
+    "pcie_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s",
+    "nvlink_rx_bytes_per_s",
+    "ecc_corrected",
+    "ecc_uncorrected",
+)
+"""Fields of a sample that a GpuState has under the same name."""
+KEPT = (*LATEST, "dram_active", "peak_bytes_per_s", "throttle_reasons")
+TIMELINE = tuple(
+    name
+    for name in GpuTimeline.__dataclass_fields__
+    if name not in {"throttled", "power_w"}
+)
+
+
+class SavedGpu(msgspec.Struct, array_like=True):
+    """All that is kept of one GPU."""
+
+    info: GpuInfo
+    latest: GpuSample | None
+    average: tuple[int, str] | None
+    read_ns: dict[str, int]
+    counted: dict[str, tuple[int, int]]
+    memory_by_pid: dict[int, int | None]
+    spans: SavedSpans
 
 
 class SavedGpus(msgspec.Struct, array_like=True):
     """All that a GpuTracker keeps."""
 
-    infos: list[GpuInfo]
+    gpus: list[SavedGpu]
+    absent_because: str | None
+
+
+class Gpu:
+    """One GPU or MIG slice."""
+
+    def __init__(self, info: GpuInfo) -> None:
+        self.info = info
+        self.last_ns: int | None = None
+        self.memory_by_pid: dict[int, int | None] = {}
+        self.spans = Spans(WIDTH)
+        self._latest: dict[str, Any] = {}
+        """By field of GpuSample."""
+        self._average: tuple[int, str] | None = None
+        """What the latest averages cover, and who measured them."""
+        self._read_ns: dict[str, int] = {}
+        """When each of MOMENTS was read last."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """When each counter was read last, and what it was."""
+
+    def describe(self, info: GpuInfo) -> None:
+        """What it is changed, or what can be read of it."""
+        self.info = info
+        for name in info.missing:
+            self._latest.pop(name, None)
+        if info.lost_because is not None:  # what comes after is not of the time between
+            self._read_ns.clear()
+            self._counted = dict.fromkeys(self._counted, (LONG_AGO_NS, 0))
+
+    def take(self, sample: GpuSample) -> None:
+        """What it did."""
+        t_ns = sample.t_ns
+        told = {
+            name: value
+            for name in KEPT
+            if (value := getattr(sample, name)) is not None and isfinite(value)
+        }
+        self._latest.update(told)
+        if sample.span_ns is not None:
+            self._average = (sample.span_ns, sample.via)
+        if self.last_ns is None or t_ns > self.last_ns:
+            self.last_ns = t_ns
+        rows: dict[int, Floats] = {}
+        """What held since which moment."""
+        averages = self._averages(told)
+        if averages:
+            _put(rows, t_ns - (sample.span_ns or 1), averages)
+        for begin_ns, name, value in self._held(sample, told):
+            _put(rows, begin_ns, {name: value})
+        for begin_ns, values in rows.items():
+            if begin_ns < t_ns:
+                self.spans.add(begin_ns, t_ns, values)
+
+    def state(self, now_ns: int, window: Window, line: GpuTimeline) -> GpuState:
+        """As it was last, and over the window."""
+        latest, sums = self._latest, self.spans.over(now_ns, window)
+        share = latest.get("dram_active")
+        peak = self._peak
+        span_ns, via = self._average or (None, None)
+        energy = sums[PLACE[ENERGY]] if sums[PLACE[ENERGY] + 1] else None
+        power = _mean(sums, ENERGY)
+        bits = latest.get("throttle_reasons") or 0
+        return GpuState(
+            source=self.info.uuid or "",
+            info=self.info,
+            via=via,
+            last_ns=self.last_ns,
+            span_s=None if span_ns is None else span_ns / NS_PER_S,
+            hbm_bytes_per_s=share * peak if share is not None and peak else None,
+            hbm_bytes_per_s_mean=_mean(sums, "hbm_bytes_per_s"),
+            hbm_share=share,
+            hbm_share_mean=_mean(sums, "hbm_share"),
+            sm_active_mean=_mean(sums, "sm_active"),
+            power_w_mean=_mean(sums, "power_w") if power is None else power,
+            energy_j=None if energy is None else float(energy) / NS_PER_S,
+            throttle_reasons=tuple(
+                THROTTLES[name] for bit, name in BITS.items() if bits & bit
+            ),
+            throttled={
+                words: held
+                for name, words in THROTTLES.items()
+                if (held := _mean(sums, name)) is not None
+            },
+            memory_by_pid=self.memory_by_pid,
+            timeline=line,
+            **{name: latest.get(name) for name in LATEST},
+        )
+
+    def saved(self, parts: Parts) -> SavedGpu:
+        """All that is kept."""
+        latest = None
+        if self.last_ns is not None:
+            latest = GpuSample(t_ns=self.last_ns, **self._latest)
+        return SavedGpu(
+            info=self.info,
+            latest=latest,
+            average=self._average,
+            read_ns=self._read_ns,
+            counted=self._counted,
+            memory_by_pid=self.memory_by_pid,
+            spans=self.spans.saved(parts),
+        )
+
+    def restore(self, saved: SavedGpu, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        if saved.latest is not None:
+            self.last_ns = saved.latest.t_ns
+            told = {name: getattr(saved.latest, name) for name in KEPT}
+            self._latest = {name: v for name, v in told.items() if v is not None}
+        self._average = saved.average
+        self._read_ns, self._counted = saved.read_ns, saved.counted
+        self.memory_by_pid = saved.memory_by_pid
+        self.spans.restore(saved.spans, parts)
+
+    @property
+    def _peak(self) -> float | None:
+        """None of a slice: of which peak its shares are is nowhere said."""
+        if self.info.parent_uuid is not None:
+            return None
+        peak: float | None = self._latest.get("peak_bytes_per_s")
+        return self.info.peak_bytes_per_s if peak is None else peak
+
+    def _averages(self, told: Mapping[str, Any]) -> dict[str, float]:
+        """By channel."""
+        found = {name: told[name] for name in AVERAGES if name in told}
+        share = told.get("dram_active")
+        if share is not None:
+            found["hbm_share"] = share
+            if peak := self._peak:
+                found["hbm_bytes_per_s"] = share * peak
+        for name in ("pcie", "nvlink"):
+            ways = (f"{name}_tx_bytes_per_s", f"{name}_rx_bytes_per_s")
+            if both := [told[way] for way in ways if way in told]:
+                found[f"{name}_bytes_per_s"] = sum(both)
+        return found
+
+    def _held(
+        self, sample: GpuSample, told: Mapping[str, Any]
+    ) -> Iterable[tuple[int, str, float]]:
+        """Since when, which channel, and its value."""
+        t_ns = sample.t_ns
+        longest_ns = max(HELD_NS, sample.span_ns or 0)
+        for name in MOMENTS:
+            if name in told:
+                yield self._since(name, t_ns, longest_ns), name, told[name]
+        if sample.energy_mj is not None:
+            for since_ns, rise in self._risen(ENERGY, t_ns, sample.energy_mj):
+                yield since_ns, ENERGY, rise / 1_000 / (t_ns - since_ns) * NS_PER_S
+        yield from self._throttled(sample, longest_ns)
+
+    def _throttled(
+        self, sample: GpuSample, longest_ns: int
+    ) -> Iterable[tuple[int, str, float]]:
+        """By reason; where the time is counted, that is better than a look."""
+        t_ns, bits = sample.t_ns, sample.throttle_reasons
+        counted = [name for name in THROTTLES if name in sample.throttled_ns]
+        for name in counted:
+            for since_ns, rise in self._risen(name, t_ns, sample.throttled_ns[name]):
+                yield since_ns, name, min(rise / (t_ns - since_ns), 1.0)
+        if bits is not None:
+            since_ns = self._since("throttle_reasons", t_ns, longest_ns)
+            seen = {name: bits & bit for bit, name in BITS.items()}
+            for name in seen.keys() - self._counted.keys():
+                yield since_ns, name, float(bool(seen[name]))
+
+    def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
+        """Since when what was read now held: a moment, when it is the first."""
+        before_ns = self._read_ns.get(name, t_ns - 1)
+        self._read_ns[name] = t_ns
+        return max(before_ns, t_ns - longest_ns)
+
+    def _risen(self, name: str, t_ns: int, count: int) -> Iterable[tuple[int, int]]:
+        """Since when a counter rose by how much; nothing when it began anew."""
+        before = self._counted.get(name)
+        self._counted[name] = (t_ns, count)
+        if before is not None:
+            since_ns, counted = before
+            if counted <= count and 0 < t_ns - since_ns <= MOST_APART_NS:
+                yield since_ns, count - counted
 
 
 class GpuTracker:
     """Folds what GPUs say of themselves."""
 
     def __init__(self) -> None:
-        self._infos: dict[str, GpuInfo] = {}
+        self._gpus: dict[str, Gpu] = {}
         self.absent_because: str | None = None
         """Why there is none to measure."""
 
     def info(self, info: GpuInfo) -> None:
         """What a GPU is, or why there is none."""
         if info.uuid is None:
-            if not self._infos:
+            if not self._gpus:
                 self.absent_because = info.absent_because
             return
         self.absent_because = None
-        if info.uuid in self._infos or len(self._infos) < MOST_GPUS:
-            self._infos[info.uuid] = info
+        gpu = self._gpu(info.uuid, info)
+        if gpu is not None:
+            gpu.describe(info)
 
-    def states(self) -> tuple[GpuState, ...]:
-        """Each GPU, in the order of first sight."""
-        return tuple(
-            GpuState(source=uuid, info=info) for uuid, info in self._infos.items()
-        )
+    def sample(self, sample: GpuSample) -> None:
+        """What a GPU did."""
+        gpu = self._gpu(sample.source)
+        if gpu is not None:
+            gpu.take(sample)
 
-    def saved(self) -> SavedGpus:
+    def processes(self, listed: GpuProcesses) -> None:
+        """Who uses a GPU."""
+        gpu = self._gpu(listed.source)
+        if gpu is not None:
+            some = list(listed.memory_bytes.items())[:MOST_PROCESSES]
+            gpu.memory_by_pid = dict(some)
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """By host and index, a slice after what it is part of."""
+        return sorted(self._gpus.values(), key=self._order)
+
+    def saved(self, parts: Parts) -> SavedGpus:
         """All that is kept."""
-        absent = [GpuInfo(t_ns=0, absent_because=self.absent_because)]
         return SavedGpus(
-            [*(absent if self.absent_because else []), *self._infos.values()]
+            [gpu.saved(parts) for gpu in self._gpus.values()], self.absent_because
         )
 
-    def restore(self, saved: SavedGpus) -> None:
+    def restore(self, saved: SavedGpus, parts: WrittenParts) -> None:
         """Take over what was saved."""
-        for info in saved.infos:
-            self.info(info)
+        self.absent_because = saved.absent_because
+        for each in saved.gpus:
+            gpu = self._gpus[each.info.uuid or ""] = Gpu(each.info)
+            gpu.restore(each, parts)
+
+    def _gpu(self, uuid: str, info: GpuInfo | None = None) -> Gpu | None:
+        """None beyond as many as are kept."""
+        found = self._gpus.get(uuid)
+        if found is None and len(self._gpus) < MOST_GPUS:
+            known = info or GpuInfo(t_ns=0, uuid=uuid, source=uuid)
+            found = self._gpus[uuid] = Gpu(known)
+        return found
+
+    def _order(self, gpu: Gpu) -> tuple[Any, ...]:
+        info = gpu.info
+        parent = self._gpus.get(info.parent_uuid or "")
+        whole = info if parent is None else parent.info
+        number = (whole.index is None, whole.index or 0, whole.uuid or "")
+        part = (info is not whole, info.index or 0, info.uuid or "")
+        return (whole.host or "", number, part)
+
+
+def gpu_timeline(gpu: Gpu, window: Window, grid: Grid | None) -> GpuTimeline:
+    """Over the columns of a grid; empty without one."""
+    if grid is None:
+        return GpuTimeline()
+    means = channel_means(gpu.spans.columns(window, grid))
+    told = {name: told_of(means[name]) for name in TIMELINE}
+    return GpuTimeline(
+        power_w=told_of(power(means)), throttled=told_of(throttled(means)), **told
+    )
+
+
+def channel_means(rows: Floats) -> dict[str, Floats]:
+    """By channel, what it was in each bin; NaN where nobody knows."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = rows[:, ::2] / rows[:, 1::2]
+    return dict(zip(CHANNELS, means.T, strict=True))
+
+
+def power(means: Mapping[str, Floats]) -> Floats:
+    """By the energy counter, which misses nothing; else as read now and then."""
+    by_energy = means[ENERGY]
+    found: Floats = np.where(np.isnan(by_energy), means["power_w"], by_energy)
+    return found
+
+
+def throttled(means: Mapping[str, Floats]) -> Floats:
+    """The share of time for which clocks were held down, whatever the reason.
+
+    Reasons may hold at once, so that their sum would be too much: it is the greatest.
+    """
+    found: Floats = np.fmax.reduce([means[name] for name in THROTTLES])
+    return found
+
+
+def _put(rows: dict[int, Floats], begin_ns: int, values: Mapping[str, float]) -> None:
+    row = rows.get(begin_ns)
+    if row is None:
+        row = rows[begin_ns] = np.zeros(WIDTH)
+    for name, value in values.items():
+        place = PLACE[name]
+        row[place] = value
+        row[place + 1] = 1.0
+
+
+def _mean(sums: Floats, name: str) -> float | None:
+    place = PLACE[name]
+    covered_ns = sums[place + 1]
+    return float(sums[place] / covered_ns) if covered_ns > 0 else None

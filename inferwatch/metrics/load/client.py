@@ -13,7 +13,7 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.metrics.engine.cost import HostUse
+from inferwatch.metrics.hardware.host_use import HostUse
 from inferwatch.metrics.load.client_run import ClientRun, Plan, SavedClientRun
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.progress import RunProgress

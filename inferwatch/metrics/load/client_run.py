@@ -14,7 +14,7 @@ from collectors.readings import (
     TokenTimes,
     Vantage,
 )
-from inferwatch.metrics.engine.cost import HostUse
+from inferwatch.metrics.hardware.host_use import HostUse
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.goodput import broken_by
 from inferwatch.metrics.load.plan import PlanFacts

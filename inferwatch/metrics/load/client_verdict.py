@@ -16,7 +16,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, Phase, RequestRecord
-from inferwatch.metrics.engine.cost import HostUse
+from inferwatch.metrics.hardware.host_use import HostUse
 from inferwatch.metrics.load.book import held_back, together
 from inferwatch.metrics.series.intervals import Estimate, at_least
 from inferwatch.metrics.series.quantiles import Ints, of_weighted

@@ -62,6 +62,8 @@ class SessionScreen(Screen[None]):
     """Rows of requests are costly: only who shows them asks for them."""
     NEEDS_CLIENT: ClassVar[bool] = False
     """The load generator's own view; likewise."""
+    NEEDS_HARDWARE: ClassVar[bool] = False
+    """Each GPU and host over time; likewise."""
 
     OF_ALL: ClassVar[bool] = False
     """It shows all servers, whichever one is looked at elsewhere."""

@@ -376,7 +376,13 @@ class WatchScreen(SessionScreen):
         client = self.NEEDS_CLIENT
         window = self.view.window
         source = None if self.OF_ALL else self.view.source
-        shown = self.feed.snapshot(window, requests=False, client=client, source=source)
+        shown = self.feed.snapshot(
+            window,
+            requests=False,
+            client=client,
+            hardware=self.NEEDS_HARDWARE,
+            source=source,
+        )
         return self.charted(shown)
 
     @work

@@ -54,7 +54,7 @@ def test_old_samples_are_let_go() -> None:
     for t_s in range(1_000):
         ledger.host(sample(t_s, core=1.0))
 
-    assert len(ledger._hosts) <= 22
+    assert len(ledger._hosts.samples) <= 22
 
 
 def test_our_own_share_is_over_the_last_twenty_seconds(see: See) -> None:
@@ -96,6 +96,8 @@ def test_the_probe_costs_its_time_over_its_steps(see: See) -> None:
 
 
 def test_what_was_not_recorded_is_passed_in() -> None:
-    snapshot = Model().snapshot(0, Window.MINUTE, unrecorded_readings=7)
+    model = Model()
+    model.unrecorded_readings = 7
+    snapshot = model.snapshot(0, Window.MINUTE)
 
     assert snapshot.cost.unrecorded_readings == 7

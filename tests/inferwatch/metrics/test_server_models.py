@@ -19,7 +19,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics import server_models
 from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Cost, Snapshot, Window
+from inferwatch.metrics.snapshot import Cost, Hardware, Snapshot, Window
 
 S = 1_000_000_000
 FIRST, SECOND = "engine-1", "engine-2"
@@ -54,7 +54,15 @@ def model_of(readings: Iterator[AnyReading] | list[AnyReading]) -> Model:
 def told_by_server(snapshot: Snapshot) -> Snapshot:
     """Without what is of the whole session."""
     return replace(
-        snapshot, client=None, notes=(), gpus=(), cost=Cost(), shown_source=None
+        snapshot,
+        client=None,
+        notes=(),
+        gpus=(),
+        hosts=(),
+        hardware=Hardware(),
+        timeline=replace(snapshot.timeline, host_busy=()),
+        cost=Cost(),
+        shown_source=None,
     )
 
 

@@ -242,7 +242,8 @@ async def test_the_old_picture_is_shown_until_the_new_one_is_there(
 def test_there_is_a_picture_while_whoever_winds_takes_another(
     player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seekable, session = player._seekable, (None, Window.SESSION, True, False)
+    seekable = player._seekable
+    session = (None, Window.SESSION, True, False, False)
     taken = seekable._take(session)
 
     def likeness(*_: object) -> tuple[bool, ...]:

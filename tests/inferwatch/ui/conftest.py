@@ -481,11 +481,13 @@ class ScriptedFeed:
         *,
         requests: bool = True,
         client: bool = False,
+        hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
         self.asked.append(
             f"snapshot {window.name} {'with' if requests else 'without'} requests"
             + (" and client" if client else "")
+            + (" and hardware" if hardware else "")
             + (f" of {source}" if source else "")
         )
         playback = self.playback

@@ -1,0 +1,276 @@
+"""The hosts, each as it was last, over the window and over time."""
+
+from collections.abc import Iterable
+from math import isfinite
+
+import msgspec
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from collectors.readings import HostInfo, HostSample
+from inferwatch.metrics.hardware.host_use import (
+    SPAN_NS,
+    RecentUse,
+    busy_between,
+    by_role,
+    shares_between,
+)
+from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.histograms import Floats
+from inferwatch.metrics.series.spans import SavedSpans, Spans, Worsts, told_of
+from inferwatch.metrics.snapshot import HostState, HostTimeline, ProcessState, Window
+
+MOST_HOSTS = 100
+MOST_SERVERS = 100
+"""Whose event loops are known."""
+MOST_APART_NS = 60 * NS_PER_S
+"""Between two samples; beyond, nobody knows when a process was busy."""
+ENGINE_ROLES = ("api", "core", "worker")
+ROLES = (*ENGINE_ROLES, "load", "inferwatch")
+CHANNELS = ("busy", *ROLES)
+WIDTH = 2 * len(CHANNELS)
+
+
+class SavedHost(msgspec.Struct, array_like=True):
+    """All that is kept of one host."""
+
+    source: str
+    info: HostInfo | None
+    recent: list[HostSample]
+    run_queue: int | None
+    memory_used_bytes: int | None
+    spans: SavedSpans
+    own_lag: SavedSpans
+
+
+class SavedHosts(msgspec.Struct, array_like=True):
+    """All that a HostTracker keeps."""
+
+    hosts: list[SavedHost]
+    lags: dict[str, tuple[int, SavedSpans]]
+    """When a server was heard last, and what it told."""
+
+
+class Host:
+    """One host."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.info: HostInfo | None = None
+        self.spans = Spans(WIDTH)
+        self._recent = RecentUse(SPAN_NS)
+        self._own_lag = Worsts(1)
+        self._run_queue: int | None = None
+        self._memory_used_bytes: int | None = None
+
+    def take(self, sample: HostSample) -> None:
+        """What its processes used so far."""
+        before, t_ns = self._recent.last, sample.t_ns
+        self._recent.add(sample)
+        if sample.run_queue is not None:
+            self._run_queue = sample.run_queue
+        if sample.memory_used_bytes is not None:
+            self._memory_used_bytes = sample.memory_used_bytes
+        begin_ns = t_ns - 1 if before is None else before.t_ns
+        if not 0 < t_ns - begin_ns <= MOST_APART_NS:
+            return
+        if sample.loop_lag_s is not None and isfinite(sample.loop_lag_s):
+            self._own_lag.add(begin_ns, t_ns, np.array([sample.loop_lag_s]))
+        if before is not None:
+            self.spans.add(begin_ns, t_ns, _used(before, sample))
+
+    @property
+    def pids(self) -> dict[int, str]:
+        """The roles of its processes, by their ids."""
+        last = self._recent.last
+        return {each.pid: each.role for each in last.processes} if last else {}
+
+    def state(
+        self, now_ns: int, window: Window, lags: list[Worsts], grid: Grid | None
+    ) -> HostState:
+        """As it was last, and over the window."""
+        last, use = self._recent.last, self._recent.use(SPAN_NS)
+        return HostState(
+            source=self.source,
+            info=self.info,
+            last_ns=None if last is None else last.t_ns,
+            cores=self.cores,
+            busy=use.busy,
+            run_queue=self._run_queue,
+            memory_used_bytes=self._memory_used_bytes,
+            api_loop_lag_s=_worst([each.over(now_ns, window) for each in lags]),
+            own_loop_lag_s=_worst([self._own_lag.over(now_ns, window)]),
+            processes=tuple(self._processes()),
+            timeline=HostTimeline() if grid is None else self._line(window, lags, grid),
+        )
+
+    @property
+    def cores(self) -> int | None:
+        """That processes may use."""
+        last = self._recent.last
+        if last is not None and last.cores is not None:
+            return last.cores
+        return self.info.cores if self.info else None
+
+    def busy(self, window: Window, grid: Grid) -> Floats:
+        """Share of its cores, in each bin."""
+        rows = self.spans.columns(window, grid)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: Floats = rows[:, 0] / rows[:, 1]
+        return found
+
+    def saved(self, parts: Parts) -> SavedHost:
+        """All that is kept."""
+        return SavedHost(
+            source=self.source,
+            info=self.info,
+            recent=list(self._recent.samples),
+            run_queue=self._run_queue,
+            memory_used_bytes=self._memory_used_bytes,
+            spans=self.spans.saved(parts),
+            own_lag=self._own_lag.saved(parts),
+        )
+
+    def restore(self, saved: SavedHost, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        self.info = saved.info
+        self._recent.restore(saved.recent)
+        self._run_queue = saved.run_queue
+        self._memory_used_bytes = saved.memory_used_bytes
+        self.spans.restore(saved.spans, parts)
+        self._own_lag.restore(saved.own_lag, parts)
+
+    def _processes(self) -> Iterable[ProcessState]:
+        last, used = self._recent.last, self._recent.by_process(SPAN_NS)
+        for each in last.processes if last is not None else ():
+            share, throttled = used.get(each.pid, (None, None))
+            yield ProcessState(
+                pid=each.pid,
+                role=each.role,
+                cpu_share=share,
+                rss_bytes=each.rss_bytes,
+                threads=each.threads,
+                throttled=throttled,
+            )
+
+    def _line(self, window: Window, lags: list[Worsts], grid: Grid) -> HostTimeline:
+        rows = self.spans.columns(window, grid)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = dict(zip(CHANNELS, (rows[:, ::2] / rows[:, 1::2]).T, strict=True))
+        worst = [each.columns(window, grid)[:, 0] for each in lags]
+        lag = np.fmax.reduce(worst) if worst else np.full(grid.count, np.nan)
+        return HostTimeline(
+            busy=told_of(means["busy"]),
+            cpu_by_role={
+                role: told_of(means[role])
+                for role in ROLES
+                if not np.isnan(means[role]).all()
+            },
+            loop_lag_s=told_of(lag),
+        )
+
+
+class HostTracker:
+    """Folds what hosts tell, and how late the event loops of API servers run."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, Host] = {}
+        self._lags: dict[str, Worsts] = {}
+        """Of each server, by its source."""
+        self._heard_ns: dict[str, int] = {}
+        """When each told of it last."""
+
+    def info(self, info: HostInfo) -> None:
+        """What a host is."""
+        host = self._host(info.source)
+        if host is not None:
+            host.info = info
+
+    def sample(self, sample: HostSample) -> None:
+        """What the processes of a host used."""
+        host = self._host(sample.source)
+        if host is not None:
+            host.take(sample)
+
+    def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
+        """How late a server's event loop ran at worst since it told before."""
+        held = self._lags.get(source)
+        if held is None and len(self._lags) < MOST_SERVERS:
+            held = self._lags[source] = Worsts(1)
+        if held is not None:
+            since_ns = max(self._heard_ns.get(source, t_ns - 1), t_ns - MOST_APART_NS)
+            held.add(since_ns, t_ns, np.array([lag_ns / NS_PER_S]))
+            self._heard_ns[source] = t_ns
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Ours first."""
+        return [self._hosts[source] for source in sorted(self._hosts)]
+
+    def states(
+        self,
+        now_ns: int,
+        window: Window,
+        servers: dict[str, int],
+        grid: Grid | None,
+    ) -> tuple[HostState, ...]:
+        """Each host; ``servers`` are those shown, with the process of their API."""
+        return tuple(
+            host.state(now_ns, window, self._lags_on(host, servers), grid)
+            for host in self.hosts
+        )
+
+    def saved(self, parts: Parts) -> SavedHosts:
+        """All that is kept."""
+        return SavedHosts(
+            [host.saved(parts) for host in self._hosts.values()],
+            {
+                source: (self._heard_ns[source], each.saved(parts))
+                for source, each in self._lags.items()
+            },
+        )
+
+    def restore(self, saved: SavedHosts, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        for each in saved.hosts:
+            host = self._hosts[each.source] = Host(each.source)
+            host.restore(each, parts)
+        for source, (heard_ns, spans) in saved.lags.items():
+            self._heard_ns[source] = heard_ns
+            worsts = self._lags[source] = Worsts(1)
+            worsts.restore(spans, parts)
+
+    def _lags_on(self, host: Host, servers: dict[str, int]) -> list[Worsts]:
+        """Of the servers on a host: those whose process is among its own."""
+        pids = host.pids
+        return [
+            self._lags[source]
+            for source, pid in servers.items()
+            if pid in pids and source in self._lags
+        ]
+
+    def _host(self, source: str) -> Host | None:
+        """None beyond as many as are kept."""
+        found = self._hosts.get(source)
+        if found is None and len(self._hosts) < MOST_HOSTS:
+            found = self._hosts[source] = Host(source)
+        return found
+
+
+def _used(before: HostSample, sample: HostSample) -> Floats:
+    """A row: what was so from one sample to the next."""
+    row = np.zeros(WIDTH)
+    busy = busy_between(before, sample)
+    if busy is not None and busy >= 0 and sample.cores:
+        row[0:2] = busy / sample.cores, 1.0
+    for role, share in by_role(shares_between(before, sample)).items():
+        if role in ROLES and share >= 0:
+            place = 2 * CHANNELS.index(role)
+            row[place : place + 2] = share, 1.0
+    return row
+
+
+def _worst(rows: list[Floats]) -> float | None:
+    known = [float(row[0]) for row in rows if not np.isnan(row[0])]
+    return max(known, default=None)

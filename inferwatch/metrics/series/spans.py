@@ -1,0 +1,218 @@
+"""What holds over stretches of time, in bins of every window: means, sums and worsts.
+
+A reading says what was so from one moment to another; it is put into all bins that it
+reaches, in each as much as lies there. So bins add up in any order, a slow reading
+fills many narrow bins, and where nothing was read there is a gap.
+"""
+
+import msgspec
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.histograms import Floats
+from inferwatch.metrics.series.history import BIN_NS, MOST_COLUMNS, SESSION_FINEST_NS
+from inferwatch.metrics.snapshot import Window
+
+LONGEST_NS = 300 * NS_PER_S
+"""That one reading is believed to cover."""
+FARTHEST_NS = 1 << 60
+"""No session lasts for 36 years."""
+
+
+class Level(msgspec.Struct):
+    """Bins of one width, one after the other, empty ones included."""
+
+    bin_ns: int
+    most: int
+    """As many are kept for sure, and at most twice as many."""
+    rows: Floats
+    first: int = 0
+    """The number of the first; that many bins lie before it."""
+    count: int = 0
+
+    def reach(self, first: int, last: int, empty: float) -> Floats:
+        """The bins from one to another, those left out that are too old."""
+        if not self.count or first > self.first + self.count + 2 * self.most:
+            self.first, self.count = first, 0
+        newest = max(last, self.first + self.count - 1)
+        oldest = min(first, self.first) if self.count else first
+        if newest - oldest >= len(self.rows):
+            oldest = max(oldest, newest - self.most + 1)
+        if oldest != self.first or newest != self.first + self.count - 1:
+            self._stretch(oldest, newest, empty)
+        return self.rows[max(first - oldest, 0) : last - oldest + 1]
+
+    def between(self, first: int, last: int, empty: float) -> Floats:
+        """A copy of the bins from one to another, empty where there are none."""
+        found: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
+        begin, end = max(first, self.first), min(last + 1, self.first + self.count)
+        if begin < end:
+            held = self.rows[begin - self.first : end - self.first]
+            found[begin - first : end - first] = held
+        return found
+
+    def _stretch(self, oldest: int, newest: int, empty: float) -> None:
+        count = newest - oldest + 1
+        if oldest == self.first:  # nearly always: only what is new is touched
+            self.rows[self.count : count] = empty
+        else:
+            self.rows[:count] = self.between(oldest, newest, empty)
+        self.first, self.count = oldest, count
+
+
+class SavedSpans(msgspec.Struct, array_like=True):
+    """Bins, level by level, each with the parts that hold its chunks."""
+
+    levels: list[tuple[int, int, int, list[int]]]
+    """The width of a bin, the number of the first, how many, and the parts."""
+
+
+class Spans:
+    """Sums over time: each value weighed by how long it held."""
+
+    EMPTY = 0.0
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._levels = {
+            window: self._level(width_ns, (window.value or 0) // width_ns)
+            for window, width_ns in BIN_NS.items()
+        }
+        self._levels[Window.SESSION] = self._level(SESSION_FINEST_NS, MOST_COLUMNS // 2)
+
+    def add(self, begin_ns: int, end_ns: int, values: Floats) -> None:
+        """These values held from one moment to another."""
+        begin_ns = max(begin_ns, end_ns - LONGEST_NS)
+        if not -FARTHEST_NS < begin_ns < end_ns < FARTHEST_NS:
+            return
+        for window, level in self._levels.items():
+            if window is Window.SESSION:
+                self._widen(level, begin_ns, end_ns)
+            first, last = begin_ns // level.bin_ns, (end_ns - 1) // level.bin_ns
+            rows = level.reach(first, last, self.EMPTY)
+            if first == last and len(rows):
+                self._put(rows[0], values, end_ns - begin_ns)
+            elif len(rows):
+                edges = level.bin_ns * np.arange(last + 1 - len(rows), last + 2)
+                held = np.minimum(edges[1:], end_ns) - np.maximum(edges[:-1], begin_ns)
+                self._put(rows, values, held[:, None])
+
+    def over(self, now_ns: int, window: Window) -> Floats:
+        """Of the window that ends now: what all its bins make together."""
+        level = self._levels[window]
+        if window.value is None:
+            return self._together(level.rows[: level.count])
+        last = now_ns // level.bin_ns
+        first = last - window.value // level.bin_ns + 1
+        return self._together(level.between(first, last, self.EMPTY))
+
+    def columns(self, window: Window, grid: Grid) -> Floats:
+        """A row for each bin of a grid over that window."""
+        level = self._levels[window]
+        wide = max(grid.bin_ns // level.bin_ns, 1)
+        """Bins of ours in one of the grid's."""
+        narrow = max(level.bin_ns // grid.bin_ns, 1)
+        first = grid.start_ns // level.bin_ns
+        last = (grid.start_ns + grid.count * grid.bin_ns - 1) // level.bin_ns
+        rows = level.between(first, last, self.EMPTY)
+        if narrow > 1:
+            skipped = (grid.start_ns - first * level.bin_ns) // grid.bin_ns
+            rows = np.repeat(self._part(rows, narrow), narrow, axis=0)
+            return rows[skipped : skipped + grid.count]
+        return self._together(rows.reshape(grid.count, wide, self._width), axis=1)
+
+    @property
+    def first_ns(self) -> int | None:
+        """When the first bin of the session began."""
+        level = self._levels[Window.SESSION]
+        return level.first * level.bin_ns if level.count else None
+
+    def saved(self, parts: Parts) -> SavedSpans:
+        """Chunks that are full and past stand in parts that stay as they are."""
+        return SavedSpans(
+            [
+                (each.bin_ns, each.first, each.count, _chunks(each, parts))
+                for each in self._levels.values()
+            ]
+        )
+
+    def restore(self, saved: SavedSpans, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        for level, told in zip(self._levels.values(), saved.levels, strict=True):
+            level.bin_ns, level.first, count, numbers = told
+            content = b"".join(parts.get(number, bytes) for number in numbers)
+            held = np.frombuffer(content, np.float64).reshape(-1, self._width)
+            if len(held) != count or count > len(level.rows) or level.bin_ns <= 0:
+                raise msgspec.ValidationError("these are not the bins that were saved")
+            level.count = count
+            level.rows[:count] = held
+
+    def _level(self, bin_ns: int, columns: int) -> Level:
+        rows = np.full((2 * columns, self._width), self.EMPTY)
+        return Level(bin_ns=bin_ns, most=columns, rows=rows)
+
+    def _widen(self, level: Level, begin_ns: int, end_ns: int) -> None:
+        """Let the bins of the session reach from its beginning."""
+        while level.count:
+            first = min(level.first, begin_ns // level.bin_ns)
+            last = max(level.first + level.count - 1, (end_ns - 1) // level.bin_ns)
+            if last - first < len(level.rows):
+                return
+            odd = level.first % 2
+            pairs = (odd + level.count + 1) // 2
+            held = np.full((2 * pairs, self._width), self.EMPTY)
+            held[odd : odd + level.count] = level.rows[: level.count]
+            merged = self._together(held.reshape(pairs, 2, self._width), axis=1)
+            level.bin_ns *= 2
+            level.first, level.count = level.first // 2, pairs
+            level.rows[:pairs] = merged
+
+    # What sums do; worsts do otherwise.
+
+    def _put(self, rows: Floats, values: Floats, held_ns: Floats | int) -> None:
+        rows += values * held_ns
+
+    def _part(self, rows: Floats, of: int) -> Floats:
+        return rows / of
+
+    def _together(self, rows: Floats, axis: int = 0) -> Floats:
+        total: Floats = rows.sum(axis=axis)
+        return total
+
+
+class Worsts(Spans):
+    """The greatest of each value in a stretch of time; NaN where there was none."""
+
+    EMPTY = np.nan
+
+    def _put(self, rows: Floats, values: Floats, _held_ns: Floats | int) -> None:
+        np.fmax(rows, values, out=rows)
+
+    def _part(self, rows: Floats, _of: int) -> Floats:
+        return rows
+
+    def _together(self, rows: Floats, axis: int = 0) -> Floats:
+        worst: Floats = np.fmax.reduce(rows, axis=axis, initial=np.nan)
+        return worst
+
+
+def _chunks(level: Level, parts: Parts) -> list[int]:
+    """Numbers of the parts that hold its bins, cut at equal places every time."""
+    end = level.first + level.count
+    cuts = [level.first, *range(-(-(level.first + 1) // CHUNK) * CHUNK, end, CHUNK)]
+    numbers = []
+    for begin in cuts if level.count else ():
+        until = min(begin - begin % CHUNK + CHUNK, end)
+        held = level.rows[begin - level.first : until - level.first]
+        lasts = until - begin == CHUNK and until < end - CHUNK
+        numbers.append(parts.add(held.tobytes(), lasts=lasts))
+    return numbers
+
+
+def told_of(values: Floats) -> tuple[float | None, ...]:
+    """A column: None where there is a gap."""
+    gaps = np.isnan(values).tolist()
+    told = zip(values.tolist(), gaps, strict=True)
+    return tuple(None if gap else value for value, gap in told)

@@ -1,0 +1,198 @@
+"""GPUs and hosts in snapshots: what they did last, over the window and over time."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from collectors.readings import AnyReading, GpuInfo, GpuSample, HostSample, ProcessUsage
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import GpuState, Snapshot, Window
+from tests.inferwatch.metrics.scripted_hardware import (
+    LIMIT_W,
+    PEAK,
+    S,
+    gpu_info,
+    plausible,
+    uuid,
+)
+
+
+def look(
+    readings: Iterable[AnyReading], now_s: float, window: Window = Window.MINUTE
+) -> Snapshot:
+    model = Model()
+    for reading in readings:
+        model.fold(reading)
+    return model.snapshot(round(now_s * S), window, hardware=True)
+
+
+def sample(
+    t_s: float, index: int = 0, span_s: float | None = 1.0, **fields: Any
+) -> GpuSample:
+    span_ns = None if span_s is None else round(span_s * S)
+    return GpuSample(t_ns=round(t_s * S), source=uuid(index), span_ns=span_ns, **fields)
+
+
+def one(readings: Iterable[AnyReading], now_s: float, **kwargs: Window) -> GpuState:
+    (gpu,) = look([gpu_info(), *readings], now_s, **kwargs).gpus
+    return gpu
+
+
+def test_bandwidth_is_the_share_of_the_peak_of_that_sample() -> None:
+    fast = sample(1, dram_active=0.5, peak_bytes_per_s=4e12)
+    slow = sample(2, dram_active=0.5, peak_bytes_per_s=2e12)
+
+    gpu = one([fast, slow], 2)
+
+    assert gpu.hbm_bytes_per_s == 1e12
+    assert gpu.hbm_bytes_per_s_mean == pytest.approx(1.5e12)
+    assert gpu.hbm_share == gpu.hbm_share_mean == 0.5
+
+
+def test_a_mean_weighs_samples_by_what_they_cover() -> None:
+    brief = sample(1, span_s=0.2, sm_active=1.0)
+    long = sample(2, span_s=0.8, sm_active=0.5)
+
+    assert one([brief, long], 2).sm_active_mean == pytest.approx(0.6)
+
+
+def test_a_field_that_was_not_read_anew_stays_what_it_was() -> None:
+    gpu = one([sample(1, temperature_c=60), sample(2, sm_active=0.5)], 2)
+
+    assert (gpu.temperature_c, gpu.sm_active) == (60, 0.5)
+
+
+def test_what_cannot_be_read_any_more_is_unknown() -> None:
+    later = replace(gpu_info(), missing={"sm_active": "no permission: …"})
+
+    gpu = one([sample(1, sm_active=0.5, power_w=300.0), later], 2)
+
+    assert (gpu.sm_active, gpu.power_w) == (None, 300.0)
+
+
+def test_energy_is_what_the_counter_rose_by_and_power_its_mean() -> None:
+    told = [sample(t, energy_mj=7_000 + 500_000 * t, power_w=1.0) for t in range(11)]
+
+    gpu = one(told, 10)
+
+    assert gpu.energy_j == pytest.approx(5_000)
+    assert gpu.power_w_mean == pytest.approx(500)
+
+
+def test_energy_counts_on_after_the_counter_began_anew() -> None:
+    counts = [100_000, 400_000, 10_000, 210_000]
+    told = [sample(t, energy_mj=count) for t, count in enumerate(counts)]
+
+    gpu = one(told, 3)
+
+    assert gpu.energy_j == pytest.approx(300 + 200)
+    assert gpu.timeline.power_w[-5:] == (None, None, 200.0, 200.0, None)
+
+
+def test_time_under_a_power_cap_is_the_counters_share_of_the_window() -> None:
+    told = [
+        sample(t, throttled_ns={"power_cap": t * S // 4}, throttle_reasons=0)
+        for t in range(9)
+    ]
+
+    assert one(told, 8).throttled["power cap"] == pytest.approx(0.25)
+
+
+def test_without_counters_throttling_is_how_often_it_was_seen() -> None:
+    told = [sample(t, throttle_reasons=0x44 * (t % 2)) for t in range(1, 10)]
+
+    gpu = one(told, 9)
+
+    assert gpu.throttle_reasons == ("power cap", "hardware thermal")
+    assert gpu.throttled["hardware thermal"] == pytest.approx(0.5)
+    assert gpu.throttled["power brake"] == 0
+
+
+def test_columns_cover_what_a_sample_covers_and_nothing_else() -> None:
+    line = one([sample(5, span_s=2, dram_active=0.5)], 6).timeline
+
+    assert line.hbm_share[-13:] == (*[None] * 6, *[0.5] * 4, *[None] * 3)
+
+
+def test_while_a_gpu_is_lost_there_is_a_gap() -> None:
+    told: list[AnyReading] = [sample(t, energy_mj=t, power_w=5.0) for t in (1, 2)]
+    lost = replace(gpu_info(), lost_because="it fell off the bus")
+    back = [sample(t, energy_mj=t, power_w=5.0) for t in (6, 7)]
+
+    gpu = one([*told, lost, gpu_info(), *back], 8)
+
+    known = [value is not None for value in gpu.timeline.power_w[-16:]]
+    assert known == [True] * 3 + [False] * 7 + [True] * 3 + [False] * 3
+
+
+def test_a_lost_gpu_has_no_part_in_what_there_is_now() -> None:
+    told = [sample(1, index, power_w=100.0) for index in (0, 1)]
+    lost = replace(gpu_info(1), lost_because="it fell off the bus")
+
+    hardware = look([gpu_info(0), gpu_info(1), *told, lost], 1).hardware
+
+    assert (hardware.gpus, hardware.power_w) == (2, 100.0)
+
+
+def test_gpus_are_in_the_order_of_their_index() -> None:
+    snapshot = look([gpu_info(1), gpu_info(0)], 1)
+
+    assert [gpu.info.index for gpu in snapshot.gpus] == [0, 1]
+
+
+def test_no_gpu_has_its_reason() -> None:
+    none = GpuInfo(t_ns=0, absent_because="no NVIDIA driver")
+
+    assert look([none], 1).hardware.no_gpu == "no NVIDIA driver"
+
+
+def test_a_plausible_minute_is_plausible() -> None:
+    snapshot = look(plausible(60, gpus=2), 60)
+
+    hardware, line = snapshot.hardware, snapshot.timeline
+    share, power_w = hardware.hbm_share_mean, hardware.power_w_mean
+    assert share is not None
+    assert power_w is not None
+    assert hardware.gpus == 2
+    assert 0.5 < share < 0.6
+    assert hardware.hbm_bytes_per_s_mean == pytest.approx(2 * PEAK * share)
+    assert 2 * 90 < power_w < 2 * LIMIT_W
+    assert hardware.power_limit_w == 2 * LIMIT_W
+    assert len(line.hbm_bytes_per_s) == len(line.steps)
+    assert max(x for x in line.throttled if x is not None) == pytest.approx(0.6)
+    assert all(x is not None for x in line.host_busy[3:-1])
+
+
+def host(t_s: float, source: str = "", **used_s: float) -> HostSample:
+    pids = {"core": 7, "api": 8}
+    return HostSample(
+        t_ns=round(t_s * S),
+        source=source,
+        cores=4,
+        busy_s=sum(used_s.values()),
+        processes=[
+            ProcessUsage(pid=pids[role], role=role, cpu_s=s, rss_bytes=1)
+            for role, s in used_s.items()
+        ],
+    )
+
+
+def test_a_host_tells_its_busy_cores_and_who_keeps_them_so() -> None:
+    (node,) = look([host(t, core=0.9 * t, api=0.5 * t) for t in range(8)], 8).hosts
+
+    assert node.busy == pytest.approx(1.4)
+    assert [each.cpu_share for each in node.processes] == pytest.approx([0.9, 0.5])
+    assert node.timeline.busy[-4] == pytest.approx(0.35)
+    assert node.timeline.cpu_by_role["core"][-4] == pytest.approx(0.9)
+
+
+def test_another_host_has_no_part_in_what_watching_costs() -> None:
+    mine = [host(t, core=t) for t in range(3)]
+    theirs = [host(t + 0.5, "node-2", core=t / 2) for t in range(3)]
+
+    snapshot = look([*mine, *theirs], 3)
+
+    assert [each.source for each in snapshot.hosts] == ["", "node-2"]
+    assert snapshot.cost.process_cpu_share["core"] == pytest.approx(1.0)
