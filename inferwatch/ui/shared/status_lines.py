@@ -1,6 +1,5 @@
-"""The lines of every screen that watches: verdict, values, hardware, a lost engine."""
+"""The lines of every screen that watches: verdict, values, a lost engine."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from re import sub
 from textwrap import wrap
@@ -12,7 +11,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.snapshot import Cost, Health, Snapshot, Timeline, Verdict
+from inferwatch.metrics.snapshot import Health, Snapshot, Timeline, Verdict
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
@@ -156,81 +155,6 @@ def _whole(value: int | None) -> str:
 
 def _kv(used: int | None, total: int | None) -> str:
     return format_share(used / total if used is not None and total else None)
-
-
-NAMES = {
-    "api": "api",
-    "core": "core",
-    "worker": "worker",
-    "load": "load",
-    "inferwatch": "self",
-}
-ENGINE_ROLES = ("api", "core")
-"""Every engine has these; of one that was lost they are unknown, not unheard of."""
-
-
-class HostLine(Panel):
-    """GPU, or why there is none; CPU of every process; what the probe costs."""
-
-    _snapshot: Snapshot | None = None
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Take what is known of the hardware."""
-        self._snapshot = snapshot
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
-        if self._snapshot is None:
-            return ()
-        shown = self._snapshot
-        lost = shown.verdict.health is Health.LOST and not shown.servers
-        cpu = _cpu(shown.cost, lost=lost)
-        here = () if shown.servers and not shown.gpus else _gpu(shown)
-        left = join_whole((here, *cpu), width - 1)
-        probe = _probe(self._snapshot.cost)
-        if width_of(left) + width_of(probe) + 2 > width:
-            probe = ()
-        return (spread((TextRun(" "), *left), probe, width),)
-
-
-def _gpu(snapshot: Snapshot) -> Line:
-    head = TextRun("GPU ", "muted")
-    models = Counter(gpu.info.name or "unnamed" for gpu in snapshot.gpus)
-    if not models:
-        absent = snapshot.hardware.no_gpu or "not checked yet"
-        return (head, TextRun(absent, "faint"))
-    each = [
-        f"{count} × {name}" if count > 1 else name for name, count in models.items()
-    ]
-    return (head, TextRun(", ".join(each)))
-
-
-def _cpu(cost: Cost, *, lost: bool) -> Sequence[Line]:
-    """Shares of one core, so more than 100% is a process with threads."""
-    gone = ENGINE_ROLES if lost else ()
-    known = [role for role in NAMES if role in cost.process_cpu_share or role in gone]
-    if not known:
-        return [(TextRun(" CPU ", "muted"), TextRun("–", "faint"))]
-    parts = [
-        (
-            TextRun(f"{NAMES[role]} ", "muted"),
-            TextRun(format_share(cost.process_cpu_share.get(role))),
-        )
-        for role in known
-    ]
-    first, *others = parts
-    return [(TextRun(" CPU  ", "muted"), *first), *others]
-
-
-def _probe(cost: Cost) -> Line:
-    if cost.probe_us_per_step is None:
-        return ()
-    return (
-        TextRun("probe ", "muted"),
-        TextRun(f"{cost.probe_us_per_step:4.1f} µs/step "),
-    )
 
 
 class LostBanner(Panel):

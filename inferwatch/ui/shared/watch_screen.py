@@ -17,6 +17,7 @@ from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
+from inferwatch.ui.shared.host_line import HostLine
 from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
@@ -31,12 +32,7 @@ from inferwatch.ui.shared.server_lines import (
     tells_nothing,
 )
 from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
-from inferwatch.ui.shared.status_lines import (
-    HostLine,
-    LostBanner,
-    ReadoutLine,
-    VerdictLine,
-)
+from inferwatch.ui.shared.status_lines import LostBanner, ReadoutLine, VerdictLine
 from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
 from inferwatch.ui.shared.view import View
