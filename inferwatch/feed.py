@@ -292,6 +292,14 @@ class Feed(Protocol):
         """
         ...
 
+    def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        """Read GPUs ten times a second while somebody sees it, else once; cheap.
+
+        A screen that shows them calls it when it is shown and when it is left. It also
+        looks for a driver again that was not there. In a replay: nothing.
+        """
+        ...
+
     @property
     def no_log(self) -> str:
         """Why the log is empty where it is, fit to show."""

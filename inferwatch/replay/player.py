@@ -192,6 +192,9 @@ class Player:
         with suppress(StorageError), reading(self._seekable.path) as connection:
             self._clock.refresh(connection)  # a file that is gone is told elsewhere
 
+    def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        """What was recorded is there."""
+
     async def restart(self) -> None:
         """There is nothing to start."""
 

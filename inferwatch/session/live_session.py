@@ -8,7 +8,7 @@ from typing import Any
 
 from collectors.clock import Anchors, SessionClock
 from collectors.collector import Collector, CollectorError
-from collectors.gpu.nvml import describe_gpus
+from collectors.gpu.collector import GpuCollector
 from collectors.host import HostSampler, Processes, short_of_cores, usable_cores
 from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -36,7 +36,12 @@ class LiveSession:
         self.anchors = Anchors()
         self._processes = processes
         """Those to be sampled besides our own."""
-        self.collectors: list[Collector] = [HostSampler(clock, self._every_process)]
+        self.gpus = GpuCollector(clock)
+        """Those of this host."""
+        self.collectors: list[Collector] = [
+            HostSampler(clock, self._every_process),
+            self.gpus,
+        ]
         """What is collected from start to end; an engine's probe and a load generator
         come and go with what they report on."""
         self.ended_ns: int | None = None
@@ -71,8 +76,7 @@ class LiveSession:
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
         """Begin the session, and end it and its record with the context."""
-        began = self.anchors.first
-        self.take(began, *describe_gpus(began.t_ns))
+        self.take(self.anchors.first)
         try:
             yield
         finally:

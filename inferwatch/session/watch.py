@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from collectors.clock import SessionClock
+from collectors.gpu.source import GpuOptions
 from collectors.readings import Note
 from inferwatch.feed import FeedState, LoadDesk, RecordState
 from inferwatch.formatting import wall_clock
@@ -149,6 +150,14 @@ class Watch(ABC):
     def notes(self) -> tuple[Note, ...]:
         """The latest, oldest first."""
         return self._pipeline.notes
+
+    def read_gpus(self, options: GpuOptions) -> None:
+        """Which GPUs are read, and how; said before the watch begins."""
+        self._session.gpus.options = options
+
+    def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        """Read GPUs ten times a second while somebody sees it."""
+        self._session.gpus.look_closely(on)
 
     def now_ns(self) -> int:
         """Session time of what is shown."""

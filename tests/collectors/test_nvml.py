@@ -4,21 +4,38 @@ from pathlib import Path
 
 import pytest
 
-from collectors.gpu.nvml import describe_gpus
+from collectors.clock import SessionClock
+from collectors.gpu.collector import GpuCollector
+from collectors.readings import AnyReading, GpuInfo, GpuSample
 
 NO_DRIVER = not Path("/proc/driver/nvidia").exists()
 
 
 @pytest.mark.skipif(not NO_DRIVER, reason="this machine has an NVIDIA driver")
-def test_a_machine_without_driver_says_so() -> None:
-    (info,) = describe_gpus(5)
+async def test_a_machine_without_driver_says_so() -> None:
+    clock = SessionClock()
+    collector = GpuCollector(clock)
+    (info,) = await anext(collector.batches())
+    await collector.close()
 
-    assert (info.t_ns, info.name, info.absent_because) == (5, None, "no NVIDIA driver")
+    assert isinstance(info, GpuInfo)
+    assert (info.source, info.name) == ("", None)
+    assert (info.absent_because or "").startswith("no NVIDIA driver")
+    assert 0 < info.t_ns < clock.now_ns()
 
 
 @pytest.mark.gpu
-def test_a_gpu_has_a_name_and_an_identity() -> None:
-    for info in describe_gpus(5):
+async def test_a_gpu_has_a_name_and_an_identity() -> None:
+    collector = GpuCollector(SessionClock())
+    readings: list[AnyReading] = []
+    batches = collector.batches()
+    while not any(isinstance(each, GpuSample) for each in readings):
+        readings += await anext(batches)
+    await collector.close()
+
+    infos = [each for each in readings if isinstance(each, GpuInfo)]
+    assert infos
+    for info in infos:
         assert info.name
         assert info.uuid
         assert info.uuid.startswith("GPU-")

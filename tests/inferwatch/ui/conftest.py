@@ -500,6 +500,9 @@ class ScriptedFeed:
         del source
         return self.change(replace(snapshot(now_ns=self.at_ns), requests=()))
 
+    def look_closely(self, on: bool) -> None:
+        self.asked.append(f"look closely: {on}")
+
     def log_tail(self, lines: int) -> list[str]:
         return list(LOG[-lines:])
 
