@@ -544,7 +544,8 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rss_bytes: int
     threads: int | None = None
     throttled_s: float | None = None
-    """How long its control group was kept from running by its CPU quota, so far."""
+    """How long a CPU quota has kept its control group from running so far, added up
+    over the cores it wanted; None where it has no quota."""
 
 
 class HostInfo(Reading, frozen=True, kw_only=True):
@@ -560,6 +561,7 @@ class HostInfo(Reading, frozen=True, kw_only=True):
     """The model of its processors."""
     cores: int | None = None
     memory_bytes: int | None = None
+    """What it has, or what a control group grants us of it."""
 
 
 class HostSample(Reading, frozen=True, kw_only=True):
@@ -574,9 +576,10 @@ class HostSample(Reading, frozen=True, kw_only=True):
     busy_s: float | None = None
     """What all processes of the host have used of those cores since it started."""
     run_queue: int | None = None
-    """Threads of the host that ran or waited for a core at this moment."""
+    """Threads of the host that ran or waited for a core at this moment, without the
+    one that looked."""
     memory_used_bytes: int | None = None
-    """Of the host, caches that can be dropped left out."""
+    """Of ``HostInfo.memory_bytes``, caches that can be dropped left out."""
 
 
 class GpuInfo(Reading, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -9,18 +10,35 @@ from pathlib import Path
 
 import pytest
 
+from collectors import host
 from collectors.clock import SessionClock
-from collectors.host import HostSampler, _quotas, short_of_cores, usable_cores
-from collectors.readings import HostSample
+from collectors.host import (
+    HostSampler,
+    _cpu,
+    _limits,
+    _quotas,
+    run_queue,
+    short_of_cores,
+    throttled_s,
+    usable_cores,
+)
+from collectors.readings import AnyReading, HostInfo, HostSample
+
+
+async def first_two(sampler: HostSampler) -> tuple[HostInfo, HostSample]:
+    found: list[AnyReading] = []
+    async for batch in sampler.batches():
+        found += batch
+        if len(found) == 2:
+            await sampler.close()
+    info, sample = found
+    assert isinstance(info, HostInfo)
+    assert isinstance(sample, HostSample)
+    return info, sample
 
 
 async def one_sample(sampler: HostSampler) -> HostSample:
-    async for batch in sampler.batches():
-        await sampler.close()
-        (sample,) = batch
-        assert isinstance(sample, HostSample)
-        return sample
-    raise AssertionError("no sample")
+    return (await first_two(sampler))[1]
 
 
 async def test_a_sample_holds_cpu_and_memory_by_role() -> None:
@@ -31,6 +49,38 @@ async def test_a_sample_holds_cpu_and_memory_by_role() -> None:
     assert usage.role == "inferwatch"
     assert usage.cpu_s > 0
     assert usage.rss_bytes > 1_000_000
+    assert usage.threads == len([*Path("/proc/self/task").iterdir()])
+
+
+async def test_what_the_host_is_comes_first_and_its_load_after_it() -> None:
+    sampler = HostSampler(SessionClock(), list, 0.01, source="node-7")
+
+    info, sample = await first_two(sampler)
+
+    assert info.source == sample.source == "node-7"
+    assert info.name == socket.gethostname()
+    assert info.cores == os.cpu_count()
+    assert info.memory_bytes is not None
+    assert sample.memory_used_bytes is not None
+    assert 0 < sample.memory_used_bytes < info.memory_bytes
+    assert sample.run_queue is not None
+
+
+async def test_a_pid_that_comes_again_is_not_the_process_that_was_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stat = Path("/proc/self/stat").read_text()
+    head, _, fields = stat.rpartition(")")
+    (tmp_path / "7").mkdir()
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    process, alive = host.WatchedProcess(7, "core"), []
+    for birth in ("100", "100", "200"):
+        numbers = fields.split()
+        numbers[host.BIRTH] = birth
+        (tmp_path / "7/stat").write_text(f"{head}) {' '.join(numbers)}")
+        alive.append(process.usage({}) is not None)
+
+    assert alive == [True, True, False]
 
 
 @pytest.mark.process
@@ -90,7 +140,8 @@ def test_a_quota_of_a_control_group_counts(
         (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "groups" / name).write_text(content)
 
-    assert list(_quotas(tmp_path / "membership", tmp_path / "groups")) == [1.5]
+    found = _quotas(tmp_path / "membership", tmp_path / "groups")
+    assert list(found.values()) == [1.5]
 
 
 def test_a_group_without_a_quota_grants_everything(tmp_path: Path) -> None:
@@ -99,7 +150,107 @@ def test_a_group_without_a_quota_grants_everything(tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1")
 
-    assert not list(_quotas(tmp_path / "membership", tmp_path))
+    assert not _quotas(tmp_path / "membership", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "usage_usec 5\nnr_periods 9\nnr_throttled 3\nthrottled_usec 2500000\n",
+        "nr_periods 9\nnr_throttled 3\nthrottled_time 2500000000\n",
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_how_long_a_quota_held_a_group_back_is_read(tmp_path: Path, told: str) -> None:
+    (tmp_path / "cpu.stat").write_text(told)
+
+    assert throttled_s(tmp_path) == 2.5
+    assert throttled_s(tmp_path / "nowhere") is None
+
+
+def test_without_a_quota_nothing_is_said_of_being_held_back() -> None:
+    usage = host.WatchedProcess(os.getpid(), "core").usage({})
+
+    assert usage is not None
+    assert usage.throttled_s is None
+
+
+def test_with_a_quota_it_is_told_of_the_process_that_is_in_its_group(
+    tmp_path: Path,
+) -> None:
+    process = host.WatchedProcess(os.getpid(), "core")
+    process.quotas = [tmp_path / "inner", tmp_path]
+
+    usage = process.usage({tmp_path / "inner": None, tmp_path: 2.5})
+
+    assert usage is not None
+    assert usage.throttled_s == 2.5
+
+
+@pytest.mark.parametrize(
+    ("membership", "files"),
+    [
+        (
+            "0::/box/inner",
+            {
+                "box/memory.max": "8000000",
+                "box/memory.current": "5000000",
+                "box/memory.stat": "anon 4000000\ninactive_file 600000\nactive_file 1",
+                "box/inner/memory.max": "max",
+            },
+        ),
+        (
+            "4:memory:/box",
+            {
+                "memory/box/memory.limit_in_bytes": "8000000",
+                "memory/box/memory.usage_in_bytes": "5000000",
+                "memory/box/memory.stat": "cache 9\ntotal_inactive_file 600000",
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+            },
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_a_container_has_the_memory_that_it_is_granted(
+    tmp_path: Path, membership: str, files: dict[str, str]
+) -> None:
+    (tmp_path / "membership").write_text(membership)
+    for name, content in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(content)
+
+    (limit,) = _limits(tmp_path / "membership", tmp_path / "groups")
+
+    assert limit.most == 8_000_000
+    assert limit.used_bytes() == 4_400_000
+
+
+def test_the_run_queue_is_without_the_thread_that_looks(tmp_path: Path) -> None:
+    loadavg = tmp_path / "loadavg"
+    loadavg.write_text("2.34 1.35 1.41 6/140 31635\n")
+
+    assert run_queue(loadavg) == 5
+    assert run_queue(tmp_path / "nowhere") is None
+    loadavg.write_text("nonsense")
+    assert run_queue(loadavg) is None
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "model"),
+    [
+        (
+            "processor\t: 0\nmodel name\t: AMD EPYC 9654 96-Core\n",
+            "AMD EPYC 9654 96-Core",
+        ),
+        ("processor\t: 0\nHardware\t: Neoverse\n", "Neoverse"),
+    ],
+)
+def test_processors_are_named_as_each_architecture_does(
+    tmp_path: Path, cpuinfo: str, model: str
+) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+
+    assert _cpu(tmp_path / "cpuinfo") == model
 
 
 def test_a_client_needs_a_core_besides_the_engines_busy_threads() -> None:
