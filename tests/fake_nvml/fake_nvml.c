@@ -19,10 +19,11 @@
  *   text GPU name|uuid TEXT
  *   value GPU NAME NUMBER|-         holds it there; - lets it go again
  *   return FUNCTION GPU CODE [FIRST [COUNT]]   from its FIRST call from now on (1),
- *                                   COUNT times (for good); 0 mends; * is any
+ *                                   COUNT times (for good); 0 mends; * is any, but
+ *                                   for what frees memory
  *   field GPU ID CODE               of one field value
  *   field_type GPU ID TYPE          the type it comes in
- *   metric GPU ID CODE              of one GPM metric
+ *   metric GPU ID CODE|nan          of one GPM metric; nan: a value that is none
  *   lose GPU [CODE]                 every call about it fails (15)
  *   back GPU                        it answers again
  *   anew GPU                        likewise, but only to handles asked for from now on
@@ -71,6 +72,7 @@ enum {
     NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
     FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, IN_USE = 19, OUT_OF_MEMORY = 20,
     VERSION_MISMATCH = 25, UNKNOWN = 999,
+    NO_NUMBER = 100000, /* ours: of a metric that succeeds without one */
 };
 
 /* ---- What there is ----------------------------------------------------------- */
@@ -367,7 +369,7 @@ static int gpu_command(struct gpu *g, int n, char **w) {
     } else if (n < 4) return -1;
     else if (!strcmp(c, "field")) override(g->fields, (unsigned)atoi(w[2]), atoi(w[3]), -1);
     else if (!strcmp(c, "field_type")) override(g->fields, (unsigned)atoi(w[2]), -1, atoi(w[3]));
-    else if (!strcmp(c, "metric")) override(g->metrics, (unsigned)atoi(w[2]), atoi(w[3]), -1);
+    else if (!strcmp(c, "metric")) override(g->metrics, (unsigned)atoi(w[2]), strcmp(w[3], "nan") ? atoi(w[3]) : NO_NUMBER, -1);
     else if (!strcmp(c, "value")) {
         advance(g);
         for (int i = 0; i < N_VALUES; i++)
@@ -569,9 +571,11 @@ static int resolve(void *device, struct handle **out) {
 }
 
 static int fault_of(const char *function, int gpu) {
+    int frees = strstr(function, "Free") || strstr(function, "Shutdown");
     for (int i = 0; i < n_faults; i++) {
         struct fault *f = &faults[i];
-        if (strcmp(f->function, "*") && strcmp(f->function, function)) continue;
+        int any = !strcmp(f->function, "*");
+        if (any ? frees : strcmp(f->function, function)) continue;
         if (f->gpu >= 0 && f->gpu != gpu) continue;
         long nth = ++f->seen;
         if (f->code && nth >= f->first && (f->count < 0 || nth < f->first + f->count)) return f->code;
@@ -1296,6 +1300,7 @@ static void fill_metric(struct gpm_metric *m, struct sample *one, struct sample 
     m->code = m->id ? NOT_SUPPORTED : INVALID_ARGUMENT;
     m->value = 1e300; /* not valid unless it succeeds */
     const struct override *o = override_of(one->gpu->metrics, m->id);
+    if (o && o->code == NO_NUMBER) { m->code = SUCCESS; m->value = NAN; return; }
     if (o && o->code) { m->code = o->code; return; }
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
         if (KNOWN[i].id != m->id) continue;
