@@ -13,6 +13,7 @@ from collectors.clock import NS_PER_S
 from collectors.gpu.gpm import METRICS, GpmSampler, GpmWindow
 from collectors.gpu.nvml_errors import (
     FAILURES,
+    FUNCTION_NOT_FOUND,
     GONE,
     LOST,
     NEVER,
@@ -38,10 +39,12 @@ from collectors.gpu.nvml_readings import (
     OF_SLICE,
     PROCESS_LISTS,
     PROCESSES,
+    SLOWDOWNS,
     Direct,
     Field,
     Values,
     metric_name,
+    slowdown_shift,
 )
 from collectors.gpu.peaks import peak_of
 from collectors.gpu.source import Gpm, GpuOptions, Pace
@@ -126,6 +129,7 @@ class NvmlGpu:
         """Counters as they were: when, and how much."""
         self._arch: int | None = None
         self.info = self._identity(told)
+        self._ids = self._moved_fields()
         if options.gpm is Gpm.OFF:
             self.stop_counters(COUNTERS_OFF)
 
@@ -354,7 +358,7 @@ class NvmlGpu:
         ]
         if not wanted or not attempts.due(FIELD_CALL):
             return
-        ids = [(each.id, each.scope) for each in wanted]
+        ids = [(self._ids.get(each.id, each.id), each.scope) for each in wanted]
         ask = partial(pynvml.nvmlDeviceGetFieldValues, self.handle, ids)
         told = attempts.take(FIELD_CALL, ask)
         if told is None:
@@ -369,6 +373,14 @@ class NvmlGpu:
             else:
                 attempts.worked(each.name)
                 self._take_field(each, value, now_ns, values)
+
+    def _moved_fields(self) -> dict[int, int]:
+        """Ids by those of today, where this driver has others."""
+        shift = slowdown_shift(self.info.driver)
+        if shift is None:
+            names = [each.name for each in FIELDS if each.id in SLOWDOWNS]
+            self._attempts.give_up(names, why(FUNCTION_NOT_FOUND))
+        return {each: each + (shift or 0) for each in SLOWDOWNS}
 
     def _links(self) -> Sequence[Field]:
         """Counters of what GPM does not tell."""

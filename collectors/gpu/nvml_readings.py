@@ -59,6 +59,23 @@ LINKS = (
     Field(139, "nvlink_rx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
 )
 """Where GPM does not tell them."""
+SLOWDOWNS = range(269, 272)
+"""Those of FIELDS whose ids depend on the driver."""
+
+
+def slowdown_shift(driver: str | None) -> int | None:
+    """What to add to the ids of slowdown times; ``None`` where they are not counted.
+
+    They were 251 to 253 from 575 to 580.65. The ids that they have now meant settings
+    of power profiles then, so the driver decides, and not the binding.
+    """
+    numbers = (driver or "").split(" ")[0].split(".")[:2]
+    version = [int(number) for number in numbers if number.isdecimal()]
+    if not version or version >= [580, 82]:
+        return 0
+    return -18 if version >= [575] else None
+
+
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Of the union, by type of value."""
 

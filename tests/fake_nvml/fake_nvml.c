@@ -1029,6 +1029,7 @@ static void fill_field(struct gpu *g, struct field *f) {
     default:
         if (slow && f->id == slow) number = g->thermal_ns;
         else if (slow && f->id > slow && f->id < slow + 3) number = 0;
+        else if (f->id > 250 && f->id < 274 && g->model->architecture > 9) { type = 1; number = 3; } /* power profiles */
         else f->code = f->id > 0 && f->id < 300 ? NOT_SUPPORTED : INVALID_ARGUMENT;
     }
     const struct override *o = override_of(g->fields, f->id);

@@ -208,6 +208,9 @@ def test_slowdown_times_have_the_ids_of_their_driver(fake: FakeNvml) -> None:
         told = [each for each in (251, 269) if not field(gpu, each).nvmlReturn]
         assert told == [number], driver
         assert field(gpu, number).value.ullVal >= 1_900_000_000
+    fake.do("model 1 b200")
+    profile = field(nv.nvmlDeviceGetHandleByIndex(1), 251)
+    assert (profile.nvmlReturn, profile.value.uiVal) == (0, 3)
     fake.do("driver 570.86.15")
     assert field(gpu, 251).nvmlReturn == nv.NVML_ERROR_NOT_SUPPORTED
     assert field(gpu, 269).nvmlReturn == nv.NVML_ERROR_NOT_SUPPORTED

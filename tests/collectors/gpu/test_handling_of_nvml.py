@@ -217,13 +217,12 @@ def test_slowdown_times_are_asked_for_by_the_ids_of_the_driver(fake: FakeNvml) -
         ("590.48.01 (simulated)", True),
     ):
         fake.do("fresh")
-        commands = f"driver {driver}; value 0 reasons 32; field 0 269 0"
+        commands = f"model 0 b200; driver {driver}; value 0 reasons 32"
         with watched(fake, commands) as watching:
             watching.ticks(4)
-            thermal = (watching.last("throttled_ns") or {}).get("thermal")
-            assert (thermal is not None) is known, driver
-            if known:
-                assert thermal >= 3_000_000_000
+            thermal = watching.last("throttled_ns").get("thermal", -1)
+            assert (thermal >= 0) is known, driver
+            assert not known or thermal >= 3_000_000_000, driver
 
 
 @in_fake_nvml
