@@ -94,6 +94,7 @@ class ClockRelation:
     """
 
     def __init__(self) -> None:
+        self._boot_id = ""
         self._least: int | None = None
         self._most = 0
         """Ours minus theirs."""
@@ -102,6 +103,9 @@ class ClockRelation:
 
     def answered(self, theirs: ClockAnchor, asked_ns: int, heard_ns: int) -> None:
         """The other host read its clocks in an exchange of ours."""
+        if theirs.boot_id != self._boot_id:  # its monotonic clock began anew
+            self._boot_id = theirs.boot_id
+            self._least = self._used = None
         least, most = asked_ns - theirs.t_ns, heard_ns - theirs.t_ns
         self._by_wall = theirs.wall_ns - wall_offset_ns() - theirs.t_ns
         if self._least is None:

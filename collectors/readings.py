@@ -23,8 +23,8 @@ class Reading(
     INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns",)
 
     source: str = ""
-    """Where it comes from: an engine id, a GPU UUID, a load run. Not on the wire:
-    the envelope says it once and the collector fills it in."""
+    """Where it comes from: an engine id, a GPU UUID, a load run. On the wire only
+    where it differs from the envelope's: else the collector fills that in."""
 
 
 class Vantage(StrEnum):
@@ -538,7 +538,7 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     pid: int
     role: str
-    """api, core, worker, load, inferwatch."""
+    """api, core, worker, load, inferwatch, agent."""
     cpu_s: float
     """User and system seconds since it started."""
     rss_bytes: int

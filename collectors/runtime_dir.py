@@ -24,6 +24,8 @@ from collectors.liveness import birth, listener, nobody_listens
 SOCKETS_IN = "unix:"
 """How the place of a probe is written whose sockets are in some other directory."""
 ENGINE_ID_LIMIT = 32
+AGENT_SOCKET = "agent.sock"
+"""No probe's: it has no engine's name and no pid."""
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
 ASK_AGAIN_NS = 5 * NS_PER_S
 """A process that cannot be seen is asked whether it lives this often."""
@@ -73,6 +75,11 @@ def socket_path(engine_id: str, pid: int) -> Path:
             "and no slash"
         )
     return socket_dir() / f"{engine_id}.{pid}.sock"
+
+
+def agent_path() -> Path:
+    """Where the agent of this host binds, if nobody tells it otherwise."""
+    return socket_dir() / AGENT_SOCKET
 
 
 def hand_over(path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The wire: one envelope for probe and load generator, MessagePack by msgspec.
+"""The wire: one envelope for probe, agent and load generator, MessagePack by msgspec.
 
 ``emitted`` and ``dropped`` are cumulative counts of *readings*, so a loss is counted
 in readings even when whole messages vanish. Unknown fields and tags are skipped, so
-an older inferwatch can watch a newer probe of the same major version.
+an older inferwatch can watch a newer probe of the same major version. A reading whose
+source is not its envelope's says its own, as a GPU's in the envelope of its host.
 """
 
 import secrets

@@ -104,7 +104,7 @@ class Ring:
 
 
 class ChannelOwner(Protocol):
-    """The probe of the process that a channel speaks for."""
+    """The probe of the process that a channel speaks for, or the agent."""
 
     role: Role
     engine: EngineInfo | None
@@ -126,9 +126,18 @@ class Channel:
     """One process's socket: XPUB, answers each newcomer, never blocks."""
 
     def __init__(
-        self, path: Path, source: str, owner: ChannelOwner, ring_bytes: int
+        self,
+        path: Path,
+        source: str,
+        owner: ChannelOwner,
+        ring_bytes: int,
+        prefix: bytes = b"",
     ) -> None:
+        """``prefix`` is how all topics begin: an agent's, so that it is told apart."""
         self.path = path
+        self._live = prefix + LIVE
+        self._ring_topic = prefix + RING
+        self._questions = prefix + HELLO, self._ring_topic
         self.cpu_ns = 0
         """CPU time of the sending thread."""
         self._owner = owner
@@ -193,6 +202,11 @@ class Channel:
         self._context.term()
         self.path.unlink(missing_ok=True)
 
+    @property
+    def watched(self) -> bool:
+        """Somebody listens."""
+        return self._subscribed
+
     def put(self, *call: Any) -> None:  # noqa: ANN401 - a call's arguments
         """Take one record; where each microsecond counts, append it yourself."""
         self.append((self.ticket(), *call))
@@ -230,16 +244,16 @@ class Channel:
                 self._heard(joins=message[0] == SUBSCRIBE, topic=message[1:])
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
-        if topic == LIVE:
+        if topic == self._live:
             self._subscribed = joins
         elif not joins:
             self._joining.pop(topic, None)
-        elif topic.startswith((HELLO, RING)):
+        elif topic.startswith(self._questions):
             self._answer(topic)
 
     def _answer(self, topic: bytes) -> None:
         self._socket.send_multipart([topic, encode_hello(self._hello())])
-        if topic.startswith(RING) and self._ring.oldest is not None:
+        if topic.startswith(self._ring_topic) and self._ring.oldest is not None:
             self._joining[topic] = self._ring.envelopes()
 
     def _hello(self) -> Hello:
@@ -295,7 +309,7 @@ class Channel:
                 seq=seq, t_ns=monotonic_ns(), accounted=accounted, envelope=envelope
             )
         )
-        self._socket.send_multipart([LIVE, envelope])
+        self._socket.send_multipart([self._live, envelope])
 
     def _send_pieces(self) -> None:
         """Send newcomers the ring bit by bit, so that the engine does not feel it."""

@@ -1,15 +1,16 @@
-"""Lets viewers on other machines listen to all probes of a server, at one TCP port.
+"""Lets viewers on other machines listen to probes and agents here, at one TCP port.
 
 A probe's process binds a Unix socket, whoever listens. Where ``INFERWATCH_PROBE`` is an
 address such as ``tcp://127.0.0.1:9500``, the first process of the server also passes on
-what its probes say. It forwards subscriptions and messages as they are; what a viewer
-is told by each process, he puts together as if he were here.
+what its probes say; so does an agent with what it says itself. Subscriptions and
+messages are forwarded as they are; what a viewer is told by each process, he puts
+together as if he were here.
 """
 
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -18,29 +19,41 @@ from urllib.parse import urlsplit
 import zmq
 import zmq.auth.thread
 
-from collectors.probe.hello import HELLO, LIVE, RING, has_host_and_port
+from collectors.probe.hello import AGENT, HELLO, LIVE, RING, has_host_and_port
 from collectors.probe.keys import KeyFileError, ProbeKeys
 from collectors.runtime_dir import probe_sockets
 
 KEY_VARIABLE = "INFERWATCH_PROBE_KEY"
+"""Where a probe finds its key file."""
 LOOK_MS = 500
-"""How often to look for processes of the server."""
+"""How often to look for sockets."""
 BIND_AGAIN_S = 5.0
 HIGH_WATER = 2_000
 LONGEST_REQUEST = 1_024
 """Of a viewer; what he may say is which topics he wants."""
-TOPICS = (LIVE, HELLO, RING)
+TOPICS = (LIVE, HELLO, RING, AGENT)
 
 
 class Relay:
-    """Passes on what the probes of one server say, on a thread of its own."""
+    """Passes on what is said at some sockets here, on a thread of its own."""
 
     def __init__(
-        self, address: str, engine_id: str, report: Callable[[str], None]
+        self,
+        address: str,
+        sockets: Callable[[], Collection[Path]],
+        report: Callable[[str], None],
+        *,
+        key_file: Path | None = None,
+        who: str = "the probe",
     ) -> None:
+        """``sockets`` are asked for again and again; ``who`` is what reports name."""
         self.address = address
-        self._engine_id = engine_id
+        self._sockets = sockets
         self._report = report
+        self._key_file = key_file
+        self._who = who
+        self.listening = threading.Event()
+        """Set once viewers can come."""
         self._heard: set[Path] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -49,38 +62,33 @@ class Relay:
 
     def start(self) -> None:
         """Begin, unless it would let anybody in: then say why not."""
-        if not has_host_and_port(self.address):
-            self._report(f"{self.address} is no address to listen at: tcp://host:port")
-            return
-        key_file = os.environ.get(KEY_VARIABLE)
-        if not key_file and not is_loopback(self.address):
-            self._report(
-                f"the probe does not listen at {self.address}: any address but a "
-                f"loopback one needs keys (inferwatch keys; {KEY_VARIABLE}=probe.key)"
-            )
-            return
-        self._key_file = Path(key_file) if key_file else None
-        self._thread.start()
+        if why := refused(self.address, self._key_file):
+            self._report(f"{self._who} does not listen: {why}")
+        else:
+            self._thread.start()
 
     def stop(self) -> None:
         """Pass on nothing more."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
-            while not probe_sockets(self._engine_id):  # a server's, not a tool's
+            while not self._sockets():  # a server's process, not a tool's
                 if self._stopping.wait(LOOK_MS / 1_000):
                     return
             with zmq.Context() as context:
                 self._relay(context)
         except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-            self._report(f"the probe listens at {self.address} no more: {error}")
+            self._report(f"{self._who} listens at {self.address} no more: {error}")
 
     def _relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         viewers, probes = context.socket(zmq.XPUB), context.socket(zmq.XSUB)
-        guard = self._guarded(context, viewers) if self._key_file else None
+        guard = None
         try:
+            if self._key_file is not None:
+                guard = self._guarded(context, viewers, self._key_file)
             for each in (viewers, probes):
                 each.linger = 0
                 each.set_hwm(HIGH_WATER)
@@ -94,14 +102,17 @@ class Relay:
             if guard is not None:
                 guard.stop()
 
+    @staticmethod
     def _guarded(
-        self, context: zmq.Context[zmq.Socket[bytes]], viewers: zmq.Socket[bytes]
+        context: zmq.Context[zmq.Socket[bytes]],
+        viewers: zmq.Socket[bytes],
+        key_file: Path,
     ) -> zmq.auth.thread.ThreadAuthenticator:
         """Let in who is named in the key file, as it is at that moment."""
-        keys = ProbeKeys.read(self._key_file or Path())
+        keys = ProbeKeys.read(key_file)
         guard = zmq.auth.thread.ThreadAuthenticator(context)
         guard.start()
-        guard.configure_curve_callback("*", _Admission(self._key_file or Path()))
+        guard.configure_curve_callback("*", _Admission(key_file))
         viewers.curve_server = True
         viewers.curve_publickey = keys.public.encode()
         viewers.curve_secretkey = keys.secret.encode()
@@ -117,9 +128,12 @@ class Relay:
             except zmq.ZMQError as error:
                 if not told:
                     told = True
-                    self._report(f"the probe cannot listen at {self.address}: {error}")
+                    self._report(
+                        f"{self._who} cannot listen at {self.address}: {error}"
+                    )
                 self._stopping.wait(BIND_AGAIN_S)
             else:
+                self.listening.set()
                 return True
         return False
 
@@ -140,7 +154,7 @@ class Relay:
                     probes.send_multipart(message, copy=False)
 
     def _meet(self, probes: zmq.Socket[bytes]) -> None:
-        there = {found.path for found in probe_sockets(self._engine_id)}
+        there = set(self._sockets())
         for path in there - self._heard:
             probes.connect(f"ipc://{path}")
         for path in self._heard - there:
@@ -161,6 +175,30 @@ class _Admission:
             return key.decode() in ProbeKeys.read(self._key_file).viewers.values()
         except (KeyFileError, UnicodeDecodeError):
             return False
+
+
+def relay_probes(address: str, engine_id: str, report: Callable[[str], None]) -> Relay:
+    """One that passes on what a server's probes say, with the keys it was given."""
+    key_file = os.environ.get(KEY_VARIABLE)
+
+    def sockets() -> list[Path]:
+        return [each.path for each in probe_sockets(engine_id)]
+
+    return Relay(
+        address, sockets, report, key_file=Path(key_file) if key_file else None
+    )
+
+
+def refused(address: str, key_file: Path | None) -> str | None:
+    """Why nothing is to be passed on there; None where nothing speaks against it."""
+    if not has_host_and_port(address):
+        return f"{address} is no address to listen at: tcp://host:port"
+    if key_file is None and not is_loopback(address):
+        return (
+            f"{address} can be reached by others, and any address but a loopback one "
+            "needs keys (see inferwatch keys)"
+        )
+    return None
 
 
 def is_loopback(address: str) -> bool:

@@ -1,10 +1,13 @@
-"""What a probe answers to a new subscriber, and the topics both sides use.
+"""What a probe or an agent answers to a new subscriber, and the topics all use.
 
 A subscriber first subscribes to ``LIVE``, then to ``HELLO`` or ``RING`` followed by a
 nonce of its own; the answer comes on exactly that topic, so nobody else hears it: a
 ``Hello``, and after ``RING`` also the envelopes of the ring, several to a message.
 Envelopes are numbered per stream: everything before ``Hello.seq`` is in the past (the
 ring has it from ``Hello.ring_seq`` on), everything from ``Hello.seq`` on comes live.
+
+An agent has topics of its own, the same behind ``AGENT``: it may pass on what probes
+say, and who asks for one is not told the other.
 """
 
 from enum import StrEnum
@@ -21,6 +24,8 @@ TCP = "tcp://"
 LIVE = b"live"
 HELLO = b"hello."
 RING = b"ring."
+AGENT = b"agent."
+"""How an agent's topics begin."""
 
 
 def has_host_and_port(address: str) -> bool:
@@ -33,11 +38,12 @@ def has_host_and_port(address: str) -> bool:
 
 
 class Role(StrEnum):
-    """What a process is in its server."""
+    """What a process is in its server, or that it is an agent."""
 
     API = "api"
     CORE = "core"
     WORKER = "worker"
+    AGENT = "agent"
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -97,7 +103,7 @@ def decode_hello(message: bytes) -> Hello:
     version = msgspec.msgpack.decode(message, type=_Version).v
     if version != VERSION:
         raise WireVersionError(
-            f"the probe speaks wire version {version}, this inferwatch {VERSION}: "
+            f"the other side speaks wire version {version}, this inferwatch {VERSION}: "
             "install the same inferwatch on both sides"
         )
     return _decoder.decode(message)

@@ -62,11 +62,15 @@ class Reception:
         backfill: bool,
         positions: Mapping[str, Position] | None = None,
         topic: bytes | None = None,
+        prefix: bytes = b"",
     ) -> None:
+        """``prefix`` is how the topics begin of who speaks."""
         self.hello: Hello | None = None
         self.position = Position(0, 0)
         """How far it was heard."""
-        self._topic = topic or answer_topic(backfill=backfill)
+        self._prefix = prefix
+        self._live_topic = prefix + LIVE
+        self._topic = topic or answer_topic(backfill=backfill, prefix=prefix)
         self._backfill = backfill
         self._positions = positions or {}
         self._losses = LossCounter()
@@ -80,15 +84,24 @@ class Reception:
         It does when the line was down: what it sent meanwhile is in its ring.
         """
         hello = self.hello
-        if hello is None or frames[0] == LIVE or speaker_of(frames[1]).pid is None:
+        if (
+            hello is None
+            or frames[0] == self._live_topic
+            or speaker_of(frames[1]).pid is None
+        ):
             return self
         heard = {hello.stream: self.position}
-        return Reception(backfill=self._backfill, positions=heard, topic=self._topic)
+        return Reception(
+            backfill=self._backfill,
+            positions=heard,
+            topic=self._topic,
+            prefix=self._prefix,
+        )
 
     @property
     def topics(self) -> tuple[bytes, bytes]:
         """What to subscribe to, in this order: nothing may fall between the two."""
-        return LIVE, self._topic
+        return self._live_topic, self._topic
 
     def hear(self, frames: list[bytes]) -> list[ProbeMessage]:
         """What this message makes known, or makes the turn of.
@@ -96,7 +109,7 @@ class Reception:
         Raises:
             WireVersionError: the probe speaks another major version.
         """
-        if frames[0] == LIVE:
+        if frames[0] == self._live_topic:
             return self._live(frames[1])
         if self.hello is None:
             return self._greeted(decode_hello(frames[1]))
@@ -163,9 +176,9 @@ class Reception:
         ]
 
 
-def answer_topic(*, backfill: bool) -> bytes:
-    """A topic on which nobody else hears a probe's answer."""
-    return (RING if backfill else HELLO) + secrets.token_hex(8).encode()
+def answer_topic(*, backfill: bool, prefix: bytes = b"") -> bytes:
+    """A topic on which nobody else hears the answer."""
+    return prefix + (RING if backfill else HELLO) + secrets.token_hex(8).encode()
 
 
 class SendingOrder:

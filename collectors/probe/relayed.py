@@ -1,4 +1,7 @@
-"""Listens to all probes of a server through one TCP port."""
+"""Listens to all probes of a server through one TCP port, or to an agent."""
+
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -22,7 +25,6 @@ from collectors.probe.stream import (
     ProbeMemory,
     ProbeStream,
 )
-from collectors.server import Server
 
 NOBODY = 0
 """No process has this pid."""
@@ -33,13 +35,29 @@ REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 LONGEST_MESSAGE = 64_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where somebody is heard, and what it takes to be let in."""
+
+    address: str
+    """As ZeroMQ takes it: ``tcp://host:port``, ``ipc:///a/path``."""
+    key: Path | None = None
+    """A viewer's key file."""
+    who: str = "probe"
+    """What is there, for sentences."""
+    prefix: bytes = b""
+    """How its topics begin."""
+
+
 class RelayedStream(ProbeStream):
-    """All processes of a server, each told apart by its stream."""
+    """All who speak at one place, each told apart by its stream."""
 
     def __init__(
         self,
         clock: SessionClock,
-        server: Server,
+        place: Place,
+        *,
+        source: str = "",
         memory: ProbeMemory | None = None,
     ) -> None:
         """Listen there.
@@ -47,9 +65,9 @@ class RelayedStream(ProbeStream):
         Raises:
             KeyFileError: the keys cannot be used.
         """
-        super().__init__(clock, server.probe, source=server.source, memory=memory)
-        self._url = server.probe
-        self._keys = ViewerKeys.read(server.probe_key) if server.probe_key else None
+        super().__init__(clock, place.address, source=source, memory=memory)
+        self._place = place
+        self._keys = ViewerKeys.read(place.key) if place.key else None
         self._receptions: dict[str, Reception] = {}
         self._heard_ns: dict[str, int] = {}
         """When each stream was heard last."""
@@ -57,8 +75,9 @@ class RelayedStream(ProbeStream):
 
     async def _look(self) -> None:
         socket = self._context.socket(zmq.SUB)
-        monitor = self._connected(socket)
+        monitor: zmq.asyncio.Socket = socket.get_monitor_socket(REFUSED)
         try:
+            self._connect(socket)
             await self._follow_all(socket, monitor)
         except (CollectorError, zmq.ZMQError, msgspec.MsgspecError) as error:
             await self._queue.put(
@@ -74,8 +93,8 @@ class RelayedStream(ProbeStream):
     async def _follow_all(
         self, socket: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
     ) -> None:
-        topic = answer_topic(backfill=True)
-        for each in (LIVE, topic):
+        prefix = self._place.prefix
+        for each in (prefix + LIVE, answer_topic(backfill=True, prefix=prefix)):
             socket.subscribe(each)
         asked_ns = monotonic_ns()
         self._order.expect((NOBODY,))  # nothing is told before all have answered
@@ -87,22 +106,22 @@ class RelayedStream(ProbeStream):
                 self._is_admitted(event["event"])
             await self._look_after(asked_ns)
 
-    def _connected(self, socket: zmq.asyncio.Socket) -> zmq.asyncio.Socket:
+    def _connect(self, socket: zmq.asyncio.Socket) -> None:
         socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS
         socket.maxmsgsize = LONGEST_MESSAGE
-        socket.ipv6 = "[" in self._url
+        socket.ipv6 = "[" in self._place.address
         if self._keys is not None:
             socket.curve_serverkey = self._keys.probe.encode()
             socket.curve_publickey = self._keys.public.encode()
             socket.curve_secretkey = self._keys.secret.encode()
-        monitor: zmq.asyncio.Socket = socket.get_monitor_socket(REFUSED)
-        socket.connect(self._url.replace("localhost", "127.0.0.1"))
-        return monitor
+        socket.connect(self._place.address.replace("//localhost", "//127.0.0.1"))
 
     def _is_admitted(self, event: int) -> None:
         if event & REFUSED:
-            how = "our key" if self._keys else "anybody without a key: --probe-key"
-            raise CollectorError(f"the probe at {self._url} refuses {how}")
+            place = self._place
+            how = f"anybody without a key: --{place.who}-key"
+            how = "our key" if self._keys else how
+            raise CollectorError(f"the {place.who} at {place.address} refuses {how}")
 
     async def _hear(self, frames: list[bytes], asked_ns: int) -> None:
         if len(frames) < 2:
@@ -128,14 +147,16 @@ class RelayedStream(ProbeStream):
             self._first_ns = monotonic_ns()
             self._be_patient()
         positions = self._memory.positions
-        return Reception(backfill=True, positions=positions, topic=topic)
+        prefix = self._place.prefix
+        return Reception(backfill=True, positions=positions, topic=topic, prefix=prefix)
 
     async def _look_after(self, asked_ns: int) -> None:
         """Wait for all to answer, and no longer; see whether any fell silent."""
         now_ns = monotonic_ns()
         if not self._heard_ns:
             if now_ns > asked_ns + NEVER_NS:
-                raise SourceNeverCameError(f"no probe answers at {self._url}")
+                place = self._place
+                raise SourceNeverCameError(f"no {place.who} answers at {place.address}")
             return
         if NOBODY in self._order.awaited and now_ns > self._first_ns + TOGETHER_NS:
             late = [each for each in self._receptions.values() if not each.caught_up]

@@ -26,7 +26,7 @@ from collectors.probe.discover import (
     probe_at,
 )
 from collectors.probe.hello import TCP, Hello
-from collectors.probe.relayed import RelayedStream
+from collectors.probe.relayed import Place, RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
 from collectors.readings import AnyReading, Endpoint, EngineInfo, Note, NoteKind, Step
 from collectors.runtime_dir import (
@@ -120,7 +120,10 @@ class ServerProbe:
         """
         server = self.server
         if server.probe.startswith(TCP):
-            self._stream = RelayedStream(self._clock, server, self._memory)
+            place = Place(address=server.probe, key=server.probe_key)
+            self._stream = RelayedStream(
+                self._clock, place, source=server.source, memory=self._memory
+            )
             return self._stream
         engine_id = server.probe
         if engine_id.startswith(SOCKETS_IN) or not engine_id:

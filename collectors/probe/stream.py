@@ -42,7 +42,12 @@ SILENT_NS = 5 * NS_PER_S
 RECONNECT_MS = 100, 2_000
 QUEUE_BATCHES = 1_000
 """When nobody takes batches we stop reading; then the probe drops and we count."""
-WHAT = {Role.API: "API server", Role.CORE: "EngineCore", Role.WORKER: "worker"}
+WHAT = {
+    Role.API: "API server",
+    Role.CORE: "EngineCore",
+    Role.WORKER: "worker",
+    Role.AGENT: "agent",
+}
 
 
 class ProbeMemory:

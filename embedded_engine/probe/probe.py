@@ -274,9 +274,9 @@ def start() -> Probe:
     probe.install()
     address = os.environ.get("INFERWATCH_PROBE", "")
     if address.startswith(TCP) and first_pid == str(os.getpid()):
-        from embedded_engine.relay import Relay  # noqa: PLC0415 - few need it
+        from embedded_engine.relay import relay_probes  # noqa: PLC0415 - few need it
 
-        Relay(address, engine_id, probe.report).start()
+        relay_probes(address, engine_id, probe.report).start()
     if multiprocessing.current_process().name.startswith(names.CORE_PROCESS):
         probe.speak(Role.CORE)
     return probe

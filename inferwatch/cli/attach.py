@@ -37,6 +37,7 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
     inferwatch attach https://gpu1.example/chat --api-key-env CHAT_KEY
     inferwatch attach ssh://me@gpu1/8000
     inferwatch attach --config fleet.toml
+    inferwatch attach http://gpu1:8000 --agent tcp://gpu1:9600 --agent-key alice.key
     inferwatch attach --prometheus http://prometheus:9090 --select 'job="vllm"'
     inferwatch attach localhost:8000 --once --json
     """  # noqa: D301 - \b is click's mark for text it must not rewrap

@@ -13,6 +13,7 @@ from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
+    agents_of,
     place_to_listen,
     prometheus_of,
     servers_of,
@@ -50,6 +51,7 @@ def attached(
         UsageError: one cannot be asked.
     """
     named, prometheus = servers_of(asked), prometheus_of(asked)
+    agents = agents_of(asked)
     place = place_to_listen(asked.otlp_listen)
     for where in shown_secrets(asked):
         say(
@@ -68,7 +70,7 @@ def attached(
         if place is not None:
             listening = [SpanReceiver(clock, *place, servers=named)] if place else []
         every = [*listening, *others(clock, pipeline)]
-        return AttachedSession(clock, pipeline, servers, every, collect)
+        return AttachedSession(clock, pipeline, servers, every, collect, agents)
 
     return session
 

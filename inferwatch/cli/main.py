@@ -13,6 +13,7 @@ import click
 
 from inferwatch import __version__
 from inferwatch.cli import crash
+from inferwatch.cli.agent import agent
 from inferwatch.cli.attach import attach
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.compare import compare
@@ -101,6 +102,7 @@ inferwatch.add_command(demo)
 inferwatch.add_command(serve)
 inferwatch.add_command(attach)
 inferwatch.add_command(record)
+inferwatch.add_command(agent)
 inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from collectors.agent_stream import Agent, AgentStream
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector
 from collectors.http_client import goes_direct
@@ -71,6 +72,7 @@ class AttachedSession(Watch):
         servers: Sequence[Server],
         others: Sequence[Collector] | None = None,
         collect: Collect = collectors_of,
+        agents: Sequence[Agent] = (),
     ) -> None:
         """``others`` listen to all servers; else it is done as far as usual."""
         super().__init__(clock, pipeline)
@@ -96,8 +98,11 @@ class AttachedSession(Watch):
         self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
         every = [each for server in servers for each in collect(clock, server)]
         self._probes = [each for each in every if isinstance(each, ServerProbe)]
+        names: dict[str, Agent] = {}
+        self._agents = [AgentStream(clock, each, names) for each in agents]
         self._session.collectors += [
-            TappedCollector(each, self._hear) for each in (*every, *others)
+            TappedCollector(each, self._hear)
+            for each in (*every, *self._agents, *others)
         ]
 
     @property
@@ -108,11 +113,17 @@ class AttachedSession(Watch):
     @property
     def _state(self) -> FeedState:
         """Live until all have failed: the dashboard opens at once."""
-        waiting = len(self._contacts) < len(self.servers)
+        waiting = len(self._contacts) < len(self.servers) or not self._begun.is_set()
         return FeedState.LIVE if waiting or self._any_answers else FeedState.LOST
 
     @property
+    def _any_agent_came(self) -> bool:
+        return any(each.host for each in self._agents)
+
+    @property
     def _any_answers(self) -> bool:
+        if not self.servers:  # hardware alone
+            return any(not each.why for each in self._agents)
         return any(each.answers for each in self._contacts.values())
 
     @property
@@ -132,8 +143,8 @@ class AttachedSession(Watch):
 
     @property
     def came_up(self) -> bool:
-        """A server has answered, now or earlier."""
-        return self._came_up
+        """A server has answered, now or earlier; without any, an agent has."""
+        return self._came_up or (not self.servers and self._any_agent_came)
 
     @property
     def failure(self) -> str | None:
@@ -141,6 +152,8 @@ class AttachedSession(Watch):
         if self._any_answers:
             return None
         whys = [f"{name}: {each.why}" for name, each in self._contacts.items()]
+        if not self.servers:
+            whys = [each.why for each in self._agents]
         if not whys:
             names = ", ".join(each.source for each in self.servers[:NAMED])
             return f"no answer came from {names}"
@@ -199,12 +212,19 @@ class AttachedSession(Watch):
     def no_log(self) -> str:
         """Where the log of the server is that is looked at."""
         local = self._local.get(self._shown)
-        return local.no_log if local else "several servers are watched: open one first"
+        return local.no_log if local else self._no_server
 
     def log_tail(self, lines: int) -> list[str]:
         """The latest lines of the server looked at, where they can be read."""
         local = self._local.get(self._shown)
         return local.log_tail(lines) if local else []
+
+    @property
+    def _no_server(self) -> str:
+        """Why no one server is meant."""
+        if not self.servers:
+            return "no server is watched: attach to one by its URL"
+        return "several servers are watched: open one first"
 
     @property
     def _shown(self) -> str:
@@ -233,7 +253,7 @@ class AttachedSession(Watch):
         """Point the load desk at the one server that is looked at."""
         server = {each.source: each for each in self.servers}.get(self._shown)
         if server is None:
-            self._desk.aim(None, "several servers are watched: open one of them first")
+            self._desk.aim(None, self._no_server)
             return
         contact, model = (
             self._contacts.get(server.source),
@@ -265,6 +285,8 @@ class AttachedSession(Watch):
         elif isinstance(reading, ServerInfo) and reading.models:
             self._models[reading.source] = reading.models[0]
             self._aim()
+        elif not self.servers and not self._begun.is_set():
+            self._begun.set()  # an agent has answered, or failed to
         self._desk.hear(reading)
 
     def _read(self, sample: EngineSample) -> None:

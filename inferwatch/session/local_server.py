@@ -80,7 +80,7 @@ class LocalServer:
         self.no_log = f"the process of {self._server.source} cannot be seen from here"
         place = self._server.uds or str(port_of(self._server.url))
         pids = sorted(listeners.get(place, ()))
-        pid = next(filter(None, map(_engine_of, pids)), None)
+        pid = next(filter(None, map(engine_of, pids)), None)
         born = None if pid is None else birth(pid)
         self._processes = None
         if pid is not None and born is not None:
@@ -123,7 +123,7 @@ class LocalServer:
         return path
 
 
-def _engine_of(pid: int) -> int | None:
+def engine_of(pid: int) -> int | None:
     """The first process of the engine that a process belongs to; None: it is none's.
 
     Of several API servers each listens, and all have one parent.

@@ -41,7 +41,7 @@ from collectors.readings import (
 from collectors.runtime_dir import socket_path
 from collectors.server import Server
 from embedded_engine.channel import Channel
-from embedded_engine.relay import KEY_VARIABLE, Relay
+from embedded_engine.relay import KEY_VARIABLE, relay_probes
 
 pytestmark = pytest.mark.process
 
@@ -188,7 +188,7 @@ async def until_both(url: str) -> None:
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:1", "tcp://192.0.2.1:1"])
 def test_without_keys_only_this_host_may_listen(address: str) -> None:
     said: list[str] = []
-    Relay(address, "one", said.append).start()
+    relay_probes(address, "one", said.append).start()
 
     assert "any address but a loopback one needs keys" in said[0]
 
@@ -317,7 +317,7 @@ def relay(address: str = "", engine_id: str = "one") -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         address = address or f"tcp://127.0.0.1:{free.getsockname()[1]}"
     said: list[str] = []
-    relay = Relay(address, engine_id, said.append)
+    relay = relay_probes(address, engine_id, said.append)
     relay.start()
     yield address
     relay.stop()

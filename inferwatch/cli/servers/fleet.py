@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collectors.agent_stream import Agent, AgentError
 from collectors.http_client import ProxyError
 from collectors.probe.keys import KeyFileError, ViewerKeys
 from collectors.server import Server, ServerError
@@ -51,6 +52,8 @@ class ServerOptions:
     every_s: float | None = None
     probe: str | None = None
     probe_key: Path | None = None
+    agents: Sequence[str] = ()
+    agent_key: Path | None = None
     slo: str | None = None
     otlp_listen: str | None = None
     no_kv_events: bool = False
@@ -61,7 +64,7 @@ class ServerOptions:
     def name_any(self) -> bool:
         """They say what to watch; else it is what runs here."""
         named = self.urls or self.uds or self.config or self.prometheus or self.select
-        return bool(named)
+        return bool(named or self.agents)
 
 
 def prometheus_of(options: ServerOptions) -> Server | None:
@@ -98,14 +101,53 @@ def servers_of(options: ServerOptions) -> tuple[Server, ...]:
     Raises:
         UsageError: one cannot be meant, or not be asked; keys are never told.
     """
-    path = options.config or default_fleet_file()
-    file = read_fleet(path) if options.config or path.is_file() else FleetFile()
+    path, file = _settings(options)
     own = _own_headers(options)
     servers = tuple(
         _server(options, file, entry, own, path) for entry in _chosen(options, file)
     )
     _refuse_twins(servers)
     return servers
+
+
+def agents_of(options: ServerOptions) -> tuple[Agent, ...]:
+    """The agents meant: those that were typed, else those of a file that was.
+
+    Raises:
+        UsageError: one can be nowhere, or its key cannot be used.
+    """
+    if options.agents:
+        return tuple(_agent(each, options.agent_key) for each in options.agents)
+    if options.agent_key is not None:
+        raise UsageError("--agent-key is a key to --agent: give both")
+    if options.config is None:
+        return ()
+    path, file = _settings(options)
+    found = []
+    for index, each in enumerate(file.agent):
+        key = _beside(path.parent, each.key) if each.key else None
+        try:
+            found.append(_agent(each.address, key, each.name))
+        except UsageError as error:
+            line = line_of(path.read_text("utf-8"), index, table="agent")
+            raise UsageError(f"{path}, line {line}: {error}") from error
+    return tuple(found)
+
+
+def _agent(address: str, key: Path | None, name: str = "") -> Agent:
+    try:
+        if key is not None:
+            ViewerKeys.read(key)
+        return Agent(address=address, key=key, name=name)
+    except (AgentError, KeyFileError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _settings(options: ServerOptions) -> tuple[Path, FleetFile]:
+    """The settings file and what it says; nothing where there is none."""
+    path = options.config or default_fleet_file()
+    there = options.config is not None or path.is_file()
+    return path, read_fleet(path) if there else FleetFile()
 
 
 def place_to_listen(text: str | None) -> tuple[str, int] | tuple[()] | None:
@@ -164,7 +206,7 @@ def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     if uds:
         return [NamedServer(url=next(iter(options.urls), None), uds=uds)]
     if not options.urls and options.config:
-        if not file.server:
+        if not (file.server or file.agent):
             raise UsageError(f"{options.config} names no [[server]]")
         return file.server
     return [_meant(each, file) for each in options.urls]
@@ -270,7 +312,7 @@ def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
     if index is None:
         return ""
     text = path.read_text("utf-8")
-    return f"{path}, line {line_of(text, index, None)}: "
+    return f"{path}, line {line_of(text, index)}: "
 
 
 def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:

@@ -6,10 +6,15 @@ slo = "ttft_s<1 tpot_s<0.1"
 name = "chat"
 url = "https://gpu1.example/chat"
 key_env = "CHAT_KEY"
+
+[[agent]]
+address = "tcp://gpu1.example:9600"
+key = "alice.key"
 """
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +29,14 @@ PLAIN = {
     "str": "text in quotes",
     "bool": "true or false",
     "object": "a table",
-    "array": "a list of tables, each under [[server]]",
+    "array": "a list of tables, each under [[server]] or [[agent]]",
 }
 """What TOML's kinds are called, by msgspec's names for them."""
 WRONG_KIND = re.compile(r"Expected `(?P<wanted>\w+)[^`]*`, got `(?P<given>\w+)`")
 UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
-WHERE = re.compile(r"at `\$(?:\.server\[(?P<index>\d+)\])?(?:\.(?P<key>\w+))?")
+WHERE = re.compile(
+    r"at `\$(?:\.(?P<table>server|agent)\[(?P<index>\d+)\])?(?:\.(?P<key>\w+))?"
+)
 
 
 class ServerEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -56,10 +63,21 @@ class NamedServer(ServerEntry, kw_only=True, forbid_unknown_fields=True):
     name: str = ""
 
 
+class NamedAgent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An agent of the file: what tells of a host's hardware."""
+
+    address: str
+    key: str | None = None
+    """A viewer's key file."""
+    name: str = ""
+    """What to call its host; else it says."""
+
+
 class FleetFile(ServerEntry, kw_only=True, forbid_unknown_fields=True):
-    """The whole file: what holds for all servers, and the servers."""
+    """The whole file: what holds for all servers, the servers, and agents."""
 
     server: list[NamedServer] = []
+    agent: list[NamedAgent] = []
 
 
 def default_fleet_file() -> Path:
@@ -88,20 +106,27 @@ def read_fleet(path: Path) -> FleetFile:
         raise UsageError(f"{path}, {_explained(str(error), text)}") from error
 
 
-def line_of(text: str, index: int | None, key: str | None) -> int:
-    r"""Where a key stands, of the server of that index if there is one.
+def line_of(
+    text: str, index: int | None, key: str | None = None, table: str = "server"
+) -> int:
+    r"""Where a key stands, of the server or agent of that index if there is one.
 
     >>> line_of("slo = 'x'\n[[server]]\nurl = 'a'\n[[server]]\nurl = 'b'", 1, "url")
     5
     """
-    at, begin = -1, 1
+    begin, heads, meant = 1, Counter[str](), None if index is None else (table, index)
+    at: tuple[str, int] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
-        if re.match(r"\[\[\s*server\s*\]\]", stripped):
-            at += 1
-            begin = number if at == index else begin
-        here = at == (-1 if index is None else index)
-        if here and key and re.match(rf"\[?[\w.]*[\"']?\b{re.escape(key)}\b", stripped):
+        if head := re.match(r"\[\[\s*(\w+)\s*\]\]", stripped):
+            at = head[1], heads[head[1]]
+            heads[head[1]] += 1
+            begin = number if at == meant else begin
+        if (
+            at == meant
+            and key
+            and re.match(rf"\[?[\w.]*[\"']?\b{re.escape(key)}\b", stripped)
+        ):
             return number
     return begin
 
@@ -112,9 +137,11 @@ def _explained(error: str, text: str) -> str:
     wrong = WRONG_KIND.search(error)
     index = place["index"] if place else None
     key = unknown["key"] if unknown else place["key"] if place else None
-    line = line_of(text, None if index is None else int(index), key)
+    table = (place and place["table"]) or "server"
+    line = line_of(text, None if index is None else int(index), key, table)
     if unknown:
-        known: type[Any] = FleetFile if index is None else NamedServer
+        of_table: type[Any] = NamedAgent if table == "agent" else NamedServer
+        known: type[Any] = FleetFile if index is None else of_table
         names = ", ".join(known.__struct_fields__)
         return f"line {line}: there is no {key!r}; there is: {names}"
     if wrong:

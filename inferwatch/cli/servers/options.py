@@ -63,6 +63,19 @@ _OPTIONS = [
         help="A viewer's key to a probe at tcp:// (see inferwatch keys).",
     ),
     click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        metavar="tcp://HOST:PORT",
+        help="Watch the GPUs and processes of the host whose inferwatch agent listens "
+        "there; unix:PATH on this host. Without URL, the hardware alone.",
+    ),
+    click.option(
+        "--agent-key",
+        type=FILE,
+        help="A viewer's key to these agents (see inferwatch keys).",
+    ),
+    click.option(
         "--prometheus",
         metavar="URL",
         help="Read the servers that this Prometheus scrapes, or what speaks its API "

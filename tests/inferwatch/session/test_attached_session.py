@@ -201,7 +201,7 @@ async def test_load_goes_to_the_server_that_is_looked_at_and_asks_for_its_host()
         await session.contact("one:8000", answers=True)
         await session.contact("two:8000", answers=False, why="refused")
         await session.tell("one:8000", info("one:8000", "chat", "draft"))
-        assert "open one of them first" in str(desk.unavailable)
+        assert "open one first" in str(desk.unavailable)
 
         session.watch.snapshot(Window.MINUTE, source="one:8000")
         assert desk.unavailable is None

@@ -1,0 +1,168 @@
+"""Runs ``inferwatch agent``."""
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+
+from collectors.liveness import listener
+from collectors.probe.hello import TCP
+from collectors.probe.keys import KeyFileError, ProbeKeys
+from collectors.runtime_dir import SOCKET_PATH_LIMIT, agent_path, probe_sockets
+from embedded_engine.relay import Relay, refused
+from inferwatch.cli.say import say, say_json, say_no_more, say_now
+from inferwatch.cli.signals import interrupts
+from inferwatch.errors import SourceError, UsageError
+from inferwatch.formatting import counted
+from inferwatch.session.agent import Agent
+from inferwatch.visible import visible
+
+LONGEST_NAME = 64
+BOUND_S = 2.0
+"""After so long the port is still another's: that is said, and waited for."""
+LIVE_EVERY_S, TELL_EVERY_S = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What the command line says."""
+
+    listen: str | None = None
+    key_file: Path | None = None
+    name: str | None = None
+    probes: bool = False
+    as_json: bool = False
+
+    @property
+    def address(self) -> str | None:
+        """Where viewers come over TCP."""
+        tcp = self.listen is not None and self.listen.startswith(TCP)
+        return self.listen if tcp else None
+
+    @property
+    def path(self) -> Path:
+        """Its Unix socket, which there is in any case."""
+        if self.listen is None or self.address is not None:
+            return agent_path()
+        return Path(self.listen.removeprefix("unix:")).expanduser().absolute()
+
+
+def run_agent(options: AgentOptions) -> int:
+    """Publish until told to stop; the exit status.
+
+    Raises:
+        UsageError: it cannot listen there, or would let anybody in.
+        SourceError: nothing more can be published.
+    """
+    _check(options)
+    return asyncio.run(_publish(options))
+
+
+def _check(options: AgentOptions) -> None:
+    """Refuse what would fail later, or let somebody in who should not be."""
+    address, key_file = options.address, options.key_file
+    if address is None and (key_file or options.probes):
+        raise UsageError("--key-file and --probe go with --listen tcp://host:port")
+    if address is not None and (why := refused(address, key_file)):
+        raise UsageError(f"--listen: {why}; --key-file names the file")
+    if key_file is not None:
+        try:
+            ProbeKeys.read(key_file)
+        except KeyFileError as error:
+            raise UsageError(str(error)) from error
+    _check_path(options.path)
+
+
+def _check_path(path: Path) -> None:
+    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+        raise UsageError(f"{path} is too long for a socket")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}")
+    if path.exists() and not path.is_socket():
+        raise UsageError(f"{path} is there already, and no socket")
+    if (pid := listener(path)) is not None:
+        raise UsageError(
+            f"an agent listens at {path} already (pid {pid}): stop it, or let this one "
+            "listen at another --listen PATH"
+        )
+
+
+async def _publish(options: AgentOptions) -> int:
+    name = (options.name or socket.gethostname())[:LONGEST_NAME]
+    agent = Agent(name, options.path, _report)
+    relay = None if options.address is None else _relay(options, options.address)
+    try:
+        agent.open()
+    except (zmq.ZMQError, OSError) as error:
+        raise SourceError(f"the agent cannot listen: {error}") from error
+    with interrupts() as stop:
+        work = [agent.run(), _show(agent, options, relay), stop.wait()]
+        tasks = [asyncio.create_task(each) for each in (*work, agent.broken.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in tasks:
+                each.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            if relay is not None:
+                await asyncio.to_thread(relay.stop)
+    for failure in ended:
+        if isinstance(failure, Exception):
+            raise failure
+    if agent.broken.is_set():
+        raise SourceError("the agent has ended")
+    return 0
+
+
+def _relay(options: AgentOptions, address: str) -> Relay:
+    """Lets viewers listen over TCP, to the probes here too if that is wanted."""
+
+    def sockets() -> list[Path]:
+        probes = [each.path for each in probe_sockets()] if options.probes else []
+        return [options.path, *probes]
+
+    return Relay(address, sockets, _report, key_file=options.key_file, who="the agent")
+
+
+async def _show(agent: Agent, options: AgentOptions, relay: Relay | None) -> None:
+    """Say where it listens, and then how it goes."""
+    places = [str(options.path)]
+    if relay is not None:
+        relay.start()
+        if await asyncio.to_thread(relay.listening.wait, BOUND_S):
+            places.append(relay.address)
+    if options.as_json:
+        facts = {"agent": agent.name, "pid": os.getpid(), "listens": places}
+        say_json({**facts, "gpus": sorted(agent.gpus), "no_gpu": agent.no_gpu})
+    where = " and ".join(map(visible, places))
+    say(f"inferwatch: the agent of {visible(agent.name)} listens at {where}", err=True)
+    live_line = sys.stderr.isatty()
+    try:
+        while True:
+            text = _progress(agent)
+            if live_line:
+                say_now(text)
+            else:
+                say(text, err=True)
+            await asyncio.sleep(LIVE_EVERY_S if live_line else TELL_EVERY_S)
+    finally:
+        if live_line:
+            say_no_more()
+
+
+def _progress(agent: Agent) -> str:
+    gpus = counted(len(agent.gpus), "GPU") if agent.gpus else agent.no_gpu or "no GPU"
+    engines = counted(len(agent.processes), "process", "processes")
+    seen = "somebody watches" if agent.watched else "nobody watches"
+    told = counted(agent.told, "reading")
+    return f"{visible(gpus)} · {engines} of engines · {told} · {seen}"
+
+
+def _report(text: str) -> None:
+    with suppress(OSError):  # nobody can be told
+        say(f"inferwatch: {visible(text)}", err=True)

@@ -1,0 +1,145 @@
+"""An agent: publishes what its host's GPUs and processes do, for screens elsewhere.
+
+It has neither screen nor database. Whoever listens gets the same readings as a session
+on this host would take, and of the last minutes those he missed.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+
+from collectors.clock import SessionClock, monotonic_ns
+from collectors.collector import Collector, CollectorError
+from collectors.discover import listening
+from collectors.gpu.nvml import describe_gpus
+from collectors.host import HostSampler
+from collectors.liveness import birth
+from collectors.probe.hello import AGENT, Role
+from collectors.readings import (
+    AnyReading,
+    EngineInfo,
+    GpuInfo,
+    HostInfo,
+    Note,
+    NoteKind,
+    Totals,
+)
+from embedded_engine.channel import Channel
+from embedded_engine.engine_processes import EngineProcess, EngineProcesses
+from inferwatch.session.local_server import engine_of
+
+RING_BYTES = 16_000_000
+"""Half an hour of eight GPUs."""
+LOOK_EVERY_S = 10.0
+"""How often engines are looked for, which costs most of all."""
+STANDING = (HostInfo, GpuInfo)
+"""What holds until it is told anew: who comes later is told it, too."""
+
+
+class Agent:
+    """Publishes what its collectors report at a Unix socket."""
+
+    role = Role.AGENT
+    engine: EngineInfo | None = None
+
+    def __init__(self, name: str, path: Path, report: Callable[[str], None]) -> None:
+        """``name`` is its host's; ``report`` is told what goes wrong."""
+        self.name = name
+        self.told = 0
+        """Readings so far."""
+        self.gpus: set[str] = set()
+        self.no_gpu: str | None = None
+        """Why there is none."""
+        self.processes: list[tuple[int, str]] = []
+        """Of the engines on this host, each with its role."""
+        self.broken = asyncio.Event()
+        """Set when nothing more can be published."""
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._channel = Channel(path, name, self, RING_BYTES, AGENT)
+        clock = SessionClock(0)  # the wire has raw times
+        self._collectors: list[Collector] = [HostSampler(clock, self._every_process)]
+
+    @property
+    def watched(self) -> bool:
+        """Somebody listens."""
+        return self._channel.watched
+
+    def open(self) -> None:
+        """Let viewers come.
+
+        Raises:
+            zmq.ZMQError: they cannot.
+        """
+        self._channel.open()
+
+    async def run(self) -> None:
+        """Publish until cancelled, and let viewers come no more."""
+        self._tell(describe_gpus(monotonic_ns()))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_for_engines())
+                for each in self._collectors:
+                    tasks.create_task(self._pump(each))
+        finally:
+            await asyncio.gather(*(each.close() for each in self._collectors))
+            await asyncio.to_thread(self._channel.close)
+
+    async def _pump(self, collector: Collector) -> None:
+        try:
+            async for batch in collector.batches():
+                self._tell(batch)
+        except CollectorError as error:
+            self._report(str(error))
+            note = Note(t_ns=monotonic_ns(), kind=NoteKind.HOST, text=str(error))
+            self._tell([note])
+
+    async def _look_for_engines(self) -> None:
+        while True:
+            self.processes = await asyncio.to_thread(engine_processes)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _every_process(self) -> Collection[tuple[int, str]]:
+        return [(os.getpid(), "agent"), *self.processes]
+
+    def _tell(self, batch: Sequence[AnyReading]) -> None:
+        self.told += len(batch)
+        for each in batch:
+            if isinstance(each, GpuInfo):
+                self.no_gpu = each.absent_because
+                self.gpus |= {each.source or each.uuid or ""} - {""}
+        self._channel.put(self._made, batch)
+
+    # What its channel asks, on a thread of its own.
+
+    def _made(self, batch: Sequence[AnyReading]) -> Iterable[AnyReading]:
+        for each in batch:
+            if isinstance(each, STANDING):
+                self._channel.keep(f"{type(each).__name__} {each.source}", each)
+        return batch
+
+    def totals(self) -> Totals:
+        """Nothing that a probe would have counted."""
+        return Totals(t_ns=monotonic_ns())
+
+    def beat(self) -> Iterable[AnyReading]:
+        """Nothing: each collector has a pace of its own."""
+        return ()
+
+    def failed(self, error: Exception) -> None:
+        """What was to be told could not be."""
+        self._report(f"the agent can publish no more: {error!r}")
+        self._loop.call_soon_threadsafe(self.broken.set)
+
+
+def engine_processes() -> list[tuple[int, str]]:
+    """Those of all engines that listen on this host, each with its role."""
+    doors = [each.pid for each in listening() if each.pid and each.is_engine]
+    found: dict[int, str] = {}
+    for pid in {engine_of(pid) for pid in doors} - {None}:
+        born = None if pid is None else birth(pid)
+        if pid is not None and born is not None:
+            roles = EngineProcesses(EngineProcess(pid, born)).roles()
+            found |= {each.pid: role for each, role in roles.items()}
+    return sorted(found.items())
