@@ -12,7 +12,8 @@ from pathlib import Path
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector, CollectorError
 from collectors.discover import listening
-from collectors.gpu.nvml import describe_gpus
+from collectors.gpu.collector import GpuCollector
+from collectors.gpu.source import GpuOptions
 from collectors.host import HostSampler
 from collectors.liveness import birth
 from collectors.probe.hello import AGENT, Role
@@ -43,7 +44,13 @@ class Agent:
     role = Role.AGENT
     engine: EngineInfo | None = None
 
-    def __init__(self, name: str, path: Path, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        report: Callable[[str], None],
+        gpus: GpuOptions | None = None,
+    ) -> None:
         """``name`` is its host's; ``report`` is told what goes wrong."""
         self.name = name
         self.told = 0
@@ -59,7 +66,10 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._channel = Channel(path, name, self, RING_BYTES, AGENT)
         clock = SessionClock(0)  # the wire has raw times
-        self._collectors: list[Collector] = [HostSampler(clock, self._every_process)]
+        self._collectors: list[Collector] = [
+            HostSampler(clock, self._every_process),
+            GpuCollector(clock, gpus),
+        ]
 
     @property
     def watched(self) -> bool:
@@ -76,7 +86,6 @@ class Agent:
 
     async def run(self) -> None:
         """Publish until cancelled, and let viewers come no more."""
-        self._tell(describe_gpus(monotonic_ns()))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._look_for_engines())
@@ -108,7 +117,7 @@ class Agent:
         for each in batch:
             if isinstance(each, GpuInfo):
                 self.no_gpu = each.absent_because
-                self.gpus |= {each.source or each.uuid or ""} - {""}
+                self.gpus |= {each.source} - {""}
         self._channel.put(self._made, batch)
 
     # What its channel asks, on a thread of its own.
