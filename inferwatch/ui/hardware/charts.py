@@ -116,7 +116,18 @@ def gigabytes(value: float | None) -> str:
 
 
 def _bytes_per_s(value: float | None) -> str:
-    return f"{format_bytes(value)}/s"
+    return format_bytes(value) if value is None else f"{format_bytes(value)}/s"
+
+
+def _or_why_not(plan: ChartPlan, why: str) -> ChartPlan:
+    """The chart, whose heading says why while it is empty."""
+    empty = replace(plan, note=why)
+
+    def instead(shown: Snapshot) -> ChartPlan | None:
+        values = (value for each in plan.drawn for value in each.values(shown))
+        return None if any(value is not None for value in values) else empty
+
+    return replace(plan, instead=instead)
 
 
 def _watts(value: float | None) -> str:
@@ -147,6 +158,7 @@ HBM = ChartPlan(
             ink="mean",
             texture=Texture.SOLID,
             values=_in_gigabytes(_gpu("hbm_bytes_per_s")),
+            late=True,
             show=format_rate,
         ),
     ),
@@ -166,6 +178,7 @@ HBM_SHARE = ChartPlan(
             ink="mean",
             texture=Texture.SOLID,
             values=_gpu("hbm_share"),
+            late=True,
             show=format_share,
         ),
     ),
@@ -183,6 +196,7 @@ SM = ChartPlan(
             ink="prefill",
             texture=Texture.SOLID,
             values=_gpu("tensor_active"),
+            late=True,
             show=format_share,
         ),
         Series(
@@ -190,6 +204,7 @@ SM = ChartPlan(
             ink="output",
             texture=Texture.DOTTED,
             values=_gpu("sm_active"),
+            late=True,
             show=format_share,
         ),
     ),
@@ -205,6 +220,7 @@ MEMORY_BUSY = ChartPlan(
             ink="faint",
             texture=Texture.LIGHT,
             values=_gpu("memory_busy"),
+            late=True,
             show=format_share,
         ),
     ),
@@ -231,6 +247,7 @@ POWER = ChartPlan(
             ink="waiting",
             texture=Texture.SOLID,
             values=_gpu("power_w"),
+            late=True,
             show=_watts,
         ),
     ),
@@ -247,6 +264,7 @@ CLOCK = ChartPlan(
             ink="decode",
             texture=Texture.SOLID,
             values=_gpu("sm_clock_mhz"),
+            late=True,
             show=_mhz,
         ),
     ),
@@ -255,6 +273,7 @@ CLOCK = ChartPlan(
         ink="warn",
         texture=Texture.DOTTED,
         values=_gpu("throttled"),
+        late=True,
         show=format_share,
         fold=max,
     ),
@@ -275,6 +294,7 @@ TRAFFIC = ChartPlan(
     title="memory traffic",
     note="derived: weights once a step, and the KV cache read",
     unit="B",
+    least=1e6,
     series=(
         replace(
             DERIVED,
@@ -308,6 +328,7 @@ _CPU = ChartPlan(
             ink=ink,
             texture=texture,
             values=_of_role(role),
+            late=True,
             show=_core,
         )
         for (role, (_, short, ink)), texture in zip(
@@ -342,6 +363,7 @@ LAG = ChartPlan(
             ink="worst",
             texture=Texture.SOLID,
             values=_host("loop_lag_s"),
+            late=True,
             fold=max,
         ),
     ),
@@ -356,9 +378,15 @@ BUSY = ChartPlan(
             ink="cached",
             texture=Texture.DOTTED,
             values=_host("busy"),
+            late=True,
             show=format_share,
         ),
     ),
     full=_whole,
 )
-HOST_CHARTS: Sequence[ChartPlan] = (TRAFFIC, CPU, BUSY, LAG)
+HOST_CHARTS: Sequence[ChartPlan] = (
+    _or_why_not(TRAFFIC, "derived from steps, and the sizes an engine tells: none"),
+    CPU,
+    BUSY,
+    _or_why_not(LAG, "API server, told by the probe in it: nothing yet"),
+)

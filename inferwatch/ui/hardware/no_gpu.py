@@ -1,12 +1,12 @@
 """Where there is no GPU: why, what to do, and the bandwidth that steps imply."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.formatting import format_bytes, format_share
 from inferwatch.metrics.snapshot import Hardware, Snapshot
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join_whole
 from inferwatch.visible import visible
 
 NOT_YET = "not looked for yet"
@@ -34,7 +34,7 @@ class NoGpuLines(Panel):
         return [
             (TextRun(" ○ no GPU  ", "muted"), TextRun(first)),
             *((TextRun(f"{' ' * 11}{each}"),) for each in rest),
-            fit(self._traffic(), width),
+            join_whole(self._traffic(), width, ""),
         ]
 
     def _why(self, width: int) -> Sequence[str]:
@@ -44,19 +44,17 @@ class NoGpuLines(Panel):
             return [*rows[: MOST_ROWS - 1], f"{rows[MOST_ROWS - 1][: width - 13]}…"]
         return rows
 
-    def _traffic(self) -> Line:
+    def _traffic(self) -> Iterator[Line]:
         hardware = self._hardware
         rate = hardware.derived_bytes_per_s
-        head = TextRun("   memory  ", "muted")
+        yield (TextRun("   memory  ", "muted"),)
         if rate is None:
-            return (head, TextRun("traffic is derived from steps: none yet", "faint"))
+            yield (TextRun("traffic is derived from steps: none yet", "faint"),)
+            return
+        yield (TextRun(f"≈ {format_bytes(rate).strip()}/s", "mean"),)
+        yield (TextRun(" derived, not measured", "muted"),)
         weights = hardware.derived_weights_share
-        told = ""
         if weights is not None:
             kv = format_share(1 - weights).strip()
             told = f": weights {format_share(weights).strip()}, KV {kv}"
-        return (
-            head,
-            TextRun(f"≈ {format_bytes(rate).strip()}/s", "mean"),
-            TextRun(f" derived, not measured{told}", "muted"),
-        )
+            yield (TextRun(told, "muted"),)

@@ -22,8 +22,8 @@ from inferwatch.ui.shared.watch_screen import WatchScreen
 
 AROUND_BODY = 6
 """Rows of every screen that are not its own."""
-ONE_CHART, ALL_CHARTS = 5, 16
-"""Rows for a chart and its axis, and for all of them."""
+ONE_CHART, ALL_CHARTS, GOOD_CHARTS = 5, 16, 18
+"""Rows for a chart and its axis, for all of them, for all of them and a host above."""
 
 
 class HardwareScreen(WatchScreen):
@@ -75,6 +75,8 @@ class HardwareScreen(WatchScreen):
         &.-several GpuTable, &.-gpu GpuPanel, &.-hosted HostPanel { display: block; }
         &.-gpu-charts #gpu-charts, &.-host-charts #host-charts { display: block; }
         &.-no-gpu NoGpuLines { display: block; }
+        TimeChart { height: 2fr; }
+        #chart-0 { height: 3fr; }
     }
     """
 
@@ -215,7 +217,7 @@ class HardwareScreen(WatchScreen):
         wanted = HostPanel.rows(host)
         if host is None:
             return 0
-        if rest - wanted >= ALL_CHARTS:
+        if rest - wanted >= GOOD_CHARTS:
             return wanted
         return SUMMARY if rest - SUMMARY >= 2 * ONE_CHART - 2 else 0
 

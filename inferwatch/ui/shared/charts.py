@@ -32,6 +32,8 @@ class Series:
     show: Callable[[float | None], str] = format_duration
     """Writes one value for the heading; durations of a chart share their unit."""
     fold: Fold = fmean
+    late: bool = False
+    """It is told some time after it was: until then its last value heads the chart."""
 
 
 def _no_limit(_: Snapshot) -> float | None:

@@ -38,6 +38,8 @@ LINE = "╌"
 LINES = {LIMIT: LINE, DIVIDER: "─"}
 """Where two axes meet there is a limit or nothing but a border: they look different."""
 BLANK = " ", None
+LATE_NS = 10 * NS_PER_S
+"""So long a value may be on its way."""
 FRAMED = 6
 """Cells of a heading that are neither title nor legend."""
 Run = tuple[str, int | None]
@@ -268,7 +270,13 @@ def _limit_entry(label: str, limit: str) -> Line:
 
 def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | None:
     values = series.values(snapshot)
-    return values[index] if index is not None and index < len(values) else None
+    if index is None or index >= len(values):
+        return None
+    if series.late and all(value is None for value in values[index:]):
+        first = max(index - LATE_NS // snapshot.timeline.bin_ns, 0)
+        known = (each for each in reversed(values[first:index]) if each is not None)
+        return next(known, None)
+    return values[index]
 
 
 def _entry(series: Series, text: str) -> Line:
