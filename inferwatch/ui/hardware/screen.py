@@ -85,6 +85,8 @@ class HardwareScreen(WatchScreen):
     _host: str | None = None
     """The host that is looked at in place of the GPUs, by its source."""
     _shown: Snapshot | None = None
+    _closely = False
+    """GPUs are read faster, for us."""
 
     def compose_panels(self) -> Iterable[Widget]:
         """GPUs, the one looked at, the host, and the charts of one or the other."""
@@ -107,6 +109,19 @@ class HardwareScreen(WatchScreen):
             "host": hosts > 1 if not gpus else hosts > 0,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
+
+    def on_screen_suspend(self) -> None:
+        """Nobody sees it."""
+        self._look_closely(on=False)
+
+    def on_unmount(self) -> None:
+        """Nobody will."""
+        self._look_closely(on=False)
+
+    def _look_closely(self, *, on: bool) -> None:
+        if on != self._closely:
+            self._closely = on
+            self.feed.look_closely(on)
 
     # What is looked at.
 
@@ -144,6 +159,9 @@ class HardwareScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """The GPUs, the one looked at, its host."""
         before, self._shown = self._shown, shown
+        playback = self.feed.playback
+        live = playback is None or playback.at_live
+        self._look_closely(on=live and self.is_current)
         self.query_one(GpuTable).show(shown.gpus)
         self.query_one(NoGpuLines).show(shown)
         self._show_chosen()

@@ -218,3 +218,20 @@ async def test_a_screen_without_colour_says_the_same(
         text = rows_of(app, text_of, "GpuTable", "GpuPanel")
     assert "✖ 3" in text
     assert "▲ power cap" in text
+
+
+async def test_gpus_are_read_fast_only_while_they_are_seen(settle: Any) -> None:
+    feed = sessions.busy()
+    async with looking(settle, feed) as (_, pilot):
+        told = [each for each in feed.asked if "closely" in each]
+        assert told == ["look closely: True"]
+        await pilot.press("1")
+        await settle(pilot)
+        told = [each for each in feed.asked if "closely" in each]
+        assert told == ["look closely: True", "look closely: False"]
+
+
+async def test_the_past_is_not_read_fast(settle: Any, replayed_feed: Any) -> None:
+    replayed_feed.change = sessions.busy().change
+    async with looking(settle, replayed_feed):
+        assert not any("closely" in each for each in replayed_feed.asked)
