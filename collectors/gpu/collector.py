@@ -12,11 +12,9 @@ from contextlib import suppress
 from threading import Event, Lock, Thread
 
 from collectors.clock import SessionClock
-from collectors.gpu.source import GpuOptions, GpuSource, Pace
+from collectors.gpu.source import CLOSELY_HZ, GpuOptions, GpuSource, Pace
 from collectors.readings import AnyReading, GpuProcesses, GpuSample, Note, NoteKind
 
-CLOSELY_S = 0.1
-"""Between sweeps while somebody looks closely: counters do not change faster."""
 BUSY_SHARE = 0.2
 """Of the time, what sweeps may take."""
 SLOW_SWEEPS = 3
@@ -154,8 +152,8 @@ class GpuCollector:
             self._rest(began_s + period_s, source.idle_s)
 
     def _period_s(self) -> float:
-        usual_s = max(1 / self.options.rate_hz, CLOSELY_S)
-        return min(CLOSELY_S, usual_s) if self._closely else usual_s
+        rate_hz = CLOSELY_HZ if self._closely else self.options.rate_hz
+        return 1 / min(rate_hz, CLOSELY_HZ)
 
     def _say_slow(self, took_s: float, period_s: float) -> None:
         text = (
@@ -173,4 +171,4 @@ class GpuCollector:
         if idle_s is None:
             self._wake.wait()
         elif self._wake.wait(max(until_s - time.monotonic(), idle_s)):
-            self._over.wait(CLOSELY_S)
+            self._over.wait(1 / CLOSELY_HZ)

@@ -5,7 +5,7 @@ tenth of a second the driver's own samples do not change: byte rates would be ze
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -29,6 +29,17 @@ METRICS = {
 SHORTEST_NS = NS_PER_S // 10
 WAITED_FOR_NS = NS_PER_S // 200
 """A sweep that is early by so little waits: it would have to be left out."""
+
+
+def free(samples: Iterable[Any]) -> list[Any]:
+    """Free samples while NVML is open; those are left that it does not free now."""
+    left = []
+    for sample in samples:
+        try:
+            pynvml.nvmlGpmSampleFree(sample)
+        except FAILURES:
+            left.append(sample)
+    return left
 
 
 class GpmWindow(NamedTuple):
@@ -98,14 +109,10 @@ class GpmSampler:
         self._old_ns = newer_ns
         return window
 
-    def close(self) -> None:
-        """Free the samples, each once, and before NVML is shut down."""
+    def close(self) -> list[Any]:
+        """Free the samples, each once; those that the driver does not free now."""
         samples, self._samples = self._samples, []
-        for sample in samples:
-            try:
-                pynvml.nvmlGpmSampleFree(sample)
-            except FAILURES:
-                continue  # the driver is gone, and they with it
+        return free(samples)
 
     def _take(self, sample: Any) -> None:
         if self._instance is None:

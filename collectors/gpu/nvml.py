@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pynvml
 from msgspec.structs import replace
 
 from collectors.clock import NS_PER_S
+from collectors.gpu.gpm import free
 from collectors.gpu.nvml_errors import (
     DRIVER_NOT_LOADED,
     FAILURES,
@@ -95,6 +96,10 @@ class NvmlSource:
         self._now_ns, self._options, self._tell = now_ns, options, tell
         self._environment = environment
         self._open = False
+        self._opened = 0
+        """How often NVML is to be shut down."""
+        self._unfreed: list[Any] = []
+        """Samples that a failing driver did not free."""
         self._retry_ns: int | None = None
         """When to try a driver again that cannot be opened; None: when asked."""
         self._absent_because: str | None = None
@@ -131,6 +136,7 @@ class NvmlSource:
         except FAILURES as error:
             return self._absent(code_of(error), str(error.__context__ or ""))
         self._open = True
+        self._opened += 1
         try:
             return self._find()
         except DriverGoneError as error:
@@ -164,13 +170,23 @@ class NvmlSource:
         """Free all samples, then shut NVML down; safe to call twice."""
         silent = self._events is None or self._events.stop()
         self._events = None
-        for gpu in self._every():
-            gpu.close()
+        left = [sample for gpu in self._every() for sample in gpu.close()]
+        self._unfreed = free([*self._unfreed, *left])
         self._gpus, self._slices = {}, {}
-        if self._open and silent:  # never under a call that has not returned
-            with suppress(*FAILURES):
-                pynvml.nvmlShutdown()
         self._open = False
+        if silent:  # never under a call that has not returned
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        """As often as it was opened; what it does not do now, it may do later."""
+        try:
+            while self._opened:
+                pynvml.nvmlShutdown()
+                self._opened -= 1
+                self._unfreed = []  # they went with it
+        except FAILURES as error:
+            if code_of(error) == UNINITIALIZED:
+                self._opened, self._unfreed = 0, []
 
     def _every(self) -> list[NvmlGpu]:
         slices = [each for some in self._slices.values() for each in some.values()]

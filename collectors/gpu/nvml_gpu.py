@@ -215,11 +215,10 @@ class NvmlGpu:
         now_ns = self._now_ns()
         return msgspec.structs.replace(self.info, t_ns=now_ns, lost_because=because)
 
-    def close(self) -> None:
-        """Let go of what the driver holds for it."""
-        if self._gpm is not None:
-            self._gpm.close()
-            self._gpm = None
+    def close(self) -> list[Any]:
+        """Let go of its samples; those that the driver does not free now."""
+        counters, self._gpm = self._gpm, None
+        return counters.close() if counters is not None else []
 
     # What it is.
 

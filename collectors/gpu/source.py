@@ -63,6 +63,10 @@ class Pace(Enum):
     HALF_MINUTE = 30.0
 
 
+CLOSELY_HZ = 10.0
+"""Sweeps a second at most: counters do not change faster."""
+
+
 class Gpm(StrEnum):
     """Whether GPUs are asked for performance counters (NVML's GPM)."""
 

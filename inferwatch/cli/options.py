@@ -1,7 +1,7 @@
 """What commands share: amounts people type, options of a watch and of the record."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from math import isfinite
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collectors.gpu.source import CLOSELY_HZ, Gpm, GpuOptions
 from inferwatch.cli.say import say, say_json
 
 MOST_S = 1e8
@@ -95,6 +96,8 @@ class WatchOptions:
     """One reading is enough."""
     tell_every_s: float = 5.0
     """How often a line says how it goes, where nobody sees one that changes."""
+    gpus: GpuOptions = field(default_factory=GpuOptions)
+    """Which of this host's are read, and how."""
 
 
 _OPTIONS = [
@@ -126,6 +129,36 @@ _OPTIONS = [
         help="Record into this SQLite file.  [env: INFERWATCH_DB]",
     ),
     click.option("--no-record", is_flag=True, help="Record nothing."),
+    click.option(
+        "--gpus",
+        metavar="GPU,...",
+        help="Read these GPUs of this host: UUIDs, their beginnings or the driver's "
+        "numbers; all or none.  [default: those that CUDA_VISIBLE_DEVICES names]",
+    ),
+    click.option(
+        "--peak-gbps",
+        type=FiniteRange(0, 1e6, min_open=True),
+        metavar="GB/S",
+        help="What a GPU's memory can move, where you know better than its clock and "
+        "bus width.",
+    ),
+    click.option(
+        "--gpm",
+        type=click.Choice([each.value for each in Gpm]),
+        default=Gpm.AUTO.value,
+        show_default=True,
+        help="Read performance counters (memory bandwidth, SM activity) of GPUs that "
+        "have them; force: even where drivers are known to fail with it.",
+    ),
+    click.option(
+        "--gpu-rate",
+        type=FiniteRange(0.1, CLOSELY_HZ),
+        default=1.0,
+        show_default=True,
+        metavar="HZ",
+        help=f"How often GPUs are read; {CLOSELY_HZ:.0f} times a second while their "
+        "screen is shown.",
+    ),
 ]
 
 
@@ -141,6 +174,10 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         name: str | None,
         database: Path | None,
         no_record: bool,
+        gpus: str | None,
+        peak_gbps: float | None,
+        gpm: str,
+        gpu_rate: float,
         **others: object,
     ) -> object:
         if name is not None and no_record:
@@ -154,6 +191,12 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
             name=name,
             database=database,
             record=not no_record,
+            gpus=GpuOptions(
+                gpus=tuple((gpus or "").replace(",", " ").split()),
+                peak_gbps=peak_gbps,
+                gpm=Gpm(gpm),
+                rate_hz=gpu_rate,
+            ),
         )
         return command(options=options, **others)
 

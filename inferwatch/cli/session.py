@@ -58,6 +58,7 @@ def run_watch(
         record=options.record,
     )
     watch = make(clock, Pipeline(Model(), recorder, listener))
+    watch.read_gpus(options.gpus)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen
