@@ -58,6 +58,7 @@ from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
 from inferwatch.metrics.hardware.tracker import HardwareTracker, SavedHardware
+from inferwatch.metrics.hardware.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
@@ -116,6 +117,7 @@ class SavedState(msgspec.Struct, array_like=True):
     health: SavedHealth
     notes: list[Note]
     hardware: SavedHardware
+    traffic: SavedTraffic
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
@@ -157,6 +159,7 @@ class Model:
         self._health = HealthTracker(self._engines, self._requests)
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._hardware = HardwareTracker()
+        self._traffic = TrafficTracker()
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
@@ -240,6 +243,7 @@ class Model:
             health=self._health.saved(),
             notes=list(self._notes),
             hardware=self._hardware.saved(parts),
+            traffic=self._traffic.saved(parts),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
@@ -300,6 +304,7 @@ class Model:
         model._health.restore(saved.health)
         model._notes.extend(saved.notes)
         model._hardware.restore(saved.hardware, written)
+        model._traffic.restore(saved.traffic, written)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
             (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
@@ -405,6 +410,7 @@ class Model:
         )
         if told is not None:
             shown = self._best_told(told, shown, grid)
+        shown = self._traffic.beside(shown)
         return self._beside_servers(shown, told, source)
 
     def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
@@ -631,12 +637,14 @@ class Model:
         self._steps.add(step, output_tokens, rank.info)
         self._history.add_step(step, output_tokens, kv)
         self._health.step(step)
+        self._traffic.step(step)
         if output_tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
     def _event(self, event: RequestEvent) -> None:
         self._began(max(event.t_ns, 0))
         self._tracker.event(event)
+        self._traffic.event(event)
         self._health.worked(event.t_ns)
 
     def _span(self, span: RequestSpan) -> None:
@@ -648,6 +656,7 @@ class Model:
     def _info(self, info: EngineInfo) -> None:
         self._began(max(info.t_ns, 0))
         self._engines.take_info(info)
+        self._traffic.info(info)
         self._health.info(info)
 
     def _endpoint(self, endpoint: Endpoint) -> None:
@@ -672,6 +681,7 @@ class Model:
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)
+            self._traffic.lost(note.source)
             if not self._engines.alive:  # others go on
                 self._health.note(note)
                 self._cost.lost()

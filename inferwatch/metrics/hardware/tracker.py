@@ -159,7 +159,8 @@ class HardwareTracker:
         there = [each for each in states if _answers(each, shown.now_ns)]
         lately = [each for each in states if each.info.lost_because is None] or states
         joules = _joules_per_token(shown, chosen)
-        return Hardware(
+        return replace(
+            shown.hardware,
             gpus=len(states),
             no_gpu=self.gpus.absent_because,
             hbm_bytes_per_s=_sum(each.hbm_bytes_per_s for each in there),

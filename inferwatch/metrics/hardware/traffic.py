@@ -1,0 +1,121 @@
+"""The memory traffic that steps imply, over time."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from collectors.readings import EngineInfo, RequestEvent, Step
+from inferwatch.metrics.hardware.derived import DerivedTraffic, EngineTraffic
+from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
+from inferwatch.metrics.snapshot import Snapshot
+
+GATHERED_NS = 100_000_000
+"""Steps of so long are put into bins together: there are thousands a second."""
+
+
+class Gathered(msgspec.Struct, array_like=True):
+    """Steps that are not in bins yet: from when to when, and what they read."""
+
+    begin_ns: int
+    end_ns: int
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+
+
+class SavedTraffic(msgspec.Struct, array_like=True):
+    """All that a TrafficTracker keeps."""
+
+    engines: dict[str, EngineTraffic]
+    gathered: Gathered | None
+    end_ns: int
+    spans: SavedSpans
+
+
+class TrafficTracker:
+    """Folds what each step read, where the size of the model is known."""
+
+    def __init__(self) -> None:
+        self._derived = DerivedTraffic()
+        self._spans = Spans(2)
+        """Bytes of weights, and of KV cache."""
+        self._gathered: Gathered | None = None
+        self._end_ns = 0
+        """Of what is in bins."""
+
+    def info(self, info: EngineInfo) -> None:
+        """How large the model of a rank is."""
+        self._derived.info(info)
+
+    def event(self, event: RequestEvent) -> None:
+        """A request comes, is scheduled, or ends."""
+        self._derived.event(event)
+
+    def lost(self, source: str) -> None:
+        """An engine is gone."""
+        self._derived.lost(source)
+
+    def step(self, step: Step) -> None:
+        """What it read, over the time it took."""
+        traffic = self._derived.step(step)
+        if traffic is None:
+            return
+        begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
+        if held is not None and not (
+            held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
+        ):
+            self._put(held)
+            held = None
+        if held is None:
+            held = self._gathered = Gathered(begin_ns, step.end_ns)
+        held.begin_ns = min(held.begin_ns, begin_ns)
+        held.end_ns = max(held.end_ns, step.end_ns)
+        held.weight_bytes += traffic.weight_bytes
+        held.kv_bytes += traffic.kv_bytes
+
+    def beside(self, shown: Snapshot) -> Snapshot:
+        """With what steps imply, where that is known."""
+        if not self._end_ns:
+            return shown
+        line, window = shown.timeline, shown.window
+        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+        weights, kv = self._spans.columns(window, grid).T
+        begun_ns = np.clip(self._end_ns - grid.edges_ns()[:-1], 1, grid.bin_ns)
+        read = weights + kv
+        rates = np.where(read > 0, read * NS_PER_S / begun_ns, np.nan)
+        sums = self._spans.over(shown.charts_end_ns, window)
+        total = float(sums.sum())
+        rate = total * NS_PER_S / shown.covered_ns if shown.covered_ns else None
+        share = float(sums[0]) / total if total else None
+        return replace(
+            shown,
+            timeline=replace(line, derived_bytes_per_s=told_of(rates)),
+            hardware=replace(
+                shown.hardware, derived_bytes_per_s=rate, derived_weights_share=share
+            ),
+        )
+
+    def saved(self, parts: Parts) -> SavedTraffic:
+        """All that is kept, to be written at once."""
+        return SavedTraffic(
+            self._derived.saved(),
+            self._gathered,
+            self._end_ns,
+            self._spans.saved(parts),
+        )
+
+    def restore(self, saved: SavedTraffic, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        self._derived.restore(saved.engines)
+        self._gathered, self._end_ns = saved.gathered, saved.end_ns
+        self._spans.restore(saved.spans, parts)
+
+    def _put(self, held: Gathered) -> None:
+        """Into bins; only there it is seen, whoever looks in between."""
+        took_ns = held.end_ns - held.begin_ns
+        read = np.array([held.weight_bytes, held.kv_bytes], np.float64)
+        self._spans.add(held.begin_ns, held.end_ns, read / took_ns)
+        self._end_ns = max(self._end_ns, held.end_ns)
