@@ -35,6 +35,7 @@ class Vantage(StrEnum):
     ENGINE = "engine"
     SCRAPE = "scrape"
     GPU = "gpu"
+    HOST = "host"
 
 
 class BoundBy(StrEnum):

@@ -291,6 +291,17 @@ def format_bytes(size_bytes: float | None) -> str:
     return _scaled(size_bytes, BYTES)
 
 
+def format_gigabytes(size_bytes: float | None) -> str:
+    """Seven columns, decimal gigabytes without the unit: a size, or a rate in GB/s.
+
+    >>> format_gigabytes(3_352.3e9), format_gigabytes(80 << 30)
+    ('  3,352', '   85.9')
+    >>> format_gigabytes(12_000_000), format_gigabytes(None)
+    ('   0.01', '      –')
+    """
+    return format_rate(None if size_bytes is None else size_bytes / 1e9)
+
+
 def format_share(share: float | None) -> str:
     """Four columns, of a share between 0 and 1; tenths below ten percent.
 

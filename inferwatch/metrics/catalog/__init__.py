@@ -13,6 +13,7 @@ from inferwatch.metrics.catalog.client import (
 )
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
+from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
 from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
 from inferwatch.metrics.catalog.metric import (
     NOW,
@@ -51,6 +52,11 @@ CATALOG: dict[str, Metric] = {
         KV,
         PREFIX_CACHE,
         TIMELINE,
+        CHARTS,
+        HARDWARE,
+        GPU,
+        HOST,
+        PROCESS,
         REQUESTS,
         CLIENT,
         COST,

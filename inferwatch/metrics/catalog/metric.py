@@ -31,9 +31,15 @@ class Unit(StrEnum):
     READINGS = "readings"
     MICROSECONDS = "µs"
     NANOSECONDS = "ns"
+    BYTES = "bytes"
     GIGABYTES_PER_SECOND = "GB/s"
+    """Of a number in bytes per second; 10^9 bytes."""
     WATTS = "W"
+    JOULES = "J"
     JOULES_PER_TOKEN = "J/token"
+    TOKENS_PER_SECOND_PER_WATT = "tokens/s/W"
+    MEGAHERTZ = "MHz"
+    CELSIUS = "°C"
     NONE = ""
 
 

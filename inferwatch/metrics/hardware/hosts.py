@@ -212,10 +212,10 @@ class HostTracker:
         self,
         now_ns: int,
         window: Window,
-        servers: dict[str, int],
+        servers: dict[str, set[int]],
         grid: Grid | None,
     ) -> tuple[HostState, ...]:
-        """Each host; ``servers`` are those shown, with the process of their API."""
+        """Each host; ``servers`` are those shown, with the ids of their processes."""
         return tuple(
             host.state(now_ns, window, self._lags_on(host, servers), grid)
             for host in self.hosts
@@ -241,13 +241,13 @@ class HostTracker:
             worsts = self._lags[source] = Worsts(1)
             worsts.restore(spans, parts)
 
-    def _lags_on(self, host: Host, servers: dict[str, int]) -> list[Worsts]:
-        """Of the servers on a host: those whose process is among its own."""
-        pids = host.pids
+    def _lags_on(self, host: Host, servers: dict[str, set[int]]) -> list[Worsts]:
+        """Of the servers on a host: those that have a process there."""
+        here = set(host.pids)
         return [
             self._lags[source]
-            for source, pid in servers.items()
-            if pid in pids and source in self._lags
+            for source, pids in servers.items()
+            if pids & here and source in self._lags
         ]
 
     def _host(self, source: str) -> Host | None:

@@ -80,7 +80,11 @@ class HardwareTracker:
             for gpu in gpus
         )
         line = self._timeline(shown, chosen, grid)
-        servers = {each.source: each.pid for each in shown.endpoints}
+        servers: dict[str, set[int]] = {}
+        told = [(each.source, each.pid) for each in shown.endpoints]
+        told += [(each.source, each.pid) for each in shown.engines]
+        for source, pid in told:
+            servers.setdefault(source, set()).add(pid)
         return replace(
             shown,
             gpus=states,

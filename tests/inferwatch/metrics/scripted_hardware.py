@@ -32,7 +32,7 @@ def uuid(index: int) -> str:
     return f"GPU-{index:08x}-0000-4000-8000-{index:012x}"
 
 
-def gpu_info(index: int = 0, **fields: Any) -> GpuInfo:
+def gpu_info(index: int = 0, /, **fields: Any) -> GpuInfo:
     known: dict[str, Any] = {
         "t_ns": 0,
         "name": "NVIDIA H100 80GB HBM3",

@@ -1,15 +1,18 @@
 """A Model that was saved and restored is the one it was, in all it will ever show."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from collectors.readings import (
     AnyReading,
     ClientSample,
+    EngineInfo,
     EventKind,
     KvCacheEvents,
     LoadEvent,
@@ -20,6 +23,7 @@ from collectors.readings import (
     RequestEvent,
     RequestSpan,
     Tick,
+    Totals,
     Vantage,
 )
 from inferwatch.metrics.engine import request_index as requests
@@ -32,9 +36,11 @@ from inferwatch.metrics.series.quantiles import (
 )
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
+from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 
 S = 1_000_000_000
 PLAN = '{"run_id":"load-1","slo":"ttft_s<0.02","duration_s":9}'
+SIZES = {"weight_bytes": 16_000_000, "kv_bytes_per_token": 1_024}
 
 
 class Keeps:
@@ -74,12 +80,23 @@ def beside(traffic: Any) -> Iterator[AnyReading]:
 
 
 def eventful(traffic: Any) -> Iterator[AnyReading]:
-    """A load run, losses of readings and of the engine, and another life."""
-    yield from traffic.start()
+    """A load run, losses of readings and of the engine, and another life.
+
+    Another host has GPUs, one of which is lost for a second.
+    """
+    hardware = iter(plausible(9, hz=10, host="node-2"))
+    for each in traffic.start():
+        sized = isinstance(each, EngineInfo)
+        yield replace(each, **SIZES) if sized else each
     yield LoadPlanned(t_ns=5, plan=PLAN)
     yield LoadEvent(t_ns=6, kind=LoadKind.RATE, rate_per_s=4, source="load-1")
     for second in range(8):
         yield from traffic.run(1)
+        yield from islice(hardware, 23)
+        if second in {3, 4}:
+            why = "it fell off the bus" if second == 3 else None
+            yield gpu_info(1, t_ns=second * S, host="node-2", lost_because=why)
+        yield Totals(t_ns=second * S, source="engine-1", loop_lag_max_ns=second)
         yield ClientSample(
             t_ns=(second + 1) * S,
             span_ns=S,
@@ -123,15 +140,22 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         again = keeps.restored(saved)
         for window in Window:
             now_ns = 9 * S
-            assert again.snapshot(now_ns, window) == model.snapshot(now_ns, window)
+            seen = again.snapshot(now_ns, window, hardware=True)
+            assert seen == model.snapshot(now_ns, window, hardware=True)
         model = again  # whatever was not saved is now missing for good
 
     plain = Model()
     for reading in readings:
         plain.fold(reading)
     for window in Window:
-        assert model.snapshot(9 * S, window) == plain.snapshot(9 * S, window)
-    shown = plain.snapshot(9 * S, Window.SESSION)
+        seen = model.snapshot(9 * S, window, hardware=True)
+        assert seen == plain.snapshot(9 * S, window, hardware=True)
+    shown = plain.snapshot(9 * S, Window.SESSION, hardware=True)
+    assert shown.hardware.energy_j
+    assert shown.hardware.derived_bytes_per_s
+    assert any(shown.gpus[1].timeline.hbm_share)
+    assert any(shown.hosts[1].timeline.busy)
+    assert shown.hosts[0].api_loop_lag_s
     assert shown.prefix_cache is not None
     assert shown.prefix_cache.stored_again
     client = shown.client

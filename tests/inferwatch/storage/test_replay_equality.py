@@ -19,6 +19,7 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
+from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 
 WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
 
@@ -75,6 +76,28 @@ async def test_live_and_replayed_snapshots_are_equal_at_recorded_ticks(
     assert live[-1][-1].flow.finished > 50
     for number, (then, now) in enumerate(zip(live, again, strict=True)):
         assert then == now, f"tick {number}"
+
+
+async def test_gpus_and_hosts_are_replayed_as_they_were(
+    record: Callable[..., Recorder], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.snapshots", in_full)
+    told = plausible(20, gpus=2, hz=10)
+    lost = gpu_info(1, t_ns=12 * 10**9, lost_because="it fell off the bus")
+    told[len(told) // 2 : len(told) // 2] = [lost]
+    ticked = [[each, Tick(t_ns=each.t_ns)] for each in told if hasattr(each, "t_ns")]
+    readings = [each for pair in ticked[::5] for each in pair]
+
+    live = watched_live(record(), readings)
+    again = await watched_again(path)
+
+    assert len(live) > 80
+    assert live[-1][-1].hardware.energy_j
+    assert live == again
+
+
+def in_full(model: Model, tick: Tick) -> list[Snapshot]:
+    return [model.snapshot(tick.t_ns, window, hardware=True) for window in WINDOWS]
 
 
 def told_late() -> Iterator[AnyReading]:
