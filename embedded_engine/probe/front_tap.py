@@ -13,6 +13,7 @@ from collectors.readings import AnyReading, EventKind, RequestEvent, Vantage
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.loop_lag import LoopLag
 
 STOP = "stop"
 ABORT = "abort"
@@ -93,7 +94,9 @@ class FrontTap:
         story: FrontEndAssembler,
         put: Callable[..., None],
         missing: Callable[[str], None],
+        stops: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.lag = LoopLag(lambda: not self._live, stops)
         self.batches = 0
         self.outputs = 0
         """Outputs looked at so far, over all batches."""
@@ -121,6 +124,7 @@ class FrontTap:
     def _added(
         self, processor: Vllm, given: Given, _: None, entered: int, returned: int
     ) -> None:
+        self.lag.follow()
         request_id, external_id, arrival_s = self._arrived.read(given[0])
         state = self._states.read(processor).get(request_id)
         if state is None or request_id in self._live:

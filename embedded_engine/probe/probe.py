@@ -9,6 +9,8 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from collectors.clock import monotonic_ns
 from collectors.probe.hello import TCP, Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
@@ -44,7 +46,12 @@ class Probe:
         self._unsaid: list[str] = []
         """Notes from before anybody could listen."""
         self._front_story = FrontEndAssembler(self._keep, self._let_go)
-        self._front = FrontTap(self._front_story, self._put, self._lacks(Role.API))
+        self._front = FrontTap(
+            self._front_story,
+            self._put,
+            self._lacks(Role.API),
+            lambda: self.fuse.blown,
+        )
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
         self._size = EngineSize(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
@@ -109,13 +116,16 @@ class Probe:
         )
 
     def beat(self) -> Iterable[AnyReading]:
-        """Check the fuse; EngineCore also tells its totals."""
+        """Check the fuse; tell totals, an API server with the lag of its event loop."""
         story, front = self._story, self._front
         if story is not None:
             self.fuse.check(story.steps, story.members)
             return [self.totals()]
         self.fuse.check(front.batches, front.outputs)
-        return []
+        lag_ns = front.lag.take()
+        if lag_ns is None:
+            return []
+        return [msgspec.structs.replace(self.totals(), loop_lag_max_ns=lag_ns)]
 
     def failed(self, error: Exception) -> None:
         """Something broke on the channel's thread."""
@@ -145,6 +155,7 @@ class Probe:
 
     def _front_born(self, *_: Vllm) -> None:
         self.speak(Role.API)
+        self._front.lag.follow()
 
     def _now(self) -> tuple[int | None, int | None, int | None]:
         """Running, waiting, KV blocks used: right between steps, too."""

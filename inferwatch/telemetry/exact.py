@@ -177,7 +177,8 @@ class ServerNumbers:
         self._tracker.totals(totals)
         rank = str(totals.rank)
         spent = self.counts["probe_ns"]
-        spent[rank] = max(spent[rank], totals.probe_cost_ns)
+        if totals.steps:  # a front end's cost is no cost of steps
+            spent[rank] = max(spent[rank], totals.probe_cost_ns)
         known = self.ranks.get(rank)
         if totals.running is not None and known is not None:
             self.ranks[rank] = known._replace(

@@ -169,7 +169,10 @@ def test_how_long_a_quota_held_a_group_back_is_read(tmp_path: Path, told: str) -
 
 
 def test_without_a_quota_nothing_is_said_of_being_held_back() -> None:
-    usage = host.WatchedProcess(os.getpid(), "core").usage({})
+    process = host.WatchedProcess(os.getpid(), "core")
+    process.quotas = []
+
+    usage = process.usage({})
 
     assert usage is not None
     assert usage.throttled_s is None

@@ -29,6 +29,7 @@ from collectors.readings import (
 )
 from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.launch import Engine
+from inferwatch.metrics.hardware.derived import DerivedTraffic
 
 pytestmark = [
     pytest.mark.engine,
@@ -313,6 +314,57 @@ async def test_every_field_of_steps_and_requests_adds_up(engine: Engine) -> None
         assert event.external_id is not None
         assert event.external_id.startswith("cmpl-")
         assert event.t_ns <= (event.tokenised_ns or 0) <= added[name].t_ns
+
+
+async def test_what_steps_read_is_derived_from_the_context_of_each_request(
+    engine: Engine,
+) -> None:
+    async with measured(engine) as (client, recorded, _):
+        await gather(*(complete(client, p, 30) for p in prompts(20, seed=13)))
+
+    info = next(r for r in recorded.readings if isinstance(r, EngineInfo))
+    assert info.weight_bytes is not None
+    assert info.kv_bytes_per_token is not None
+    context = {
+        event.ordinal: event.cached_tokens or 0
+        for event in recorded.events(EventKind.SCHEDULED, DONE).values()
+    }
+    traffic = DerivedTraffic()
+    told = 0
+    for reading in recorded.readings:
+        if isinstance(reading, EngineInfo):
+            traffic.info(reading)
+        elif isinstance(reading, RequestEvent):
+            traffic.event(reading)
+        elif isinstance(reading, Step):
+            assert not reading.preempted
+            for ordinal, scheduled in zip(
+                reading.members, reading.scheduled, strict=True
+            ):
+                context[ordinal] += scheduled
+            tokens = sum(context[ordinal] for ordinal in reading.members)
+            read = traffic.step(reading)
+            assert read is not None
+            assert read.weight_bytes == info.weight_bytes
+            assert read.kv_bytes == tokens * info.kv_bytes_per_token
+            told += 1
+    assert told > 30
+
+
+async def test_an_api_server_tells_how_late_its_event_loop_runs(engine: Engine) -> None:
+    async with measured(engine) as (client, recorded, _):
+        await gather(*(complete(client, p, 60) for p in prompts(20, seed=14)))
+        told = len(recorded.readings)
+        await until(lambda: len(lags(recorded.readings[told:])) > 1)
+
+    assert all(0 <= lag < 10 * NS_PER_S for lag in lags(recorded.readings))
+    of_core = [r for r in recorded.readings if isinstance(r, Totals) and r.steps]
+    assert {each.loop_lag_max_ns for each in of_core} == {None}
+
+
+def lags(readings: list[AnyReading]) -> list[int]:
+    totals = [r for r in readings if isinstance(r, Totals)]
+    return [r.loop_lag_max_ns for r in totals if r.loop_lag_max_ns is not None]
 
 
 async def test_each_life_is_told_in_its_order(engine: Engine) -> None:
