@@ -305,7 +305,8 @@ class NvmlSource:
         except GpuLostError as error:
             code = error.code
         else:
-            self._gpus[gpu.uuid] = gpu
+            self._closed.pop(number, None)
+            self._gpus.setdefault(gpu.uuid, gpu)  # it may be back as one that was lost
             return []
         told = number in self._closed
         self._closed[number] = self._now_ns() + LATER_NS
@@ -367,7 +368,7 @@ class NvmlSource:
                 before = set(self._gpus)
                 self._open_one(number)
                 for uuid in set(self._gpus) - before:
-                    del self._closed[number]
+                    self._lost.pop(uuid, None)
                     readings += self._admit(self._gpus[uuid])
         return readings
 
@@ -376,9 +377,16 @@ class NvmlSource:
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             gpu = self._gpu(handle, info.index)
-            readings = gpu.read({Pace.EACH, Pace.SECOND})
         except (*FAILURES, GpuLostError):
             return []
+        try:
+            readings = gpu.read({Pace.EACH, Pace.SECOND})
+        except GpuLostError:
+            gpu.close()
+            return []
+        except DriverGoneError:
+            gpu.close()
+            raise
         self._gpus[uuid] = gpu
         del self._lost[uuid]
         return [*self._admit(gpu), *readings]

@@ -40,6 +40,7 @@
  *   cost FUNCTION MICROSECONDS      how long each call takes
  *   busy 0|1                        a workload (1) or none
  *   gpm_breaks_memory 0|1           after it was used on MIG, as driver 535 had it
+ *   fresh_faults                    no call, field or metric fails any more
  *   fresh                           all as at the start, nobody has called nvmlInit
  */
 #define _GNU_SOURCE
@@ -437,6 +438,14 @@ static int do_text(char *line) {
     if (w[0][0] == '@') return -1;
     const char *c = w[0];
     if (!strcmp(c, "fresh")) fresh();
+    else if (!strcmp(c, "fresh_faults")) {
+        n_faults = 0;
+        for (int i = 0; i < n_gpus; i++) {
+            memset(gpus[i].fields, 0, sizeof gpus[i].fields);
+            memset(gpus[i].metrics, 0, sizeof gpus[i].metrics);
+            gpus[i].memory_broken = 0;
+        }
+    }
     else if (!strcmp(c, "hold")) {
         if (!held) { held_at = monotonic() - started; held = 1; }
     } else if (!strcmp(c, "return")) return fault_command(n, w);
