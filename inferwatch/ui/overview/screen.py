@@ -17,6 +17,7 @@ from inferwatch.ui.shared.drawers import (
     LATENCY_KEYS,
     catalog_keys,
 )
+from inferwatch.ui.shared.hardware_charts import MEMORY
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -56,7 +57,7 @@ class OverviewScreen(WatchScreen):
         LatencyTable { margin-top: 1; }
         #chart-0 { height: 5fr; }
         #chart-1 { height: 4fr; }
-        #chart-2, #chart-3 { height: 3fr; }
+        #chart-2, #chart-3, #chart-4 { height: 3fr; }
         &.-short FlowPanel { height: 4; }
         &.-untouched LatencyTable { display: none; }
         &.-short FlowPanel, &.-short LatencyTable { margin: 0; }
@@ -78,7 +79,8 @@ class OverviewScreen(WatchScreen):
         yield LatencyTable()
         yield CanaryLine()
         yield ChartStack(
-            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT), most_telling=1
+            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT, MEMORY),
+            most_telling=1,
         )
 
     def fit_height(self) -> None:

@@ -20,6 +20,8 @@ CHART_BINDINGS: list[BindingType] = [
     Binding("shift+tab", "chart(-1)", "previous chart", show=False),
 ]
 """For a screen that has a stack of charts."""
+LEAST_ROWS = 3
+"""Of a chart: its heading and two more."""
 
 
 class ChartStack(Vertical):
@@ -44,6 +46,9 @@ class ChartStack(Vertical):
         """The chart that is shown alone, as people chose."""
         self._only_one = False
         self._drawn_width = 0
+        self._source: str | None = None
+        self._untold = self._optional
+        """Optional charts that have had no value yet; what comes once stays."""
 
     def compose(self) -> ComposeResult:
         """The charts and their axis."""
@@ -51,24 +56,40 @@ class ChartStack(Vertical):
             yield TimeChart(plan, id=f"chart-{index}")
         yield TimeAxisLine()
 
+    @property
+    def _optional(self) -> set[int]:
+        return {index for index, plan in enumerate(self._plans) if plan.optional}
+
+    @property
+    def _stops(self) -> Sequence[int]:
+        """The charts one comes by, and one past the last for all of them."""
+        charts = [i for i in range(len(self._plans)) if i not in self._untold]
+        return charts if self._only_one else [*charts, len(self._plans)]
+
     def next(self, by: int) -> None:
         """Another chart alone; after the last one all, where there is room."""
-        stops = len(self._plans) + (not self._only_one)
-        self._alone = (self._here + by) % stops
+        stops = self._stops
+        self._alone = stops[(stops.index(self._here) + by) % len(stops)]
         self.fit(only_one=self._only_one)
         self.post_message(LookAgain())
 
     def at_end(self, by: int) -> bool:
         """The next chart, or the one before, is round the corner."""
-        stops = len(self._plans) + (not self._only_one)
-        return not 0 <= self._here + by < stops
+        stops = self._stops
+        return not 0 <= stops.index(self._here) + by < len(stops)
 
     def fit(self, *, only_one: bool) -> None:
-        """One chart where several would be unreadable."""
+        """One chart where several would be unreadable; optional ones while they fit."""
         self._only_one = only_one
-        here = self._here
+        here, every = self._here, len(self._plans)
+        shown = [i for i in range(every) if i not in self._untold]
+        room = (
+            max((self.size.height - 1) // LEAST_ROWS, 1) if self.size.height else every
+        )
+        while len(shown) > room and shown[-1] in self._optional:
+            shown.pop()
         for index, chart in enumerate(self.query(TimeChart)):
-            chart.display = here in {index, len(self._plans)}
+            chart.display = index in shown if here == every else index == here
 
     def on_resize(self) -> None:
         """Do not wait for the next snapshot to look right."""
@@ -91,6 +112,12 @@ class ChartStack(Vertical):
         """Draw the values of a snapshot."""
         if not self.display:
             return
+        if shown.shown_source != self._source:
+            self._source, self._untold = shown.shown_source, self._optional
+        told = {i for i in self._untold if self._plans[i].is_told(shown)}
+        if told:
+            self._untold = self._untold - told
+            self.fit(only_one=self._only_one)
         axis = self.axis(shown)
         for chart in self.query(TimeChart):
             if chart.display:
@@ -116,6 +143,6 @@ class ChartStack(Vertical):
     @property
     def _here(self) -> int:
         """The chart shown, one past the last when it is all of them."""
-        if self._alone is not None and self._alone < len(self._plans):
+        if self._alone is not None and self._alone in self._stops:
             return self._alone
         return self._most_telling if self._only_one else len(self._plans)

@@ -80,6 +80,16 @@ class ChartPlan:
     """that one, of what the server counts."""
     instead: "Callable[[Snapshot], ChartPlan | None]" = _no_other
     """Another chart that tells more of this snapshot; None: this one."""
+    optional: bool = False
+    """It has no place on the screen before there is a value."""
+
+    def is_told(self, snapshot: Snapshot) -> bool:
+        """There is a value to draw."""
+        return any(
+            value is not None
+            for series in self.of(snapshot).drawn
+            for value in series.values(snapshot)
+        )
 
     def of(self, snapshot: Snapshot) -> "ChartPlan":
         """This, or what can be drawn instead."""

@@ -13,6 +13,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.snapshot import Health, Snapshot, Timeline, Verdict
 from inferwatch.ui.shared.drawers import Key
+from inferwatch.ui.shared.hardware_charts import bytes_per_s_text
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -112,8 +113,21 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
         _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
         _fact("KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)),
         _fact("out", "output", _rate(timeline, index)),
+        *_memory(timeline, index),
         _fact("step max", "worst", step),
     )
+
+
+def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
+    """What memory moved, where anybody knows: measured, else what steps derive."""
+    for label, after, column in (
+        ("HBM", "", timeline.hbm_bytes_per_s),
+        ("memory", " derived", timeline.derived_bytes_per_s),
+    ):
+        if any(each is not None for each in column):
+            value = bytes_per_s_text(column[index] if index < len(column) else None)
+            return [(*_fact(label, "mean", value), TextRun(after, "faint"))]
+    return ()
 
 
 def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
@@ -128,6 +142,7 @@ def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
         _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
         _fact("KV used", "kv", format_share(usage[index] if usage else None)),
         _fact("out", "output", _rate(timeline, index)),
+        *_memory(timeline, index),
     )
 
 

@@ -152,7 +152,7 @@ class TimeChart(Inked):
         plan, count = self._plan, len(self._plan.series)
         low, high = split(rows) if plan.lane is not None else (rows, 0)
         tops = plan.tops(self._columns[:count])
-        trace = self._columns[-1] if plan.trace is not None else ()
+        trace = self._columns[-1] if plan.trace and self._columns else ()
         peak = max(_peak(tops), max(filter(None, trace), default=0))
         top = self._full or axis_top(peak, plan.least, self._limit)
         told = ticks(top, low, plan.unit)

@@ -10,6 +10,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, Step
 from inferwatch.formatting import (
     counted,
+    format_bytes,
     format_count,
     format_duration,
     format_durations,
@@ -21,6 +22,12 @@ from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.counted import step_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.hardware_charts import (
+    HARDWARE_CHARTS,
+    averaged_over_s,
+    bytes_per_s_text,
+    step_traffic,
+)
 from inferwatch.ui.shared.totals import Fact, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
@@ -50,6 +57,7 @@ class StepsScreen(WatchScreen):
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
         #slowest { height: 4; }
+        &.-traffic #slowest { height: 5; }
         &.-short #totals { margin: 0; }
         &.-untouched #slowest, &.-counted #slowest { display: none; }
         &.-counted #totals { height: 3; }
@@ -62,7 +70,13 @@ class StepsScreen(WatchScreen):
         """Totals, charts, the slowest step."""
         yield TotalsPanel(id="totals")
         yield ChartStack(
-            (charts.BATCH, charts.STEP_TIME, charts.BOUND_BY, charts.TOKENS)
+            (
+                charts.BATCH,
+                charts.STEP_TIME,
+                charts.BOUND_BY,
+                charts.TOKENS,
+                *HARDWARE_CHARTS,
+            )
         )
         yield TotalsPanel(id="slowest")
 
@@ -81,7 +95,12 @@ class StepsScreen(WatchScreen):
         aside = ""
         if step is not None:
             aside = f"ended {self.feed.wall_text(step.end_ns, ms=True)}"
-        self.query_one("#slowest", TotalsPanel).show(title, aside, _facts(step))
+        traffic = _traffic(shown, self.view.bin_of(shown))
+        if traffic:
+            self.add_class("-traffic")
+        self.query_one("#slowest", TotalsPanel).show(
+            title, aside, [*_facts(step), *([traffic] if traffic else [])]
+        )
 
     def _one_step(self, shown: Snapshot) -> tuple[str, Step | None]:
         """The one a held view stands at; while time goes on the slowest of late."""
@@ -98,6 +117,26 @@ class StepsScreen(WatchScreen):
         count = line.steps[index]
         among = f", of {counted(count, 'step')}" if count else ""
         return f"slowest step {where}{among}", line.slowest_step[index]
+
+
+def _traffic(shown: Snapshot, index: int | None) -> Sequence[Fact]:
+    """What memory moved for a step of this time: readings are longer than steps."""
+    line = shown.timeline
+    measured = any(each is not None for each in line.hbm_bytes_per_s)
+    if index is None or not (measured or any(line.derived_bytes_per_s)):
+        return ()
+    a_step = step_traffic(shown, index)
+    derived = ("derived", format_bytes(a_step.derived), "")
+    if not measured:
+        return [("a step reads", "", "mean"), derived]
+    over_s = averaged_over_s(shown)
+    return [
+        ("a step moves", "", "mean"),
+        ("HBM", format_bytes(a_step.measured), ""),
+        derived,
+        ("at", bytes_per_s_text(line.hbm_bytes_per_s[index]), ""),
+        *([] if over_s is None else [("mean of", f"{over_s:.3g} s", "")]),
+    ]
 
 
 def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:

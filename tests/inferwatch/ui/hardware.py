@@ -20,9 +20,8 @@ PEAK = 4.9e12
 Column = tuple[float | None, ...]
 
 
-def _column(value: Callable[[float], float], every: int = 2) -> Column:
-    """A GPU that is read each second bin: nothing is known in between."""
-    return tuple(None if i % every else round(value(burst(i)), 4) for i in range(BINS))
+def _column(value: Callable[[float], float]) -> Column:
+    return tuple(round(value(burst(i)), 4) for i in range(BINS))
 
 
 def gpu(number: int = 0, **facts: Any) -> GpuState:
@@ -100,7 +99,7 @@ def with_gpus(made: Snapshot, *gpus: GpuState) -> Snapshot:
             sm_active=_column(lambda x: 0.5 + 0.4 * x),
             power_w=_column(lambda x: len(ours) * (300 + 380 * x)),
             throttled=_column(lambda x: max(x - 0.8, 0)),
-            derived_bytes_per_s=_column(lambda x: len(ours) * (1.7e12 + 1e12 * x), 1),
+            derived_bytes_per_s=_column(lambda x: len(ours) * (1.7e12 + 1e12 * x)),
         ),
     )
 
@@ -125,7 +124,7 @@ def without_gpu(made: Snapshot) -> Snapshot:
         ),
         timeline=replace(
             made.timeline,
-            derived_bytes_per_s=_column(lambda x: 0.9e9 + 0.7e9 * x, 1),
+            derived_bytes_per_s=_column(lambda x: 0.9e9 + 0.7e9 * x),
             host_busy=_column(lambda x: 0.2 + 0.3 * x),
         ),
     )

@@ -1,0 +1,144 @@
+"""GPUs beside requests and steps: there where something is known, else no trace."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.hardware_charts import (
+    ACTIVITY,
+    MEMORY,
+    averaged_over_s,
+    step_traffic,
+)
+from inferwatch.ui.shared.time_chart import TimeChart
+from tests.inferwatch.ui.conftest import S, ScriptedFeed, snapshot
+from tests.inferwatch.ui.hardware import gpu, with_gpus, without_gpu
+
+Change = Callable[[Snapshot], Snapshot]
+
+
+async def shown_charts(
+    feed: ScriptedFeed, settle: Any, size: tuple[int, int], *keys: str
+) -> list[str]:
+    """The titles of the charts on the screen, from the top."""
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settle(pilot)
+        charts = app.screen.query(TimeChart)
+        return [each._plan.title for each in charts if each.display]
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "titles"),
+    [
+        (lambda made: made, (), []),
+        (without_gpu, (), ["memory"]),
+        (with_gpus, (), ["HBM"]),
+        (with_gpus, ("3",), ["HBM", "GPU"]),
+        (without_gpu, ("3",), ["memory"]),
+    ],
+    ids=["nothing", "derived", "measured", "steps", "derived steps"],
+)
+async def test_a_chart_of_the_hardware_is_there_where_it_has_values(
+    settle: Any, change: Change, keys: tuple[str, ...], titles: list[str]
+) -> None:
+    found = await shown_charts(ScriptedFeed(change=change), settle, (120, 40), *keys)
+
+    assert found[4:] == titles
+
+
+async def test_it_stays_where_there_is_no_room_for_all_and_comes_alone(
+    settle: Any,
+) -> None:
+    feed = ScriptedFeed(change=with_gpus)
+
+    assert len(await shown_charts(feed, settle, (120, 33))) == 4
+    tabs = ("tab",) * 5
+    assert await shown_charts(feed, settle, (120, 33), *tabs) == ["HBM"]
+    assert await shown_charts(feed, settle, (80, 24), *tabs[:3]) == ["HBM"]
+    assert await shown_charts(feed, settle, (80, 24), *tabs[:4]) == ["TTFT"]
+
+
+async def test_tab_does_not_stop_at_a_chart_that_is_not_there(settle: Any) -> None:
+    found = await shown_charts(ScriptedFeed(), settle, (80, 24), "tab", "tab", "tab")
+
+    assert found == ["TTFT"]
+
+
+async def test_a_chart_that_was_there_stays_when_values_stop(settle: Any) -> None:
+    """Charts that came and went would move all the others."""
+    feed = ScriptedFeed(change=with_gpus)
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        feed.change = lambda made: made
+        await settle(pilot)
+
+        assert sum(each.display for each in app.screen.query(TimeChart)) == 5
+
+
+def test_without_a_gpu_the_traffic_is_derived_and_says_so() -> None:
+    plan = MEMORY.of(without_gpu(snapshot()))
+
+    assert plan.note.startswith("derived")
+    assert plan.trace is None
+
+
+def test_the_ceiling_is_the_peak_of_the_engines_gpus_together() -> None:
+    both = with_gpus(snapshot(), gpu(0), gpu(1), gpu(2, watched=False))
+
+    assert MEMORY.limit(both) == pytest.approx(9_800)
+    assert ACTIVITY.lane_full(both) == 1_400
+
+
+def test_a_step_moves_its_part_of_what_its_bin_did() -> None:
+    shown = with_gpus(snapshot())
+    line = replace(
+        shown.timeline,
+        bin_ns=S,
+        steps=(0, 100, 50),
+        hbm_bytes_per_s=(3e12, 3e12, None),
+        derived_bytes_per_s=(None, 1e12, 2e12),
+        start_ns=shown.now_ns - 3 * S,
+    )
+    shown = replace(shown, timeline=line)
+
+    assert step_traffic(shown, 0) == (None, None)
+    assert step_traffic(shown, 1) == (3e10, 1e10)
+    assert step_traffic(shown, 2) == (None, 4e10)
+
+
+def test_a_bin_that_has_just_begun_says_nothing_of_its_steps() -> None:
+    shown = with_gpus(snapshot())
+    line = replace(shown.timeline, start_ns=shown.now_ns - 119 * S // 2 - S // 10)
+    late = replace(shown, timeline=line)
+
+    assert step_traffic(late, 119) == (None, None)
+
+
+def test_a_reading_that_is_longer_than_a_bin_says_how_long() -> None:
+    """Bins of half a second, readings of one, or of a tenth."""
+    assert averaged_over_s(with_gpus(snapshot())) == 1.0
+    assert averaged_over_s(with_gpus(snapshot(), gpu(span_s=0.1))) is None
+
+
+async def test_steps_say_what_each_moved_and_over_what_it_was_measured(
+    settle: Any, text_of: Any
+) -> None:
+    app = InferwatchApp(SessionPage(ScriptedFeed(change=with_gpus)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("3")
+        await settle(pilot)
+        *_, row = text_of(app, "#slowest")
+
+        assert "a step moves   HBM 17.5 GB  derived 14.9 GB  at 2.00 TB/s" in row
+        assert "mean of 1 s" in row
