@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from inferwatch.formatting import (
     UNKNOWN,
-    format_bytes,
     format_count,
     format_rate,
     format_share,
 )
 from inferwatch.metrics.snapshot import GpuState, Hardware, HostState, Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, Series, Values
+from inferwatch.ui.shared.hardware_charts import TRAFFIC
 from inferwatch.ui.shared.renderables.bars import Texture
 
 GIGA = 1e9
@@ -113,10 +113,6 @@ def _whole(_: Snapshot) -> float:
 def gigabytes(value: float | None) -> str:
     """Seven columns, of bytes a second in GB/s."""
     return format_rate(None if value is None else value / GIGA)
-
-
-def _bytes_per_s(value: float | None) -> str:
-    return format_bytes(value) if value is None else f"{format_bytes(value)}/s"
 
 
 def _or_why_not(plan: ChartPlan, why: str) -> ChartPlan:
@@ -290,20 +286,6 @@ GPU_CHARTS: Sequence[ChartPlan] = (
     CLOCK,
 )
 
-TRAFFIC = ChartPlan(
-    title="memory traffic",
-    note="derived: weights once a step, and the KV cache read",
-    unit="B",
-    least=1e6,
-    series=(
-        replace(
-            DERIVED,
-            ink="mean",
-            values=lambda shown: shown.timeline.derived_bytes_per_s,
-            show=_bytes_per_s,
-        ),
-    ),
-)
 ROLES = {
     "api": ("API server", "api", "decode"),
     "core": ("EngineCore", "core", "kv"),

@@ -13,6 +13,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.snapshot import GpuState, Hardware, Snapshot
 from inferwatch.ui.hardware.charts import gigabytes, part_of
 from inferwatch.ui.shared.counted import MEAN
+from inferwatch.ui.shared.host_line import is_simulated
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import gauge, split_bar
 from inferwatch.ui.shared.renderables.text import (
@@ -52,11 +53,6 @@ AVERAGES = {
 }
 """Bars by label: the field of a sample that each comes from."""
 VIA = {"gpm": "GPM", "dcgm": "DCGM", "nvml": "NVML"}
-
-
-def is_simulated(gpu: GpuState) -> bool:
-    """No GPU stands behind it."""
-    return "simulated" in (gpu.info.driver or "").lower()
 
 
 def short_gpu_name(name: str | None) -> str:

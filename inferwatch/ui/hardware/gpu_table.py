@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from inferwatch.formatting import UNKNOWN, format_share
 from inferwatch.metrics.snapshot import GpuState
 from inferwatch.ui.hardware.charts import gigabytes
-from inferwatch.ui.hardware.gpu_panel import PRACTICAL, is_simulated, short_gpu_name
+from inferwatch.ui.hardware.gpu_panel import PRACTICAL, short_gpu_name
+from inferwatch.ui.shared.host_line import is_simulated
 from inferwatch.ui.shared.renderables.bars import gauge
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
 from inferwatch.ui.shared.table import CursorTable, Sized, TableColumn

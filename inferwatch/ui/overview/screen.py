@@ -17,7 +17,7 @@ from inferwatch.ui.shared.drawers import (
     LATENCY_KEYS,
     catalog_keys,
 )
-from inferwatch.ui.shared.hardware_charts import MEMORY
+from inferwatch.ui.shared.hardware_charts import HARDWARE_KEYS, MEMORY
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -39,6 +39,7 @@ class OverviewScreen(WatchScreen):
         *catalog_keys(
             "timeline", "batch_decode batch_prefill waiting_max kv_cached_blocks"
         ),
+        *HARDWARE_KEYS,
         *COST_KEYS,
     )
     KEYS = CHART_KEYS

@@ -12,6 +12,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, Series, Values
+from inferwatch.ui.shared.drawers import catalog_keys
 from inferwatch.ui.shared.renderables.bars import Texture
 
 GIGA = 1e9
@@ -66,9 +67,10 @@ def _measured(shown: Snapshot) -> bool:
 
 
 TRAFFIC = ChartPlan(
-    title="memory",
-    note="derived: weights and KV cache that steps read",
+    title="memory traffic",
+    note="derived: weights once a step, and the KV cache read",
     unit="B",
+    least=1e6,
     series=(
         Series(
             label="derived",
@@ -88,6 +90,7 @@ MEMORY = ChartPlan(
             ink="mean",
             texture=Texture.SOLID,
             values=_in_gigabytes("hbm_bytes_per_s"),
+            late=True,
             show=format_rate,
         ),
     ),
@@ -115,6 +118,7 @@ ACTIVITY = ChartPlan(
             ink="output",
             texture=Texture.SOLID,
             values=_of("sm_active"),
+            late=True,
             show=format_share,
         ),
     ),
@@ -123,6 +127,7 @@ ACTIVITY = ChartPlan(
         ink="warn",
         texture=Texture.DOTTED,
         values=_of("throttled"),
+        late=True,
         show=format_share,
         fold=max,
     ),
@@ -132,12 +137,18 @@ ACTIVITY = ChartPlan(
         ink="waiting",
         texture=Texture.SOLID,
         values=_of("power_w"),
+        late=True,
         show=_watts,
     ),
     lane_full=_power_limit,
     lane_unit="W",
     optional=True,
 )
+HARDWARE_KEYS = catalog_keys(
+    "hardware",
+    "hbm_bytes_per_s hbm_share sm_active power_w joules_per_token derived_bytes_per_s",
+)
+"""What the help of a screen with such charts explains."""
 HARDWARE_CHARTS: Sequence[ChartPlan] = (MEMORY, ACTIVITY)
 
 

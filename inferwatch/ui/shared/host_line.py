@@ -109,7 +109,7 @@ def short_name(name: str | None) -> str:
 
 def is_simulated(gpu: GpuState) -> bool:
     """No GPU stands behind it."""
-    return "simulated" in (gpu.info.driver or "")
+    return "simulated" in (gpu.info.driver or "").lower()
 
 
 def _gpu(shown: Snapshot) -> Iterator[Fact]:

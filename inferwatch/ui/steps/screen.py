@@ -24,6 +24,7 @@ from inferwatch.ui.shared.counted import step_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.hardware_charts import (
     HARDWARE_CHARTS,
+    HARDWARE_KEYS,
     averaged_over_s,
     bytes_per_s_text,
     step_traffic,
@@ -49,6 +50,7 @@ class StepsScreen(WatchScreen):
         *catalog_keys(
             "timeline", "bound_kv bound_seqs bound_tokens bound_other slowest_step"
         ),
+        *HARDWARE_KEYS,
         *COST_KEYS,
     )
     KEYS = CHART_KEYS

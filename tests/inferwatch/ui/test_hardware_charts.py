@@ -40,10 +40,10 @@ async def shown_charts(
     ("change", "keys", "titles"),
     [
         (lambda made: made, (), []),
-        (without_gpu, (), ["memory"]),
+        (without_gpu, (), ["memory traffic"]),
         (with_gpus, (), ["HBM"]),
         (with_gpus, ("3",), ["HBM", "GPU"]),
-        (without_gpu, ("3",), ["memory"]),
+        (without_gpu, ("3",), ["memory traffic"]),
     ],
     ids=["nothing", "derived", "measured", "steps", "derived steps"],
 )
