@@ -12,7 +12,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.snapshot import GpuState, Hardware, HostState, Snapshot
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import GpuState, HostState, Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, Series, Values
 from inferwatch.ui.shared.hardware_charts import TRAFFIC
 from inferwatch.ui.shared.renderables.bars import Texture
@@ -30,9 +31,12 @@ def host_of(shown: Snapshot) -> HostState | None:
     return shown.hosts[0] if shown.hosts else None
 
 
-def part_of(gpu: GpuState, hardware: Hardware) -> float:
+def part_of(gpu: GpuState, shown: Snapshot) -> float:
     """What of the engine's memory and traffic is this GPU's: its even part."""
-    return 0.0 if gpu.watched is False else 1 / max(hardware.gpus, 1)
+    on_cpu = any(each.device == "cpu" for each in shown.engines)
+    if gpu.watched is False or (gpu.watched is None and on_cpu):
+        return 0.0
+    return 1 / max(shown.hardware.gpus, 1)
 
 
 def _gpu(name: str) -> Callable[[Snapshot], Values]:
@@ -75,7 +79,7 @@ def _of_role(role: str) -> Callable[[Snapshot], Values]:
 def _derived_of_gpu(shown: Snapshot) -> Values:
     """What the engine's steps would have this GPU move."""
     gpu = gpu_of(shown)
-    part = part_of(gpu, shown.hardware) if gpu else 0.0
+    part = part_of(gpu, shown) if gpu else 0.0
     if not part:
         return ()
     return [
@@ -146,7 +150,7 @@ DERIVED = Series(
     show=format_rate,
 )
 HBM = ChartPlan(
-    title="HBM",
+    title=label_of("gpu.hbm_bytes_per_s"),
     note="gpu, GB/s read and written",
     series=(
         Series(
@@ -165,12 +169,12 @@ HBM = ChartPlan(
     show_limit=format_rate,
 )
 HBM_SHARE = ChartPlan(
-    title="memory bandwidth",
+    title=label_of("gpu.hbm_bytes_per_s"),
     note="gpu, share of what it could move",
     unit="%",
     series=(
         Series(
-            label="HBM",
+            label=label_of("gpu.hbm_share"),
             ink="mean",
             texture=Texture.SOLID,
             values=_gpu("hbm_share"),
@@ -188,7 +192,7 @@ SM = ChartPlan(
     stacked=False,
     series=(
         Series(
-            label="tensor",
+            label=label_of("gpu.tensor_active"),
             ink="prefill",
             texture=Texture.SOLID,
             values=_gpu("tensor_active"),
@@ -196,7 +200,7 @@ SM = ChartPlan(
             show=format_share,
         ),
         Series(
-            label="SM active",
+            label=label_of("gpu.sm_active"),
             ink="output",
             texture=Texture.DOTTED,
             values=_gpu("sm_active"),
@@ -207,7 +211,7 @@ SM = ChartPlan(
     full=_whole,
 )
 MEMORY_BUSY = ChartPlan(
-    title="mem busy (time)",
+    title=label_of("gpu.memory_busy"),
     note="gpu, time with any access: no measure of how much",
     unit="%",
     series=(
@@ -234,12 +238,12 @@ def _without_cycles(shown: Snapshot) -> ChartPlan | None:
 
 
 POWER = ChartPlan(
-    title="power",
+    title=label_of("gpu.power_w"),
     note="gpu, of the board",
     unit="W",
     series=(
         Series(
-            label="power",
+            label=label_of("gpu.power_w"),
             ink="waiting",
             texture=Texture.SOLID,
             values=_gpu("power_w"),
@@ -248,11 +252,11 @@ POWER = ChartPlan(
         ),
     ),
     limit=_power_limit,
-    limit_label="limit",
+    limit_label=label_of("gpu.power_limit_w"),
     show_limit=_watts,
 )
 CLOCK = ChartPlan(
-    title="SM clock",
+    title=label_of("gpu.sm_clock_mhz"),
     note="gpu, MHz, throttled above",
     series=(
         Series(
@@ -265,7 +269,7 @@ CLOCK = ChartPlan(
         ),
     ),
     lane=Series(
-        label="throttled",
+        label=label_of("gpu.throttled"),
         ink="warn",
         texture=Texture.DOTTED,
         values=_gpu("throttled"),

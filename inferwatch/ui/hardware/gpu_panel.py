@@ -10,7 +10,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.snapshot import GpuState, Hardware, Snapshot
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.ui.hardware.charts import gigabytes, part_of
 from inferwatch.ui.shared.counted import MEAN
 from inferwatch.ui.shared.host_line import is_simulated
@@ -46,12 +47,14 @@ NARROW_ROWS = 8
 STALE_NS = 5 * NS_PER_S
 """A sample that is older, and older than what it covers, is no longer of now."""
 AVERAGES = {
-    "HBM": "dram_active",
-    "SM active": "sm_active",
-    "occupancy": "sm_occupancy",
-    "tensor": "tensor_active",
+    "gpu.hbm_bytes_per_s": "dram_active",
+    "gpu.sm_active": "sm_active",
+    "gpu.sm_occupancy": "sm_occupancy",
+    "gpu.tensor_active": "tensor_active",
 }
-"""Bars by label: the field of a sample that each comes from."""
+"""Bars by key of the catalog: the field of a sample that each comes from."""
+THROTTLED = "gpu.throttled"
+HBM, MEMORY = "gpu.hbm_bytes_per_s", "gpu.memory_used_bytes"
 VIA = {"gpm": "GPM", "dcgm": "DCGM", "nvml": "NVML"}
 
 
@@ -99,7 +102,7 @@ class GpuPanel(Panel):
             split = _memory(gpu, shown, width - 3)[0]
             rows = [*bars, split, *below]
             return [head, *((TextRun("  "), *row) for row in rows)]
-        left = max(width * 11 // 20, 42)
+        left = max(width // 2, 42)
         right = width - left - 6
         bars = [*_bars(gpu, left), *_memory(gpu, shown, left)]
         return [
@@ -123,7 +126,7 @@ def _wide(line: Line, width: int) -> Line:
 
 def _whole(facts: Sequence[Line], width: int) -> Line:
     """As many facts as there is room for, the first in any case."""
-    return join_whole(facts, width, "   ") or fit(facts[0] if facts else (), width)
+    return join_whole(facts, width, "  ") or fit(facts[0] if facts else (), width)
 
 
 # The heading.
@@ -169,7 +172,8 @@ def _measured(gpu: GpuState, shown: Snapshot) -> Line:
 class Bar(NamedTuple):
     """A share, and what is said of it."""
 
-    label: str
+    key: str
+    """In the catalog."""
     share: float | None
     ink: str
     value: str = ""
@@ -185,15 +189,15 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
     rows = _sentence("lost", lost, width) if lost else []
     traffic = _traffic(gpu, width)
     bars = (
-        Bar("HBM", gpu.hbm_share, "mean", traffic, gpu.hbm_share_mean, PRACTICAL),
-        Bar("SM active", gpu.sm_active, "output", mean=gpu.sm_active_mean),
-        Bar("occupancy", gpu.sm_occupancy, "cached"),
-        Bar("tensor", gpu.tensor_active, "prefill"),
+        Bar(HBM, gpu.hbm_share, "mean", traffic, gpu.hbm_share_mean, PRACTICAL),
+        Bar("gpu.sm_active", gpu.sm_active, "output", mean=gpu.sm_active_mean),
+        Bar("gpu.sm_occupancy", gpu.sm_occupancy, "cached"),
+        Bar("gpu.tensor_active", gpu.tensor_active, "prefill"),
     )
-    why = {bar: gpu.info.missing.get(AVERAGES[bar.label]) for bar in bars}
+    why = {bar: gpu.info.missing.get(AVERAGES[bar.key]) for bar in bars}
     reasons = {reason for reason in why.values() if reason}
     if len(reasons) == 1 and all(bar.share is None for bar in bars):
-        rows += _sentence("HBM", reasons.pop(), width)
+        rows += _sentence(label_of(HBM), reasons.pop(), width)
     else:
         rows += [_told(bar, why[bar], width) for bar in bars]
     return [*rows, (), (), ()][:4]
@@ -202,7 +206,7 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
 def _told(bar: Bar, why: str | None, width: int) -> Line:
     """A bar, or why there is none."""
     if bar.share is None and why:
-        return fit(_labelled(bar.label, (TextRun(why, "faint"),)), width)
+        return fit(_labelled(label_of(bar.key), (TextRun(why, "faint"),)), width)
     return _bar(bar, width)
 
 
@@ -246,7 +250,7 @@ def _bar(bar: Bar, width: int) -> Line:
         after = f" {MEAN}{format_share(bar.mean)}" if known else " " * 6
     room = max(width - LABEL - cells_of(said) - 5 - cells_of(after), 0)
     return _labelled(
-        bar.label,
+        label_of(bar.key),
         (
             TextRun(said),
             *gauge(share, room, bar.ink, bar.mark),
@@ -264,10 +268,10 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
     total, used = gpu.info.memory_bytes, gpu.memory_used_bytes
     why = gpu.info.missing.get("memory_used_bytes")
     if used is None and why:
-        return (fit(_labelled("memory", (TextRun(why, "faint"),)), width), ())
+        return (fit(_labelled(label_of(MEMORY), (TextRun(why, "faint"),)), width), ())
     if used is None or not total:
-        return (_bar(Bar("memory", None, "kv"), width), ())
-    parts = list(_parts(gpu, shown.hardware, used))
+        return (_bar(Bar(MEMORY, None, "kv"), width), ())
+    parts = list(_parts(gpu, shown, used))
     reserved = gpu.memory_reserved_bytes or 0
     of = f" of {_gb(total):>5}" if width >= ROOMY else ""
     said = f"{_gb(used):>5}{of} GB".ljust(_value_width(width))
@@ -278,7 +282,7 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
     drawn = [(size / total, glyph, ink) for _, size, glyph, ink in parts]
     drawn.append((reserved / total, "╱", "faint"))
     bar = _labelled(
-        "memory",
+        label_of(MEMORY),
         (
             TextRun(said),
             *split_bar(drawn, room),
@@ -290,7 +294,7 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
         for name, size, glyph, ink in parts
     ]
     if reserved:
-        gone = TextRun("reserved ", "muted")
+        gone = TextRun(f"{label_of('gpu.memory_reserved_bytes')} ", "muted")
         legend.append((TextRun("╱ ", "faint"), gone, TextRun(_gb(reserved))))
     free = max(total - used - reserved, 0)
     legend.append(
@@ -304,9 +308,9 @@ Part = tuple[str, int, str, str]
 """Name, bytes, glyph, ink."""
 
 
-def _parts(gpu: GpuState, hardware: Hardware, used: int) -> Iterator[Part]:
+def _parts(gpu: GpuState, shown: Snapshot, used: int) -> Iterator[Part]:
     """Weights and KV cache, where the engine tells; the rest of what is used."""
-    part = part_of(gpu, hardware)
+    part, hardware = part_of(gpu, shown), shown.hardware
     weights = int((hardware.weight_bytes or 0) * part)
     kv = int((hardware.kv_bytes or 0) * part)
     if not (weights or kv) or weights + kv > used:
@@ -328,23 +332,22 @@ def _gb(size: float) -> str:
 
 def _facts(gpu: GpuState, shown: Snapshot, width: int) -> Iterator[Sequence[Line]]:
     """A row each: power, energy, clocks, throttling, temperatures, links."""
-    yield _known(gpu, "power", "power_w", _power(gpu, width))
-    yield _known(gpu, "energy", "energy_mj", _energy(gpu, shown))
-    yield _known(gpu, "clocks", "sm_clock_mhz", _clocks(gpu))
-    yield _known(gpu, "throttled", "throttle_reasons", _throttled(gpu, shown))
-    yield _known(gpu, "warmth", "temperature_c", _temperatures(gpu))
-    yield _known(gpu, "PCIe", "pcie_tx_bytes_per_s", _links(gpu))
+    yield _known(gpu, "gpu.power_w", "power_w", _power(gpu, width))
+    yield _known(gpu, "gpu.energy_j", "energy_mj", _energy(gpu, shown))
+    yield _known(gpu, "gpu.sm_clock_mhz", "sm_clock_mhz", _clocks(gpu))
+    yield _known(gpu, THROTTLED, "throttle_reasons", _throttled(gpu, shown))
+    yield _known(gpu, "gpu.temperature_c", "temperature_c", _temperatures(gpu))
+    yield _known(gpu, "gpu.pcie_tx_bytes_per_s", "pcie_tx_bytes_per_s", _links(gpu))
 
 
 def _known(
-    gpu: GpuState, label: str, field: str, facts: Iterable[Line]
+    gpu: GpuState, key: str, field: str, facts: Iterable[Line]
 ) -> Sequence[Line]:
     """What is known of it, else why nothing is."""
     told = [each for each in facts if each]
     if told:
         return told
-    why = gpu.info.missing.get(field, UNKNOWN)
-    return [_fact(label, why, "faint")]
+    return [_fact(label_of(key), gpu.info.missing.get(field, UNKNOWN), "faint")]
 
 
 def _fact(label: str, value: str, ink: str = "") -> Line:
@@ -354,15 +357,12 @@ def _fact(label: str, value: str, ink: str = "") -> Line:
 def _power(gpu: GpuState, width: int) -> Iterator[Line]:
     if gpu.power_w is None:
         return
-    limit = gpu.power_limit_w
+    label, limit = label_of("gpu.power_w"), gpu.power_limit_w
     if not limit:
-        yield _fact("power", f"{gpu.power_w:.0f} W")
+        yield _fact(label, f"{gpu.power_w:.0f} W")
         return
     share = gpu.power_w / limit
-    said = (
-        TextRun("power ", "muted"),
-        TextRun(f"{gpu.power_w:>4.0f} of {limit:.0f} W "),
-    )
+    said = _fact(label, f"{gpu.power_w:>4.0f} of {limit:.0f} W ")
     room = min(width - width_of(said) - 5, 12)
     bar = gauge(share, room, "waiting") if room >= 3 else ()
     yield (*said, *bar, TextRun(f" {format_share(share)}"))
@@ -371,33 +371,29 @@ def _power(gpu: GpuState, width: int) -> Iterator[Line]:
 
 
 def _energy(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
+    """For each token, of all the engine's GPUs; then what this one used."""
     hardware = shown.hardware
+    of_all = f" of all {hardware.gpus}" if hardware.gpus > 1 else ""
+    for key, value, of in (
+        ("hardware.joules_per_token", hardware.joules_per_token, of_all),
+        ("hardware.tokens_per_s_per_w", hardware.tokens_per_s_per_w, ""),
+    ):
+        if value is not None and gpu.watched is not False:
+            said = TextRun(f" {label_of(key)}{of}", "muted")
+            yield (TextRun(format_rate(value).strip()), said)
     if gpu.energy_j is not None:
         kilo = gpu.energy_j >= 1_000
         size = format_rate(gpu.energy_j / (1_000 if kilo else 1)).strip()
-        yield _fact("energy", f"{size} {'kJ' if kilo else 'J'}")
-    if gpu.watched is False:
-        return
-    of_all = f" of all {hardware.gpus}" if hardware.gpus > 1 else ""
-    if hardware.joules_per_token is not None:
-        yield (
-            TextRun(format_rate(hardware.joules_per_token).strip()),
-            TextRun(f" J/token{of_all}", "muted"),
-        )
-    if hardware.tokens_per_s_per_w is not None:
-        yield (
-            TextRun(format_rate(hardware.tokens_per_s_per_w).strip()),
-            TextRun(" tok/s/W", "muted"),
-        )
+        yield _fact(label_of("gpu.energy_j"), f"{size} {'kJ' if kilo else 'J'}")
 
 
 def _clocks(gpu: GpuState) -> Iterator[Line]:
     if gpu.sm_clock_mhz is not None:
         most = gpu.info.max_sm_clock_mhz
         of = f" of {most:,}" if most else ""
-        yield _fact("SM", f"{gpu.sm_clock_mhz:>5,}{of} MHz")
+        yield _fact(label_of("gpu.sm_clock_mhz"), f"{gpu.sm_clock_mhz:>5,}{of} MHz")
     if gpu.memory_clock_mhz is not None:
-        yield _fact("memory", f"{gpu.memory_clock_mhz:,}")
+        yield _fact(label_of("gpu.memory_clock_mhz"), f"{gpu.memory_clock_mhz:,}")
 
 
 def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
@@ -407,41 +403,70 @@ def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
     now = dict.fromkeys(gpu.throttle_reasons, 0.0)
     shares = {**now, **{name: each for name, each in gpu.throttled.items() if each}}
     held = sorted(shares.items(), key=lambda each: (each[0] not in now, -each[1]))
+    label = label_of(THROTTLED)
     if not held:
-        yield (TextRun("not throttled", "muted"),)
+        yield (TextRun(f"not {label}", "muted"),)
         return
-    text = ", ".join(
-        f"{'▲ ' if name in now else ''}{name}"
-        f"{f' {format_share(share).strip()}' if share else ''}"
-        for name, share in held
-    )
-    of = f" of {shown.window.label}" if any(gpu.throttled.values()) else " now"
-    yield (TextRun("held ", "muted"), TextRun(text, "warn"), TextRun(of, "muted"))
+    for index, (name, share) in enumerate(held):
+        mark = "▲ " if name in now else ""
+        part = f" {format_share(share).strip()}" if share else ""
+        head = () if index else (TextRun(f"{label} ", "muted"),)
+        yield (*head, TextRun(f"{mark}{name}{part}", "warn"))
+    if any(shares.values()):
+        yield (TextRun(f"of {shown.window.label}", "muted"),)
 
 
 def _temperatures(gpu: GpuState) -> Iterator[Line]:
-    if gpu.temperature_c is not None:
-        yield (TextRun(f"{gpu.temperature_c} °C"),)
-    if gpu.memory_temperature_c is not None:
-        yield _fact("memory", f"{gpu.memory_temperature_c} °C")
+    for label, degrees in (
+        ("GPU", gpu.temperature_c),
+        ("mem", gpu.memory_temperature_c),
+    ):
+        if degrees is not None:
+            yield _fact(label, f"{degrees} °C")
     if gpu.ecc_uncorrected:
-        yield _fact("ECC", f"{gpu.ecc_uncorrected:,} uncorrected", "bad")
+        label = label_of("gpu.ecc_uncorrected")
+        yield _fact(label, f"{gpu.ecc_uncorrected:,}", "bad")
     elif gpu.ecc_corrected:
-        yield _fact("ECC", f"{gpu.ecc_corrected:,} corrected", "warn")
+        yield _fact(label_of("gpu.ecc_corrected"), f"{gpu.ecc_corrected:,}", "warn")
 
 
 def _links(gpu: GpuState) -> Iterator[Line]:
     """Rates of the links; where nobody measures bandwidth, for how long it was busy."""
+    if gpu.hbm_share is None and gpu.memory_busy is not None:
+        share = format_share(gpu.memory_busy).strip()
+        yield (TextRun(f"{label_of('gpu.memory_busy')} {share}", "faint"),)
+    unit = " GB/s"
     for name, out, back in (
         ("PCIe", gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s),
         ("NVLink", gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s),
     ):
         if out is not None or back is not None:
-            ways = f"↑{gigabytes(out).strip()} ↓{gigabytes(back).strip()} GB/s"
+            ways = f"out {gigabytes(out).strip()} in {gigabytes(back).strip()}{unit}"
             yield _fact(name, ways)
-    if gpu.hbm_share is None and gpu.memory_busy is not None:
-        yield (
-            TextRun(
-                f"mem busy (time) {format_share(gpu.memory_busy).strip()}", "faint"
-            ),
+            unit = ""
+
+
+# For the help.
+
+
+def about_gpu(gpu: GpuState) -> Sequence[str]:
+    """What it is, where its peak comes from, and all that cannot be read, and why."""
+    info = gpu.info
+    what = (info.name, info.architecture, info.pci_bus_id, info.uuid)
+    driver = f"driver {info.driver}" if info.driver else None
+    told = [", ".join(each for each in (*what, driver) if each)]
+    peak, sheet = info.peak_bytes_per_s, info.sheet_bytes_per_s
+    if peak is not None:
+        of = f" of {info.peak_from}" if info.peak_from else ""
+        by_sheet = f"; its data sheet says {gigabytes(sheet).strip()}" if sheet else ""
+        told.append(
+            f"Its memory could move ~{gigabytes(peak).strip()} GB/s{of}{by_sheet}. The "
+            "mark in the bar is at 90%: the most that large copies reach."
         )
+    if info.lost_because:
+        told.append(f"Lost: {info.lost_because}")
+    reasons: dict[str, list[str]] = {}
+    for field, why in info.missing.items():
+        reasons.setdefault(why, []).append(field.replace("_", " "))
+    told += [f"Not read: {', '.join(names)}. {why}" for why, names in reasons.items()]
+    return told

@@ -11,6 +11,8 @@ from inferwatch.ui.shared.renderables.bars import gauge
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
 from inferwatch.ui.shared.table import CursorTable, Sized, TableColumn
 
+MARKS = {True: ("●", "good"), False: ("○", "faint"), None: ("·", "faint")}
+"""Whether the engine runs on it; None where that is not known."""
 Number = Callable[[GpuState], str]
 
 
@@ -63,7 +65,7 @@ def _ink(gpu: GpuState, *, known: bool = True) -> str:
 def _name(gpu: GpuState, width: int) -> Line:
     """The engine's own are marked."""
     info = gpu.info
-    glyph, ink = ("●", "good") if gpu.watched else ("○", "faint")
+    glyph, ink = MARKS[gpu.watched]
     if info.lost_because:
         glyph, ink = "✖", "bad"
     number = UNKNOWN if info.index is None else f"{info.index}"

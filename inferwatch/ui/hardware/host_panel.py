@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import HostState, ProcessState, Snapshot
 from inferwatch.ui.hardware.charts import ROLES
 from inferwatch.ui.shared.panel import Panel
@@ -103,14 +104,16 @@ def _in_short(host: HostState) -> Line:
     facts: list[Line] = []
     if host.busy is not None:
         of = f" of {host.cores}" if host.cores else ""
-        facts.append(_fact("cores", f"{host.busy:.1f}{of}"))
+        facts.append(_fact(label_of("host.cores"), f"{host.busy:.1f}{of}"))
     facts += _scheduler(host)
     used = host.memory_used_bytes
     if used is not None:
-        facts.append(_fact("memory", format_bytes(used).strip()))
+        facts.append(
+            _fact(label_of("host.memory_used_bytes"), format_bytes(used).strip())
+        )
     if host.api_loop_lag_s is not None:
         lag = format_duration(host.api_loop_lag_s).strip()
-        facts.append(_fact("API loop lag", lag))
+        facts.append(_fact(label_of("host.api_loop_lag_s"), lag))
     return join(facts, "   ")
 
 
@@ -126,7 +129,7 @@ def _cores(host: HostState, width: int) -> Line:
     now = UNKNOWN if busy is None else f"{busy:.2f}"
     said = f"{now} of {cores} " if cores else f"{now} "
     share = busy / cores if busy is not None and cores else None
-    return _bar("cores", said, share, "cached", width)
+    return _bar(label_of("host.cores"), said, share, "cached", width)
 
 
 def _memory(host: HostState, width: int) -> Line:
@@ -135,7 +138,9 @@ def _memory(host: HostState, width: int) -> Line:
     now = UNKNOWN if used is None else format_rate(used / 1e9).strip()
     of = f" of {format_rate(total / 1e9).strip()}" if total else ""
     share = used / total if used is not None and total else None
-    return _bar("memory", f"{now}{of} GB ", share, "decode", width)
+    return _bar(
+        label_of("host.memory_used_bytes"), f"{now}{of} GB ", share, "decode", width
+    )
 
 
 SAID = 18
@@ -158,7 +163,9 @@ def _scheduler(host: HostState) -> Iterator[Line]:
         over = host.cores is not None and host.run_queue > host.cores
         queue = counted(host.run_queue, "thread")
         yield _fact(
-            "run queue", f"{queue}{' ▲' if over else ''}", "warn" if over else ""
+            label_of("host.run_queue"),
+            f"{queue}{' ▲' if over else ''}",
+            "warn" if over else "",
         )
     held = sum(1 for each in host.processes if each.throttled)
     if held:
@@ -167,11 +174,13 @@ def _scheduler(host: HostState) -> Iterator[Line]:
 
 def _lags(host: HostState, shown: Snapshot) -> Iterator[Line]:
     """How late event loops ran at worst."""
-    lags = (("API", host.api_loop_lag_s), ("ours", host.own_loop_lag_s))
-    known = [(name, lag) for name, lag in lags if lag is not None]
-    for index, (name, lag) in enumerate(known):
-        head = "loop lag " if not index else ""
-        yield _fact(f"{head}{name}", format_duration(lag).strip())
+    lags = (
+        ("host.api_loop_lag_s", host.api_loop_lag_s),
+        ("host.own_loop_lag_s", host.own_loop_lag_s),
+    )
+    known = [(key, lag) for key, lag in lags if lag is not None]
+    for key, lag in known:
+        yield _fact(label_of(key), format_duration(lag).strip())
     if known:
         yield (TextRun(f"worst of {shown.window.label}", "muted"),)
 
@@ -182,8 +191,14 @@ def _lags(host: HostState, shown: Snapshot) -> Iterator[Line]:
 def _processes(host: HostState, width: int, room: int) -> Iterator[Line]:
     """A row each, in the order of a request's way; what has no room is counted."""
     wide = width >= 70
-    titles = f"{'process':<14}{'pid':>8}  {'CPU':<{_bar_width(width)}}"
-    titles += f"{'threads':>13}{'memory':>10}{'throttled':>11}" if wide else ""
+    size = _bar_width(width)
+    titles = f"{'process':<14}{'pid':>8}  {label_of('process.cpu_share'):<{size}}"
+    if wide:
+        threads, memory, held = (
+            label_of(f"process.{name}")
+            for name in ("threads", "rss_bytes", "throttled")
+        )
+        titles += f"{threads:>13}{memory:>10}{held:>11}"
     yield fit((TextRun(f"  {titles}", "muted"),), width)
     if not host.processes:
         yield (TextRun("  none is known", "faint"),)

@@ -1,6 +1,6 @@
 """What does the hardware do?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -8,10 +8,9 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import GpuState, HostState, Snapshot
 from inferwatch.ui.hardware.charts import GPU_CHARTS, HOST_CHARTS
-from inferwatch.ui.hardware.gpu_panel import GpuPanel
+from inferwatch.ui.hardware.gpu_panel import GpuPanel, about_gpu
 from inferwatch.ui.hardware.gpu_table import GpuTable
 from inferwatch.ui.hardware.host_panel import SUMMARY, HostPanel
 from inferwatch.ui.hardware.no_gpu import NoGpuLines
@@ -35,26 +34,31 @@ class HardwareScreen(WatchScreen):
     QUESTION = "What does the hardware do?"
     ADVISES = False
     NEEDS_HARDWARE = True
-    EXPLAINS = tuple(
-        key
-        for key in (
-            *catalog_keys(
-                "gpu",
-                "hbm_bytes_per_s hbm_share sm_active sm_occupancy tensor_active "
-                "memory_busy power_w energy_j sm_clock_mhz throttled temperature_c "
-                "memory_used_bytes pcie_tx_bytes_per_s nvlink_tx_bytes_per_s",
-            ),
-            *catalog_keys(
-                "hardware", "joules_per_token tokens_per_s_per_w derived_bytes_per_s"
-            ),
-            *catalog_keys(
-                "host",
-                "busy run_queue memory_used_bytes api_loop_lag_s own_loop_lag_s",
-            ),
-            *catalog_keys("process", "cpu_share rss_bytes threads throttled"),
-            *COST_KEYS,
-        )
-        if key in CATALOG
+    EXPLAINS = (
+        *catalog_keys(
+            "gpu",
+            "hbm_bytes_per_s hbm_share sm_active sm_occupancy tensor_active "
+            "memory_busy power_w power_limit_w energy_j",
+        ),
+        *catalog_keys("hardware", "joules_per_token tokens_per_s_per_w"),
+        *catalog_keys(
+            "gpu",
+            "sm_clock_mhz memory_clock_mhz throttled temperature_c "
+            "memory_temperature_c ecc_corrected ecc_uncorrected memory_used_bytes "
+            "memory_reserved_bytes",
+        ),
+        *catalog_keys("hardware", "weight_bytes kv_bytes derived_bytes_per_s"),
+        *catalog_keys(
+            "gpu",
+            "pcie_tx_bytes_per_s pcie_rx_bytes_per_s nvlink_tx_bytes_per_s "
+            "nvlink_rx_bytes_per_s",
+        ),
+        *catalog_keys(
+            "host",
+            "cores run_queue memory_used_bytes api_loop_lag_s own_loop_lag_s",
+        ),
+        *catalog_keys("process", "cpu_share threads rss_bytes throttled"),
+        *COST_KEYS,
     )
     KEYS = (*CHART_KEYS, ("click", "on a GPU: look at it; twice: at it alone"))
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -122,6 +126,11 @@ class HardwareScreen(WatchScreen):
         if on != self._closely:
             self._closely = on
             self.feed.look_closely(on)
+
+    def explanations(self) -> Mapping[str, Sequence[str]]:
+        """What the GPU is, and why what cannot be read of it."""
+        gpu, told = self.gpu, super().explanations()
+        return told if gpu is None else {"this GPU": about_gpu(gpu), **told}
 
     # What is looked at.
 

@@ -96,7 +96,7 @@ def h100(index: int = 0, *, watched: bool | None = True) -> GpuState:
         sm_clock_mhz=1755,
         memory_clock_mhz=2619,
         throttle_reasons=("power cap",) if index == 0 else (),
-        throttled={"power cap": 0.12, "thermal": 0.031},
+        throttled={"power cap": 0.12, "software thermal": 0.031, "power brake": 0.0},
         temperature_c=64 + index,
         memory_temperature_c=81,
         memory_used_bytes=71_200_000_000,

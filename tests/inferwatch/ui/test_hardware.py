@@ -47,8 +47,8 @@ async def test_a_busy_gpu_tells_bandwidth_power_clocks_and_who_measured(
     assert "HBM 2,414 of 3,352 GB/s" in text
     assert "72%" in text
     assert "power 588 of 700 W" in text
-    assert "0.47 J/token" in text
-    assert "held ▲ power cap 12%, thermal 3.1% of 60 s" in text
+    assert "0.47 J/token 2.10 tok/s/W energy 33.7 kJ" in text
+    assert "throttled ▲ power cap 12% software thermal 3.1%" in text
     assert "weights 16.1" in text
     assert "KV 51.3" in text
     assert "simulated" not in text
@@ -75,7 +75,7 @@ async def test_what_cannot_be_read_tells_why_in_its_place(
     assert "NVML, 0.4 s ago" in text
     assert "mem busy (time) 78%" in text
     assert not any("mem busy" in row for row in text.splitlines() if "HBM" in row)
-    assert "GB/s" not in text.replace("PCIe ↑0.31 ↓1.62 GB/s", "")
+    assert "GB/s" not in text.replace("PCIe out 0.31 in 1.62 GB/s", "")
     assert head.startswith("─ mem busy (time)")
 
 
@@ -114,7 +114,7 @@ async def test_without_a_gpu_it_is_the_screen_of_the_host(
     assert "≈ 3.40 GB/s derived, not measured: weights 81%, KV 19%" in why
     assert "cores 1.61 of 2" in host
     assert "EngineCore 4242" in host
-    assert "loop lag API 4.2 ms" in host
+    assert "API loop lag 4.2 ms own loop lag 1.1 ms" in host
     assert "memory traffic derived" in chart
 
 

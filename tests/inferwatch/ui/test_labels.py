@@ -12,12 +12,17 @@ from inferwatch.metrics.snapshot import (
     Verdict,
     Window,
 )
+from inferwatch.ui.hardware.gpu_panel import _bars, _facts, _memory
+from inferwatch.ui.hardware.host_panel import _lags, _scheduler
+from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kv import screen as kv
 from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.requests.table import RequestTable
 from inferwatch.ui.steps import screen as steps
+from tests.inferwatch.ui import hardware_sessions
+from tests.inferwatch.ui.conftest import snapshot
 
 NOTHING = Snapshot(
     now_ns=1,
@@ -50,15 +55,29 @@ def of_requests() -> set[str]:
     return {title.removesuffix(" ms") for title in titles} - by_itself
 
 
+def of_hardware() -> set[str]:
+    """Labels of bars and facts; words between numbers are none."""
+    gpu, made = hardware_sessions.h100(), snapshot()
+    shown = hardware_sessions.shown_with(made, gpu)
+    lines = [*_bars(gpu, 60), *_memory(gpu, shown, 60)]
+    lines += [line for facts in _facts(gpu, shown, 90) for line in facts]
+    host = hardware_sessions.host()
+    lines += [*_scheduler(host), *_lags(host, shown)]
+    told = {line[0].text.strip() for line in lines if line and line[0].ink == "muted"}
+    by_itself = {"GPU", "mem", "PCIe", "NVLink", "of 60 s", "worst of 60 s"}
+    return {each for each in told if each and not each.startswith("ø")} - by_itself
+
+
 @pytest.mark.parametrize(
     ("shown", "explained"),
     [
+        (of_hardware(), HardwareScreen.EXPLAINS),
         (of_overview(), OverviewScreen.EXPLAINS),
         (of_kv(), kv.KvScreen.EXPLAINS),
         (of_steps(), steps.StepsScreen.EXPLAINS),
         (of_requests(), RequestsScreen.EXPLAINS),
     ],
-    ids=["overview", "kv", "steps", "requests"],
+    ids=["hardware", "overview", "kv", "steps", "requests"],
 )
 def test_every_label_is_one_that_the_help_explains(
     shown: set[str], explained: Sequence[str]
