@@ -73,7 +73,7 @@ def install(
     """Wrap each method that has a hook; say which are missing."""
     for key, hook in hooks.items():
         method = methods[key]
-        owner = _owner(method)
+        owner = owner_of(method)
         if owner is None or method.name not in vars(owner):
             owner_name = method.owner.partition(":")[2]
             missing(f"{owner_name}.{method.name}: {method.loses} cannot be seen")
@@ -82,7 +82,8 @@ def install(
             setattr(owner, method.name, wrapped(original, hook, fuse))
 
 
-def _owner(method: Method) -> type | None:
+def owner_of(method: Method) -> type | None:
+    """The class that a method is of; None if vLLM has none such."""
     module, _, name = method.owner.partition(":")
     try:
         found: type | None = getattr(importlib.import_module(module), name, None)

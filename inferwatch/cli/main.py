@@ -18,6 +18,7 @@ from inferwatch.cli.attach import attach
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.compare import compare
 from inferwatch.cli.demo import demo
+from inferwatch.cli.doctor import doctor
 from inferwatch.cli.export import export
 from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
@@ -92,6 +93,7 @@ def inferwatch(context: click.Context) -> None:
     What was recorded:           inferwatch sessions
     Replay a recording:          inferwatch replay last
     Did the change help?         inferwatch compare before after
+    What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     check_sqlite()
     if context.invoked_subcommand is None:
@@ -111,6 +113,7 @@ inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)
 inferwatch.add_command(keys)
+inferwatch.add_command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

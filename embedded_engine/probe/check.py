@@ -1,0 +1,28 @@
+"""Says, in a process of its own, whether vLLM is there and has what the probe wraps.
+
+``python -m embedded_engine.probe.check`` prints one line of JSON.
+"""
+
+import importlib
+import json
+
+from embedded_engine.probe.hooks import owner_of
+from embedded_engine.probe.vllm_names import ENGINE_METHODS, FRONT_METHODS, VERSION
+
+
+def main() -> None:
+    """Import vLLM as a server does, and look for each method."""
+    module, attribute = VERSION
+    version = getattr(importlib.import_module(module), attribute, "?")
+    methods = [*ENGINE_METHODS.values(), *FRONT_METHODS.values()]
+    missing = [
+        f"{method.owner.partition(':')[2]}.{method.name}: {method.loses}"
+        for method in methods
+        if method.name not in vars(owner_of(method) or object)
+    ]
+    found = {"version": str(version), "hooks": len(methods), "missing": missing}
+    print(json.dumps(found))  # noqa: T201 - for whoever started us
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What ``inferwatch doctor`` looks at, one module an area."""

@@ -1,0 +1,48 @@
+"""Runs what may hang or crash, or must not be imported here, in another process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from signal import SIGKILL
+from typing import Any
+
+MOST_SAID = 1_000_000
+
+
+class ChildError(Exception):
+    """It did not answer; the message says why, fit to show."""
+
+
+def ask_child(
+    *arguments: str, limit_s: float, more: Mapping[str, str] | None = None
+) -> Any:  # noqa: ANN401 - what it says
+    """The last line that our own Python prints, read as JSON.
+
+    Raises:
+        ChildError: it failed, took longer, or said something else.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-P", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(more or {})},
+        start_new_session=True,
+    )
+    try:
+        said, complaints = child.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise ChildError(f"it took longer than {limit_s:g} s") from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, SIGKILL)
+    lines = said[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
+    with suppress(ValueError, IndexError):
+        return json.loads(lines[-1])
+    if child.returncode < 0:
+        raise ChildError(f"it was ended by signal {-child.returncode}")
+    why = complaints[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
+    raise ChildError(why[-1][:300] if why else f"exit status {child.returncode}")

@@ -1,0 +1,163 @@
+"""vLLM, our probe in it, and the engines that run here."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from collectors.collector import CollectorError
+from collectors.discover import listening
+from collectors.probe.discover import probe_at
+from inferwatch.cli.checks.child import ChildError, ask_child
+from inferwatch.cli.checks.finding import (
+    Check,
+    Finding,
+    absent,
+    broken,
+    limited,
+    works,
+)
+from inferwatch.session.nearby import NearbyEngine, nearby_engines
+
+AREA = "Engine"
+IMPORT_S = 90.0
+"""vLLM brings torch along, which a cold disk gives slowly."""
+SWITCH, PLUGINS = "INFERWATCH_PROBE", "VLLM_PLUGINS"
+GROUP, NAME = "vllm.general_plugins", "inferwatch"
+
+
+def _vllm() -> Sequence[Finding]:
+    if find_spec("vllm") is None:
+        return [_no_vllm(), *_another_vllm()]
+    quiet = {SWITCH: "0", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+    try:
+        told = ask_child(
+            "-m", "embedded_engine.probe.check", limit_s=IMPORT_S, more=quiet
+        )
+    except ChildError as error:
+        fix = f"{Path(sys.executable).name} -c 'import vllm' shows where it fails"
+        return [broken("vLLM", f"cannot be imported: {error}", fix), *_another_vllm()]
+    has = f"{told['version']}: has all {told['hooks']} methods that the probe wraps"
+    if not told["missing"]:
+        return [works("vLLM", has, **told), *_another_vllm()]
+    lacks = "; ".join(told["missing"])
+    says = f"{told['version']}: the probe cannot see {lacks}"
+    fix = "update inferwatch, or use a vLLM from 0.26 on"
+    return [limited("vLLM", says, fix, **told), *_another_vllm()]
+
+
+def _no_vllm() -> Finding:
+    return absent(
+        "vLLM",
+        "not installed beside inferwatch: running servers can be watched, `demo` and "
+        "`serve` cannot start one",
+        "pip install 'inferwatch[engine]'",
+    )
+
+
+def _another_vllm() -> Sequence[Finding]:
+    """The ``vllm`` that people start may be another Python's."""
+    command = shutil.which("vllm")
+    if command is None or Path(command).parent == Path(sys.executable).parent:
+        return []
+    return [
+        limited(
+            "`vllm` command",
+            f"{command} belongs to another Python, which does not see this inferwatch",
+            "for its probe, install inferwatch in that environment too",
+            command=command,
+        )
+    ]
+
+
+def _entry_point() -> Sequence[Finding]:
+    if not any(each.name == NAME for each in entry_points(group=GROUP)):
+        says = f"vLLM would not load it: no {GROUP} entry point is installed"
+        return [broken("probe", says, "install inferwatch with pip or uv")]
+    chosen = os.environ.get(PLUGINS)
+    if chosen is not None and NAME not in chosen.split(","):
+        says = f"{PLUGINS}={chosen} keeps vLLM from loading it"
+        return [limited("probe", says, f"{PLUGINS}={NAME}, or unset it")]
+    return [
+        works("probe", f"every vLLM started with {SWITCH}=1 loads it", switch=SWITCH)
+    ]
+
+
+def _engines() -> Sequence[Finding]:
+    found = asyncio.run(nearby_engines())
+    if not found:
+        return [
+            absent(
+                "engines",
+                "none listens here",
+                "`inferwatch demo` starts one, `inferwatch attach URL` watches another "
+                "host's",
+            )
+        ]
+    return [_engine(each) for each in found]
+
+
+def _engine(engine: NearbyEngine) -> Finding:
+    """Whether it can be seen whole."""
+    models = ", ".join(engine.models) or "no model told"
+    what = f"{engine.family}, {models}"
+    facts = {"address": engine.address, "family": engine.family}
+    if engine.family != "vllm":
+        says = f"{what}: its metrics are seen (the probe is for vLLM)"
+        return works(engine.place, says, **facts, probe=False)
+    uds = engine.address if engine.address.startswith("/") else None
+    try:
+        probe = probe_at(engine.address, uds)
+    except CollectorError as error:
+        return limited(engine.place, f"{what}: {error}", **facts)
+    if probe or engine.engine_id:
+        says = f"{what}: our probe answers, every step is seen"
+        return works(engine.place, says, **facts, probe=True)
+    if _asked_for_probe(engine):
+        return broken(
+            engine.place,
+            f"{what}: {SWITCH} is set, but no probe answers",
+            "see what its log says of the probe; in a container, share "
+            "INFERWATCH_RUNTIME_DIR with it",
+            **facts,
+            probe=False,
+        )
+    return limited(
+        engine.place,
+        f"{what}: no probe, so only its metrics are seen",
+        f"restart it with {SWITCH}=1 in its environment, inferwatch installed beside "
+        "it",
+        **facts,
+        probe=False,
+    )
+
+
+def _asked_for_probe(engine: NearbyEngine) -> bool:
+    """Its process was started with the switch on, as far as we may look."""
+    with suppress(psutil.Error, OSError):
+        here = engine.address.rpartition(":")[2]
+        for each in listening():
+            if each.pid and str(each.port) == here:
+                value = psutil.Process(each.pid).environ().get(SWITCH, "0")
+                return value not in {"", "0"}
+    return False
+
+
+CHECKS = (
+    Check(
+        area=AREA,
+        name="vLLM",
+        find=_vllm,
+        limit_s=IMPORT_S + 5,
+        too_long="is the disk slow, or the host short of memory?",
+    ),
+    Check(area=AREA, name="probe", find=_entry_point),
+    Check(area=AREA, name="engines", find=_engines, limit_s=15),
+)

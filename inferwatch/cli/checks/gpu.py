@@ -1,0 +1,226 @@
+"""NVIDIA GPUs here: what NVML and DCGM measure of them, and what keeps them from it."""
+
+import asyncio
+import ctypes
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collectors.bounded_get import NoAnswerError, get
+from collectors.clock import monotonic_ns
+from collectors.exposition import ExpositionError
+from collectors.gpu.dcgm import PORTS, dcgm_server
+from collectors.gpu.dcgm_page import AVERAGES, DcgmGpu, DcgmPage, why_missing
+from collectors.gpu.source import GpuOptions, Pace
+from collectors.readings import AnyReading, GpuInfo
+from collectors.server import ServerError
+from inferwatch.cli.checks.child import ChildError, ask_child
+from inferwatch.cli.checks.finding import (
+    Check,
+    Finding,
+    Standing,
+    absent,
+    broken,
+    limited,
+    works,
+)
+from inferwatch.formatting import counted
+
+AREA = "GPU"
+LIBRARY = "libnvidia-ml.so.1"
+NVML_S = 20.0
+"""A driver that is not kept loaded takes seconds to come up, GPU by GPU."""
+READS, BETWEEN_S = 3, 0.15
+DCGM_S = 3.0
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA, DISPLAYS = "0x10de", ("0x03", "0x12")
+SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+"""Of a driver: NVIDIA's own, in a container, under WSL."""
+START_DCGM = (
+    "docker run -d --gpus all --cap-add SYS_ADMIN -p 9400:9400 "
+    "nvcr.io/nvidia/k8s/dcgm-exporter, with -c 1000"
+)
+SHOWN = 3
+"""Fields that are named of those that are missing."""
+
+
+class NvmlSays(msgspec.Struct):
+    """What the process says that has asked NVML."""
+
+    gpus: list[GpuInfo]
+    broken_library: str = ""
+    """Why the driver's library cannot be loaded though there is one."""
+
+
+def main() -> None:
+    """Ask NVML in a process of its own: a bad driver hangs or crashes only that."""
+    from collectors.gpu.nvml import NvmlSource
+
+    source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), lambda _note: None)
+    found = {each.uuid: each for each in _infos(source.probe())}
+    for _ in range(READS):
+        # Counters show in the second reading at the earliest that they can be read.
+        time.sleep(BETWEEN_S)
+        found |= {each.uuid: each for each in _infos(source.read(set(Pace)))}
+    source.close()
+    said = NvmlSays(gpus=list(found.values()), broken_library=_broken_library())
+    sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
+
+
+def _infos(readings: Sequence[AnyReading]) -> list[GpuInfo]:
+    return [each for each in readings if isinstance(each, GpuInfo)]
+
+
+def _broken_library() -> str:
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        said = str(error)
+        return "" if "cannot open shared object file" in said else said
+    return ""
+
+
+def _nvml() -> Sequence[Finding]:
+    try:
+        told = ask_child("-m", "inferwatch.cli.checks.gpu", limit_s=NVML_S)
+        said = msgspec.convert(told, NvmlSays)
+    except (ChildError, msgspec.ValidationError) as error:
+        fix = "does nvidia-smi answer? If not, the driver must be loaded anew"
+        return [broken("NVML", f"NVIDIA's driver does not answer: {error}", fix)]
+    if said.broken_library:
+        fix = "look into LD_LIBRARY_PATH, or install the driver anew"
+        says = f"the driver's library cannot be loaded: {said.broken_library}"
+        return [broken("NVML", says, fix)]
+    return [_gpu(each) for each in said.gpus]
+
+
+def _gpu(info: GpuInfo) -> Finding:
+    """What of it is measured; a MIG slice has a line of its own."""
+    if info.absent_because:
+        there = _driver_expected()
+        says = f"{info.absent_because}{f', yet {there} is there' if there else ''}"
+        return (broken if there else absent)("NVML", says)
+    name = f"GPU {info.index}" if info.index is not None else "GPU"
+    if info.parent_uuid:
+        name = "MIG slice"
+    what = " · ".join(
+        each
+        for each in (
+            info.name or "?",
+            info.profile or "",
+            f"driver {info.driver}" if info.driver else "",
+        )
+        if each
+    )
+    facts: dict[str, Any] = {
+        "uuid": info.uuid,
+        "driver": info.driver,
+        "missing": info.missing,
+    }
+    if info.lost_because:
+        return broken(name, f"{what}: {info.lost_because}", **facts)
+    if why := info.missing.get("dram_active") or info.missing.get("sm_active"):
+        says = f"{what}: no HBM bandwidth or SM activity from NVML"
+        return limited(name, says, why, **facts)
+    says = f"{what}: HBM bandwidth and SM activity (GPM)"
+    if others := sorted(info.missing):
+        says += f"; without {_named(others)}"
+    return works(name, says, **facts)
+
+
+def _named(fields: Sequence[str]) -> str:
+    shown = ", ".join(each.replace("_", " ") for each in fields[:SHOWN])
+    more = len(fields) - SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _driver_expected() -> str:
+    """The sign that GPUs should work here; empty if there is none."""
+    for device in sorted(PCI.glob("*")):
+        try:
+            vendor = (device / "vendor").read_text("ascii").strip()
+            kind = (device / "class").read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if vendor == NVIDIA and kind.startswith(DISPLAYS):
+            return f"an NVIDIA GPU at {device.name}"
+    return next((each for each in SIGNS if Path(each).exists()), "")
+
+
+async def _exporters(urls: Sequence[str]) -> list[Finding]:
+    asked = urls or [f"localhost:{port}" for port in PORTS]
+    told = await asyncio.gather(*(_exporter(each) for each in asked))
+    found = [each for each in told if each.standing is not Standing.ABSENT]
+    if urls or found:
+        return list(told if urls else found)
+    ports = " and ".join(str(port) for port in PORTS)
+    return [
+        absent(
+            "DCGM",
+            f"no dcgm-exporter on ports {ports}: only GPUs before Hopper need one",
+            START_DCGM if _driver_expected() else "",
+        )
+    ]
+
+
+async def _exporter(url: str) -> Finding:
+    """What one exporter tells; nobody at a place we guessed is no fault."""
+    try:
+        server = dcgm_server(url)
+        async with server.client(timeout_s=DCGM_S) as client:
+            answer = await get(client, "/metrics", timeout_s=DCGM_S)
+        gpus = DcgmPage().read(answer.text)
+    except (NoAnswerError, ExpositionError, ServerError, ValueError) as error:
+        return absent(f"DCGM {url}", str(error))
+    return _told(f"DCGM {server.source}", gpus)
+
+
+def _told(name: str, gpus: Sequence[DcgmGpu]) -> Finding:
+    whole = len({each.uuid for each in gpus})
+    missing = {
+        field: why_missing(gpu, field, AVERAGES[field])
+        for gpu in gpus
+        for field in ("dram_active", "sm_active")
+        if field not in gpu.values
+    }
+    facts = {"gpus": sorted({each.uuid for each in gpus}), "missing": missing}
+    what = counted(whole, "GPU")
+    if not missing:
+        return works(name, f"{what}: HBM bandwidth and SM activity", **facts)
+    says = f"{what}, without {_named(sorted(missing))}"
+    return limited(name, says, "; ".join(dict.fromkeys(missing.values())), **facts)
+
+
+def gpu_checks(dcgm: Sequence[str] = ()) -> Sequence[Check]:
+    """NVML, and the exporters that are named, or else those that listen here."""
+
+    def exporters() -> Sequence[Finding]:
+        found = asyncio.run(_exporters(dcgm))
+        if not dcgm:
+            return found
+        return [
+            replace(each, standing=Standing.BROKEN, fix="is the address right?")
+            if each.standing is Standing.ABSENT
+            else each
+            for each in found
+        ]
+
+    return (
+        Check(
+            area=AREA,
+            name="NVML",
+            find=_nvml,
+            limit_s=NVML_S + 5,
+            too_long="does nvidia-smi answer?",
+        ),
+        Check(area=AREA, name="DCGM", find=exporters, limit_s=3 * DCGM_S),
+    )
+
+
+if __name__ == "__main__":
+    main()
