@@ -6,6 +6,7 @@ time that passes between two changes, so that screens can say how old it is.
 """
 
 import asyncio
+import os
 import re
 import socket
 from collections import deque
@@ -21,6 +22,7 @@ import msgspec
 from collectors.bounded_get import Answer, NoAnswerError, get
 from collectors.clock import NS_PER_S, SessionClock
 from collectors.collector import CollectorError
+from collectors.discover import SWITCH
 from collectors.exposition import ExpositionError
 from collectors.gpu.dcgm_page import (
     AVERAGES,
@@ -33,6 +35,8 @@ from collectors.gpu.dcgm_page import (
     why_missing,
 )
 from collectors.gpu.peaks import Peak, peak_of
+from collectors.gpu.selection import NONE, Selection
+from collectors.gpu.source import GpuOptions
 from collectors.http_client import ProxyError, goes_direct
 from collectors.readings import AnyReading, GpuInfo, GpuSample, Note, NoteKind
 from collectors.server import Server, ServerError
@@ -56,6 +60,21 @@ IN_MIG_MODE = "the GPU is in MIG mode: each of its slices is measured alone"
 NO_LONGER_LISTED = "dcgm-exporter no longer lists it"
 _CONTAINER = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
 """What a container is called that nobody gave a name."""
+
+
+def dcgm_server(url: str, every_s: float = 1.0) -> Server:
+    """The exporter at an address; without a port it is the one it usually has.
+
+    Raises:
+        ServerError: it is no address.
+    """
+    server = Server(url=url, every_s=every_s)
+    parts = urlsplit(server.url)
+    if parts.port is not None or parts.scheme != "http" or parts.path:
+        return server
+    return Server(
+        url=f"{server.url}:{PORTS[0]}", headers=server.headers, every_s=every_s
+    )
 
 
 class Part(Enum):
@@ -170,14 +189,14 @@ class DcgmScraper:
         server: Server,
         measured: Measured | None = None,
         *,
-        peak_gbps: float | None = None,
+        options: GpuOptions | None = None,
         asked: bool = True,
     ) -> None:
         """One that nobody ``asked`` for is looked for quietly, where it would help."""
         self._clock = clock
         self._server = server
         self._measured = measured or Measured()
-        self._peak_gbps = peak_gbps
+        self._options = options or GpuOptions()
         self._asked = asked
         self._page = DcgmPage()
         self._followed: dict[str, _Followed] = {}
@@ -316,7 +335,7 @@ class DcgmScraper:
         readings: list[AnyReading] = []
         listed = {gpu.source for gpu in gpus}
         sliced = {gpu.uuid for gpu in gpus if gpu.instance}
-        for gpu in gpus:
+        for gpu in self._meant(gpus):
             if gpu.source not in self._followed and len(self._followed) >= MOST_GPUS:
                 continue  # it makes up new ones all the time
             part = self._measured.part(gpu, self)
@@ -341,16 +360,17 @@ class DcgmScraper:
             followed.memory_bytes = _memory_bytes(gpu)
         labels = gpu.labels
         name = labels.get("modelName") or None
-        index = labels.get("gpu", "")
         whole = not gpu.instance and not sliced
-        peak = peak_of(name, given_gbps=self._peak_gbps) if whole else Peak(*[None] * 3)
-        return GpuInfo(
-            source=gpu.source,
+        peak = (
+            peak_of(name, given_gbps=self._options.peak_gbps)
+            if whole
+            else Peak(*[None] * 3)
+        )
+        return msgspec.structs.replace(
+            _identity(gpu),
             t_ns=t_ns,
             name=name,
-            uuid=gpu.source,
             host=self._host(labels.get("hostname") or labels.get("Hostname")),
-            index=int(index) if index.isdecimal() and len(index) < 5 else None,
             pci_bus_id=labels.get("pci_bus_id") or None,
             driver=labels.get("DCGM_FI_DRIVER_VERSION") or None,
             memory_bytes=followed.memory_bytes,
@@ -359,7 +379,6 @@ class DcgmScraper:
             peak_bytes_per_s=peak.bytes_per_s,
             peak_from=peak.peak_from,
             sheet_bytes_per_s=peak.sheet_bytes_per_s,
-            parent_uuid=gpu.uuid if gpu.instance else None,
             profile=(labels.get("GPU_I_PROFILE") or None) if gpu.instance else None,
             missing=_missing(gpu, sliced=sliced),
         )
@@ -369,13 +388,27 @@ class DcgmScraper:
 
         Through an address of this host anything may be reached; it is taken for here.
         """
-        if goes_direct(self._server.url, self._server.uds) and not self._server.ssh:
+        if self._here:
             return None
         asked = urlsplit(self._server.ssh or self._server.url).hostname
         if not told or _CONTAINER.fullmatch(told):
             return asked
         here = socket.gethostname()
         return None if told.split(".")[0] == here.split(".")[0] else told
+
+    @property
+    def _here(self) -> bool:
+        server = self._server
+        return goes_direct(server.url, server.uds) and not server.ssh
+
+    def _meant(self, gpus: Sequence[DcgmGpu]) -> Sequence[DcgmGpu]:
+        """Of this host those that NVML would be asked for; of another host all."""
+        if not self._here:
+            return gpus
+        names = [gpu.labels.get("modelName", "") for gpu in gpus]
+        selection = Selection(self._options.gpus, os.environ, names)
+        meant = {gpu.uuid for gpu in gpus if selection.takes(_identity(gpu))}
+        return [gpu for gpu in gpus if gpu.uuid in meant]
 
     def _xid(self, gpu: DcgmGpu, followed: _Followed, t_ns: int) -> list[AnyReading]:
         """A note of an error that is new; DCGM keeps only the last one."""
@@ -387,6 +420,42 @@ class DcgmScraper:
         said = f": {gpu.xid_text}" if gpu.xid_text else ""
         text = f"GPU {gpu.labels.get('gpu', '')} ({gpu.uuid}) {when} Xid {xid}{said}"
         return [_note(t_ns, text, gpu.source)]
+
+
+def dcgm_scrapers(
+    clock: SessionClock, options: GpuOptions, measured: Measured
+) -> list[DcgmScraper]:
+    """Of the exporters that were named, else of those that may listen here."""
+    named = [
+        DcgmScraper(clock, dcgm_server(url), measured, options=options)
+        for url in options.dcgm
+    ]
+    chosen = os.environ.get(SWITCH)
+    asked = [port for port in PORTS if chosen is None or str(port) in chosen]
+    if options.gpus == (NONE,):
+        asked = []
+    return named or [
+        DcgmScraper(
+            clock,
+            dcgm_server(f"http://localhost:{port}"),
+            measured,
+            options=options,
+            asked=False,
+        )
+        for port in asked
+    ]
+
+
+def _identity(gpu: DcgmGpu) -> GpuInfo:
+    """Which it is."""
+    index = gpu.labels.get("gpu", "")
+    return GpuInfo(
+        t_ns=0,
+        source=gpu.source,
+        uuid=gpu.source,
+        index=int(index) if index.isdecimal() and len(index) < 5 else None,
+        parent_uuid=gpu.uuid if gpu.instance else None,
+    )
 
 
 def _sample(gpu: DcgmGpu, followed: _Followed, part: Part, t_ns: int) -> GpuSample:

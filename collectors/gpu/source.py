@@ -88,6 +88,8 @@ class GpuOptions:
     gpm: Gpm = Gpm.AUTO
     rate_hz: float = 1.0
     """Sweeps a second while nobody looks closely."""
+    dcgm: tuple[str, ...] = ()
+    """Addresses of dcgm-exporters; else those are looked for that listen here."""
 
 
 class GpuSource(Protocol):

@@ -5,12 +5,11 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 
-from collectors.gpu.source import GpuOptions
 from collectors.liveness import listener
 from collectors.probe.hello import TCP
 from collectors.probe.keys import KeyFileError, ProbeKeys
@@ -38,7 +37,6 @@ class AgentOptions:
     name: str | None = None
     probes: bool = False
     as_json: bool = False
-    gpus: GpuOptions = field(default_factory=GpuOptions)
 
     @property
     def address(self) -> str | None:
@@ -96,7 +94,7 @@ def _check_path(path: Path) -> None:
 
 async def _publish(options: AgentOptions) -> int:
     name = (options.name or socket.gethostname())[:LONGEST_NAME]
-    agent = Agent(name, options.path, _report, options.gpus)
+    agent = Agent(name, options.path, _report)
     relay = None if options.address is None else _relay(options, options.address)
     try:
         agent.open()

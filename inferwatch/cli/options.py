@@ -77,6 +77,21 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
     return found
 
 
+def dcgm(
+    context: click.Context, param: click.Parameter, urls: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Addresses of dcgm-exporters, each of which can be asked."""
+    from collectors.gpu.dcgm import dcgm_server
+    from collectors.server import ServerError
+
+    for url in urls:
+        try:
+            dcgm_server(url)
+        except ServerError as error:
+            raise click.BadParameter(str(error), context, param) from error
+    return urls
+
+
 # Commands that watch.
 
 
@@ -129,8 +144,6 @@ _OPTIONS = [
         help="Record into this SQLite file.  [env: INFERWATCH_DB]",
     ),
     click.option("--no-record", is_flag=True, help="Record nothing."),
-]
-_GPU_OPTIONS = [
     click.option(
         "--gpus",
         metavar="GPU,...",
@@ -139,7 +152,7 @@ _GPU_OPTIONS = [
     ),
     click.option(
         "--peak-gbps",
-        type=FiniteRange(0, min_open=True),
+        type=FiniteRange(0, 1e6, min_open=True),
         metavar="GB/S",
         help="What a GPU's memory can move, where you know better than its clock and "
         "bus width.",
@@ -161,36 +174,21 @@ _GPU_OPTIONS = [
         help=f"How often GPUs are read; {CLOSELY_HZ:.0f} times a second while their "
         "screen is shown.",
     ),
+    click.option(
+        "--dcgm",
+        multiple=True,
+        metavar="URL",
+        callback=dcgm,
+        help="Read GPUs from this dcgm-exporter too, here or on another host; may be "
+        "repeated.  [default: one on port 9400 or 9401 here, if the driver lacks "
+        "counters]",
+    ),
 ]
-
-
-def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather how GPUs are read into one ``gpus: GpuOptions`` argument."""
-
-    @wraps(command)
-    def gathered(
-        *,
-        gpus: str | None,
-        peak_gbps: float | None,
-        gpm: str,
-        gpu_rate: float,
-        **others: object,
-    ) -> object:
-        options = GpuOptions(
-            gpus=tuple((gpus or "").replace(",", " ").split()),
-            peak_gbps=peak_gbps,
-            gpm=Gpm(gpm),
-            rate_hz=gpu_rate,
-        )
-        return command(gpus=options, **others)
-
-    return _with(_GPU_OPTIONS, gathered)
 
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gather the shared options into one ``options: WatchOptions`` argument."""
 
-    @gpu_options
     @wraps(command)
     def gathered(
         *,
@@ -200,7 +198,11 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         name: str | None,
         database: Path | None,
         no_record: bool,
-        gpus: GpuOptions,
+        gpus: str | None,
+        peak_gbps: float | None,
+        gpm: str,
+        gpu_rate: float,
+        dcgm: tuple[str, ...],
         **others: object,
     ) -> object:
         if name is not None and no_record:
@@ -214,19 +216,20 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
             name=name,
             database=database,
             record=not no_record,
-            gpus=gpus,
+            gpus=GpuOptions(
+                gpus=tuple((gpus or "").replace(",", " ").split()),
+                peak_gbps=peak_gbps,
+                gpm=Gpm(gpm),
+                rate_hz=gpu_rate,
+                dcgm=dcgm,
+            ),
         )
         return command(options=options, **others)
 
-    return _with(_OPTIONS, gathered)
-
-
-def _with(
-    options: Sequence[Callable[..., Any]], command: Callable[..., Any]
-) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    result: Callable[..., Any] = gathered
+    for option in reversed(_OPTIONS):
+        result = option(result)
+    return result
 
 
 # Commands that keep the record in order.

@@ -9,10 +9,11 @@ from typing import Any
 from collectors.clock import Anchors, SessionClock
 from collectors.collector import Collector, CollectorError
 from collectors.gpu.collector import GpuCollector
+from collectors.gpu.dcgm import Measured, dcgm_scrapers
 from collectors.host import HostSampler, Processes, short_of_cores, usable_cores
 from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.pipeline import Pipeline, TappedCollector
 
 TICK_S = 1
 
@@ -38,9 +39,10 @@ class LiveSession:
         """Those to be sampled besides our own."""
         self.gpus = GpuCollector(clock)
         """Those of this host."""
+        self._measured = Measured(nvml=True)
         self.collectors: list[Collector] = [
             HostSampler(clock, self._every_process),
-            self.gpus,
+            TappedCollector(self.gpus, self._measured.hear),
         ]
         """What is collected from start to end; an engine's probe and a load generator
         come and go with what they report on."""
@@ -88,6 +90,7 @@ class LiveSession:
 
     async def collect(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run all collectors, the ticks and other work, until cancelled."""
+        self.collectors += dcgm_scrapers(self.clock, self.gpus.options, self._measured)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
             for collector in self.collectors:

@@ -13,7 +13,13 @@ import pytest
 from collectors.clock import SessionClock
 from collectors.collector import CollectorError
 from collectors.gpu import dcgm
-from collectors.gpu.dcgm import DcgmScraper, Measured
+from collectors.gpu.dcgm import (
+    DcgmScraper,
+    Measured,
+    dcgm_scrapers,
+    dcgm_server,
+)
+from collectors.gpu.source import GpuOptions
 from collectors.readings import AnyReading, GpuInfo, GpuSample, Note
 from collectors.server import Server
 from tests.collectors.gpu.truth_exporter import (
@@ -88,7 +94,7 @@ def scraper(
     server: Serving | str,
     measured: Measured | None = None,
     *,
-    peak_gbps: float | None = None,
+    options: GpuOptions | None = None,
     asked: bool = True,
 ) -> DcgmScraper:
     url = server if isinstance(server, str) else server.url
@@ -96,7 +102,7 @@ def scraper(
         SessionClock(),
         Server(url=url, every_s=0.005),
         measured,
-        peak_gbps=peak_gbps,
+        options=options,
         asked=asked,
     )
 
@@ -290,7 +296,9 @@ async def test_a_gpu_that_several_pods_share_is_told_once() -> None:
 
 async def test_peak_gbps_of_people_is_the_peak() -> None:
     async with serving({"/metrics": TruthExporter().page()}) as server:
-        async with scraping(scraper(server, peak_gbps=1_800)) as seen:
+        async with scraping(
+            scraper(server, options=GpuOptions(peak_gbps=1_800))
+        ) as seen:
             info = await seen.info()
 
     assert (info.peak_bytes_per_s, info.peak_from) == (1.8e12, "you (--peak-gbps)")
@@ -402,6 +410,59 @@ async def test_gpus_of_another_host_say_which(
             info = await seen.info()
 
     assert info.host == host
+
+
+async def test_of_this_host_only_the_gpus_that_are_meant_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", GPU_B)
+    exporter = TruthExporter(gpus=(*SLICES, TruthGpu(), TruthGpu(GPU_B, 1)))
+
+    async with serving({"/metrics": exporter.page()}) as server:
+        chosen = GpuOptions(gpus=("0",))
+        async with scraping(scraper(server)) as seen:
+            await seen.samples(1, GPU_B)
+        async with scraping(scraper(server, options=chosen)) as seen_too:
+            await seen_too.samples(1, GPU_A)
+
+    assert {each.source for each in seen.of(GpuInfo)} == {GPU_B}
+    assert {each.source[: len(GPU_A)] for each in seen_too.of(GpuInfo)} == {GPU_A}
+
+
+@pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("gpu1", "http://gpu1:9400"),
+        ("http://gpu1", "http://gpu1:9400"),
+        ("gpu1:9401/metrics", "http://gpu1:9401"),
+        ("https://gpu1/dcgm", "https://gpu1/dcgm"),
+        ("http://me:secret@gpu1", "http://gpu1:9400"),
+    ],
+)
+def test_an_address_without_port_has_the_usual_one(typed: str, url: str) -> None:
+    assert dcgm_server(typed).url == url
+    if "@" in typed:
+        assert "Authorization" in dcgm_server(typed).headers
+
+
+def test_named_exporters_stand_for_those_that_would_be_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("INFERWATCH_PORTS", raising=False)
+    clock, measured = SessionClock(), Measured()
+
+    assert len(dcgm_scrapers(clock, GpuOptions(), measured)) == 2
+    assert not dcgm_scrapers(clock, GpuOptions(gpus=("none",)), measured)
+    named = GpuOptions(dcgm=("gpu1", "gpu2", "gpu3"))
+    assert len(dcgm_scrapers(clock, named, measured)) == 3
+
+
+def test_ports_that_are_not_to_be_asked_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INFERWATCH_PORTS", "8000,9400")
+
+    assert len(dcgm_scrapers(SessionClock(), GpuOptions(), Measured())) == 1
 
 
 # Who measures what.
