@@ -617,6 +617,11 @@ class GpuState:
     timeline: GpuTimeline = field(default_factory=GpuTimeline)
     """Empty unless asked for."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """No GPU stands behind it: its driver says so."""
+        return "simulated" in (self.info.driver or "").lower()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:

@@ -12,6 +12,11 @@ from typing import Any
 from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
 from inferwatch.export.destination import Destination
+from inferwatch.export.html.hardware import (
+    hardware_cards,
+    hardware_charts,
+    hardware_tables,
+)
 from inferwatch.export.html.page_data import (
     ClientColumns,
     Distribution,
@@ -74,11 +79,12 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     yield from _head(title)
     yield f"<h1>{as_html(title)}</h1>"
     yield from _about(recording)
-    yield _cards(summary)
+    yield _cards(summary, hardware_cards(data.snapshot))
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
     yield from _charts("Over the session", time_charts(data))
     yield from _charts("Distributions", cdfs(data))
+    yield from hardware_tables(data.snapshot)
     yield from _facts("Engine", summary["engine"])
     yield from _notes(data)
     yield (
@@ -117,7 +123,7 @@ def _about(recording: Recording) -> Iterable[str]:
         yield f"<p>imported from {as_html(recording.imported_from)}</p>"
 
 
-def _cards(summary: Summary) -> str:
+def _cards(summary: Summary, more: Sequence[tuple[str, str]]) -> str:
     """What people look for first; the client's own counts where only it was there."""
     requests, runs = summary["requests"], summary["load_runs"]
     if summary["engine"] is None and runs:
@@ -137,6 +143,7 @@ def _cards(summary: Summary) -> str:
             ("KV peak", format_share(summary["kv_peak_usage"])),
             ("preemptions", format_count(summary["preemptions"])),
         ]
+    told += more
     cells = (f"<div><b>{as_html(v.strip())}</b><span>{n}</span></div>" for n, v in told)
     return f'<div class="cards">{"".join(cells)}</div>'
 
@@ -256,10 +263,13 @@ def time_charts(data: PageData) -> list[str]:
     """Charts over the whole session: the engine's, else the client's."""
     timeline = data.snapshot.timeline
     if any(each is not None for each in timeline.running_max):
-        return [chart.html() for chart in _scraped(timeline)]
-    if any(timeline.steps):
-        return [chart.html() for chart in _engine(timeline)]
-    return [chart.html() for chart in _client(data.client)]
+        told = _scraped(timeline)
+    elif any(timeline.steps):
+        told = _engine(timeline)
+    else:
+        told = _client(data.client)
+    hardware = _over(timeline, list(hardware_charts(timeline)))
+    return [chart.html() for chart in (*told, *hardware)]
 
 
 def cdfs(data: PageData) -> list[str]:

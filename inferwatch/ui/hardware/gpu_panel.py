@@ -14,7 +14,6 @@ from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.ui.hardware.charts import gigabytes, part_of
 from inferwatch.ui.shared.counted import MEAN
-from inferwatch.ui.shared.host_line import is_simulated
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import gauge, split_bar
 from inferwatch.ui.shared.renderables.text import (
@@ -137,7 +136,7 @@ def _title(gpu: GpuState) -> Line:
     number = "" if info.index is None else f" {info.index}"
     named = f"{short_gpu_name(info.name)}{f' {info.profile}' if info.profile else ''}"
     parts: list[Line] = [(TextRun(f"GPU{number}", "strong"), TextRun(f" {named}"))]
-    if is_simulated(gpu):
+    if gpu.is_simulated:
         parts.append((TextRun("simulated GPU", "warn bold"),))
     if info.host:
         parts.append((TextRun(f"on {info.host}", "muted"),))

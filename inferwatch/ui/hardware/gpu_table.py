@@ -6,7 +6,6 @@ from inferwatch.formatting import UNKNOWN, format_share
 from inferwatch.metrics.snapshot import GpuState
 from inferwatch.ui.hardware.charts import gigabytes
 from inferwatch.ui.hardware.gpu_panel import PRACTICAL, short_gpu_name
-from inferwatch.ui.shared.host_line import is_simulated
 from inferwatch.ui.shared.renderables.bars import gauge
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
 from inferwatch.ui.shared.table import CursorTable, Sized, TableColumn
@@ -151,7 +150,7 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
 
     def title_of(self, column: TableColumn[GpuState], width: int) -> TextRun:
         """What is simulated says so."""
-        if column.key == "gpu" and any(map(is_simulated, self._all_rows)):
+        if column.key == "gpu" and any(gpu.is_simulated for gpu in self._all_rows):
             return cells("    simulated GPU", width, "warn")
         return super().title_of(column, width)
 

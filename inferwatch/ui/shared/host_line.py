@@ -107,11 +107,6 @@ def short_name(name: str | None) -> str:
     return MEMORY.sub("", MAKERS.sub("", name or "GPU"))[:LONGEST_NAME] or "GPU"
 
 
-def is_simulated(gpu: GpuState) -> bool:
-    """No GPU stands behind it."""
-    return "simulated" in (gpu.info.driver or "").lower()
-
-
 def _gpu(shown: Snapshot) -> Iterator[Fact]:
     """What the engine's GPUs do together, or why nothing is known of any."""
     ours = [gpu for gpu in shown.gpus if gpu.watched is not False]
@@ -149,7 +144,7 @@ def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
         runs = (TextRun(", ".join(counted), "strong"),)
     elif one_of > 1 and gpus[0].info.index is not None:
         runs = (TextRun(f"GPU{gpus[0].info.index} ", "muted"), *runs)
-    if any(map(is_simulated, gpus)):
+    if any(each.is_simulated for each in gpus):
         runs = (TextRun("simulated ", "warn"), *runs)
     if lost:
         said = "lost" if len(gpus) == 1 else f"{lost} lost"

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from collectors.readings import (
     ClientSample,
     EngineInfo,
+    HostInfo,
     LoadPlanned,
     Note,
     NoteKind,
@@ -31,6 +32,7 @@ from inferwatch.export.html.svg_charts import SvgCurve, cdf
 from inferwatch.export.recording import opened
 from inferwatch.formatting import format_count, format_duration, format_durations
 from tests.inferwatch.export.conftest import Exported, Recorded
+from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 VOID = {"meta", "link", "br", "img"}
@@ -126,6 +128,40 @@ def test_numbers_are_those_of_the_headless_summary(
     for metric in ("ttft_s", "itl_s", "e2el_s"):
         row = format_durations(wanted[metric][column] for column in COLUMNS)
         assert {text.strip() for text in row} <= {word.strip("~") for word in words}
+
+
+def test_gpus_have_charts_a_row_each_and_the_energy_of_a_token(
+    traffic: Any, page_of: Callable[..., tuple[Path, str]]
+) -> None:
+    _, page = page_of([*traffic.start(), *traffic.run(20), *plausible(20)])
+
+    text = Page(page).text
+    for words in ("Memory bandwidth", "GB/s, gpu", "Power", "of the boards", "Host"):
+        assert words in text
+    assert text.count("GPU 0 NVIDIA H100 80GB HBM3 (simulated)") == 1
+    assert "GPU 1 NVIDIA H100 80GB HBM3 (simulated)" in text
+    assert "no GPU stands behind these readings" in text
+    assert "J per output token" in text
+    assert "power cap" in text
+    assert "8480+" in text
+
+
+def test_without_gpus_the_page_has_no_trace_of_any(exported: Exported) -> None:
+    text = Page(exported(write_html).decode()).text
+
+    for words in ("Memory bandwidth", "Power", "J per output token", "SM active"):
+        assert words not in text
+
+
+def test_what_a_gpu_is_called_is_escaped(
+    page_of: Callable[..., tuple[Path, str]],
+) -> None:
+    info = gpu_info(name=EVIL, driver=EVIL, profile=EVIL, lost_because=EVIL)
+    host = HostInfo(t_ns=1, name=EVIL, cpu=EVIL)
+
+    _, page = page_of([info, host, *plausible(6, gpus=1)[2:]])
+
+    assert "<script" not in page
 
 
 def test_every_text_is_escaped(
