@@ -57,10 +57,11 @@ def hardware_cards(shown: Snapshot) -> list[tuple[str, str]]:
     """What people look for first."""
     told = shown.hardware
     mean = told.hbm_bytes_per_s_mean
+    of = f" of {told.gpus} GPUs" if told.gpus > 1 else ""
     cards = (
-        ("HBM, mean GB/s", None if mean is None else mean / GIGA, format_rate),
+        (f"HBM, mean GB/s{of}", None if mean is None else mean / GIGA, format_rate),
         ("SM active, mean", told.sm_active_mean, format_share),
-        ("power, mean W", told.power_w_mean, format_count),
+        (f"power, mean W{of}", told.power_w_mean, format_count),
         ("J per output token", told.joules_per_token, format_figure),
     )
     return [(name, show(value)) for name, value, show in cards if value is not None]
@@ -81,8 +82,8 @@ def hardware_tables(shown: Snapshot) -> Iterator[str]:
         yield f"<h2>GPUs</h2><p>{as_html(f'none: {told}')}</p>"
     hosts = [host for host in shown.hosts if host.info is not None]
     if hosts:
-        names = ("processor", "cores", "memory", "API loop lag, worst")
-        yield from _table("Hosts", names, map(_host, hosts))
+        of_host = ("processor", "cores", "memory", "API loop lag, worst")
+        yield from _table("Hosts", of_host, map(_host, hosts))
 
 
 def _gpu(gpu: GpuState) -> Iterator[str]:
