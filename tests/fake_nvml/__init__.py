@@ -80,8 +80,9 @@ def environment(commands: str = "", *, old_driver: bool = False) -> dict[str, st
 class FakeNvml:
     """Commands to the library that this process has loaded, and what it counted."""
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(SONAME)
+    def __init__(self, path: Path | None = None) -> None:
+        """Of a process that has not loaded it yet: say where it lies."""
+        self._library = ctypes.CDLL(str(path) if path else SONAME)
         self._library.fake_count.restype = ctypes.c_long
         self._library.fake_last_misuse.restype = ctypes.c_char_p
 

@@ -38,6 +38,7 @@
  *   hold                            time stands still, but for:
  *   jump SECONDS
  *   cost FUNCTION MICROSECONDS      how long each call takes
+ *   meter 0|1                       count the time spent in here, as "inside ns"
  *   busy 0|1                        a workload (1) or none
  *   gpm_breaks_memory 0|1           after it was used on MIG, as driver 535 had it
  *   fresh_faults                    no call, field or metric fails any more
@@ -168,7 +169,9 @@ static struct sample *made[1 << 16], *quarantine[MAX_QUARANTINE];
 static int n_made;
 static unsigned long quarantined;
 static long samples_alive, samples_made, double_frees, misuses, left_at_shutdown,
-    waiting, shutdown_races, sets_alive;
+    waiting, shutdown_races, sets_alive, inside_ns;
+static int metered;
+static ns_t entered;
 static ns_t started, held_at, jumped;
 static int held;
 static char last_misuse[160];
@@ -457,6 +460,10 @@ static int do_text(char *line) {
     } else if (!strcmp(c, "busy")) {
         for (int i = 0; i < n_gpus; i++) advance(&gpus[i]);
         busy = atoi(w[1]);
+    } else if (!strcmp(c, "meter")) {
+        metered = atoi(w[1]);
+        entered = monotonic();
+        inside_ns = 0;
     } else if (!strcmp(c, "gpm_breaks_memory")) breaks_memory = atoi(w[1]);
     else if (!strcmp(c, "jump")) jumped += (ns_t)(strtod(w[1], NULL) * 1e9);
     else if (!strcmp(c, "cost") && n > 2) call_of(w[1])->cost_us = (unsigned)atoi(w[2]);
@@ -536,6 +543,7 @@ API long fake_count(const char *what) {
     else if (!strcmp(what, "left at shutdown")) count = left_at_shutdown;
     else if (!strcmp(what, "shutdown races")) count = shutdown_races;
     else if (!strcmp(what, "event sets alive")) count = sets_alive;
+    else if (!strcmp(what, "inside ns")) count = inside_ns;
     else if (!strcmp(what, "references")) count = references;
     else if (!strncmp(what, "nvml", 4)) count = call_of(what)->count;
     else if (!strcmp(what, "calls")) {
@@ -595,6 +603,7 @@ static int fault_of(const char *function, int gpu) {
 /* With a device: about it. Locks; end() unlocks. */
 static int begin(struct call **me, const char *function, void *device, int about_device, struct handle **h) {
     pthread_mutex_lock(&lock);
+    if (metered) entered = monotonic();
     prepare();
     if (!*me) *me = call_of(function);
     (*me)->count++;
@@ -610,6 +619,7 @@ static int begin(struct call **me, const char *function, void *device, int about
 
 static int end(struct call *me, int rc) {
     unsigned cost = me->cost_us;
+    if (metered) inside_ns += monotonic() - entered;
     pthread_mutex_unlock(&lock);
     if (cost) usleep(cost);
     return rc;

@@ -1,0 +1,137 @@
+"""What a sweep of eight GPUs costs us: CPU time of this process, the driver's left out.
+
+A fake driver library stands for eight H100s; it counts the time that is spent within
+it. The peer makes the same calls of pynvml one after the other and keeps nothing.
+"""
+
+import sys
+from collections.abc import Callable, Collection
+from functools import partial
+from statistics import median
+from time import process_time_ns
+from typing import Any
+
+import pynvml as nv
+
+from collectors.gpu.gpm import GpmSampler
+from collectors.gpu.nvml import NvmlSource
+from collectors.gpu.nvml_readings import DIRECT, FIELDS, PROCESS_LISTS
+from collectors.gpu.source import GpuOptions, Pace
+from collectors.readings import GpuSample
+from tests.fake_nvml import FakeNvml, library
+
+GPUS = 8
+SWEEPS = 400
+LIMIT_MS = 2.0
+FAST = {Pace.EACH}
+USUAL = {Pace.EACH, Pace.SECOND}
+SWEPT = {
+    "ten a second": (0.1, FAST),
+    "each second": (1.0, USUAL),
+    "with what is slow": (30.0, set(Pace)),
+}
+
+
+class Clock:
+    """A time that passes when it is told to."""
+
+    def __init__(self, fake: FakeNvml) -> None:
+        self._fake = fake
+        self.ns = 0
+
+    def now_ns(self) -> int:
+        """As a session's clock has it."""
+        return self.ns
+
+    def pass_(self, seconds: float) -> None:
+        """Also in the library."""
+        self.ns += int(seconds * 1e9)
+        self._fake.do(f"jump {seconds}")
+
+
+class Peer:
+    """The same calls, and nothing made of them."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._handles = [nv.nvmlDeviceGetHandleByIndex(n) for n in range(GPUS)]
+        self._samplers = [GpmSampler(handle, now_ns) for handle in self._handles]
+
+    def read(self, due: Collection[Pace]) -> None:
+        """One sweep."""
+        ids = [each.id for each in FIELDS if each.pace in due]
+        direct = [
+            each.ways[0]
+            for each in DIRECT
+            if each.pace in due and each.instead_of is None
+        ]
+        for handle, sampler in zip(self._handles, self._samplers, strict=True):
+            sampler.read()
+            nv.nvmlDeviceGetFieldValues(handle, ids)
+            for call in direct:
+                call(handle)
+            if Pace.FEW_SECONDS in due:
+                PROCESS_LISTS[0](handle)
+
+    def close(self) -> None:
+        """Free the samples."""
+        for sampler in self._samplers:
+            sampler.close()
+
+
+def measured(
+    fake: FakeNvml, clock: Clock, seconds: float, sweep: Callable[[], Any]
+) -> tuple[float, float]:
+    """Medians of a sweep in ms: ours, and within the library."""
+    ours, inside = [], []
+    for _ in range(SWEEPS):
+        clock.pass_(seconds)
+        fake.do("meter 1")
+        began_ns = process_time_ns()
+        sweep()
+        spent_ns, inside_ns = process_time_ns() - began_ns, fake.count("inside ns")
+        ours.append((spent_ns - inside_ns) / 1e6)
+        inside.append(inside_ns / 1e6)
+    return median(ours), median(inside)
+
+
+def main() -> None:
+    fake = FakeNvml(library())
+    fake.do(f"hold; gpus {GPUS}; return nvmlEventSetCreate * 3")
+    for gpu in range(GPUS):
+        fake.do(f"process {gpu} {4000 + gpu} 70000000000")
+    clock = Clock(fake)
+    source = NvmlSource(clock.now_ns, GpuOptions(), print, {})
+    source.probe()
+    source.read(set(Pace))
+    clock.pass_(1)
+    told = [each for each in source.read(set(Pace)) if isinstance(each, GpuSample)]
+    assert len(told) == GPUS  # noqa: S101 - else it measures nothing
+    assert all(each.dram_active is not None for each in told)  # noqa: S101
+    peer = Peer(clock.now_ns)
+    print(
+        f"{'a sweep of 8 GPUs':<20} {'ours ms':>8} {'peer ms':>8} {'ratio':>6} "
+        f"{'C ms':>7}"
+    )
+    costs = {}
+    for name, (seconds, due) in SWEPT.items():
+        ours, inside = measured(fake, clock, seconds, partial(source.read, due))
+        theirs, _ = measured(fake, clock, seconds, partial(peer.read, due))
+        costs[name] = ours
+        print(
+            f"{name:<20} {ours:>8.2f} {theirs:>8.2f} {ours / theirs:>6.2f} "
+            f"{inside:>7.2f}"
+        )
+    peer.close()
+    source.close()
+    share = costs["ten a second"] * 10 / 1000
+    print(
+        f"of a core: {costs['each second'] / 1000:.2%} as usual, {share:.2%} at 10 Hz"
+    )
+    if fake.count("samples alive") or fake.count("misuses"):
+        sys.exit(f"samples leaked, or: {fake.last_misuse}")
+    if costs["each second"] > LIMIT_MS:
+        sys.exit(f"more than {LIMIT_MS} ms a sweep")
+
+
+if __name__ == "__main__":
+    main()

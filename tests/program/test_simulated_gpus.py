@@ -1,0 +1,119 @@
+"""The whole program on two simulated H100s: our handling, and no driver's.
+
+The library that stands for the driver is ``tests/fake_nvml``.
+"""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from collectors.readings import AnyReading, GpuInfo, GpuSample, Note
+from inferwatch.storage.recorded_readings import RecordedReadings
+from inferwatch.storage.sessions.sessions import find
+from tests.collectors.http_server import serving
+from tests.collectors.made_up_engine import MadeUpEngine
+from tests.fake_nvml import ROOT, SONAME, NoCompilerError, environment
+
+pytestmark = pytest.mark.process
+RATE_HZ = 5.0
+PATIENCE_S = 90
+WHY_ABSENT = """
+from collectors.gpu.nvml import NvmlSource
+from collectors.gpu.source import GpuOptions
+source = NvmlSource(lambda: 0, GpuOptions(), print, {})
+print(source.probe()[0].absent_because)
+"""
+
+
+async def recorded(path: Path, commands: str, seconds: float) -> list[AnyReading]:
+    """What a session keeps that watches a server on a node with such GPUs."""
+    try:
+        environ = environment(commands)
+    except NoCompilerError as why:
+        pytest.skip(str(why))
+    environ["INFERWATCH_RUNTIME_DIR"] = str(path / "run")
+    database = path / "sessions.db"
+    options = ("--duration", str(seconds), "--gpu-rate", str(RATE_HZ), "--json")
+    async with serving({"/metrics": MadeUpEngine().text}) as server:
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "inferwatch", "record", server.url, *options),
+            *("--db", str(database)),
+            env=environ,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            _, said = await program.communicate()
+    assert program.returncode == 0, said.decode()
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    session = find(database, "s1")
+    batches = RecordedReadings(database, session.id).batches()
+    return [reading async for batch in batches for reading in batch]
+
+
+async def test_samples_of_both_are_recorded_and_said_to_be_simulated(
+    tmp_path: Path,
+) -> None:
+    readings = await recorded(tmp_path, "value 0 dram 61.5; value 0 power 400", 4)
+    infos = {each.source: each for each in readings if isinstance(each, GpuInfo)}
+    assert [each.name for each in infos.values()] == ["NVIDIA H100 80GB HBM3"] * 2
+    assert all("simulated" in (each.driver or "") for each in infos.values())
+    for uuid in infos:
+        told = [
+            each
+            for each in readings
+            if isinstance(each, GpuSample) and each.source == uuid
+        ]
+        assert len(told) > 2 * RATE_HZ
+        assert {each.via for each in told[1:]} == {"gpm"}
+    first = [
+        each
+        for each in readings
+        if isinstance(each, GpuSample) and each.source == min(infos)
+    ]
+    shares = [each.dram_active for each in first[1:]]
+    assert shares == pytest.approx([0.615] * len(shares))
+    counted = [each for each in first if each.energy_mj is not None]
+    spent_mj = (counted[-1].energy_mj or 0) - (counted[0].energy_mj or 0)
+    seconds = (counted[-1].t_ns - counted[0].t_ns) / 1e9
+    assert spent_mj == pytest.approx(400_000 * seconds, rel=0.15)
+    moments = [each.t_ns for each in first]
+    assert all(before < after for before, after in pairwise(moments))
+
+
+async def test_a_gpu_that_is_lost_on_the_way_is_recorded_as_lost(
+    tmp_path: Path,
+) -> None:
+    readings = await recorded(tmp_path, "@2.5 xid 1 79; @2.5 lose 1", 6)
+    infos = {each.source: each for each in readings if isinstance(each, GpuInfo)}
+    first, second = sorted(infos)
+    assert "bus" in (infos[second].lost_because or "")
+    assert infos[first].lost_because is None
+    notes = [each.text for each in readings if isinstance(each, Note)]
+    assert any("lost" in text for text in notes)
+    assert any("Xid 79" in text for text in notes)
+    samples = [each for each in readings if isinstance(each, GpuSample)]
+    last_ns = {uuid: max(s.t_ns for s in samples if s.source == uuid) for uuid in infos}
+    assert last_ns[first] > last_ns[second] + 1_500_000_000
+
+
+def test_a_library_that_does_not_load_is_said_to_be_broken(tmp_path: Path) -> None:
+    (tmp_path / SONAME).write_text("no library", encoding="ascii")
+    done = subprocess.run(
+        [sys.executable, "-c", WHY_ABSENT],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "does not load" in done.stdout
+    assert "reinstall" in done.stdout
