@@ -23,6 +23,8 @@ from inferwatch.session.agent import Agent
 from inferwatch.visible import visible
 
 LONGEST_NAME = 64
+GPUS_S = 3.0
+"""A driver that takes longer is not waited for."""
 BOUND_S = 2.0
 """After so long the port is still another's: that is said, and waited for."""
 LIVE_EVERY_S, TELL_EVERY_S = 1.0, 60.0
@@ -136,6 +138,9 @@ async def _show(agent: Agent, options: AgentOptions, relay: Relay | None) -> Non
         relay.start()
         if await asyncio.to_thread(relay.listening.wait, BOUND_S):
             places.append(relay.address)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GPUS_S):
+            await agent.met.wait()
     if options.as_json:
         facts = {"agent": agent.name, "pid": os.getpid(), "listens": places}
         say_json({**facts, "gpus": sorted(agent.gpus), "no_gpu": agent.no_gpu})

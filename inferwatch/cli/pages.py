@@ -85,7 +85,8 @@ async def replay_page(
         t_ns = start.moment(player)
         going = asyncio.create_task(begin_replay(player, t_ns, start))
         failed = asyncio.create_task(_failed(going))
-        screen = "load" if player.only_load else "overview"
+        screen = "hardware" if player.only_hardware else "overview"
+        screen = "load" if player.only_load else screen
         view = View(window=start.window, screen=screen, database=database)
         try:
             yield SessionPage(player, view, over=failed)
@@ -128,7 +129,9 @@ async def watch_page(
     watching = asyncio.create_task(watch.run())
     with watchdog.patience(watchdog.ENDS_ENGINE_S):
         try:
-            yield SessionPage(watch, View(database=database), over=watching)
+            screen = "hardware" if watch.only_hardware else "overview"
+            view = View(screen=screen, database=database)
+            yield SessionPage(watch, view, over=watching)
         finally:
             runs_on = watch.runs_on
             if watch.load_desk.running:

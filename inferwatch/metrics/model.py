@@ -390,7 +390,9 @@ class Model:
             window=window,
             shown_source=source if self._knows(source) else None,
             covered_ns=totals.covered_ns,
-            verdict=self._health.verdict(now_ns, work, flow_now, loaded_ns),
+            verdict=self._health.verdict(
+                now_ns, work, flow_now, loaded_ns, self._hardware.hosts.seen_ns
+            ),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             last_token_ns=self._last_token_ns,

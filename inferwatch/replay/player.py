@@ -27,6 +27,13 @@ SELECT steps = 0 AND requests = 0 AND EXISTS (
   SELECT 1 FROM client_requests WHERE client_requests.session = sessions.session)
 FROM sessions WHERE session = ?
 """
+SAW_ONLY_HARDWARE = """
+SELECT steps = 0 AND requests = 0 AND EXISTS (
+  SELECT 1 FROM host_samples JOIN sources USING (session, source)
+  WHERE host_samples.session = sessions.session AND name <> ''
+) AND NOT EXISTS (SELECT 1 FROM servers WHERE servers.session = sessions.session)
+FROM sessions WHERE session = ?
+"""
 LOG_PATH = (
     "SELECT log_path FROM endpoints WHERE session = ? AND log_path IS NOT NULL "
     "ORDER BY ordinal DESC LIMIT 1"
@@ -74,6 +81,8 @@ class Player:
     canary: CanarySwitch | None = None
     only_load = False
     """No engine was watched: what there is to see is the load."""
+    only_hardware = False
+    """No engine was watched, but hosts elsewhere."""
     _lost: str | None = None
     """What the copy lacks that is read instead of a damaged file."""
 
@@ -103,13 +112,15 @@ class Player:
         with reading(path) as connection:
             clock = WallClock(connection, session)
             log = connection.execute(LOG_PATH, (session.session,)).fetchone()
-            (load,) = connection.execute(SAW_ONLY_LOAD, (session.session,)).fetchone()
+            load = _is_so(connection, SAW_ONLY_LOAD, session.session)
+            hardware = _is_so(connection, SAW_ONLY_HARDWARE, session.session)
         log_path = Path(log[0]) if log else None
         builder = CheckpointBuilder(path, session)
         seekable = SeekableSession(path, session, builder.path)
         scan = SessionScan(path, session)
         player = cls(seekable, scan, builder, clock, log_path)
-        player.only_load, player._lost = bool(load), _lost(path, session.id)
+        player.only_load, player.only_hardware = load, hardware
+        player._lost = _lost(path, session.id)
         return player
 
     @property
@@ -212,3 +223,12 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _is_so(connection: sqlite3.Connection, query: str, session: int) -> bool:
+    """What a query says of a session; no, where the file is older than its tables."""
+    try:
+        (found,) = connection.execute(query, (session,)).fetchone()
+    except sqlite3.OperationalError:
+        return False
+    return bool(found)

@@ -60,6 +60,8 @@ class Agent:
         """Why there is none."""
         self.processes: list[tuple[int, str]] = []
         """Of the engines on this host, each with its role."""
+        self.met = asyncio.Event()
+        """Set once it is known which GPUs there are."""
         self.broken = asyncio.Event()
         """Set when nothing more can be published."""
         self._report = report
@@ -116,6 +118,7 @@ class Agent:
         self.told += len(batch)
         for each in batch:
             if isinstance(each, GpuInfo):
+                self.met.set()
                 self.no_gpu = each.absent_because
                 self.gpus |= {each.source} - {""}
         self._channel.put(self._made, batch)

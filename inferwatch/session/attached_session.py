@@ -176,6 +176,11 @@ class AttachedSession(Watch):
         """Nothing was changed."""
         return "detached; what was watched runs on as before."
 
+    @property
+    def only_hardware(self) -> bool:
+        """No server was named, only agents."""
+        return not self.servers
+
     async def restart(self) -> None:
         """Nothing that we could start again."""
 

@@ -112,6 +112,11 @@ class Watch(ABC):
         return [*self._processes(), *senders]
 
     @property
+    def only_hardware(self) -> bool:
+        """No engine is watched, nor ever will be."""
+        return False
+
+    @property
     def can_restart(self) -> bool:
         """What is watched is gone, and we can start it again."""
         return False

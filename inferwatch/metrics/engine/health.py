@@ -104,12 +104,17 @@ class HealthTracker:
         work: SchedulerState,
         flow: Flow,
         loaded_ns: int | None = None,
+        seen_ns: int | None = None,
     ) -> Verdict:
-        """As of now; ``loaded_ns`` is when a load of ours began."""
+        """As of now.
+
+        ``loaded_ns`` is when a load of ours began, ``seen_ns`` when hardware of another
+        host was first seen: either may be all that is watched.
+        """
         if self._lost is not None:
             return _verdict(Health.LOST, self._lost.text, self._lost.t_ns)
         if self._up_ns is None:
-            return self._starting(loaded_ns)
+            return self._starting(loaded_ns, seen_ns)
         if not work.any:
             since_ns = self._last_work_ns or self._up_ns
             return _verdict(Health.IDLE, "nothing running, nothing waiting", since_ns)
@@ -124,12 +129,15 @@ class HealthTracker:
         self._durations_ns.clear()
         self._bounds.clear()
 
-    def _starting(self, loaded_ns: int | None) -> Verdict:
-        if self._stage is None and loaded_ns is not None:
+    def _starting(self, loaded_ns: int | None, seen_ns: int | None) -> Verdict:
+        if self._stage is not None:
+            return _verdict(Health.STARTING, self._stage.text, self._stage.t_ns)
+        if loaded_ns is not None:
             return _verdict(Health.IDLE, "no engine is watched, only a load", loaded_ns)
-        if self._stage is None:
-            return _verdict(Health.STARTING, "waiting for an engine", None)
-        return _verdict(Health.STARTING, self._stage.text, self._stage.t_ns)
+        if seen_ns is not None:
+            text = "no engine is watched, only hardware"
+            return _verdict(Health.IDLE, text, seen_ns)
+        return _verdict(Health.STARTING, "waiting for an engine", None)
 
     def _stalled(self, now_ns: int, work: SchedulerState) -> Verdict | None:
         """There is work, and yet no step ends."""

@@ -204,6 +204,12 @@ class HostTracker:
             self._heard_ns[source] = t_ns
 
     @property
+    def seen_ns(self) -> int | None:
+        """Since when another host is known than ours."""
+        others = [each for each in self._hosts.values() if each.source]
+        return min((each.info.t_ns for each in others if each.info), default=None)
+
+    @property
     def hosts(self) -> list[Host]:
         """Ours first."""
         return [self._hosts[source] for source in sorted(self._hosts)]

@@ -121,6 +121,9 @@ def _identity(snapshot: Snapshot) -> list[Line]:
         return _of_several(snapshot)
     model = (TextRun(_model(snapshot), "strong"),)
     engine = snapshot.engines[0] if snapshot.engines else None
+    hosts = [each.source for each in snapshot.hosts if each.source]
+    if hosts and engine is None and not snapshot.endpoints:
+        return _of_hosts(hosts)
     version = (TextRun(f"vLLM {engine.vllm_version}"),) if engine else ()
     parallel = (TextRun(f"tp{engine.tensor_parallel or 1}"),) if engine else ()
     address = (TextRun(_address(snapshot)),) if snapshot.endpoints else ()
@@ -131,6 +134,13 @@ def _identity(snapshot: Snapshot) -> list[Line]:
         join((model, version)),
         model,
     ]
+
+
+def _of_hosts(names: Sequence[str]) -> list[Line]:
+    """Of hardware alone: where it is."""
+    more = f" and {counted(len(names) - 1, 'other host')}" if len(names) > 1 else ""
+    name = (TextRun(names[0], "strong"), TextRun(more))
+    return [join((name, (TextRun("agent", "good"),))), name]
 
 
 def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from collectors.clock import SessionClock
+from collectors.readings import HostSample
 from inferwatch.cli.on_screen import AppRunner
 from inferwatch.cli.pages import compare_page, open_page, replay_page
 from inferwatch.cli.replay_start import ReplayStart
@@ -20,6 +22,7 @@ from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
+from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import (
     ComparePage,
@@ -296,6 +299,17 @@ async def test_a_load_on_a_server_that_was_not_watched_opens_on_its_screen(
 
     async with replay_page(path, "last", ReplayStart()) as page:
         assert (page.view.screen, page.view.database) == ("load", path)
+
+
+async def test_hardware_without_an_engine_opens_on_its_screen(tmp_path: Path) -> None:
+    path = tmp_path / "hardware.db"
+    recorder = Recorder.open(path, clock=SessionClock(), command="attach")
+    for ordinal, source in enumerate(("", "gpu1")):
+        recorder.put(ordinal, HostSample(t_ns=1, source=source, processes=[]))
+    recorder.close()
+
+    async with replay_page(path, "last", ReplayStart()) as page:
+        assert page.view.screen == "hardware"
 
 
 @pytest.mark.parametrize(

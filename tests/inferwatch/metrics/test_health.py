@@ -9,6 +9,7 @@ from collectors.readings import (
     BoundBy,
     EngineInfo,
     EventKind,
+    HostInfo,
     HostSample,
     LoadEvent,
     LoadKind,
@@ -60,6 +61,18 @@ def test_a_load_on_a_server_that_is_not_watched_waits_for_no_engine(see: See) ->
     assert verdict.health is Health.IDLE
     assert verdict.sentence == "no engine is watched, only a load"
     assert verdict.since_ns == 700 * MS
+
+
+def test_hardware_elsewhere_waits_for_no_engine(see: See) -> None:
+    ours = HostInfo(t_ns=0, name="here")
+    host = HostInfo(t_ns=300 * MS, name="gpu1", source="gpu1")
+
+    assert see([ours]).verdict.health is Health.STARTING
+    verdict = see([ours, host]).verdict
+
+    assert verdict.health is Health.IDLE
+    assert verdict.sentence == "no engine is watched, only hardware"
+    assert verdict.since_ns == 300 * MS
 
 
 def test_starting_tells_the_latest_stage(see: See) -> None:
