@@ -14,6 +14,9 @@ from collectors.readings import (
     Contact,
     EngineInfo,
     EngineSample,
+    GpuInfo,
+    GpuSample,
+    HostInfo,
     HostSample,
     Note,
     NoteKind,
@@ -31,6 +34,7 @@ from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.recent_rows import RecentRows
 from inferwatch.metrics.snapshot import Quantiles, RequestState, Window
 from inferwatch.telemetry.exponential import DurationHistogram
+from inferwatch.telemetry.hardware import HardwareNumbers
 
 MOST_SERVERS = 10_000
 WINDOW = Window.MINUTE
@@ -102,6 +106,8 @@ class ServerNumbers:
         """By name, then by what tells them apart: a rank, an outcome."""
         self.ranks: dict[str, RankState] = {}
         self.has_probe = False
+        self.loop_lag_ns: int | None = None
+        """How late its API server's event loop ran at worst, as last told."""
         self._kv_blocks: dict[str, int] = {}
         self._tracker = RequestTracker(RequestIndex(), self, self)
 
@@ -179,6 +185,8 @@ class ServerNumbers:
         spent = self.counts["probe_ns"]
         if totals.steps:  # a front end's cost is no cost of steps
             spent[rank] = max(spent[rank], totals.probe_cost_ns)
+        if totals.loop_lag_max_ns is not None:
+            self.loop_lag_ns = totals.loop_lag_max_ns
         known = self.ranks.get(rank)
         if totals.running is not None and known is not None:
             self.ranks[rank] = known._replace(
@@ -232,7 +240,7 @@ class ServerNumbers:
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self.ranks.clear()
-            self.answers = False
+            self.answers, self.loop_lag_ns = False, None
 
 
 class ExactNumbers:
@@ -242,6 +250,7 @@ class ExactNumbers:
         self.servers: dict[str, ServerNumbers] = {}
         self.readings = 0
         self.own_cpu_s: float | None = None
+        self.hardware = HardwareNumbers()
         self._take: dict[type, Callable[[ServerNumbers, Any], None]] = {
             Step: ServerNumbers.step,
             RequestEvent: ServerNumbers.event,
@@ -251,6 +260,12 @@ class ExactNumbers:
             EngineSample: ServerNumbers.sample,
             ServerInfo: ServerNumbers.server,
             Contact: ServerNumbers.contact,
+        }
+        self._take_hardware: dict[type, Callable[[Any], None]] = {
+            GpuInfo: self.hardware.gpu_info,
+            GpuSample: self.hardware.gpu_sample,
+            HostInfo: self.hardware.host_info,
+            HostSample: self._host,
         }
 
     def fold(self, reading: AnyReading) -> None:
@@ -263,8 +278,13 @@ class ExactNumbers:
                 take(server, reading)
         elif isinstance(reading, Note):
             self._note(reading)
-        elif isinstance(reading, HostSample):
-            own = [each.cpu_s for each in reading.processes if each.role == OURS]
+        elif hardware := self._take_hardware.get(type(reading)):
+            hardware(reading)
+
+    def _host(self, sample: HostSample) -> None:
+        self.hardware.host_sample(sample)
+        if not sample.source:
+            own = [each.cpu_s for each in sample.processes if each.role == OURS]
             self.own_cpu_s = sum(own) if own else self.own_cpu_s
 
     def _note(self, note: Note) -> None:

@@ -42,7 +42,16 @@ PATH = "/v1/metrics"
 EVERY_S = 10.0
 TIMEOUT_S = 5.0
 SCOPE = "inferwatch"
-UNITS = {"seconds": "s", "ratio": "1", "bytes": "By"}
+UNITS = {
+    "seconds": "s",
+    "ratio": "1",
+    "bytes": "By",
+    "bytes_per_second": "By/s",
+    "watts": "W",
+    "joules": "J",
+    "hertz": "Hz",
+    "celsius": "Cel",
+}
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
