@@ -148,6 +148,8 @@ class Attempts:
         """Says why, of a reading and an error, with what would help."""
         self._missing: dict[str, Missing] = {}
         self._codes: set[int] = set()
+        self.changes = 0
+        """How often something came to be missing, or came back."""
 
     @property
     def missing(self) -> dict[str, str]:
@@ -197,6 +199,7 @@ class Attempts:
         """It can be had, again."""
         if name in self._missing:
             del self._missing[name]
+            self.changes += 1
 
     def failed(self, name: str, code: int) -> None:
         """Remember why, and when to try again.
@@ -212,6 +215,7 @@ class Attempts:
         if code in NOTHING_NEW:
             return
         self._codes.add(code)
+        self.changes += 1
         because = self._explain(name, code)
         if code in NEVER:
             self._missing[name] = Missing(because)
@@ -223,5 +227,6 @@ class Attempts:
 
     def give_up(self, names: Collection[str], because: str) -> None:
         """Try these no more, for a reason of ours."""
+        self.changes += 1
         for name in names:
             self._missing[name] = Missing(because)

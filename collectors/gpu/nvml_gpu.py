@@ -120,6 +120,7 @@ class NvmlGpu:
         self.has_mig = False
         self._now_ns, self._options = now_ns, options
         self._attempts = Attempts(now_ns, self._explain)
+        self._seen_changes = -1
         self._ways: dict[str, int] = {}
         """Which of its ways a reading is had by, where not the first."""
         self._gpm: GpmSampler | None = None
@@ -279,6 +280,9 @@ class NvmlGpu:
 
     def _changed(self, now_ns: int) -> Iterator[GpuInfo]:
         """What it is, where what can be read of it is not as it was."""
+        if self._attempts.changes == self._seen_changes:
+            return
+        self._seen_changes = self._attempts.changes
         missing = self._missing()
         if missing != self.info.missing:
             self.info = msgspec.structs.replace(self.info, t_ns=now_ns, missing=missing)
@@ -407,7 +411,8 @@ class NvmlGpu:
         for each in (MEMORY,) if self.place else DIRECT:
             if each.pace in due and self._needs(each):
                 values |= self._by_ways(each.name, each.ways) or {}
-        if self._ways.get(MEMORY.name) and "memory_used_bytes" in values:
+        old = self._ways.get(MEMORY.name) and "memory_used_bytes" in values
+        if old and not self._attempts.lacks("memory_reserved_bytes"):
             self._attempts.give_up(["memory_reserved_bytes"], RESERVED_IN_USED)
         self._clock_mhz = values.get("memory_clock_mhz") or self._clock_mhz
 

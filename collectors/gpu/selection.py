@@ -1,6 +1,7 @@
 """Which GPUs are meant: by ``--gpus``, else by our own CUDA_VISIBLE_DEVICES."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from collectors.readings import GpuInfo
 
@@ -29,9 +30,9 @@ class Selection:
         visible = environment.get(VISIBLE)
         if not self._wanted and visible is not None:
             self._by = VISIBLE
-            self._wanted = [each.strip().lower() for each in visible.split(",")]
-            if any(each.startswith("-") or not each for each in self._wanted):
-                self._wanted = [NONE]  # CUDA sees nothing from there on either
+            listed = [each.strip().lower() for each in visible.split(",")]
+            known = takewhile(lambda each: each[:1] not in {"", "-"}, listed)
+            self._wanted = [*known] or [NONE]  # CUDA sees nothing from there on either
             in_order = environment.get(ORDER) == "PCI_BUS_ID" or len(set(names)) == 1
             if not in_order and any(each.isdecimal() for each in self._wanted):
                 self._wanted, self.unclear = [ALL], UNCLEAR

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import click
 
+from collectors.gpu.source import GpuOptions
+from inferwatch.cli.options import gpu_options
+
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -35,6 +38,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     is_flag=True,
     help="Print one line of JSON as soon as viewers can come.",
 )
+@gpu_options
 def agent(
     *,
     listen: str | None,
@@ -42,6 +46,7 @@ def agent(
     name: str | None,
     probes: bool,
     as_json: bool,
+    gpus: GpuOptions,
 ) -> int:
     """Publish what the GPUs and engines' processes of this host do.
 
@@ -57,6 +62,11 @@ def agent(
     from inferwatch.cli.agent_command import AgentOptions, run_agent
 
     options = AgentOptions(
-        listen=listen, key_file=key_file, name=name, probes=probes, as_json=as_json
+        listen=listen,
+        key_file=key_file,
+        name=name,
+        probes=probes,
+        as_json=as_json,
+        gpus=gpus,
     )
     return run_agent(options)

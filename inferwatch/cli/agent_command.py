@@ -5,11 +5,12 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
 
+from collectors.gpu.source import GpuOptions
 from collectors.liveness import listener
 from collectors.probe.hello import TCP
 from collectors.probe.keys import KeyFileError, ProbeKeys
@@ -39,6 +40,7 @@ class AgentOptions:
     name: str | None = None
     probes: bool = False
     as_json: bool = False
+    gpus: GpuOptions = field(default_factory=GpuOptions)
 
     @property
     def address(self) -> str | None:
@@ -96,7 +98,7 @@ def _check_path(path: Path) -> None:
 
 async def _publish(options: AgentOptions) -> int:
     name = (options.name or socket.gethostname())[:LONGEST_NAME]
-    agent = Agent(name, options.path, _report)
+    agent = Agent(name, options.path, _report, options.gpus)
     relay = None if options.address is None else _relay(options, options.address)
     try:
         agent.open()

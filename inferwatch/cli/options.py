@@ -144,6 +144,8 @@ _OPTIONS = [
         help="Record into this SQLite file.  [env: INFERWATCH_DB]",
     ),
     click.option("--no-record", is_flag=True, help="Record nothing."),
+]
+_GPU_OPTIONS = [
     click.option(
         "--gpus",
         metavar="GPU,...",
@@ -152,7 +154,7 @@ _OPTIONS = [
     ),
     click.option(
         "--peak-gbps",
-        type=FiniteRange(0, 1e6, min_open=True),
+        type=FiniteRange(0, min_open=True),
         metavar="GB/S",
         help="What a GPU's memory can move, where you know better than its clock and "
         "bus width.",
@@ -186,9 +188,35 @@ _OPTIONS = [
 ]
 
 
+def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gather how GPUs are read into one ``gpus: GpuOptions`` argument."""
+
+    @wraps(command)
+    def gathered(
+        *,
+        gpus: str | None,
+        peak_gbps: float | None,
+        gpm: str,
+        gpu_rate: float,
+        dcgm: tuple[str, ...],
+        **others: object,
+    ) -> object:
+        options = GpuOptions(
+            gpus=tuple((gpus or "").replace(",", " ").split()),
+            peak_gbps=peak_gbps,
+            gpm=Gpm(gpm),
+            rate_hz=gpu_rate,
+            dcgm=dcgm,
+        )
+        return command(gpus=options, **others)
+
+    return _with(_GPU_OPTIONS, gathered)
+
+
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gather the shared options into one ``options: WatchOptions`` argument."""
 
+    @gpu_options
     @wraps(command)
     def gathered(
         *,
@@ -198,11 +226,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         name: str | None,
         database: Path | None,
         no_record: bool,
-        gpus: str | None,
-        peak_gbps: float | None,
-        gpm: str,
-        gpu_rate: float,
-        dcgm: tuple[str, ...],
+        gpus: GpuOptions,
         **others: object,
     ) -> object:
         if name is not None and no_record:
@@ -216,20 +240,19 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
             name=name,
             database=database,
             record=not no_record,
-            gpus=GpuOptions(
-                gpus=tuple((gpus or "").replace(",", " ").split()),
-                peak_gbps=peak_gbps,
-                gpm=Gpm(gpm),
-                rate_hz=gpu_rate,
-                dcgm=dcgm,
-            ),
+            gpus=gpus,
         )
         return command(options=options, **others)
 
-    result: Callable[..., Any] = gathered
-    for option in reversed(_OPTIONS):
-        result = option(result)
-    return result
+    return _with(_OPTIONS, gathered)
+
+
+def _with(
+    options: Sequence[Callable[..., Any]], command: Callable[..., Any]
+) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 # Commands that keep the record in order.

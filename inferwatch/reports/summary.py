@@ -7,6 +7,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import counted, format_count, format_rate
 from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.snapshot import ClientView, PrefixCache, Snapshot
+from inferwatch.reports.hardware import hardware_lines, hardware_rows
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
 from inferwatch.reports.servers import server_head, server_lines, server_rows
@@ -88,6 +89,7 @@ def summarise(
         "servers": server_rows(snapshot),
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
+        **hardware_rows(snapshot),
     }
 
 
@@ -213,6 +215,7 @@ def _facts(summary: Summary) -> list[str]:
         + _part(summary["kv_peak_blocks"], "blocks")
         + _part(summary["preemptions"], "preemptions"),
         *_cached(summary["prefix_cache"]),
+        *hardware_lines(summary),
     ]
 
 

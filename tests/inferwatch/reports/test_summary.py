@@ -92,6 +92,9 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "servers",
         "advice",
         "prefix_cache",
+        "hardware",
+        "gpus",
+        "hosts",
     }
     assert summary["itl_s"].keys() == {
         "n",
