@@ -34,6 +34,8 @@ from collectors.readings import (
     Note,
     NoteKind,
 )
+from collectors.runtime_dir import AGENT_SOCKET, SOCKETS_IN
+from collectors.server import Server
 
 UNIX = "unix:"
 LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
@@ -65,6 +67,8 @@ class Agent:
     """A viewer's key file."""
     name: str = ""
     """As people call its host; else the agent says."""
+    sought: bool = False
+    """Nobody said that there is one: where none is, nothing is said of it."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address.
@@ -80,12 +84,31 @@ class Agent:
                 "tcp://host:port or unix:/path"
             )
 
+    @classmethod
+    def beside(cls, server: Server) -> "Agent | None":
+        """The one on a server's host, if it has one, at the end of a tunnel."""
+        if not server.probe.startswith(SOCKETS_IN):
+            return None
+        place = Path(server.probe.removeprefix(SOCKETS_IN)) / AGENT_SOCKET
+        return cls(address=f"{UNIX}{place}", sought=True)
+
+    @property
+    def path(self) -> Path | None:
+        """Of its Unix socket; None where it is reached over the network."""
+        if self.address.startswith(TCP):
+            return None
+        return Path(self.address.removeprefix(UNIX).removeprefix("//"))
+
     @property
     def place(self) -> Place:
         """As a stream needs it."""
-        path = self.address.removeprefix(UNIX).removeprefix("//")
-        at = self.address if self.address.startswith(TCP) else f"ipc://{path}"
+        at = self.address if self.path is None else f"ipc://{self.path}"
         return Place(address=at, key=self.key, who="agent", prefix=AGENT)
+
+    @property
+    def may_be_there(self) -> bool:
+        """There is something to connect to, as far as that can be seen."""
+        return not self.sought or self.path is None or self.path.is_socket()
 
     @property
     def shown(self) -> str:
@@ -98,12 +121,16 @@ class Agent:
 class AgentStream:
     """Everything that the agent of a host tells, life after life.
 
-    ``names`` are those of hosts, each with its agent: all agents of a session share it,
-    so that no two have the same.
+    All of a session share ``claimed``: names of hosts and streams of agents, each with
+    who follows it. So no two hosts have one name, and an agent that is reached in two
+    ways is told of once.
     """
 
     def __init__(
-        self, clock: SessionClock, agent: Agent, names: dict[str, Agent] | None = None
+        self,
+        clock: SessionClock,
+        agent: Agent,
+        claimed: dict[str, "AgentStream"] | None = None,
     ) -> None:
         self.agent = agent
         self.why = f"no answer came from {agent.address}"
@@ -111,7 +138,7 @@ class AgentStream:
         self.host = ""
         """The name of its host, once it has answered."""
         self._clock = clock
-        self._names = {} if names is None else names
+        self._claimed = {} if claimed is None else claimed
         self._memory = ProbeMemory()
         self._gpus: dict[str, GpuInfo] = {}
         """As they were told of last."""
@@ -125,10 +152,10 @@ class AgentStream:
         pause_s = LOOK_AGAIN_S
         while not self._ended.is_set():
             try:
-                self._stream = _AgentMessages(self._clock, self.agent, self._memory)
-                async for batch in self._stream.batches():
-                    pause_s = LOOK_AGAIN_S
-                    yield [*self._answered(self._stream), *self._known(batch)]
+                if self.agent.may_be_there:
+                    async for batch in self._life():
+                        pause_s = LOOK_AGAIN_S
+                        yield batch
             except (CollectorError, OSError) as error:
                 yield self._lost(str(error))
             finally:
@@ -148,26 +175,38 @@ class AgentStream:
         stream, self._stream = self._stream, None
         if stream is not None:
             await stream.close()
+        for name in [each for each, who in self._claimed.items() if who is self]:
+            del self._claimed[name]
 
-    def _answered(self, stream: "_AgentMessages") -> list[AnyReading]:
+    async def _life(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """What it tells until it is lost."""
+        stream = self._stream = _AgentMessages(self._clock, self.agent, self._memory)
+        async for batch in stream.batches():
+            is_ours = self._claim(stream.name)
+            said = self._answered(stream.host) if is_ours else []
+            known = [*said, *self._known(batch)]
+            if is_ours:
+                yield known
+
+    def _claim(self, name: str) -> bool:
+        return self._claimed.setdefault(name, self) is self
+
+    def _answered(self, host: str) -> list[AnyReading]:
         """Say so once; GPUs that were lost with it are there again."""
         if not self.why:
             return []
         self.why = ""
+        name = self.agent.name or host[:LONGEST_NAME] or self.agent.shown
+        self.host = name if self._claim(name) else f"{name} at {self.agent.address}"
         now_ns = self._clock.now_ns()
-        self.host = self._named(stream.host)
-        again = [replace(each, t_ns=now_ns) for each in self._gpus.values()]
+        again = [
+            replace(each, t_ns=now_ns, host=self.host) for each in self._gpus.values()
+        ]
         return [self._note(f"the agent of {self.host} answers"), *again]
-
-    def _named(self, told: str) -> str:
-        name = self.agent.name or told[:LONGEST_NAME] or self.agent.shown
-        if self._names.setdefault(name, self.agent) is self.agent:
-            return name
-        return f"{name} at {self.agent.address}"
 
     def _lost(self, why: str) -> list[AnyReading]:
         known, self.why = not self.why, why
-        if why == self._told and not known:
+        if not known and (why == self._told or self.agent.sought):
             return []
         self._told = why
         gone = f"the agent of {self.host} does not answer"
@@ -229,7 +268,8 @@ class _AgentMessages(RelayedStream):
     def __init__(self, clock: SessionClock, agent: Agent, memory: ProbeMemory) -> None:
         super().__init__(clock, agent.place, memory=memory)
         self._source = ""  # each reading says its own
-        self.host = ""
+        self.host = self.name = ""
+        """What it calls its host, and itself in this life."""
 
     def _met(self, topic: bytes) -> Reception:
         """One that comes anew stands for the one before: a place has one agent."""
@@ -238,7 +278,8 @@ class _AgentMessages(RelayedStream):
         return super()._met(topic)
 
     def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
-        self.host = next((each.source for each in self.hellos.values()), "")
+        for hello in self.hellos.values():
+            self.host, self.name = hello.source, hello.stream
         return super()._batch(messages)
 
 

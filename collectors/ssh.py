@@ -23,7 +23,12 @@ from collectors.clock import SessionClock
 from collectors.collector import Collector
 from collectors.liveness import birth
 from collectors.readings import AnyReading, Contact, Note, NoteKind
-from collectors.runtime_dir import SOCKET_NAME_LIMIT, SOCKETS_IN, socket_dir
+from collectors.runtime_dir import (
+    AGENT_SOCKET,
+    SOCKET_NAME_LIMIT,
+    SOCKETS_IN,
+    socket_dir,
+)
 from collectors.server import Server, ServerError
 
 SSH = "ssh://"
@@ -42,12 +47,15 @@ LIST = (
     '"$d"/*.sock; do [ -S "$s" ] && [ -w "$s" ] && echo "$s"; done; done; echo .; }; '
     'list() { if [ -n "$INFERWATCH_RUNTIME_DIR" ]; then all "$INFERWATCH_RUNTIME_DIR"; '
     "else u=$(id -u); r=${XDG_RUNTIME_DIR:-/run/user/$u}; "
-    'all "$r/inferwatch" "${TMPDIR:-/tmp}/inferwatch-$u"; fi; }; list'
+    'all "$r/inferwatch" "${TMPDIR:-/tmp}/inferwatch-$u" /run/inferwatch; fi; }; list'
 )
-"""Needs nothing but sh, and ends what it lists with a dot."""
+"""Needs nothing but sh, and ends what it lists with a dot.
+
+A service's sockets are in /run, for those whom it lets connect."""
 WATCH = f"{LIST}; (while sleep 2; do list; done) & cat >/dev/null; kill $!"
 """Until nobody listens any more: when we are gone, however, it ends by itself."""
-PROBE_SOCKET = re.compile(r"[^/]{1,32}\.\d{1,7}\.sock")
+SOCKET = re.compile(rf"[^/]{{1,32}}\.\d{{1,7}}\.sock|{re.escape(AGENT_SOCKET)}")
+"""A probe's, or the agent's."""
 MOST_SOCKETS = 64
 LIST_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
@@ -179,7 +187,7 @@ class SshTunnel:
             await listening
 
     async def _list(self) -> list[str] | None:
-        """Sockets of probes on the host; None when it cannot be asked."""
+        """Sockets of probes and the agent there; None when it cannot be asked."""
         try:
             process = await self._start(LIST, ())
         except OSError as error:
@@ -214,12 +222,13 @@ class SshTunnel:
 
     async def _listed(self, process: Process) -> list[str] | None:
         """The next list it tells; None when it has ended."""
-        found: list[str] = []
+        found: dict[str, str] = {}
+        """By name: those of the user come first, and two cannot be told apart here."""
         while (line := await _line(process.stdout)) is not None:
             if line == ".":
-                return sorted(found)[:MOST_SOCKETS]
-            if PROBE_SOCKET.fullmatch(Path(line).name) and ":" not in line:
-                found.append(line)
+                return sorted(found.values())[:MOST_SOCKETS]
+            if SOCKET.fullmatch(Path(line).name) and ":" not in line:
+                found.setdefault(Path(line).name, line)
         return None
 
     async def _hear(self, process: Process) -> None:

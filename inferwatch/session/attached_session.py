@@ -98,11 +98,16 @@ class AttachedSession(Watch):
         self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
         every = [each for server in servers for each in collect(clock, server)]
         self._probes = [each for each in every if isinstance(each, ServerProbe)]
-        names: dict[str, Agent] = {}
-        self._agents = [AgentStream(clock, each, names) for each in agents]
+        claimed: dict[str, AgentStream] = {}
+        self._agents = [AgentStream(clock, each, claimed) for each in agents]
+        beside = [
+            AgentStream(clock, each, claimed)
+            for each in map(Agent.beside, servers)
+            if each is not None
+        ]
         self._session.collectors += [
             TappedCollector(each, self._hear)
-            for each in (*every, *self._agents, *others)
+            for each in (*every, *self._agents, *beside, *others)
         ]
 
     @property

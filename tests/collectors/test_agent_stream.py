@@ -110,11 +110,11 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    address: str | Path, *, names: dict[str, Agent] | None = None, **agent: Any
+    address: str | Path, *, claimed: dict[str, AgentStream] | None = None, **agent: Any
 ) -> AsyncIterator[Follower]:
     place = f"unix:{address}" if isinstance(address, Path) else address
     follower = Follower(
-        AgentStream(SessionClock(), Agent(address=place, **agent), names)
+        AgentStream(SessionClock(), Agent(address=place, **agent), claimed)
     )
     task = asyncio.create_task(follower.follow())
     try:
@@ -234,15 +234,50 @@ def _dropped(told: Follower) -> int:
 
 async def test_two_hosts_of_one_name_are_told_apart(tmp_path: Path) -> None:
     one, two = tmp_path / "1.sock", tmp_path / "2.sock"
-    names: dict[str, Agent] = {}
+    claimed: dict[str, AgentStream] = {}
     with speaking(one, host_info()), speaking(two, host_info()):
-        async with following(one, names=names) as first:
+        async with following(one, claimed=claimed) as first:
             await first.until(lambda: first.of(HostInfo))
-            async with following(two, names=names) as second:
+            async with following(two, claimed=claimed) as second:
                 await second.until(lambda: second.of(HostInfo))
 
     assert first.of(HostInfo)[0].source == "gpu1"
     assert second.of(HostInfo)[0].source == f"gpu1 at unix:{two}"
+
+
+async def test_an_agent_reached_in_two_ways_is_told_of_once(
+    path: Path, tmp_path: Path
+) -> None:
+    claimed: dict[str, AgentStream] = {}
+    other = tmp_path / "other.sock"
+    other.symlink_to(path)
+    with speaking(path, gpu_info()) as agent:
+        async with following(path, claimed=claimed) as one:
+            await one.until(lambda: one.of(GpuInfo))
+            async with following(other, claimed=claimed) as two:
+                await two.until(lambda: two.stream._gpus)
+                agent.tell(gpu_sample(1.0))
+                await one.until(lambda: one.of(GpuSample))
+                assert two.readings == []
+                await one.stream.close()
+                agent.tell(gpu_sample(2.0))
+                await two.until(lambda: two.of(GpuSample))
+
+    assert [each.host for each in two.of(GpuInfo)] == ["gpu1"]
+    assert two.of(GpuSample)[-1].power_w == 2.0
+
+
+async def test_of_one_that_is_only_sought_nothing_is_said_until_it_comes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.probe.relayed.NEVER_NS", 30_000_000)
+    async with following(path, sought=True) as told:
+        await asyncio.sleep(0.3)
+        assert told.readings == []
+        with speaking(path, host_info()):
+            await told.until(lambda: told.of(HostInfo))
+
+    assert told.notes() == ["the agent of gpu1 answers"]
 
 
 async def test_a_name_that_people_gave_counts(path: Path) -> None:

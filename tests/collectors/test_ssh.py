@@ -17,12 +17,15 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
+from collectors.agent_stream import Agent, AgentStream
 from collectors.clock import SessionClock
 from collectors.liveness import birth
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import AnyReading, Contact, Note, NoteKind
+from collectors.readings import AnyReading, Contact, HostInfo, Note, NoteKind
+from collectors.runtime_dir import AGENT_SOCKET
 from collectors.server import Server, ServerError
 from collectors.ssh import SshAddress, SshTunnel
+from tests.collectors.test_agent_stream import host_info, speaking
 from tests.collectors.test_server_probe import DEADLINE_S, Port
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
@@ -181,10 +184,14 @@ class Watcher:
         clock = SessionClock()
         self.tunnel = SshTunnel(clock, server)
         self.probe = ServerProbe(clock, server)
+        beside = Agent.beside(server)
+        assert beside is not None
+        self.agent = AgentStream(clock, beside)
         self.readings: list[AnyReading] = []
 
     async def watch(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take(self.agent))
             tasks.create_task(self._take(self.tunnel))
             tasks.create_task(self._take(self.tunnel.through(self.probe)))
 
@@ -251,6 +258,19 @@ async def test_server_and_probe_of_another_host_are_reached(
 
     assert ssh_processes(host.home) == []
     assert not Path(str(server.uds)).parent.exists()
+
+
+@needs_sshd
+@pytest.mark.process
+async def test_an_agent_of_another_host_is_found_there(host: Host, there: Path) -> None:
+    async with watching(host.address) as watcher:
+        with speaking(there / AGENT_SOCKET, host_info()):
+            async with asyncio.timeout(DEADLINE_S):
+                while not watcher.agent.host:  # noqa: ASYNC110 - it comes from outside
+                    await asyncio.sleep(0.02)
+
+    (told,) = [each for each in watcher.readings if isinstance(each, HostInfo)]
+    assert (told.source, told.cores) == ("gpu1", 64)
 
 
 @needs_sshd
