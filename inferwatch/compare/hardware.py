@@ -17,7 +17,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.compare.configuration import engine_gpus
 from inferwatch.compare.resampling import BINS, Floats
 from inferwatch.compare.session_numbers import RatioSums
-from inferwatch.compare.span import ComparedSpan
+from inferwatch.compare.span import ComparedSpan, WarmupCut
 
 BEYOND_NS = 60 * NS_PER_S
 """Samples that come so long after a span may tell of its end."""
@@ -85,6 +85,39 @@ def gpu_sums(
                 n=energy.n,
             )
     return found
+
+
+def gpu_means(
+    connection: sqlite3.Connection, session: int, duration_ns: int
+) -> dict[str, float]:
+    """The same numbers over a whole session, warm-up and rest included."""
+    span = ComparedSpan(
+        origin_ns=0,
+        start_ns=0,
+        end_ns=max(duration_ns, 1),
+        cut=WarmupCut.NONE,
+        load_runs=0,
+    )
+    tokens = tokens_over(connection, session, span.start_ns, span.end_ns)
+    sums = gpu_sums(connection, session, span, tokens)
+    return {
+        key: float(each.above.sum() / each.below.sum()) for key, each in sums.items()
+    }
+
+
+def tokens_over(
+    connection: sqlite3.Connection, session: int, start_ns: int, length_ns: int
+) -> Floats:
+    """Output tokens of the steps that ended in such a time, one a bin."""
+    rows = connection.execute(
+        "SELECT (end_ns - ?1) * ?2 / ?3 AS bin, sum(output_tokens) FROM steps "
+        "WHERE session = ?4 AND end_ns >= ?1 AND end_ns < ?1 + ?3 GROUP BY bin",
+        (start_ns, BINS, length_ns, session),
+    ).fetchall()
+    tokens = np.zeros(BINS)
+    for place, count in rows:
+        tokens[place] = count
+    return tokens
 
 
 def _mean(told: _Told, scale: float = 1.0) -> RatioSums:

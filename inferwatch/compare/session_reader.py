@@ -11,7 +11,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
 from inferwatch.compare.configuration import configuration
 from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
-from inferwatch.compare.hardware import gpu_sums
+from inferwatch.compare.hardware import gpu_sums, tokens_over
 from inferwatch.compare.metrics import STEP
 from inferwatch.compare.requests import (
     CLIENT_ABORTED,
@@ -29,7 +29,6 @@ from inferwatch.compare.requests import (
 from inferwatch.compare.resampling import (
     BINS,
     CountedValues,
-    Floats,
     ValueCounter,
     counted,
 )
@@ -323,7 +322,7 @@ def throughput(
 ) -> Throughput:
     """Output tokens per second from the origin on: engine's, else client's."""
     length_ns = max(span.end_ns - span.origin_ns, 1)
-    tokens = _of_steps(connection, session, span.origin_ns, length_ns)
+    tokens = tokens_over(connection, session, span.origin_ns, length_ns)
     if not tokens.any():
         done = client.columns[CLIENT_DONE] == 1
         at_ns = client.last_ns[done]
@@ -334,20 +333,6 @@ def throughput(
         tokens = summed.astype(np.float64)
     bin_s = length_ns / BINS / NS_PER_S
     return Throughput(bin_s=bin_s, per_s=tuple((tokens / bin_s).tolist()))
-
-
-def _of_steps(
-    connection: sqlite3.Connection, session: int, start_ns: int, length_ns: int
-) -> Floats:
-    rows = connection.execute(
-        "SELECT (end_ns - ?1) * ?2 / ?3 AS bin, sum(output_tokens) FROM steps "
-        "WHERE session = ?4 AND end_ns >= ?1 AND end_ns < ?1 + ?3 GROUP BY bin",
-        (start_ns, BINS, length_ns, session),
-    ).fetchall()
-    tokens = np.zeros(BINS)
-    for place, count in rows:
-        tokens[place] = count
-    return tokens
 
 
 # Whether the client was fast enough: judged by run, over the whole of each.

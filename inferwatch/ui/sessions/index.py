@@ -1,10 +1,11 @@
 """What is known of the sessions of a file: looked up bit by bit, kept in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferwatch.compare.configuration import LOAD, Configuration, configuration
+from inferwatch.compare.hardware import gpu_means
 from inferwatch.compare.requests import ClientRequests
 from inferwatch.compare.session_reader import client_verdict
 from inferwatch.metrics.load.client_verdict import ClientVerdict
@@ -55,6 +56,8 @@ class SessionPreview:
     client: ClientVerdict = field(default_factory=ClientVerdict)
     requests: int = 0
     """Of load runs, as their client told; warm-up left out."""
+    gpus: Mapping[str, float] = field(default_factory=dict)
+    """What the engine's GPUs did, by key of what is compared."""
 
     @property
     def load(self) -> dict[str, str]:
@@ -85,6 +88,7 @@ def preview(path: Path, row: SessionRow) -> SessionPreview:
             notes=tuple(connection.execute(NOTES, (row.session,))),
             client=client_verdict(connection, row.session, client),
             requests=len(client),
+            gpus=gpu_means(connection, row.session, row.duration_ns),
         )
 
 

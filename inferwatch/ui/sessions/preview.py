@@ -1,6 +1,6 @@
 """The session under the cursor in full: how it was set up, what happened, what next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from collectors.clock import NS_PER_S
@@ -9,7 +9,9 @@ from inferwatch.formatting import (
     UNKNOWN,
     format_count,
     format_duration,
+    format_figure,
     format_rate,
+    format_share,
 )
 from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.client_verdict import ClientState
@@ -35,6 +37,8 @@ ENGINE = {
     "engine num_kv_blocks": "KV blocks",
     "engine tensor_parallel": "tensor parallel",
     "gpu": "GPU",
+    "gpu driver": "driver",
+    "gpu power limit": "power limit",
 }
 PLAN = {
     "arrivals": "arrivals",
@@ -47,6 +51,13 @@ PLAN = {
     "slo": "SLO",
 }
 """The settings that a preview has room for, and how it calls them."""
+GPU_MEANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "hbm_gbps_mean": (f"HBM {MEAN} GB/s", format_rate),
+    "sm_active_mean": ("SM active", format_share),
+    "power_w_mean": ("W", format_count),
+    "joules_per_token": ("J/token", format_figure),
+}
+"""Of the whole session, seen by its GPUs: how each is called, and written."""
 CLOSED, OPEN = ("concurrency",), ("rate_per_s",)
 """What a load of the other kind does not heed."""
 NEXT: tuple[tuple[str, str], ...] = (
@@ -130,6 +141,13 @@ def _lines(
     if preview is None:
         yield (TextRun(" reading …", "faint"),)
         return
+    if preview.gpus:
+        means = [
+            (TextRun(f"{name} ", "muted"), TextRun(show(preview.gpus[key]).strip()))
+            for key, (name, show) in GPU_MEANS.items()
+            if key in preview.gpus
+        ]
+        yield (TextRun(" "), *join(means))
     yield from _settings("engine", ENGINE, preview.settings, width)
     yield from _load(preview, width)
 

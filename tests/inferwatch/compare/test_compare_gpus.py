@@ -1,5 +1,6 @@
 """What GPUs did, compared: together, over time that is known, else not at all."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -14,12 +15,15 @@ from msgspec.structs import replace
 from collectors.readings import AnyReading, EngineInfo, GpuInfo, GpuSample, Step
 from inferwatch.compare.comparison import ComparisonRules, SessionPair
 from inferwatch.compare.comparison import compare as compared
+from inferwatch.compare.hardware import gpu_means
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.session_reader import SessionQuery, read_session
 from inferwatch.compare.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
+from inferwatch.ui.sessions.index import ListedSession, preview
+from inferwatch.ui.sessions.preview import PreviewPanel
 from tests.inferwatch.compare.conftest import (
     ENGINE,
     MS,
@@ -296,6 +300,29 @@ def test_without_gpus_there_are_no_rows_of_them(
 
     assert "(gpu)" not in text
     assert "gpu" not in text.partition("Settings that differ")[2]
+
+
+def test_a_whole_session_has_the_same_numbers(tmp_path: Path) -> None:
+    """For the preview of a session: what a comparison would say, nothing cut."""
+    numbers = recorded(tmp_path, *constant("GPU-a"), known("GPU-a"))
+    path = tmp_path / "it.db"
+    row = dataclasses.replace(find(path, "it"), duration_ns=ORIGIN_NS + 60 * SECOND)
+
+    with closing(open_for_reading(path)) as connection:
+        means = gpu_means(connection, row.session, row.duration_ns)
+    seen = preview(path, row)
+
+    assert means["hbm_gbps_mean"] == pytest.approx(2000)
+    joules = value(numbers, "joules_per_token")
+    assert means["joules_per_token"] == pytest.approx(joules, rel=0.05)
+    assert seen.gpus == means
+    panel = PreviewPanel()
+    panel.show(ListedSession(row=row), seen, None)
+    text = "\n".join("".join(run.text for run in line) for line in panel.draw(100, 40))
+    assert "HBM ø GB/s 2,000" in text
+    assert "SM active 80%" in text
+    assert "GPU NVIDIA H200" in text
+    assert "power limit 700 W" in text
 
 
 def test_power_readings_are_in_order_of_time(tmp_path: Path) -> None:
