@@ -440,6 +440,8 @@ class Model:
         lost_ns = self._health.lost_ns if told is None else told.lost_ns
         begun = [self._client.began_ns, told.first_ns if told else None]
         since_ns = min((each for each in begun if each is not None), default=None)
+        if since_ns is None and self._history.empty:
+            since_ns = self._hardware.first_ns
         end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
         start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
         return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns

@@ -1,11 +1,11 @@
 """The GPUs, each as it was last, over the window and over time."""
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from collectors.clock import NS_PER_S
 from collectors.readings import GpuInfo, GpuProcesses, GpuSample
@@ -22,6 +22,8 @@ HELD_NS = 10 * NS_PER_S
 MOST_APART_NS = 60 * NS_PER_S
 """Between two readings of a counter; beyond, nobody knows when it rose."""
 LONG_AGO_NS = -MOST_APART_NS - 1
+ABSURD = 1e18
+"""No GPU does so much of anything; NaN is not below it either."""
 
 THROTTLES = {
     "power_cap": "power cap",
@@ -66,6 +68,7 @@ LATEST = (
     "ecc_uncorrected",
 )
 """Fields of a sample that a GpuState has under the same name."""
+PEAKS = ("peak_bytes_per_s", "sheet_bytes_per_s")
 KEPT = (*LATEST, "dram_active", "peak_bytes_per_s", "throttle_reasons")
 TIMELINE = tuple(
     name
@@ -125,7 +128,7 @@ class Gpu:
         told = {
             name: value
             for name in KEPT
-            if (value := getattr(sample, name)) is not None and isfinite(value)
+            if (value := getattr(sample, name)) is not None and abs(value) < ABSURD
         }
         self._latest.update(told)
         if sample.span_ns is not None:
@@ -286,7 +289,8 @@ class GpuTracker:
                 self.absent_because = info.absent_because
             return
         self.absent_because = None
-        gpu = self._gpu(info.uuid, info)
+        info = _believed(info)
+        gpu = self._gpu(info.uuid or "", info)
         if gpu is not None:
             gpu.describe(info)
 
@@ -336,6 +340,13 @@ class GpuTracker:
         number = (whole.index is None, whole.index or 0, whole.uuid or "")
         part = (info is not whole, info.index or 0, info.uuid or "")
         return (whole.host or "", number, part)
+
+
+def _believed(info: GpuInfo) -> GpuInfo:
+    """Without a peak that no memory has."""
+    told = {name: getattr(info, name) for name in PEAKS}
+    wrong = [name for name, peak in told.items() if peak and not 0 < peak < ABSURD]
+    return replace(info, **dict.fromkeys(wrong)) if wrong else info
 
 
 def gpu_timeline(gpu: Gpu, window: Window, grid: Grid | None) -> GpuTimeline:

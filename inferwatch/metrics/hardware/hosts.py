@@ -1,7 +1,6 @@
 """The hosts, each as it was last, over the window and over time."""
 
 from collections.abc import Iterable
-from math import isfinite
 
 import msgspec
 import numpy as np
@@ -26,6 +25,8 @@ MOST_SERVERS = 100
 """Whose event loops are known."""
 MOST_APART_NS = 60 * NS_PER_S
 """Between two samples; beyond, nobody knows when a process was busy."""
+ABSURD = 1e18
+"""Nobody uses so much; NaN is not below it either."""
 ENGINE_ROLES = ("api", "core", "worker")
 ROLES = (*ENGINE_ROLES, "load", "inferwatch")
 CHANNELS = ("busy", *ROLES)
@@ -75,7 +76,7 @@ class Host:
         begin_ns = t_ns - 1 if before is None else before.t_ns
         if not 0 < t_ns - begin_ns <= MOST_APART_NS:
             return
-        if sample.loop_lag_s is not None and isfinite(sample.loop_lag_s):
+        if sample.loop_lag_s is not None:
             self._own_lag.add(begin_ns, t_ns, np.array([sample.loop_lag_s]))
         if before is not None:
             self.spans.add(begin_ns, t_ns, _used(before, sample))
@@ -190,7 +191,7 @@ class HostTracker:
     def sample(self, sample: HostSample) -> None:
         """What the processes of a host used."""
         host = self._host(sample.source)
-        if host is not None:
+        if host is not None and _believed(sample):
             host.take(sample)
 
     def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
@@ -262,6 +263,13 @@ class HostTracker:
         if found is None and len(self._hosts) < MOST_HOSTS:
             found = self._hosts[source] = Host(source)
         return found
+
+
+def _believed(sample: HostSample) -> bool:
+    told = [each.cpu_s for each in sample.processes]
+    told += [each.throttled_s or 0.0 for each in sample.processes]
+    told += [sample.busy_s or 0.0, sample.loop_lag_s or 0.0]
+    return all(abs(each) < ABSURD for each in told)
 
 
 def _used(before: HostSample, sample: HostSample) -> Floats:

@@ -99,6 +99,14 @@ class HardwareTracker:
             timeline=line,
         )
 
+    @property
+    def first_ns(self) -> int | None:
+        """Since when anything is known of it."""
+        spans = [each.spans for each in self.gpus.gpus]
+        spans += [each.spans for each in self.hosts.hosts]
+        begun = [each.first_ns for each in spans]
+        return min((each for each in begun if each is not None), default=None)
+
     def saved(self, parts: Parts) -> SavedHardware:
         """All that is kept."""
         return SavedHardware(self.gpus.saved(parts), self.hosts.saved(parts))

@@ -183,6 +183,11 @@ class History:
         """Equal samples of a latency at a moment."""
         self._bin_at(t_ns).add_latency(metric, value_ns, weight)
 
+    @property
+    def empty(self) -> bool:
+        """Nothing happened yet."""
+        return not self._whole.bins and self._open_index is None
+
     def columns(
         self, now_ns: int, window: Window, since_ns: int | None = None
     ) -> tuple[int, int, list[Bin | None]]:

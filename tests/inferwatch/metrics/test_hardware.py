@@ -1,14 +1,27 @@
 """GPUs and hosts in snapshots: what they did last, over the window and over time."""
 
+import json
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from collectors.readings import AnyReading, GpuInfo, GpuSample, HostSample, ProcessUsage
+from collectors.readings import (
+    AnyReading,
+    GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    HostInfo,
+    HostSample,
+    ProcessUsage,
+)
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import GpuState, Snapshot, Window
+from inferwatch.reports.summary import summarise
 from tests.inferwatch.metrics.scripted_hardware import (
     LIMIT_W,
     PEAK,
@@ -17,6 +30,7 @@ from tests.inferwatch.metrics.scripted_hardware import (
     plausible,
     uuid,
 )
+from tests.inferwatch.storage.test_round_trip import readings_of
 
 
 def look(
@@ -196,3 +210,116 @@ def test_another_host_has_no_part_in_what_watching_costs() -> None:
 
     assert [each.source for each in snapshot.hosts] == ["", "node-2"]
     assert snapshot.cost.process_cpu_share["core"] == pytest.approx(1.0)
+
+
+def test_a_session_without_steps_is_charted_from_its_first_sample() -> None:
+    line = look(plausible(60), 60, Window.SESSION).timeline
+
+    assert len(line.hbm_share) == 121
+    assert all(x is not None for x in line.hbm_share[:-1])
+
+
+def in_turn(
+    streams: list[list[AnyReading]], order: Iterable[int]
+) -> Iterable[AnyReading]:
+    """Each stream in its own order, whichever goes on."""
+    left = [iter(stream) for stream in streams]
+    for number in order:
+        yield from islice(left[number % len(left)], 1)
+    for stream in left:
+        yield from stream
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=200))
+def test_it_does_not_matter_who_is_heard_first(order: list[int]) -> None:
+    told = plausible(8, gpus=3, hz=10)
+    streams = [
+        [each for each in told if each.source == source]
+        for source in sorted({each.source for each in told})
+    ]
+
+    shuffled = look(in_turn(streams, order), 8)
+
+    assert shuffled == look(in_turn(streams, []), 8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3_000), st.integers(0, 2_000), st.none() | st.floats(0, 1)
+        ),
+        max_size=40,
+    )
+)
+def test_means_and_energy_are_those_of_plain_arithmetic(
+    told: list[tuple[int, int, float | None]],
+) -> None:
+    """Milliseconds to the next sample, a rise of energy (0: began anew), a share."""
+    at_ms, energy_mj, rises, held, covered = 0, 10_000, 0, 0.0, 0.0
+    readings: list[AnyReading] = [sample(0, energy_mj=energy_mj)]
+    for took_ms, rise_mj, share in told:
+        at_ms += took_ms
+        energy_mj = energy_mj + rise_mj if rise_mj else 5
+        rises += rise_mj
+        span_s = took_ms / 1000
+        fields: dict[str, Any] = {"energy_mj": energy_mj, "sm_active": share}
+        readings.append(sample(at_ms / 1000, span_s=span_s, **fields))
+        if share is not None:
+            held, covered = held + share * span_s, covered + span_s
+    if not told or energy_mj == 5:
+        return  # nothing is counted yet
+
+    for window in (Window.FIVE_MINUTES, Window.SESSION):
+        gpu = one(readings, at_ms / 1000, window=window)
+        mean = held / covered if covered else None
+        assert gpu.sm_active_mean == pytest.approx(mean)
+        assert (gpu.energy_j or 0) == pytest.approx(rises / 1000, abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 500), st.integers(1, 40))
+def test_the_session_is_charted_whole_however_long_it_is(
+    seconds: int, every_s: int
+) -> None:
+    told = [
+        sample(t, span_s=every_s, dram_active=0.25)
+        for t in range(every_s, seconds * every_s + 1, every_s)
+    ]
+
+    gpu = one(told, seconds * every_s, window=Window.SESSION)
+
+    line = gpu.timeline.hbm_share
+    assert len(line) <= 241
+    assert gpu.hbm_share_mean == pytest.approx(0.25)
+    assert {None if x is None else round(x, 6) for x in line[:-1]} == {0.25}
+
+
+def test_who_joins_late_has_a_gap_before() -> None:
+    told = plausible(60, gpus=2)
+    late = [e for e in told if e.source != uuid(1) or getattr(e, "t_ns", 0) > 40 * S]
+
+    both, alone = look(told, 60), look(late, 60)
+
+    assert alone.gpus[0] == both.gpus[0]
+    assert alone.gpus[1].timeline.sm_active[:79] == (None,) * 79
+    assert alone.gpus[1].timeline.sm_active[79:] == both.gpus[1].timeline.sm_active[79:]
+    assert alone.timeline.hbm_bytes_per_s[2] == pytest.approx(
+        both.gpus[0].timeline.hbm_bytes_per_s[2]
+    )
+
+
+HEARD: list[Any] = [GpuInfo, GpuSample, GpuProcesses, HostInfo, HostSample]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of([readings_of(each) for each in HEARD]), max_size=12))
+def test_no_reading_breaks_the_picture(told: list[AnyReading]) -> None:
+    model = Model()
+    for reading in told:
+        model.fold(reading)
+    for window in Window:
+        snapshot = model.snapshot(60 * S, window, hardware=True)
+        json.dumps(summarise(snapshot, None), allow_nan=False)
+    model.saved()
