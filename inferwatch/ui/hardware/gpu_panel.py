@@ -1,5 +1,6 @@
 """One GPU: how busy its memory and its SMs are, what it draws, what it holds."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.catalog import CATALOG, label_of
 from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.ui.hardware.charts import gigabytes, part_of
 from inferwatch.ui.shared.counted import MEAN
@@ -54,6 +55,7 @@ AVERAGES = {
 """Bars by key of the catalog: the field of a sample that each comes from."""
 THROTTLED = "gpu.throttled"
 HBM, MEMORY = "gpu.hbm_bytes_per_s", "gpu.memory_used_bytes"
+OF_WHOLE = f"{UNKNOWN} (of the whole GPU)"
 VIA = {"gpm": "GPM", "dcgm": "DCGM", "nvml": "NVML"}
 
 
@@ -93,7 +95,8 @@ class GpuPanel(Panel):
         gpu, shown = self._gpu, self._shown
         if gpu is None or shown is None:
             return ()
-        head = ruled(_title(gpu), _measured(gpu, shown), width)
+        number = numbers_of(shown.gpus).get(gpu.source, UNKNOWN)
+        head = ruled(_title(gpu, number), _measured(gpu, shown), width)
         if width < TWO_COLUMNS:
             facts = list(_facts(gpu, shown, width - 2))
             below = join_whole(facts[0], width - 2), join_whole(facts[2], width - 2)
@@ -131,13 +134,38 @@ def _whole(facts: Sequence[Line], width: int) -> Line:
 # The heading.
 
 
-def _title(gpu: GpuState) -> Line:
+def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
+    """What each is called, by its source: 0, 1, and of a slice of 1 it is 1.0."""
+    told: dict[str, str] = {}
+    slices: Counter[str] = Counter()
+    listed = list(gpus)
+    indexes = {each.source: each.info.index for each in listed}
+    for each in listed:
+        parent, index = each.info.parent_uuid, each.info.index
+        if parent is not None and index is None:
+            index = indexes.get(parent)
+        number = UNKNOWN if index is None else f"{index}"
+        if parent is not None:
+            number, slices[parent] = f"{number}.{slices[parent]}", slices[parent] + 1
+        told[each.source] = number
+    return told
+
+
+def called(gpu: GpuState) -> str:
+    """Its model; of a slice, how large it is."""
+    name, profile = short_gpu_name(gpu.info.name), gpu.info.profile
+    if profile is None or profile in name:
+        return name
+    return f"{name} MIG {profile}"
+
+
+def _title(gpu: GpuState, number: str) -> Line:
     info = gpu.info
-    number = "" if info.index is None else f" {info.index}"
-    named = f"{short_gpu_name(info.name)}{f' {info.profile}' if info.profile else ''}"
-    parts: list[Line] = [(TextRun(f"GPU{number}", "strong"), TextRun(f" {named}"))]
+    parts: list[Line] = [
+        (TextRun(f"GPU {number}", "strong"), TextRun(f" {called(gpu)}"))
+    ]
     if gpu.is_simulated:
-        parts.append((TextRun("simulated GPU", "warn bold"),))
+        parts[0] = (TextRun("simulated ", "warn bold"), *parts[0])
     if info.host:
         parts.append((TextRun(f"on {info.host}", "muted"),))
     if info.lost_because:
@@ -346,7 +374,8 @@ def _known(
     told = [each for each in facts if each]
     if told:
         return told
-    return [_fact(label_of(key), gpu.info.missing.get(field, UNKNOWN), "faint")]
+    otherwise = UNKNOWN if gpu.info.parent_uuid is None else OF_WHOLE
+    return [_fact(label_of(key), gpu.info.missing.get(field, otherwise), "faint")]
 
 
 def _fact(label: str, value: str, ink: str = "") -> Line:
@@ -403,6 +432,8 @@ def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
     shares = {**now, **{name: each for name, each in gpu.throttled.items() if each}}
     held = sorted(shares.items(), key=lambda each: (each[0] not in now, -each[1]))
     label = label_of(THROTTLED)
+    if not held and gpu.sm_clock_mhz is None:
+        return
     if not held:
         yield (TextRun(f"not {label}", "muted"),)
         return
@@ -456,7 +487,7 @@ def about_gpu(gpu: GpuState) -> Sequence[str]:
     told = [", ".join(each for each in (*what, driver) if each)]
     peak, sheet = info.peak_bytes_per_s, info.sheet_bytes_per_s
     if peak is not None:
-        of = f" of {info.peak_from}" if info.peak_from else ""
+        of = f" by {info.peak_from}" if info.peak_from else ""
         by_sheet = f"; its data sheet says {gigabytes(sheet).strip()}" if sheet else ""
         told.append(
             f"Its memory could move ~{gigabytes(peak).strip()} GB/s{of}{by_sheet}. The "
@@ -465,7 +496,10 @@ def about_gpu(gpu: GpuState) -> Sequence[str]:
     if info.lost_because:
         told.append(f"Lost: {info.lost_because}")
     reasons: dict[str, list[str]] = {}
+    keys = {field: key for key, field in AVERAGES.items()}
     for field, why in info.missing.items():
-        reasons.setdefault(why, []).append(field.replace("_", " "))
-    told += [f"Not read: {', '.join(names)}. {why}" for why, names in reasons.items()]
+        key = keys.get(field, f"gpu.{field}")
+        name = label_of(key) if key in CATALOG else field.replace("_", " ")
+        reasons.setdefault(why, []).append(name)
+    told += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
     return told

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from inferwatch.formatting import UNKNOWN, format_share
 from inferwatch.metrics.snapshot import GpuState
 from inferwatch.ui.hardware.charts import gigabytes
-from inferwatch.ui.hardware.gpu_panel import PRACTICAL, short_gpu_name
+from inferwatch.ui.hardware.gpu_panel import PRACTICAL, called, numbers_of
 from inferwatch.ui.shared.renderables.bars import gauge
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
 from inferwatch.ui.shared.table import CursorTable, Sized, TableColumn
@@ -15,10 +15,12 @@ MARKS = {True: ("●", "good"), False: ("○", "faint"), None: ("·", "faint")}
 Number = Callable[[GpuState], str]
 
 
-def gpu_columns() -> Iterable[TableColumn[GpuState]]:
+def gpu_columns(
+    name: Callable[[GpuState, int], Line],
+) -> Iterable[TableColumn[GpuState]]:
     """The columns, from left to right."""
     return (
-        TableColumn("gpu", "    GPU", 14, _name, least=12, gap=1, grows=2, most=32),
+        TableColumn("gpu", "    GPU", 14, name, least=12, gap=1, grows=2, most=32),
         _column("rate", "HBM GB/s", 9, _rate, from_width=72),
         _column("hbm", "HBM", 5, lambda gpu: format_share(gpu.hbm_share)),
         TableColumn("bar", "", 13, _bar, from_width=112, least=8),
@@ -59,20 +61,6 @@ def _ink(gpu: GpuState, *, known: bool = True) -> str:
     if gpu.info.lost_because or not known:
         return "faint"
     return "muted" if gpu.watched is False else ""
-
-
-def _name(gpu: GpuState, width: int) -> Line:
-    """The engine's own are marked."""
-    info = gpu.info
-    glyph, ink = MARKS[gpu.watched]
-    if info.lost_because:
-        glyph, ink = "✖", "bad"
-    number = UNKNOWN if info.index is None else f"{info.index}"
-    named = short_gpu_name(info.name)
-    if info.profile:
-        named = f"MIG {info.profile}"
-    text = cells(f"{number:>2} {named}", max(width - 3, 0), _ink(gpu))
-    return TextRun(f" {glyph} ", ink), text
 
 
 def _rate(gpu: GpuState) -> str:
@@ -121,7 +109,8 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
     """A row each, in the order of the driver; the screen moves the cursor."""
 
     def __init__(self) -> None:
-        self._declared = tuple(gpu_columns())
+        self._declared = tuple(gpu_columns(self._named))
+        self._numbers: dict[str, str] = {}
         super().__init__(self._declared)
 
     def show(self, gpus: Sequence[GpuState]) -> None:
@@ -137,7 +126,8 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         if self._key is None:
             own = (each.source for each in gpus if each.watched)
             self._key = next(own, None)
-        self.show_rows(sorted(gpus, key=_place))
+        self._numbers = numbers_of(gpus)
+        self.show_rows(sorted(gpus, key=self._place))
 
     def key_of(self, row: GpuState) -> str:
         """Its UUID."""
@@ -162,11 +152,20 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
             return super()._row(index, sized)
         room = sum(size for _, size in sized) - width
         why = (TextRun("lost: ", "bad"), TextRun(lost, "faint"))
-        return (*_name(gpu, width), *fit(why, room))
+        return (*self._named(gpu, width), *fit(why, room))
 
+    def _place(self, gpu: GpuState) -> tuple[str, float]:
+        """By host, then as the driver counts; slices after the GPU they are part of."""
+        number = self._numbers[gpu.source]
+        whole, _, part = number.partition(".")
+        place = float(whole) if whole.isdecimal() else 1e6
+        return gpu.info.host or "", place + (int(part or -1) + 1) / 1_000
 
-def _place(gpu: GpuState) -> tuple[str, int, str, str]:
-    """By host, then as the driver counts; slices after the GPU they are part of."""
-    info = gpu.info
-    number = 10_000 if info.index is None else info.index
-    return (info.host or "", number, info.parent_uuid or "", info.profile or "")
+    def _named(self, gpu: GpuState, width: int) -> Line:
+        """The engine's own are marked."""
+        glyph, ink = ("✖", "bad") if gpu.info.lost_because else MARKS[gpu.watched]
+        profile = gpu.info.profile
+        named = f"MIG {profile}" if profile else called(gpu)
+        text = f"{self._numbers[gpu.source]:>2} {named}"
+        cell = cells(text, max(width - 3, 0), _ink(gpu))
+        return TextRun(f" {glyph} ", ink), cell

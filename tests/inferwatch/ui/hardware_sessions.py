@@ -188,8 +188,7 @@ def slice_of(number: int) -> GpuState:
         t_ns=0,
         source=f"MIG-{number}",
         uuid=f"MIG-{number}",
-        name="NVIDIA H100 80GB HBM3",
-        index=number // 7,
+        name="NVIDIA H100 80GB HBM3 MIG 1g.10gb",
         driver="570.86",
         memory_bytes=11_000_000_000,
         parent_uuid=f"GPU-{number // 7}",
@@ -323,7 +322,9 @@ def eight() -> ScriptedFeed:
 
 
 def mig() -> ScriptedFeed:
-    return feed_with(lambda made: shown_with(made, *map(slice_of, range(14))))
+    """Two GPUs, each in seven slices."""
+    gpus = [h100(0, watched=None), h100(1, watched=None), *map(slice_of, range(14))]
+    return feed_with(lambda made: shown_with(made, *gpus))
 
 
 def without_gpm() -> ScriptedFeed:

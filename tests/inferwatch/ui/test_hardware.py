@@ -96,9 +96,11 @@ async def test_slices_tell_shares_and_no_bytes_per_second(
 ) -> None:
     async with looking(settle, sessions.mig(), SMALL) as (app, _):
         rows = rows_of(app, text_of, "GpuTable").splitlines()
-    assert len(rows) == 15
-    assert "GB/s" not in rows[0]
-    assert rows[1].startswith("● 0 MIG 1g.10gb 90% 80% 30%")
+    assert len(rows) == 17
+    assert rows[1].startswith("· 0 H100 80GB HBM3 2,414 72%")
+    assert rows[2].startswith("● 0.0 MIG 1g.10gb – 90% 80% 30%")
+    assert rows[8].startswith("○ 0.6 MIG 1g.10gb – 60% 50% 30%")
+    assert rows[9].startswith("· 1 H100")
 
 
 async def test_without_a_gpu_it_is_the_screen_of_the_host(
@@ -173,7 +175,7 @@ async def test_one_is_opened_and_closed(settle: Any, text_of: Any) -> None:
     feed = sessions.mig()
     async with looking(settle, feed, SMALL, "down", "enter") as (app, pilot):
         assert not app.screen.query_one("GpuTable").display
-        assert "GPU 0 H100 80GB HBM3 1g.10gb" in rows_of(app, text_of, "GpuPanel")
+        assert "GPU 0.1 H100 80GB HBM3 MIG 1g.10gb" in rows_of(app, text_of, "GpuPanel")
         assert "HBM" in rows_of(app, text_of, "#gpu-charts #chart-0")
         await pilot.press("escape")
         await settle(pilot)
