@@ -68,6 +68,11 @@ class RankTraffic(msgspec.Struct, array_like=True):
     decoding: dict[int, int] = {}
     """By ordinal: tokens in the cache, less ``steps``. A step that adds a token to
     each, as nearly all do, changes nothing here."""
+    members: list[int] = []
+    """Of the latest step, where all of them decoded: the next is likely to have them,
+    too, with one token more each."""
+    context: int = 0
+    """What they had together."""
 
 
 class EngineTraffic(msgspec.Struct, array_like=True):
@@ -94,6 +99,7 @@ class DerivedTraffic:
         rank = ranks[info.rank] = RankTraffic(weights, per_token)
         if before is not None:  # it was heard of again
             rank.steps, rank.decoding = before.steps, before.decoding
+            rank.members, rank.context = before.members, before.context
 
     def event(self, event: RequestEvent) -> None:
         """A request comes into the engine, is scheduled, or ends."""
@@ -136,6 +142,19 @@ class DerivedTraffic:
 
 def _context(engine: EngineTraffic, rank: RankTraffic, step: Step) -> int:
     """Tokens of context that the members of a step have together."""
+    members = len(step.members)
+    one_each = 0 < step.produced.count(1) == members == step.decode_tokens
+    if one_each and step.members == rank.members and not step.preempted:
+        rank.steps += 1
+        rank.context += members
+    else:
+        rank.context = _looked_up(engine, rank, step)
+        rank.members = step.members if one_each and not step.prefill_tokens else []
+    return rank.context
+
+
+def _looked_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> int:
+    """The same, member by member."""
     before, decoding = rank.steps, rank.decoding
     rank.steps += 1
     for ordinal in step.preempted:

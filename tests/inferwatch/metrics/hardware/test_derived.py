@@ -3,6 +3,7 @@
 The model has 1,000 bytes of weights and 10 bytes of KV cache a token.
 """
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -173,6 +174,50 @@ def test_a_request_that_nobody_announced_counts_from_what_is_seen(
 
     assert engine.decode(8) == 40
     assert engine.decode(8) == 41
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
+    engine: Engine, make_step: MakeStep, seed: int
+) -> None:
+    """Made-up traffic that knows how much of each request is in the cache."""
+    dice = random.Random(seed)
+    known: dict[int, int] = {}  # prompt and output
+    cached: dict[int, int] = {}
+    for ordinal in range(400):
+        if ordinal % 4 == 0 and len(known) < 12:
+            known[ordinal] = dice.randint(1, 300)
+            cached[ordinal] = dice.choice([0, (known[ordinal] - 1) // 2])
+            engine.request(ordinal, prompt=known[ordinal], cached=cached[ordinal])
+        preempted = [o for o in known if dice.random() < 0.01]
+        for each in preempted:
+            cached[each] = 0
+        here = [o for o in known if o not in preempted and dice.random() < 0.97]
+        scheduled, produced, read, prefills = [], [], 0, []
+        for each in here:
+            left = known[each] - cached[each]
+            drafts = dice.choice([0, 0, 0, 3]) if left == 1 else 0
+            now = min(left, 64) + drafts
+            read += cached[each] + now
+            whole = now >= left
+            made = 1 + dice.randint(0, drafts) if whole else 0
+            cached[each] += min(now, left) + max(made - 1, 0)
+            known[each] += made
+            scheduled.append(now)
+            produced.append(made)
+            prefills += [now] if left > 1 else []
+        step = make_step(
+            0,
+            dict(zip(here, produced, strict=True)),
+            scheduled=scheduled,
+            preempted=preempted,
+            prefill_tokens=sum(prefills),
+            decode_tokens=sum(scheduled) - sum(prefills),
+        )
+        assert engine.context(step) == read
+        for each in [o for o in here if dice.random() < 0.03]:
+            engine.event(EventKind.FINISHED, each)
+            del known[each], cached[each]
 
 
 @pytest.mark.parametrize("unknown", ["weight_bytes", "kv_bytes_per_token"])
