@@ -2,8 +2,11 @@
 
 The first demo is looked at while it runs and then replayed. The second one, asked for
 more, is compared with it. Then servers that know nothing of inferwatch are attached to:
-two of vLLM's, one loaded and one less, and an address at which nobody listens. Writes
+two of vLLM's, one loaded and one less, and an address at which nobody listens. Last, a
+demo on two simulated H100s; its pictures say so, and so do their names. Writes
 ``<screen>-<columns>x<rows>.svg`` beside this file.
+
+    screenshots/make.py [simulated]    all, or the simulated GPUs alone
 """
 
 import asyncio
@@ -34,6 +37,7 @@ from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import ComparePage, SessionPage
 from inferwatch.ui.shared.view import View
+from tests.fake_nvml import FakeNvml, library
 
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -42,9 +46,12 @@ SCREENS = {
     "2": "requests",
     "3": "steps",
     "4": "kv",
+    "5": "hardware",
     "7": "load",
     "8": "sessions",
 }
+OF_GPUS = {"1": "overview", "3": "steps", "5": "hardware"}
+SIMULATED = "simulated-gpu"
 WATCH_S = 75
 """Long enough for several bursts, so that the charts show queueing and preemption."""
 MORE = 5
@@ -57,11 +64,19 @@ async def take() -> None:
     """Run without a terminal and export what is drawn."""
     with TemporaryDirectory() as folder:
         database = Path(folder) / "sessions.db"
-        await watch(database, "before", look_at_all)
-        await watch(database, "after", ask_for_more)
-        await replay(database)
-        await compare(database)
-        await attach(database, Path(folder))
+        if sys.argv[1:] != ["simulated"]:
+            await take_real(database, Path(folder))
+        FakeNvml(library())  # from now on it stands for the driver
+        await watch(database, SIMULATED, look_at_gpus)
+
+
+async def take_real(database: Path, folder: Path) -> None:
+    """With what this machine has."""
+    await watch(database, "before", look_at_all)
+    await watch(database, "after", ask_for_more)
+    await replay(database)
+    await compare(database)
+    await attach(database, folder)
 
 
 async def watch(database: Path, name: str, look: Look) -> None:
@@ -94,6 +109,21 @@ async def look_at_all(
             await pilot.press(key)
             await pilot.pause(2)
             save(app, f"{name}-{columns}x{rows}")
+
+
+async def look_at_gpus(
+    app: InferwatchApp, pilot: Pilot[None], demo: EngineSession
+) -> None:
+    """The screens that tell of GPUs; that one longest, for it reads them fast."""
+    await demo.live.wait()
+    await pilot.press("5")
+    await asyncio.sleep(WATCH_S)
+    for columns, rows in SIZES:
+        await pilot.resize_terminal(columns, rows)
+        for key, name in OF_GPUS.items():
+            await pilot.press(key)
+            await pilot.pause(2)
+            save(app, f"{name}-{SIMULATED}-{columns}x{rows}")
 
 
 async def ask_for_more(

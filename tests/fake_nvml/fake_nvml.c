@@ -1282,7 +1282,7 @@ static int take(struct gpu *g, int instance, struct sample *s) {
     s->filled = 1;
     s->gpu = g;
     s->instance = instance;
-    s->at = now_ns();
+    s->at = g->at; /* what the sums are of */
     memcpy(s->sums, g->sums, sizeof s->sums);
     return SUCCESS;
 }
