@@ -7,7 +7,7 @@ CollectorError
 └── WireVersionError       it speaks another major version
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from collectors.readings import AnyReading
@@ -47,3 +47,26 @@ class Collector(Protocol):
     async def close(self) -> None:
         """Let go of sockets, threads and files; safe to call twice."""
         ...
+
+
+Listener = Callable[[AnyReading], None]
+"""Is told readings, beside whoever takes them."""
+
+
+class TappedCollector:
+    """A collector whose readings a listener is told as well."""
+
+    def __init__(self, collector: Collector, listener: Listener) -> None:
+        self._collector = collector
+        self._listener = listener
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """The collector's batches, each told to the listener first."""
+        async for batch in self._collector.batches():
+            for reading in batch:
+                self._listener(reading)
+            yield batch
+
+    async def close(self) -> None:
+        """Close the collector."""
+        await self._collector.close()

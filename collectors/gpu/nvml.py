@@ -114,6 +114,7 @@ class NvmlSource:
         self._lost: dict[str, Lost] = {}
         self._closed: dict[int, int] = {}
         """GPUs that could not be opened, and when to try again."""
+        self._why_closed: dict[int, str] = {}
         self._selection = Selection((), {}, ())
         self._events: EventWatch | None = None
         self._uncorrected: dict[str, int] = {}
@@ -259,16 +260,21 @@ class NvmlSource:
             readings += self._scan(gpu)
         self._select()
         if not self._gpus:
-            self.close()
-            self._retry_ns = None
-            infos = [each.info for each in gpus]
-            because = self._selection.why_none(infos) if infos else NO_GPU
-            if count and not infos:
-                because = f"none of {count} GPUs can be opened: {FORBIDDEN}"
-            return [*readings, *self._say_absent(because)]
+            return [*readings, *self._none([each.info for each in gpus], count)]
         if self._selection.unclear:
             readings.append(self._note(self._selection.unclear))
         return [*readings, *self._welcome()]
+
+    def _none(self, infos: list[GpuInfo], count: int) -> list[AnyReading]:
+        """There is nothing to read: say why, and rest."""
+        self.close()
+        self._retry_ns = None
+        because = self._selection.why_none(infos) if infos else NO_GPU
+        if count and not infos:
+            self._retry_ns = self._now_ns() + LATER_NS
+            because = "; ".join(dict.fromkeys(self._why_closed.values()))
+            because = f"no GPU can be opened: {because}"
+        return self._say_absent(because)
 
     def _welcome(self) -> list[AnyReading]:
         """What is read from now on, and what of it was missed."""
@@ -290,7 +296,9 @@ class NvmlSource:
         """Hear what GPUs report of themselves."""
         if self._events is not None and not self._events.stop():
             return
-        handles = {uuid: each.handle for uuid, each in self._gpus.items()}
+        handles = {
+            uuid: (_called(each.info), each.handle) for uuid, each in self._gpus.items()
+        }
         self._events = EventWatch(handles, self._now_ns, self._tell)
 
     # GPUs.
@@ -306,12 +314,15 @@ class NvmlSource:
             code = error.code
         else:
             self._closed.pop(number, None)
+            self._why_closed.pop(number, None)
             self._gpus.setdefault(gpu.uuid, gpu)  # it may be back as one that was lost
             return []
-        told = number in self._closed
         self._closed[number] = self._now_ns() + LATER_NS
         because = FORBIDDEN if code == NO_PERMISSION else LOST.get(code) or why(code)
-        return [] if told else [self._note(f"GPU {number} is not read: {because}")]
+        if self._why_closed.get(number) == because:
+            return []
+        self._why_closed[number] = because
+        return [self._note(f"GPU {number} is not read: {because}")]
 
     def _gpu(self, handle: object, number: int | None) -> NvmlGpu:
         told = {"index": number, "driver": self._driver}
@@ -419,7 +430,9 @@ class NvmlSource:
         self._uncorrected[sample.source] = count
         told = self._events.tells_double_bits if self._events else frozenset()
         if more > 0 and sample.source not in told:
-            yield self._note(f"{more} uncorrectable memory errors", sample.source)
+            called = _called(self._gpus[sample.source].info)
+            text = f"{called}: {more} more uncorrectable memory errors"
+            yield self._note(text, sample.source)
 
     # Slices.
 
@@ -443,7 +456,7 @@ class NvmlSource:
             for each in (gpu, *now.values()):
                 each.stop_counters(COUNTERS_HARM)
         removed = [each.lost(SLICE_GONE) for each in gone if each.uuid not in now]
-        return [*removed, *(now[name].info for name in now.keys() - known.keys())]
+        return [*removed, *(now[name].info for name in now if name not in known)]
 
     def _harms(self, info: GpuInfo) -> bool:
         """Performance counters break other readings of slices."""

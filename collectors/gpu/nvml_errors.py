@@ -71,6 +71,7 @@ NO_COUNTERS = (
     "or --privileged gives it, and a restart where it was lost meanwhile"
 )
 WHY = {
+    UNINITIALIZED: "NVIDIA's library was shut down meanwhile: it is opened again",
     NOT_SUPPORTED: "this GPU does not tell",
     FUNCTION_NOT_FOUND: "the driver is too old to tell: update it",
     ARGUMENT_VERSION: "the driver is too old to tell: update it",

@@ -46,12 +46,14 @@ class EventWatch:
 
     def __init__(
         self,
-        gpus: Mapping[str, Any],
+        gpus: Mapping[str, tuple[str, Any]],
         now_ns: Callable[[], int],
         tell: Callable[[Note], None],
     ) -> None:
-        """Handles by UUID; ``tell`` is called from the thread."""
-        self._uuids = {_address(handle): uuid for uuid, handle in gpus.items()}
+        """Names and handles by UUID; ``tell`` is called from the thread."""
+        self._gpus = {
+            _address(handle): (uuid, called) for uuid, (called, handle) in gpus.items()
+        }
         self._now_ns, self._tell = now_ns, tell
         self._told: dict[tuple[str, int], int] = {}
         self._over = Event()
@@ -74,13 +76,13 @@ class EventWatch:
         self._set = None
         return True
 
-    def _registers(self, gpus: Mapping[str, Any]) -> frozenset[str]:
+    def _registers(self, gpus: Mapping[str, tuple[str, Any]]) -> frozenset[str]:
         try:
             self._set = pynvml.nvmlEventSetCreate()
         except FAILURES:
             return frozenset()
         registered = set()
-        for uuid, handle in gpus.items():
+        for uuid, (_, handle) in gpus.items():
             mask = _quietly(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
             mask &= XID | DOUBLE_BIT
             if mask and self._register(handle, mask):
@@ -111,14 +113,14 @@ class EventWatch:
             self._note(event)
 
     def _note(self, event: Any) -> None:
-        uuid = self._uuids.get(_address(event.device), "")
+        uuid, called = self._gpus.get(_address(event.device), ("", "a GPU"))
         xid = int(event.eventData) if event.eventType & XID else -1
         times = self._told[uuid, xid] = self._told.get((uuid, xid), 0) + 1
         if times > MOST_TOLD:
             return
-        text = "double-bit memory error"
+        text = f"{called}: uncorrectable memory error"
         if xid >= 0:
-            text = f"Xid {xid}"
+            text = f"{called}: Xid {xid}"
             text += f": {XIDS[xid]}" if xid in XIDS else ""
         if times == MOST_TOLD:
             text += "; further ones are not noted"

@@ -399,7 +399,7 @@ class NvmlGpu:
         if field.key is not None:
             into.setdefault(field.field, {})[field.key] = amount
         elif not field.counts:
-            into[field.field] = amount * field.unit
+            into[field.field] = amount if field.per == 1 else amount / field.per
         else:
             before = self._counted.get(field.name)
             self._counted[field.name] = now_ns, amount

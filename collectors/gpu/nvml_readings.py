@@ -27,10 +27,12 @@ class Field(NamedTuple):
     id: int
     field: str
     pace: Pace
-    unit: float = 1
+    unit: int = 1
     scope: int = 0
     key: str | None = None
     """Of a field that is a mapping."""
+    per: int = 1
+    """So many of the driver's make one of ours."""
     counts: bool = False
     """It is told as a rate, by its difference from the one before."""
 
@@ -41,7 +43,7 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field(186, "power_w", Pace.EACH, 0.001),
+    Field(186, "power_w", Pace.EACH, per=1000),
     Field(83, "energy_mj", Pace.EACH),
     Field(74, "throttled_ns", Pace.SECOND, key="power_cap"),
     Field(76, "throttled_ns", Pace.SECOND, key="sync_boost"),

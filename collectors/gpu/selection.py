@@ -7,6 +7,7 @@ from collectors.readings import GpuInfo
 
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 ALL, NONE = "all", "none"
+SHOWN, BEGINNING = 4, len("GPU-12345678")
 UNCLEAR = (
     f"{VISIBLE} counts GPUs as CUDA does, which differs from the driver where models "
     "are mixed: all are shown; name those you mean with --gpus"
@@ -45,11 +46,15 @@ class Selection:
 
     def why_none(self, infos: Sequence[GpuInfo]) -> str:
         """Said where no GPU is meant."""
-        there = ", ".join(f"{each.index} {each.uuid}" for each in infos[:8])
-        more = ", …" if len(infos) > 8 else ""
+        if self._wanted == [NONE]:
+            return f"{self._by} lets no GPU be seen; --gpus all shows them"
+        there = ", ".join(
+            f"{each.index} {(each.uuid or '')[:BEGINNING]}" for each in infos[:SHOWN]
+        )
+        more = ", …" if len(infos) > SHOWN else ""
         return (
-            f"{self._by} names none of the {len(infos)} GPUs here: {there}{more}; "
-            "--gpus all shows them"
+            f"{self._by} names none of the GPUs here: {there}{more}; --gpus all shows "
+            "them"
         )
 
     @staticmethod

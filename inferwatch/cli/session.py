@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from collectors.clock import SessionClock
+from collectors.collector import Listener
 from inferwatch.cli.headless import watch_headless
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.recording import open_recorder
@@ -11,7 +12,7 @@ from inferwatch.metrics.model import Model
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.load_desk import MakeLoad
-from inferwatch.session.pipeline import Listener, Pipeline
+from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from collectors.clock import SessionClock, monotonic_ns
-from collectors.collector import Collector, CollectorError
+from collectors.collector import Collector, CollectorError, TappedCollector
 from collectors.discover import listening
 from collectors.gpu.collector import GpuCollector
+from collectors.gpu.dcgm import Measured, dcgm_scrapers
 from collectors.gpu.source import GpuOptions
 from collectors.host import HostSampler
 from collectors.liveness import birth
@@ -68,9 +69,11 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._channel = Channel(path, name, self, RING_BYTES, AGENT)
         clock = SessionClock(0)  # the wire has raw times
+        measured = Measured(nvml=True)
         self._collectors: list[Collector] = [
             HostSampler(clock, self._every_process),
-            GpuCollector(clock, gpus),
+            TappedCollector(GpuCollector(clock, gpus), measured.hear),
+            *dcgm_scrapers(clock, gpus or GpuOptions(), measured),
         ]
 
     @property

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from collectors.agent_stream import Agent, AgentStream
 from collectors.clock import SessionClock, monotonic_ns
-from collectors.collector import Collector
+from collectors.collector import Collector, TappedCollector
 from collectors.http_client import goes_direct
 from collectors.kv_events import KvEventStream
 from collectors.otlp import SpanReceiver
@@ -30,7 +30,7 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.load_desk import LoadTarget, WatchedLoadDesk
 from inferwatch.session.local_server import LocalServer, look_for
-from inferwatch.session.pipeline import Pipeline, TappedCollector
+from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 
 LOOK_EVERY_S = 10.0

@@ -4,14 +4,13 @@ import asyncio
 from typing import Protocol
 
 from collectors.clock import NS_PER_S
-from collectors.collector import CollectorError, SourceLostError
+from collectors.collector import CollectorError, SourceLostError, TappedCollector
 from collectors.probe.stream import ProbeStream
 from collectors.readings import AnyReading, NoteKind
 from embedded_engine.errors import EngineError
 from inferwatch.feed import FeedState
 from inferwatch.session.engine_source import EngineSource, LiveEngine
 from inferwatch.session.live_session import LiveSession
-from inferwatch.session.pipeline import TappedCollector
 
 PROBE_WAIT_NS = 5 * NS_PER_S
 """A probe answers in milliseconds; after this it is absent."""

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from collectors.clock import Anchors, SessionClock
-from collectors.collector import Collector, CollectorError
+from collectors.collector import Collector, CollectorError, TappedCollector
 from collectors.gpu.collector import GpuCollector
 from collectors.gpu.dcgm import Measured, dcgm_scrapers
 from collectors.host import HostSampler, Processes, short_of_cores, usable_cores
 from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.pipeline import Pipeline, TappedCollector
+from inferwatch.session.pipeline import Pipeline
 
 TICK_S = 1
 

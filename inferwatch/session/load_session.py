@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from collectors.clock import SessionClock, monotonic_ns
-from collectors.collector import CollectorError
+from collectors.collector import CollectorError, TappedCollector
 from collectors.probe.stream import ProbeStream
 from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
@@ -24,7 +24,7 @@ from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.cross_check import CrossCheck, ServerBook, cross_check
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.live_session import LiveSession
-from inferwatch.session.pipeline import Pipeline, TappedCollector
+from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import (
     RunningLoad,
     begin_load,

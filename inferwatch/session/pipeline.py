@@ -1,9 +1,9 @@
 """The one path every reading takes: numbered, recorded, folded."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from collectors.collector import Collector
+from collectors.collector import Collector, Listener
 from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import RecordState
 from inferwatch.metrics.model import Model
@@ -16,28 +16,6 @@ from inferwatch.storage.checkpoints.checkpoints import (
     no_checkpoints,
 )
 from inferwatch.storage.recording.recorder import Recorder
-
-Listener = Callable[[AnyReading], None]
-"""Is told readings, beside the Model."""
-
-
-class TappedCollector:
-    """A collector whose readings a listener is told as well."""
-
-    def __init__(self, collector: Collector, listener: Listener) -> None:
-        self._collector = collector
-        self._listener = listener
-
-    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """The collector's batches, each told to the listener first."""
-        async for batch in self._collector.batches():
-            for reading in batch:
-                self._listener(reading)
-            yield batch
-
-    async def close(self) -> None:
-        """Close the collector."""
-        await self._collector.close()
 
 
 class Pipeline:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.clock import monotonic_ns
-from collectors.collector import Collector
+from collectors.collector import Collector, Listener, TappedCollector
 from collectors.load_relay import LoadRelay
 from collectors.load_stream import LoadStream
 from collectors.readings import LoadPlanned
@@ -16,7 +16,7 @@ from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 from inferwatch.session.live_session import LiveSession
-from inferwatch.session.pipeline import Listener, Pipeline, TappedCollector
+from inferwatch.session.pipeline import Pipeline
 
 
 def new_run_id() -> str:

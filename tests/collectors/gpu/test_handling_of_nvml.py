@@ -509,7 +509,7 @@ def test_an_event_is_noted_once_and_with_what_it_means(fake: FakeNvml) -> None:
         fake.do("xid 1 79")
         heard(watching)
         assert [text for text in watching.notes if "79" in text] == [
-            "Xid 79: the GPU has fallen off the bus: reset it or reboot"
+            "GPU 1: Xid 79: the GPU has fallen off the bus: reset it or reboot"
         ]
 
 

@@ -80,5 +80,11 @@ def test_a_slice_is_meant_by_its_own_name_or_by_its_gpus() -> None:
 def test_who_names_none_is_told_which_there_are() -> None:
     said = Selection(("7",), {}, SAME).why_none(GPUS)
 
-    assert said.startswith("--gpus names none of the 3 GPUs here: 0 GPU-aa01, ")
+    assert said.startswith("--gpus names none of the GPUs here: 0 GPU-aa01, ")
     assert "--gpus all" in said
+
+
+def test_who_wants_none_is_told_how_to_see_them() -> None:
+    said = Selection((), {"CUDA_VISIBLE_DEVICES": ""}, SAME).why_none(GPUS)
+
+    assert said == "CUDA_VISIBLE_DEVICES lets no GPU be seen; --gpus all shows them"
