@@ -7,7 +7,7 @@ import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
@@ -22,6 +22,8 @@ from inferwatch.visible import visible
 
 WIDEST = 100
 """Longer lines are hard to read."""
+ABREAST = 60
+"""Columns for the legend in one line."""
 NAMES = 18
 """Columns for what each line is about; longer ones stand alone."""
 MARKS = {
@@ -42,28 +44,37 @@ Found = tuple[Check, Sequence[Finding]]
 
 
 def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
-    """Look at everything and tell it; the exit status."""
+    """Look at everything and tell it, what takes long last; the exit status."""
     checks = [
-        *engine.CHECKS,
         *gpu_checks(dcgm),
         *host.CHECKS,
         *record.CHECKS,
         *terminal.CHECKS,
+        *engine.CHECKS,
     ]
     found = run_checks(checks, progress=sys.stderr.isatty())
-    counts = Counter(each.standing for _, findings in found for each in findings)
-    sound = not counts[Standing.BROKEN]
     if as_json:
-        say_json(_as_json(found, sound=sound))
-    else:
-        say_coloured("\n".join(_Page().lines(found, counts)))
-    return 0 if sound else 1
+        every = [(check.area, each) for check, findings in found for each in findings]
+        sound = all(each.standing is not Standing.BROKEN for _, each in every)
+        say_json(_as_json(every, sound=sound))
+        return 0 if sound else 1
+    counts = Counter[Standing]()
+    page = Page()
+    say_coloured("\n".join(page.head()))
+    for area, of_area in groupby(found, key=lambda each: each[0].area):
+        say_coloured("\n".join(page.heading(area)))
+        for _, findings in of_area:
+            counts.update(each.standing for each in findings)
+            say_coloured("\n".join(page.findings(findings)))
+    say_coloured("\n".join(page.legend(counts)))
+    return 1 if counts[Standing.BROKEN] else 0
 
 
-def run_checks(checks: Sequence[Check], *, progress: bool) -> list[Found]:
+def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[Found]:
     """What each found, in their order; those that hang are left behind.
 
-    Threads that no one can end must not keep us from ending: they are daemons.
+    All look at once. Threads that no one can end must not keep us from ending: they
+    are daemons.
     """
     done = SimpleQueue[tuple[int, Sequence[Finding]]]()
     began_s = time.monotonic()
@@ -73,24 +84,20 @@ def run_checks(checks: Sequence[Check], *, progress: bool) -> list[Found]:
             daemon=True,
         ).start()
     found: dict[int, Sequence[Finding]] = {}
-    shown = False
-    while waiting := {n: each for n, each in enumerate(checks) if n not in found}:
-        spent_s = time.monotonic() - began_s
-        if progress and spent_s > PATIENCE_S:
-            shown = True
-            names = ", ".join(each.name for each in waiting.values())
-            say_now(f"looking at {names} …")
-        with suppress(Empty):
-            number, findings = done.get(timeout=0.1)
-            found.setdefault(number, findings)
-        found |= {
-            number: [_too_long(each)]
-            for number, each in waiting.items()
-            if spent_s > each.limit_s and number not in found
-        }
-    if shown:
-        say_no_more()
-    return [(each, found[number]) for number, each in enumerate(checks)]
+    for number, check in enumerate(checks):
+        while number not in found:
+            with suppress(Empty):
+                other, findings = done.get(timeout=0.1)
+                found[other] = findings
+            spent_s = time.monotonic() - began_s
+            if number not in found and spent_s > check.limit_s:
+                found[number] = [_too_long(check)]
+            elif progress and spent_s > PATIENCE_S:
+                late = [each.name for n, each in enumerate(checks) if n not in found]
+                say_now(textwrap.shorten(f"looking at {', '.join(late)}", 60))
+        if progress:
+            say_no_more()
+        yield check, found[number]
 
 
 def _run(check: Check) -> Sequence[Finding]:
@@ -106,19 +113,15 @@ def _too_long(check: Check) -> Finding:
     return broken(check.name, why)
 
 
-def _as_json(found: Sequence[Found], *, sound: bool) -> dict[str, object]:
+def _as_json(found: Sequence[tuple[str, Finding]], *, sound: bool) -> dict[str, object]:
     return {
         "inferwatch": __version__,
         "sound": sound,
-        "findings": [
-            {"area": check.area, **asdict(each)}
-            for check, findings in found
-            for each in findings
-        ],
+        "findings": [{"area": area, **asdict(each)} for area, each in found],
     }
 
 
-class _Page:
+class Page:
     """The findings as lines for this terminal."""
 
     def __init__(self) -> None:
@@ -129,22 +132,23 @@ class _Page:
         self._coloured = seen and not os.environ.get("NO_COLOR")
         self._unicode = "utf" in (sys.stdout.encoding or "").lower()
 
-    def lines(self, found: Sequence[Found], counts: Counter[Standing]) -> Iterator[str]:
-        """Area by area, and what it all means at the end."""
-        yield from self._wrapped(
-            f"inferwatch {__version__} · {host.platform_line()}", "", ""
-        )
-        for area, of_area in groupby(found, key=lambda each: each[0].area):
-            yield ""
-            yield self._in_colour(area, "1")
-            for _, findings in of_area:
-                for each in findings:
-                    yield from self._finding(each)
-        yield ""
-        legend = [
-            f"{self._mark(each)} {counts[each]} {WORDS[each]}" for each in Standing
-        ]
-        yield "   ".join(legend) if self._width >= 60 else "\n".join(legend)
+    def head(self) -> list[str]:
+        """Whose report it is."""
+        own = f"inferwatch {__version__} · {host.platform_line()}"
+        return self._wrapped(own, "", "")
+
+    def heading(self, area: str) -> list[str]:
+        """Above what belongs together."""
+        return ["", self._in_colour(area, "1")]
+
+    def findings(self, findings: Sequence[Finding]) -> list[str]:
+        """A line each, or more."""
+        return [line for each in findings for line in self._finding(each)]
+
+    def legend(self, counts: Mapping[Standing, int]) -> list[str]:
+        """What the marks mean, and how many there are of each."""
+        each = [f"{self._mark(mark)} {counts[mark]} {WORDS[mark]}" for mark in Standing]
+        return ["", "   ".join(each)] if self._width >= ABREAST else ["", *each]
 
     def _finding(self, finding: Finding) -> Iterator[str]:
         name, says = visible(finding.name), visible(finding.says)

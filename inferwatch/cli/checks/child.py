@@ -24,21 +24,19 @@ def ask_child(
     Raises:
         ChildError: it failed, took longer, or said something else.
     """
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-P", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **(more or {})},
         start_new_session=True,
-    )
-    try:
-        said, complaints = child.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise ChildError(f"it took longer than {limit_s:g} s") from None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, SIGKILL)
+    ) as child:
+        try:
+            said, complaints = child.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, SIGKILL)  # not yet waited for: it is that one still
+            raise ChildError(f"it took longer than {limit_s:g} s") from None
     lines = said[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
     with suppress(ValueError, IndexError):
         return json.loads(lines[-1])

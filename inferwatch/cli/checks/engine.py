@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -29,6 +29,7 @@ from inferwatch.session.nearby import NearbyEngine, nearby_engines
 AREA = "Engine"
 IMPORT_S = 90.0
 """vLLM brings torch along, which a cold disk gives slowly."""
+MEET = "INFERWATCH_RUNTIME_DIR"
 SWITCH, PLUGINS = "INFERWATCH_PROBE", "VLLM_PLUGINS"
 GROUP, NAME = "vllm.general_plugins", "inferwatch"
 
@@ -110,7 +111,7 @@ def _engine(engine: NearbyEngine) -> Finding:
     what = f"{engine.family}, {models}"
     facts = {"address": engine.address, "family": engine.family}
     if engine.family != "vllm":
-        says = f"{what}: its metrics are seen (the probe is for vLLM)"
+        says = f"{what}: can be watched from outside (the probe is for vLLM)"
         return works(engine.place, says, **facts, probe=False)
     uds = engine.address if engine.address.startswith("/") else None
     try:
@@ -120,12 +121,21 @@ def _engine(engine: NearbyEngine) -> Finding:
     if probe or engine.engine_id:
         says = f"{what}: our probe answers, every step is seen"
         return works(engine.place, says, **facts, probe=True)
-    if _asked_for_probe(engine):
+    its = _environment(engine)
+    elsewhere = its.get(MEET)
+    if its.get(SWITCH, "0") not in {"", "0"} and elsewhere != os.environ.get(MEET):
+        return limited(
+            engine.place,
+            f"{what}: its probe meets others elsewhere",
+            f"{MEET}={elsewhere}" if elsewhere else f"unset {MEET}",
+            **facts,
+            probe=False,
+        )
+    if its.get(SWITCH, "0") not in {"", "0"}:
         return broken(
             engine.place,
             f"{what}: {SWITCH} is set, but no probe answers",
-            "see what its log says of the probe; in a container, share "
-            "INFERWATCH_RUNTIME_DIR with it",
+            f"see what its log says of the probe; in a container, share {MEET} with it",
             **facts,
             probe=False,
         )
@@ -139,18 +149,19 @@ def _engine(engine: NearbyEngine) -> Finding:
     )
 
 
-def _asked_for_probe(engine: NearbyEngine) -> bool:
-    """Its process was started with the switch on, as far as we may look."""
+def _environment(engine: NearbyEngine) -> Mapping[str, str]:
+    """What its process was started with, as far as we may look."""
     with suppress(psutil.Error, OSError):
         here = engine.address.rpartition(":")[2]
         for each in listening():
             if each.pid and str(each.port) == here:
-                value = psutil.Process(each.pid).environ().get(SWITCH, "0")
-                return value not in {"", "0"}
-    return False
+                return psutil.Process(each.pid).environ()
+    return {}
 
 
 CHECKS = (
+    Check(area=AREA, name="engines", find=_engines, limit_s=15),
+    Check(area=AREA, name="probe", find=_entry_point),
     Check(
         area=AREA,
         name="vLLM",
@@ -158,6 +169,4 @@ CHECKS = (
         limit_s=IMPORT_S + 5,
         too_long="is the disk slow, or the host short of memory?",
     ),
-    Check(area=AREA, name="probe", find=_entry_point),
-    Check(area=AREA, name="engines", find=_engines, limit_s=15),
 )

@@ -16,8 +16,9 @@ from collectors.clock import monotonic_ns
 from collectors.exposition import ExpositionError
 from collectors.gpu.dcgm import PORTS, dcgm_server
 from collectors.gpu.dcgm_page import AVERAGES, DcgmGpu, DcgmPage, why_missing
+from collectors.gpu.nvml import HAS_WSL, NO_DRIVER, NO_GPU, NvmlSource
 from collectors.gpu.source import GpuOptions, Pace
-from collectors.readings import AnyReading, GpuInfo
+from collectors.readings import AnyReading, GpuInfo, Note
 from collectors.server import ServerError
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
@@ -37,14 +38,13 @@ NVML_S = 20.0
 """A driver that is not kept loaded takes seconds to come up, GPU by GPU."""
 READS, BETWEEN_S = 3, 0.15
 DCGM_S = 3.0
-PCI = Path("/sys/bus/pci/devices")
-NVIDIA, DISPLAYS = "0x10de", ("0x03", "0x12")
 SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 """Of a driver: NVIDIA's own, in a container, under WSL."""
 START_DCGM = (
     "docker run -d --gpus all --cap-add SYS_ADMIN -p 9400:9400 "
     "nvcr.io/nvidia/k8s/dcgm-exporter, with -c 1000"
 )
+NO_FAULT = {NO_DRIVER, NO_GPU, HAS_WSL}
 SHOWN = 3
 """Fields that are named of those that are missing."""
 
@@ -53,27 +53,34 @@ class NvmlSays(msgspec.Struct):
     """What the process says that has asked NVML."""
 
     gpus: list[GpuInfo]
+    notes: list[str] = []
     broken_library: str = ""
     """Why the driver's library cannot be loaded though there is one."""
 
 
 def main() -> None:
     """Ask NVML in a process of its own: a bad driver hangs or crashes only that."""
-    from collectors.gpu.nvml import NvmlSource
-
-    source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), lambda _note: None)
-    found = {each.uuid: each for each in _infos(source.probe())}
+    told: list[AnyReading] = []
+    source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), told.append)
+    told += source.probe()
     for _ in range(READS):
         # Counters show in the second reading at the earliest that they can be read.
         time.sleep(BETWEEN_S)
-        found |= {each.uuid: each for each in _infos(source.read(set(Pace)))}
+        told += source.read(set(Pace))
     source.close()
-    said = NvmlSays(gpus=list(found.values()), broken_library=_broken_library())
+    found = {each.uuid: each for each in told if isinstance(each, GpuInfo)}
+    said = NvmlSays(
+        gpus=sorted(found.values(), key=_whole_ones_first),
+        notes=[each.text for each in told if isinstance(each, Note)],
+        broken_library=_broken_library(),
+    )
     sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
 
 
-def _infos(readings: Sequence[AnyReading]) -> list[GpuInfo]:
-    return [each for each in readings if isinstance(each, GpuInfo)]
+def _whole_ones_first(info: GpuInfo) -> tuple[str, str]:
+    """Each with its slices behind it, in the order of the driver."""
+    own = info.uuid or ""
+    return (info.parent_uuid, own) if info.parent_uuid else (own, "")
 
 
 def _broken_library() -> str:
@@ -96,27 +103,19 @@ def _nvml() -> Sequence[Finding]:
         fix = "look into LD_LIBRARY_PATH, or install the driver anew"
         says = f"the driver's library cannot be loaded: {said.broken_library}"
         return [broken("NVML", says, fix)]
-    return [_gpu(each) for each in said.gpus]
+    notes = [limited("NVML", each) for each in dict.fromkeys(said.notes)]
+    return [*(_gpu(each) for each in said.gpus), *notes]
 
 
 def _gpu(info: GpuInfo) -> Finding:
     """What of it is measured; a MIG slice has a line of its own."""
     if info.absent_because:
-        there = _driver_expected()
-        says = f"{info.absent_because}{f', yet {there} is there' if there else ''}"
-        return (broken if there else absent)("NVML", says)
+        tell = absent if info.absent_because in NO_FAULT else broken
+        return tell("NVML", info.absent_because)
     name = f"GPU {info.index}" if info.index is not None else "GPU"
     if info.parent_uuid:
         name = "MIG slice"
-    what = " · ".join(
-        each
-        for each in (
-            info.name or "?",
-            info.profile or "",
-            f"driver {info.driver}" if info.driver else "",
-        )
-        if each
-    )
+    what = f"{info.name or '?'} · driver {info.driver or '?'}"
     facts: dict[str, Any] = {
         "uuid": info.uuid,
         "driver": info.driver,
@@ -128,7 +127,7 @@ def _gpu(info: GpuInfo) -> Finding:
         says = f"{what}: no HBM bandwidth or SM activity from NVML"
         return limited(name, says, why, **facts)
     says = f"{what}: HBM bandwidth and SM activity (GPM)"
-    if others := sorted(info.missing):
+    if others := sorted(info.missing.keys() - {"peak_bytes_per_s"}):
         says += f"; without {_named(others)}"
     return works(name, says, **facts)
 
@@ -139,17 +138,8 @@ def _named(fields: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _driver_expected() -> str:
-    """The sign that GPUs should work here; empty if there is none."""
-    for device in sorted(PCI.glob("*")):
-        try:
-            vendor = (device / "vendor").read_text("ascii").strip()
-            kind = (device / "class").read_text("ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-        if vendor == NVIDIA and kind.startswith(DISPLAYS):
-            return f"an NVIDIA GPU at {device.name}"
-    return next((each for each in SIGNS if Path(each).exists()), "")
+def _has_driver() -> bool:
+    return any(Path(each).exists() for each in SIGNS)
 
 
 async def _exporters(urls: Sequence[str]) -> list[Finding]:
@@ -163,7 +153,7 @@ async def _exporters(urls: Sequence[str]) -> list[Finding]:
         absent(
             "DCGM",
             f"no dcgm-exporter on ports {ports}: only GPUs before Hopper need one",
-            START_DCGM if _driver_expected() else "",
+            START_DCGM if _has_driver() else "",
         )
     ]
 

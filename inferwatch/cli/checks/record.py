@@ -66,7 +66,8 @@ def _file_system(place: Path) -> str:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    mounts = {Path(at): kind for _, at, kind, *_ in (line.split() for line in lines)}
+    parts = [line.split() for line in lines]
+    mounts = {Path(each[1]): each[2] for each in parts if len(each) > 2}
     whole = place.resolve()
     return next((mounts[at] for at in (whole, *whole.parents) if at in mounts), "")
 
