@@ -53,9 +53,9 @@ def bytes_per_s_text(value: float | None) -> str:
     """Nine columns.
 
     >>> bytes_per_s_text(3.61e12), bytes_per_s_text(None)
-    ('3.61 TB/s', '      –/s')
+    ('3.61 TB/s', '        –')
     """
-    return f"{format_bytes(value)}/s"
+    return f"{UNKNOWN:>9}" if value is None else f"{format_bytes(value)}/s"
 
 
 def _watts(value: float | None) -> str:

@@ -145,7 +145,7 @@ def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
     elif one_of > 1 and gpus[0].info.index is not None:
         runs = (TextRun(f"GPU{gpus[0].info.index} ", "muted"), *runs)
     if any(each.is_simulated for each in gpus):
-        runs = (TextRun("simulated ", "warn"), *runs)
+        runs = (TextRun("simulated GPU ", "warn"), *runs)
     if lost:
         said = "lost" if len(gpus) == 1 else f"{lost} lost"
         runs = (*runs, TextRun(f" ✖ {said}", "bad"))

@@ -217,7 +217,7 @@ def _traced(
     }
     found: list[BlockCell] = []
     for column, value in enumerate(values):
-        if value is not None:
+        if value:  # along the axis it would hide what it is held against
             row, share = divmod(min(value / top * rows, rows - 0.01), 1)
             number = TRACED + 1 + behind.get((column, int(row)), -1)
             glyph = TRACE[int(share * len(TRACE))]

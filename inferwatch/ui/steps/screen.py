@@ -98,7 +98,7 @@ class StepsScreen(WatchScreen):
         if step is not None:
             aside = f"ended {self.feed.wall_text(step.end_ns, ms=True)}"
         traffic = _traffic(shown, self.view.bin_of(shown))
-        if traffic:
+        if traffic:  # once it was there, its row stays
             self.add_class("-traffic")
         self.query_one("#slowest", TotalsPanel).show(
             title, aside, [*_facts(step), *([traffic] if traffic else [])]
@@ -125,7 +125,8 @@ def _traffic(shown: Snapshot, index: int | None) -> Sequence[Fact]:
     """What memory moved for a step of this time: readings are longer than steps."""
     line = shown.timeline
     measured = any(each is not None for each in line.hbm_bytes_per_s)
-    if index is None or not (measured or any(line.derived_bytes_per_s)):
+    known = measured or any(line.derived_bytes_per_s)
+    if index is None or not line.steps[index] or not known:
         return ()
     a_step = step_traffic(shown, index)
     derived = ("derived", format_bytes(a_step.derived), "")
