@@ -686,6 +686,7 @@ class Model:
             self._tracker.lost(note)
             self._engines.lost(note.source)
             self._traffic.lost(note.source)
+            self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # others go on
                 self._health.note(note)
                 self._cost.lost()

@@ -27,6 +27,8 @@ MOST_APART_NS = 60 * NS_PER_S
 """Between two samples; beyond, nobody knows when a process was busy."""
 ABSURD = 1e18
 """Nobody uses so much; NaN is not below it either."""
+STARTS_NS = 2 * NS_PER_S
+"""A lag that goes back to before a server was heard, about, is of its start."""
 ENGINE_ROLES = ("api", "core", "worker")
 ROLES = (*ENGINE_ROLES, "load", "inferwatch")
 CHANNELS = ("busy", *ROLES)
@@ -49,8 +51,8 @@ class SavedHosts(msgspec.Struct, array_like=True):
     """All that a HostTracker keeps."""
 
     hosts: list[SavedHost]
-    lags: dict[str, tuple[int, SavedSpans]]
-    """When a server was heard last, and what it told."""
+    lags: dict[str, tuple[int | None, int, SavedSpans]]
+    """Since when a server is heard, when it was last, and what it told."""
 
 
 class Host:
@@ -172,15 +174,32 @@ class Host:
         )
 
 
+class Lag:
+    """How late the event loop of one server ran."""
+
+    def __init__(self) -> None:
+        self.first_ns: int | None = None
+        """Since when it is heard."""
+        self.last_ns = 0
+        self.worst = Worsts(1)
+
+    def take(self, t_ns: int, lag_ns: int) -> None:
+        """At worst since it told before."""
+        if self.first_ns is None:
+            self.first_ns = self.last_ns = t_ns
+        since_ns = max(min(self.last_ns, t_ns - 1), t_ns - MOST_APART_NS)
+        self.last_ns = t_ns
+        if lag_ns <= t_ns - self.first_ns - STARTS_NS:
+            self.worst.add(since_ns, t_ns, np.array([lag_ns / NS_PER_S]))
+
+
 class HostTracker:
     """Folds what hosts tell, and how late the event loops of API servers run."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, Host] = {}
-        self._lags: dict[str, Worsts] = {}
+        self._lags: dict[str, Lag] = {}
         """Of each server, by its source."""
-        self._heard_ns: dict[str, int] = {}
-        """When each told of it last."""
 
     def info(self, info: HostInfo) -> None:
         """What a host is."""
@@ -198,11 +217,15 @@ class HostTracker:
         """How late a server's event loop ran at worst since it told before."""
         held = self._lags.get(source)
         if held is None and len(self._lags) < MOST_SERVERS:
-            held = self._lags[source] = Worsts(1)
+            held = self._lags[source] = Lag()
         if held is not None:
-            since_ns = max(self._heard_ns.get(source, t_ns - 1), t_ns - MOST_APART_NS)
-            held.add(since_ns, t_ns, np.array([lag_ns / NS_PER_S]))
-            self._heard_ns[source] = t_ns
+            held.take(t_ns, lag_ns)
+
+    def lost(self, source: str) -> None:
+        """A server is gone, or all: another life of it starts up anew."""
+        for each in [source] if source else list(self._lags):
+            if each in self._lags:
+                self._lags[each].first_ns = None
 
     @property
     def seen_ns(self) -> int | None:
@@ -233,7 +256,7 @@ class HostTracker:
         return SavedHosts(
             [host.saved(parts) for host in self._hosts.values()],
             {
-                source: (self._heard_ns[source], each.saved(parts))
+                source: (each.first_ns, each.last_ns, each.worst.saved(parts))
                 for source, each in self._lags.items()
             },
         )
@@ -243,16 +266,16 @@ class HostTracker:
         for each in saved.hosts:
             host = self._hosts[each.source] = Host(each.source)
             host.restore(each, parts)
-        for source, (heard_ns, spans) in saved.lags.items():
-            self._heard_ns[source] = heard_ns
-            worsts = self._lags[source] = Worsts(1)
-            worsts.restore(spans, parts)
+        for source, (first_ns, last_ns, spans) in saved.lags.items():
+            lag = self._lags[source] = Lag()
+            lag.first_ns, lag.last_ns = first_ns, last_ns
+            lag.worst.restore(spans, parts)
 
     def _lags_on(self, host: Host, servers: dict[str, set[int]]) -> list[Worsts]:
         """Of the servers on a host: those that have a process there."""
         here = set(host.pids)
         return [
-            self._lags[source]
+            self._lags[source].worst
             for source, pids in servers.items()
             if pids & here and source in self._lags
         ]

@@ -214,12 +214,29 @@ def test_the_worst_lag_of_an_api_server_is_told_of_its_host(traffic: Any) -> Non
     (endpoint,) = [e for e in traffic.start() if type(e).__name__ == "Endpoint"]
     told = [
         Totals(t_ns=t * S, source=endpoint.source, loop_lag_max_ns=lag)
-        for t, lag in [(1, 5), (2, 80_000_000), (3, 7)]
+        for t, lag in [(1, 5), (3, 7), (4, 80_000_000), (5, 7)]
     ]
     here, there = host(api=endpoint.pid), host("node-2", api=endpoint.pid + 1)
 
-    mine, theirs = look([endpoint, here, there, *told], 4).hosts
+    mine, theirs = look([endpoint, here, there, *told], 6).hosts
 
     assert mine.api_loop_lag_s == pytest.approx(0.08)
     assert mine.timeline.loop_lag_s[-7:-5] == pytest.approx((0.08, 0.08))
     assert theirs.api_loop_lag_s is None
+
+
+def test_while_a_server_starts_its_event_loop_is_nobodys_concern() -> None:
+    blocked = [(t, t - 0.2) for t in range(1, 9)]
+    told: list[AnyReading] = [
+        Totals(t_ns=t * S, source="engine-1", loop_lag_max_ns=round(lag_s * S))
+        for t, lag_s in [*blocked, (9, 8.3), (10, 0.3), (11, 0.01), (12, 4.5)]
+    ]
+    known: list[AnyReading] = [engine(), host(core=7)]
+
+    (still,) = look([*known, *told[:9]], 9).hosts
+    (up,) = look([*known, *told[:11]], 11).hosts
+    (late,) = look([*known, *told], 12).hosts
+
+    assert still.api_loop_lag_s is None
+    assert up.api_loop_lag_s == pytest.approx(0.3)
+    assert late.api_loop_lag_s == pytest.approx(4.5)
