@@ -106,6 +106,8 @@ class NvmlSource:
         """As it was told last."""
         self._reopened, self._reopened_ns = 0, -LATER_NS
         """How often in a row the driver was opened anew, and when last."""
+        self._fails, self._failed_ns = False, 0
+        """Something has failed without a reason, and when it did so last."""
         self._driver: str | None = None
         self._gpus: dict[str, NvmlGpu] = {}
         """Whole ones, by UUID."""
@@ -149,23 +151,23 @@ class NvmlSource:
         if not self._open:
             return [] if self.idle_s else self.probe()
         readings: list[AnyReading] = []
-        failed = False
         try:
-            readings += self._look_for_lost()
-            if Pace.HALF_MINUTE in due or self._moved:
-                self._moved = False
-                for gpu in list(self._gpus.values()):
-                    readings += self._scan(gpu)
-            for gpu in self._every():
-                if self._reads(gpu):
-                    readings += self._sweep(gpu, due)
-                    failed |= self._heed(gpu)
+            for some in self._sweep(due):
+                readings += some
         except DriverGoneError as error:
             return [*readings, *self._gone(error.code)]
-        if failed:
-            return [*readings, *self._reopen()]
-        self._reopened = 0
-        return readings
+        return [*readings, *self._reopen()]
+
+    def _sweep(self, due: Collection[Pace]) -> Iterator[list[AnyReading]]:
+        yield self._look_for_lost()
+        if Pace.HALF_MINUTE in due or self._moved:
+            self._moved = False
+            for gpu in list(self._gpus.values()):
+                yield self._scan(gpu)
+        for gpu in self._every():
+            if self._reads(gpu):
+                yield self._read_one(gpu, due)
+                self._heed(gpu)
 
     def close(self) -> None:
         """Free all samples, then shut NVML down; safe to call twice."""
@@ -231,9 +233,15 @@ class NvmlSource:
         return self._absent(code)
 
     def _reopen(self) -> list[AnyReading]:
-        """It fails without a reason: open it anew, at most once a minute."""
+        """Where it fails without a reason: open it anew, at most once a minute."""
         now_ns = self._now_ns()
-        if now_ns - self._reopened_ns < LATER_NS or self._reopened >= MOST_REOPENED:
+        fails, self._fails = self._fails, False
+        if fails:
+            self._failed_ns = now_ns
+        elif now_ns - self._failed_ns > 2 * LATER_NS:
+            self._reopened = 0  # sooner it may only not have been tried again
+        early = now_ns - self._reopened_ns < LATER_NS
+        if not fails or early or self._reopened >= MOST_REOPENED:
             return []
         self._reopened_ns = now_ns
         self._reopened += 1
@@ -341,7 +349,7 @@ class NvmlSource:
             each.close()
         return dropped
 
-    def _sweep(self, gpu: NvmlGpu, due: Collection[Pace]) -> list[AnyReading]:
+    def _read_one(self, gpu: NvmlGpu, due: Collection[Pace]) -> list[AnyReading]:
         """Read one; where it is lost, it and its slices."""
         try:
             readings = gpu.read(due)
@@ -411,8 +419,8 @@ class NvmlSource:
         text = f"{_called(gpu.info)} answers again"
         return [self._note(text, gpu.uuid), gpu.info, *self._scan(gpu)]
 
-    def _heed(self, gpu: NvmlGpu) -> bool:
-        """Draw the conclusions from its errors; it has failed without a reason."""
+    def _heed(self, gpu: NvmlGpu) -> None:
+        """Draw the conclusions from its errors."""
         codes = gpu.codes()
         self._moved |= INVALID_ARGUMENT in codes and gpu.place is not None
         if IN_USE in codes and self._options.gpm is not Gpm.FORCE:
@@ -421,7 +429,7 @@ class NvmlSource:
             for each in family:
                 if each is not None and each.counters_run:
                     each.stop_counters(COUNTERS_IN_USE)
-        return UNKNOWN in codes
+        self._fails |= UNKNOWN in codes
 
     def _count_errors(self, sample: GpuSample) -> Iterator[Note]:
         """Note uncorrectable memory errors that no event tells."""

@@ -226,6 +226,11 @@ class Attempts:
         again_ns = self._now_ns() + wait_ns
         self._missing[name] = Missing(because, again_ns, wait_ns)
 
+    def lack(self, name: str, because: str) -> None:
+        """It gives nothing now, and is asked for as before."""
+        self.changes += 1
+        self._missing[name] = Missing(because, self._now_ns())
+
     def give_up(self, names: Collection[str], because: str) -> None:
         """Try these no more, for a reason of ours."""
         self.changes += 1

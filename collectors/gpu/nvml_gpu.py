@@ -67,10 +67,14 @@ ARCHITECTURES = {
 NOT_A_NUMBER = 2**64 - 1
 """How the driver says that an amount is not known."""
 
+MOST_BLANKS = 5
+"""In a row; a single one is usual where sweeps are close to each other."""
+
 COUNTERS_OFF = "switched off by --gpm off"
 NEEDS_HOPPER = "needs Hopper or newer: a DCGM exporter can tell it (--dcgm URL)"
 NOT_FOR_VGPU = "a virtual GPU that is part of one has no performance counters"
 NOT_UNDER_WSL = "not offered under WSL"
+NO_NUMBER = "the driver's counters give no number here"
 SEE_SLICES = "MIG is on: its slices tell"
 SHARED_MEMORY = "the GPU shares the host's memory"
 RESERVED_IN_USED = "the driver is too old to tell: it is part of what is used"
@@ -124,6 +128,8 @@ class NvmlGpu:
         self._ways: dict[str, int] = {}
         """Which of its ways a reading is had by, where not the first."""
         self._gpm: GpmSampler | None = None
+        self._blanks = dict.fromkeys(METRICS, 0)
+        """How often in a row the counters gave no number."""
         self._clock_mhz: int | None = None
         """The memory's, as it was last."""
         self._counted: dict[str, tuple[int, int]] = {}
@@ -301,7 +307,7 @@ class NvmlGpu:
 
     def _explain(self, name: str, code: int) -> str:
         """Why a reading cannot be had, with what would help."""
-        if name == GPM:
+        if name == GPM or (name.startswith(GPM) and self._is_virtual()):
             return self._why_no_counters(code)
         if self.has_mig and code in {NOT_SUPPORTED, NO_PERMISSION}:
             return SEE_SLICES
@@ -338,12 +344,23 @@ class NvmlGpu:
             if attempts.dead(GPM):
                 self.close()
             return None
-        for field in METRICS:
-            if code := window.codes.get(field):
-                attempts.failed(metric_name(field), code)
-            else:
-                attempts.worked(metric_name(field))
+        self._judge(window)
         return window
+
+    def _judge(self, window: GpmWindow) -> None:
+        """Remember which counters tell nothing, and why."""
+        attempts = self._attempts
+        for field in METRICS:
+            name = metric_name(field)
+            if code := window.codes.get(field):
+                attempts.failed(name, code)
+            elif field in window.values:
+                self._blanks[field] = 0
+                attempts.worked(name)
+            else:
+                self._blanks[field] += 1
+                if self._blanks[field] == MOST_BLANKS:
+                    attempts.lack(name, NO_NUMBER)
 
     def _sampler(self) -> GpmSampler:
         if self.place is None:
