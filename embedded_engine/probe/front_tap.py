@@ -124,7 +124,7 @@ class FrontTap:
     def _added(
         self, processor: Vllm, given: Given, _: None, entered: int, returned: int
     ) -> None:
-        self.lag.follow()
+        self.lag.follow()  # from the first request on: to start holds the loop up
         request_id, external_id, arrival_s = self._arrived.read(given[0])
         state = self._states.read(processor).get(request_id)
         if state is None or request_id in self._live:

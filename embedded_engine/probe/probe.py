@@ -155,7 +155,6 @@ class Probe:
 
     def _front_born(self, *_: Vllm) -> None:
         self.speak(Role.API)
-        self._front.lag.follow()
 
     def _now(self) -> tuple[int | None, int | None, int | None]:
         """Running, waiting, KV blocks used: right between steps, too."""
