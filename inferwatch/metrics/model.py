@@ -638,7 +638,7 @@ class Model:
         rank = self._engines.rank(step.source, step.rank)
         output_tokens = self._tracker.step(step)
         kv = self._engines.take_step(step)
-        self._steps.add(step, output_tokens, rank.info)
+        self._steps.add(step, output_tokens, rank)
         self._history.add_step(step, output_tokens, kv)
         self._health.step(step)
         self._traffic.step(step)

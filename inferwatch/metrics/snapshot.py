@@ -399,6 +399,8 @@ class StepTotals:
     output_tokens: int = 0
     prefill_tokens: int = 0
     recomputed_tokens: int = 0
+    gap_share: float | None = None
+    """Of the time in which there was work, that in which no step was under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,20 @@ STEPS = metrics(
         ),
         formula="sum of recomputed tokens",
     ),
+    Metric(
+        key="gap_share",
+        abbr="gaps",
+        title="Time between steps",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        definition=(
+            "Share of the time in which there was work but no step under way: "
+            "EngineCore heard of requests, sent tokens or waited for a core. Much of "
+            "it means that the host holds the engine up. What it does within a step is "
+            "not in it, and where steps overlap (async scheduling) there is none."
+        ),
+        formula="time between steps / (that + time of steps)",
+    ),
 )
 
 KV = metrics(

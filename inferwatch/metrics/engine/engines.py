@@ -24,9 +24,12 @@ class Rank(msgspec.Struct, array_like=True):
     calm_since_ns: int | None = None
     """When requests last stopped waiting."""
     lost: bool = False
+    gap_ns: int = 0
+    """How long no step was under way before the latest, though there was work."""
 
     def take_step(self, step: Step) -> None:
         """The latest step."""
+        self.gap_ns = gap_ns(self.step, step)
         self.step = step
         self.last_end_ns = step.end_ns
         self.kv = (step.kv_used_blocks, step.kv_cached_blocks, step.kv_free_blocks)
@@ -192,6 +195,22 @@ class Engines:
         if kv[0] is not None and kv[0] > (self.peak_used_blocks or -1):
             self.peak_used_blocks = kv[0]
         return kv
+
+
+def gap_ns(before: Step | None, step: Step) -> int:
+    """How long no step of a rank was under way between two, though there was work.
+
+    There was when something waited, or when a request of the one is in the other: of
+    what arrived in between, nobody knows whether it came late. Where steps overlap
+    there is no gap.
+    """
+    if before is None or step.index != before.index + 1:
+        return 0
+    gap = step.start_ns - before.end_ns
+    if gap <= 0:
+        return 0
+    goes_on = bool(step.members) and step.members[0] in before.members
+    return gap if before.waiting or goes_on else 0
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:

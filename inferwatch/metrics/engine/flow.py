@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, EngineInfo, Step
+from collectors.readings import BoundBy, Step
 from inferwatch.metrics.engine.engines import Engines, Rank, known_sum
 from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
@@ -35,12 +35,14 @@ class StepCounter:
             "prefix_hits",
             "budgeted_tokens",
             "budget",
+            "gap_ns",
             *CAUSES,
             *SPENT_NS.values(),
         )
 
-    def add(self, step: Step, output_tokens: int, info: EngineInfo | None) -> None:
-        """A step that ended, of an engine that may have told what it is."""
+    def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
+        """The latest step of a rank, which may have told what it is."""
+        info = rank.info
         budget = (info.max_num_batched_tokens if info is not None else None) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
         hot, before, after = PLACES[step.bound_by]
@@ -56,6 +58,7 @@ class StepCounter:
             step.prefix_hits or 0,
             scheduled if budget else 0,
             budget,
+            rank.gap_ns,
             *hot,
             *before,
             step.duration_ns,
@@ -88,6 +91,7 @@ def step_totals(total: CounterTotals, durations: Quantiles) -> StepTotals:
         output_tokens=sums["output_tokens"],
         prefill_tokens=sums["prefill_tokens"],
         recomputed_tokens=sums["recomputed_tokens"],
+        gap_share=ratio(sums["gap_ns"], sums["gap_ns"] + whole_ns),
     )
 
 

@@ -44,7 +44,7 @@ class StepsScreen(WatchScreen):
         *catalog_keys(
             "steps",
             "count batch_mean batch_max duration_s share_by_bound output_tokens "
-            "prefill_tokens recomputed_tokens",
+            "prefill_tokens recomputed_tokens gap_share",
         ),
         *catalog_keys("timeline", "batch_decode batch_prefill step_mean_s step_max_s"),
         *catalog_keys(
@@ -171,7 +171,11 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
                 "",
             ),
         ],
-        [(f"{label_of('steps.duration_s')} time", "", "mean"), *times],
+        [
+            (f"{label_of('steps.duration_s')} time", "", "mean"),
+            *times,
+            (label_of("steps.gap_share"), format_share(steps.gap_share), ""),
+        ],
         [(label_of("steps.share_by_bound"), "", "kv"), *bound],
     ]
 

@@ -122,6 +122,46 @@ def test_what_binds_is_a_share_of_the_steps_time_and_not_of_their_number(
     assert sum(steps.steps_by_bound.values()) == steps.count == 10
 
 
+@pytest.mark.parametrize(
+    ("later", "share"),
+    [
+        ({"index": 1}, 30 / 50),
+        ({"index": 1, "produced": {7: 1}}, None),
+        ({"index": 2}, None),
+        ({"index": 1, "source": "another"}, None),
+        ({"index": 1, "start_ms": 95}, None),
+    ],
+    ids=[
+        "the same request goes on",
+        "another request came",
+        "a step between them was lost",
+        "of another engine",
+        "they overlap",
+    ],
+)
+def test_time_between_steps_counts_where_there_was_work(
+    see: See, make_step: Make, later: dict[str, Any], share: float | None
+) -> None:
+    produced = later.pop("produced", {1: 1, 2: 1})
+    start_ms = later.pop("start_ms", 130)
+    first = make_step(100, {2: 1, 1: 1}, index=0)
+    second = make_step(140, produced, start_ns=start_ms * MS, **later)
+
+    assert see([first, second]).steps.gap_share == (0 if share is None else share)
+
+
+def test_time_between_steps_counts_while_anything_waits(
+    see: See, make_step: Make
+) -> None:
+    steps = [
+        make_step(100, {1: 1}, index=0, waiting=3),
+        make_step(140, {2: 1}, index=1),
+    ]
+
+    assert see(steps).steps.gap_share == 30 / 50
+    assert see([]).steps.gap_share is None
+
+
 @pytest.mark.parametrize("window", [Window.FIVE_MINUTES, Window.SESSION])
 def test_the_session_adds_up_like_a_window(
     see: See, make_step: Make, window: Window
