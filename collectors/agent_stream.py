@@ -111,11 +111,14 @@ class Agent:
         return not self.sought or self.path is None or self.path.is_socket()
 
     @property
+    def host(self) -> str:
+        """Over the network, the host by which it is reached."""
+        return "" if self.path else urlsplit(self.address).hostname or ""
+
+    @property
     def shown(self) -> str:
         """What to call it as long as it has not said its name."""
-        if self.name or not self.address.startswith(TCP):
-            return self.name or self.address
-        return urlsplit(self.address).hostname or self.address
+        return self.name or self.host or self.address
 
 
 class AgentStream:

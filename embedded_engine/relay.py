@@ -31,7 +31,7 @@ BIND_AGAIN_S = 5.0
 HIGH_WATER = 2_000
 LONGEST_REQUEST = 1_024
 """Of a viewer; what he may say is which topics he wants."""
-TOPICS = (LIVE, HELLO, RING, AGENT)
+TOPICS = (LIVE, HELLO, RING)
 
 
 class Relay:
@@ -45,13 +45,20 @@ class Relay:
         *,
         key_file: Path | None = None,
         who: str = "the probe",
+        prefix: bytes = b"",
     ) -> None:
-        """``sockets`` are asked for again and again; ``who`` is what reports name."""
+        """``sockets`` are asked for again and again; ``who`` is what reports name.
+
+        Behind ``prefix`` are the topics of probes, where those of several servers are
+        passed on, and an agent's.
+        """
         self.address = address
         self._sockets = sockets
         self._report = report
         self._key_file = key_file
         self._who = who
+        self._prefix = prefix
+        self._topics = tuple(prefix + each for each in TOPICS)
         self.listening = threading.Event()
         """Set once viewers can come."""
         self._heard: set[Path] = set()
@@ -149,9 +156,22 @@ class Relay:
             for ready, _ in poller.poll(LOOK_MS):
                 message: Any = ready.recv_multipart(copy=False)
                 if ready is probes:
-                    viewers.send_multipart(message, copy=False)
-                elif bytes(message[0])[1:].startswith(TOPICS):
-                    probes.send_multipart(message, copy=False)
+                    viewers.send_multipart(self._told(message), copy=False)
+                elif asked := self._asked(bytes(message[0])):
+                    probes.send(asked)
+
+    def _told(self, message: list[Any]) -> list[Any]:
+        """As viewers are told it."""
+        if not self._prefix or bytes(message[0]).startswith(AGENT):
+            return message
+        return [self._prefix + bytes(message[0]), *message[1:]]
+
+    def _asked(self, request: bytes) -> bytes:
+        """As probes and agents understand it; empty where it is for none of them."""
+        joins, topic = request[:1], request[1:]
+        if topic.startswith(self._topics):
+            return joins + topic.removeprefix(self._prefix)
+        return request if self._prefix and topic.startswith(AGENT) else b""
 
     def _meet(self, probes: zmq.Socket[bytes]) -> None:
         there = set(self._sockets())

@@ -6,8 +6,8 @@ nonce of its own; the answer comes on exactly that topic, so nobody else hears i
 Envelopes are numbered per stream: everything before ``Hello.seq`` is in the past (the
 ring has it from ``Hello.ring_seq`` on), everything from ``Hello.seq`` on comes live.
 
-An agent has topics of its own, the same behind ``AGENT``: it may pass on what probes
-say, and who asks for one is not told the other.
+An agent has topics of its own, the same behind ``AGENT``. It may pass on what probes
+of several servers say, behind ``FRONTED``: who asks for one server's can tell.
 """
 
 from enum import StrEnum
@@ -26,6 +26,8 @@ HELLO = b"hello."
 RING = b"ring."
 AGENT = b"agent."
 """How an agent's topics begin."""
+FRONTED = b"probes."
+"""How those of probes begin that an agent passes on."""
 
 
 def has_host_and_port(address: str) -> bool:
@@ -113,6 +115,7 @@ class Speaker(msgspec.Struct):
     """Who sent a message; its pid is in a hello only."""
 
     stream: str
+    source: str = ""
     pid: int | None = None
 
 

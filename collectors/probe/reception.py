@@ -205,6 +205,11 @@ class SendingOrder:
         if caught_up:
             self.awaited.discard(pid)
 
+    def forget(self, pid: int) -> None:
+        """A process turns out to be none of ours."""
+        self._held.pop(pid, None)
+        self.awaited.discard(pid)
+
     def give_up(self, pids: Iterable[int]) -> None:
         """Wait for these processes no longer."""
         self.awaited.difference_update(pids)

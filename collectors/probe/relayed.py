@@ -1,5 +1,10 @@
-"""Listens to all probes of a server through one TCP port, or to an agent."""
+"""Listens to all probes of a server through one TCP port, or to an agent.
 
+An agent may pass on the probes of all servers of its host. Of these the one is meant
+whose process takes connections at the server's port, unless its engine id was given.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +19,8 @@ from collectors.collector import (
     SourceNeverCameError,
     SourceSilentError,
 )
-from collectors.probe.hello import LIVE, speaker_of
+from collectors.probe.discover import AmbiguousProbeError, port_of
+from collectors.probe.hello import FRONTED, LIVE, Hello, speaker_of
 from collectors.probe.keys import ViewerKeys
 from collectors.probe.reception import Reception, answer_topic
 from collectors.probe.stream import (
@@ -25,6 +31,7 @@ from collectors.probe.stream import (
     ProbeMemory,
     ProbeStream,
 )
+from collectors.server import Server
 
 NOBODY = 0
 """No process has this pid."""
@@ -47,6 +54,28 @@ class Place:
     """What is there, for sentences."""
     prefix: bytes = b""
     """How its topics begin."""
+    port: int | None = None
+    """The server's, and its engine id: either tells it from others of the host."""
+    engine_id: str = ""
+
+    @classmethod
+    def of(cls, server: Server) -> "Place":
+        """Where a server's probe is: ``tcp://host:port``, perhaps ``/engine-id``."""
+        scheme, _, rest = server.probe.partition("://")
+        host, _, engine_id = rest.partition("/")
+        return cls(
+            address=f"{scheme}://{host}",
+            key=server.probe_key,
+            port=port_of(server.url),
+            engine_id=engine_id,
+        )
+
+    def means(self, hello: Hello) -> bool:
+        """The probe is one of the server that is meant."""
+        if self.engine_id:
+            return hello.source == self.engine_id
+        ports = {each.rpartition(":")[2] for each in hello.listens}
+        return str(self.port) in ports
 
 
 class RelayedStream(ProbeStream):
@@ -69,6 +98,12 @@ class RelayedStream(ProbeStream):
         self._place = place
         self._keys = ViewerKeys.read(place.key) if place.key else None
         self._receptions: dict[str, Reception] = {}
+        self._numbers: dict[str, int] = {}
+        """Of streams: in containers, processes of two servers can have one pid."""
+        self._fronted = False
+        """An agent passes on whatever there is."""
+        self._engine_id = ""
+        """The one that is meant, where there may be others."""
         self._heard_ns: dict[str, int] = {}
         """When each stream was heard last."""
         self._first_ns = 0
@@ -94,8 +129,12 @@ class RelayedStream(ProbeStream):
         self, socket: zmq.asyncio.Socket, monitor: zmq.asyncio.Socket
     ) -> None:
         prefix = self._place.prefix
-        for each in (prefix + LIVE, answer_topic(backfill=True, prefix=prefix)):
+        topics = (prefix + LIVE, answer_topic(backfill=True, prefix=prefix))
+        for each in topics:
             socket.subscribe(each)
+        if not prefix:
+            for each in topics:
+                socket.subscribe(FRONTED + each)
         asked_ns = monotonic_ns()
         self._order.expect((NOBODY,))  # nothing is told before all have answered
         while True:
@@ -127,6 +166,11 @@ class RelayedStream(ProbeStream):
         if len(frames) < 2:
             return
         speaker = speaker_of(frames[1])
+        if frames[0].startswith(FRONTED):
+            self._fronted = True
+            frames = [frames[0].removeprefix(FRONTED), *frames[1:]]
+        if self._engine_id not in {"", speaker.source}:
+            return
         reception = self._receptions.get(speaker.stream)
         if reception is not None:
             reception = reception.renewed(frames)
@@ -139,7 +183,8 @@ class RelayedStream(ProbeStream):
         messages = self._greeted(reception, frames, asked_ns)
         if hello := reception.hello:
             self.hellos[hello.pid] = hello
-            await self._pass_on(hello.pid, messages, caught_up=reception.caught_up)
+            number = self._numbers.setdefault(hello.stream, len(self._numbers) + 1)
+            await self._pass_on(number, messages, caught_up=reception.caught_up)
 
     def _met(self, topic: bytes) -> Reception:
         """Of somebody new."""
@@ -159,8 +204,11 @@ class RelayedStream(ProbeStream):
                 raise SourceNeverCameError(f"no {place.who} answers at {place.address}")
             return
         if NOBODY in self._order.awaited and now_ns > self._first_ns + TOGETHER_NS:
-            late = [each for each in self._receptions.values() if not each.caught_up]
-            self._order.expect(each.hello.pid for each in late if each.hello)
+            if self._fronted or self._place.engine_id:
+                self._choose()
+            receptions = self._receptions.items()
+            late = [each for each, reception in receptions if not reception.caught_up]
+            self._order.expect(self._numbers[each] for each in late)
             self._order.give_up((NOBODY,))
             await self._release()
         await self._lose_patience()
@@ -169,3 +217,36 @@ class RelayedStream(ProbeStream):
             if hello is not None and now_ns > heard_ns + SILENT_NS:
                 who = f"{WHAT[hello.role]} (pid {hello.pid}) of {hello.source}"
                 raise SourceSilentError(f"{who} cannot be heard")
+
+    def _choose(self) -> None:
+        """Listen to the one server that is meant; what others said is forgotten.
+
+        Raises:
+            SourceNeverCameError: its probe is not among those there are.
+            AmbiguousProbeError: several could be it, as containers can.
+        """
+        met = [each.hello for each in self._receptions.values() if each.hello]
+        found = {each.source for each in met if self._place.means(each)}
+        only = next(iter(found)) if len(found) == 1 else ""
+        for hello in met:
+            if hello.source != only:
+                self._order.forget(self._numbers[hello.stream])
+                del self._receptions[hello.stream], self._heard_ns[hello.stream]
+        self.hellos = {each.pid: each for each in met if each.source == only}
+        self._engine_id = only
+        if not only:
+            raise self._no_choice(sorted(found), {each.source for each in met})
+
+    def _no_choice(self, found: list[str], there: Iterable[str]) -> CollectorError:
+        place = self._place
+        if found:
+            choices = " or ".join(f"--probe {place.address}/{each}" for each in found)
+            return AmbiguousProbeError(
+                f"probes of {len(found)} servers listen at port {place.port} there: "
+                f"choose one with {choices}"
+            )
+        which = f"engine {place.engine_id}" if place.engine_id else "that server"
+        return SourceNeverCameError(
+            f"no probe of {which} is passed on at {place.address} "
+            f"(there is: {', '.join(sorted(there))})"
+        )

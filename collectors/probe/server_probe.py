@@ -120,7 +120,7 @@ class ServerProbe:
         """
         server = self.server
         if server.probe.startswith(TCP):
-            place = Place(address=server.probe, key=server.probe_key)
+            place = Place.of(server)
             self._stream = RelayedStream(
                 self._clock, place, source=server.source, memory=self._memory
             )

@@ -12,7 +12,7 @@ import zmq
 
 from collectors.gpu.source import GpuOptions
 from collectors.liveness import listener
-from collectors.probe.hello import TCP
+from collectors.probe.hello import FRONTED, TCP
 from collectors.probe.keys import KeyFileError, ProbeKeys
 from collectors.runtime_dir import SOCKET_PATH_LIMIT, agent_path, probe_sockets
 from embedded_engine.relay import Relay, refused
@@ -130,7 +130,14 @@ def _relay(options: AgentOptions, address: str) -> Relay:
         probes = [each.path for each in probe_sockets()] if options.probes else []
         return [options.path, *probes]
 
-    return Relay(address, sockets, _report, key_file=options.key_file, who="the agent")
+    return Relay(
+        address,
+        sockets,
+        _report,
+        key_file=options.key_file,
+        who="the agent",
+        prefix=FRONTED,
+    )
 
 
 async def _show(agent: Agent, options: AgentOptions, relay: Relay | None) -> None:

@@ -18,6 +18,7 @@ from inferwatch.cli.servers.fleet import (
     prometheus_of,
     servers_of,
     shown_secrets,
+    with_fronted_probes,
 )
 from inferwatch.cli.session import run_watch
 from inferwatch.session.attached_session import (
@@ -50,8 +51,8 @@ def attached(
     Raises:
         UsageError: one cannot be asked.
     """
-    named, prometheus = servers_of(asked), prometheus_of(asked)
-    agents = agents_of(asked)
+    agents, prometheus = agents_of(asked), prometheus_of(asked)
+    named = with_fronted_probes(servers_of(asked), agents)
     place = place_to_listen(asked.otlp_listen)
     for where in shown_secrets(asked):
         say(

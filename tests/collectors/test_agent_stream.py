@@ -17,7 +17,7 @@ from collectors import agent_stream
 from collectors.agent_stream import Agent, AgentError, AgentStream
 from collectors.clock import SessionClock, anchor, monotonic_ns
 from collectors.probe import stream as probe_stream
-from collectors.probe.hello import AGENT, RING, Hello, Role
+from collectors.probe.hello import AGENT, FRONTED, RING, Hello, Role
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.readings import (
     AnyReading,
@@ -357,7 +357,12 @@ def relayed(path: Path, *more: Path, key_file: Path | None = None) -> Iterator[s
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     said: list[str] = []
     relay = Relay(
-        address, lambda: [path, *more], said.append, key_file=key_file, who="the agent"
+        address,
+        lambda: [path, *more],
+        said.append,
+        key_file=key_file,
+        who="the agent",
+        prefix=FRONTED,
     )
     relay.start()
     yield address

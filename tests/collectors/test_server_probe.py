@@ -26,7 +26,7 @@ from collectors.clock import SessionClock, monotonic_ns
 from collectors.probe import discover, server_probe
 from collectors.probe import stream as probe_stream
 from collectors.probe.discover import AmbiguousProbeError, probe_at
-from collectors.probe.hello import RING, Role
+from collectors.probe.hello import AGENT, FRONTED, RING, Role
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.probe.server_probe import ServerProbe
 from collectors.readings import (
@@ -41,7 +41,7 @@ from collectors.readings import (
 from collectors.runtime_dir import socket_path
 from collectors.server import Server
 from embedded_engine.channel import Channel
-from embedded_engine.relay import KEY_VARIABLE, relay_probes
+from embedded_engine.relay import KEY_VARIABLE, Relay, relay_probes
 
 pytestmark = pytest.mark.process
 
@@ -337,6 +337,53 @@ async def test_one_port_tells_of_all_processes_of_a_server(port: Port) -> None:
                         await each.until_numbers(range(1, 100))
                         assert len(each.probe.hellos) == 2
                         assert each.probe.processes() == []
+
+
+@contextmanager
+def agent_before_all(tmp_path: Path) -> Iterator[str]:
+    """An agent that passes on the probes of all servers here."""
+    place = tmp_path / "agent.sock"
+    agent = Channel(place, "gpu1", ScriptedServer(), 1 << 20, AGENT)
+    agent.open()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+
+    def sockets() -> list[Path]:
+        return [place, *(each.path for each in runtime_dir.probe_sockets())]
+
+    said: list[str] = []
+    relay = Relay(address, sockets, said.append, prefix=FRONTED)
+    relay.start()
+    yield address
+    relay.stop()
+    agent.close()
+    assert said == []
+
+
+async def test_of_all_probes_that_an_agent_passes_on_that_of_the_server_is_heard(
+    port: Port, tmp_path: Path
+) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        other, number = Port(bound), port.url.rpartition(":")[2]
+        one, two = (
+            port.serving("one", range(1, 30)),
+            other.serving("two", range(30, 60)),
+        )
+        with one, two, agent_before_all(tmp_path) as address:
+            far = f"http://192.0.2.1:{number}"
+            async with watching(far, probe=address) as watcher:
+                await watcher.until_numbers(range(1, 30))
+                assert len(watcher.probe.hellos) == 1
+            by_name = watching(ELSEWHERE, probe=f"{address}/two")
+            async with by_name as watcher:
+                await watcher.until_numbers(range(30, 60))
+            async with watching(ELSEWHERE, probe=address) as watcher:
+                await watcher.until(lambda: bool(watcher.notes(NoteKind.PROBE)))
+                assert watcher.numbers == []
+            (said,) = watcher.notes(NoteKind.PROBE)
+            assert f"passed on at {address} (there is: one, two)" in said
 
 
 async def test_a_line_that_was_down_loses_nothing(port: Port) -> None:

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from collectors.agent_stream import Agent, AgentError
 from collectors.http_client import ProxyError
+from collectors.probe.discover import addresses_here
 from collectors.probe.keys import KeyFileError, ViewerKeys
 from collectors.server import Server, ServerError
 from collectors.ssh import SSH, SshAddress
@@ -131,6 +133,25 @@ def agents_of(options: ServerOptions) -> tuple[Agent, ...]:
         except UsageError as error:
             line = line_of(path.read_text("utf-8"), index, table="agent")
             raise UsageError(f"{path}, line {line}: {error}") from error
+    return tuple(found)
+
+
+def with_fronted_probes(
+    servers: Sequence[Server], agents: Sequence[Agent]
+) -> tuple[Server, ...]:
+    """Where a server's own host has an agent, that may pass on its probe.
+
+    Not of this host: its probes are found without help.
+    """
+    by_host = {each.host: each for each in agents if each.host}
+    found = []
+    for server in servers:
+        host = urlsplit(server.url).hostname or ""
+        agent = by_host.get(host)
+        asked = server.probe or server.probe_key or server.uds
+        if agent is not None and not asked and not addresses_here(host):
+            server = replace(server, probe=agent.address, probe_key=agent.key)
+        found.append(server)
     return tuple(found)
 
 

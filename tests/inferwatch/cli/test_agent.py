@@ -14,10 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from collectors.agent_stream import Agent
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.runtime_dir import agent_path
+from collectors.server import Server
 from inferwatch.cli.agent_command import AgentOptions, run_agent
-from inferwatch.cli.servers.fleet import ServerOptions, agents_of
+from inferwatch.cli.servers.fleet import (
+    ServerOptions,
+    agents_of,
+    with_fronted_probes,
+)
 from inferwatch.errors import UsageError
 
 
@@ -111,6 +117,31 @@ def test_a_settings_file_that_names_no_agent_is_refused(
 def test_a_key_without_an_agent_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give both"):
         agents_of(ServerOptions(agent_key=tmp_path / "alice.key"))
+
+
+def test_the_probe_of_a_server_is_looked_for_at_the_agent_of_its_host(
+    tmp_path: Path,
+) -> None:
+    key = tmp_path / "alice.key"
+    servers = [
+        Server(url="http://192.0.2.1:8000"),
+        Server(url="http://192.0.2.2:8000"),
+        Server(url="http://192.0.2.1:8001", probe="tcp://192.0.2.1:9500"),
+        Server(url="http://127.0.0.1:8000"),
+    ]
+    agents = [
+        Agent(address="tcp://192.0.2.1:9600", key=key),
+        Agent(address="tcp://127.0.0.1:9600"),
+        Agent(address="unix:/run/agent.sock"),
+    ]
+    fronted = with_fronted_probes(servers, agents)
+
+    assert [(each.probe, each.probe_key) for each in fronted] == [
+        ("tcp://192.0.2.1:9600", key),
+        ("", None),
+        ("tcp://192.0.2.1:9500", None),
+        ("", None),
+    ]
 
 
 # The program.
