@@ -144,15 +144,15 @@ def with_fronted_probes(
     Not of this host: its probes are found without help.
     """
     by_host = {each.host: each for each in agents if each.host}
-    found = []
-    for server in servers:
-        host = urlsplit(server.url).hostname or ""
-        agent = by_host.get(host)
-        asked = server.probe or server.probe_key or server.uds
-        if agent is not None and not asked and not addresses_here(host):
-            server = replace(server, probe=agent.address, probe_key=agent.key)
-        found.append(server)
-    return tuple(found)
+    return tuple(_fronted(each, by_host) for each in servers)
+
+
+def _fronted(server: Server, agents: Mapping[str, Agent]) -> Server:
+    host = urlsplit(server.url).hostname or ""
+    agent = agents.get(host)
+    if agent is None or server.probe or server.uds or addresses_here(host):
+        return server
+    return replace(server, probe=agent.address, probe_key=agent.key)
 
 
 def _agent(address: str, key: Path | None, name: str = "") -> Agent:
