@@ -7,6 +7,7 @@ comes from the requests or buckets of all, see the snapshot's own latencies.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import fmean
 
 from inferwatch.metrics.engine.engines import known_sum
 from inferwatch.metrics.snapshot import (
@@ -56,6 +57,10 @@ class FleetServer:
     """Where that is worth a word."""
     ranks: tuple[ServerState, ...] = ()
     """Where there are several."""
+    hbm_share: float | None = None
+    """Of the GPUs that its engines say they run on, mean; 0-1."""
+    power_w: float | None = None
+    """Of these, together."""
 
     @property
     def name(self) -> str:
@@ -95,8 +100,22 @@ def servers_of(snapshot: Snapshot) -> tuple[FleetServer, ...]:
     for state in snapshot.servers:
         by_source[state.source].append(state)
     return tuple(
-        _server(states, place, snapshot.now_ns)
+        _on_gpus(_server(states, place, snapshot.now_ns), snapshot)
         for place, states in enumerate(by_source.values())
+    )
+
+
+def _on_gpus(server: FleetServer, snapshot: Snapshot) -> FleetServer:
+    """With what its GPUs do, where its engines say which these are."""
+    source = server.state.source
+    engines = (each for each in snapshot.engines if each.source == source)
+    own = {uuid for info in engines for uuid in info.gpus}
+    gpus = [gpu for gpu in snapshot.gpus if gpu.source in own]
+    shares = [gpu.hbm_share for gpu in gpus if gpu.hbm_share is not None]
+    return replace(
+        server,
+        hbm_share=fmean(shares) if shares else None,
+        power_w=rate_of(gpu.power_w for gpu in gpus),
     )
 
 
@@ -225,6 +244,8 @@ class FleetTotals:
     kv_span: tuple[float, float] | None
     """The least and the most used KV cache."""
     servers: int
+    hbm_share: float | None = None
+    power_w: float | None = None
 
 
 def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals:
@@ -246,4 +267,6 @@ def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals
         state=state,
         kv_span=(min(usage), max(usage)) if usage else None,
         servers=len(servers),
+        hbm_share=snapshot.hardware.hbm_share,
+        power_w=snapshot.hardware.power_w,
     )

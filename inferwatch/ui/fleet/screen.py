@@ -137,7 +137,8 @@ class FleetScreen(WatchScreen):
         if len(table.rows) != self._listed:
             self._listed = len(table.rows)
             self.fit_height()
-        self.query_one(FleetTotalsLine).show(totals_of(shown, servers))
+        together = totals_of(shown, servers)
+        self.query_one(FleetTotalsLine).show(together, table.columns)
         counts = Counter(each.trouble for each in servers)
         told: list[Line] = [(TextRun(counted(len(servers), "server"), "muted"),)]
         for trouble, word in TOLD:

@@ -141,6 +141,7 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
             right=True,
             filter=FilterField("kv", _kv_percent, FieldKind.COUNT),
         ),
+        *_gpu_columns(),
         _rate("tok/s", "tok/s", lambda row: row.state.output_tokens_per_s),
         _rate("req/s", "req/s", lambda row: row.state.arrivals_per_s, from_width=96),
         _mean("ttft", "TTFT ms", 8, ("ttft_s",)),
@@ -192,6 +193,35 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
             ),
         ),
     )
+
+
+def _gpu_columns() -> Iterable[TableColumn[FleetRow]]:
+    """Of a server, not of one of its ranks."""
+
+    def hbm(row: FleetRow) -> float | None:
+        return None if row.rank else row.server.hbm_share
+
+    def power(row: FleetRow) -> float | None:
+        return None if row.rank else row.server.power_w
+
+    yield TableColumn(
+        "hbm",
+        "HBM",
+        5,
+        lambda row, _: _run(row, format_share(hbm(row)).strip()),
+        value=hbm,
+        right=True,
+        from_width=100,
+    )
+    yield _rate("power", "W", power, from_width=140)
+
+
+def known_columns(
+    columns: Iterable[TableColumn[FleetRow]], servers: Iterable[FleetServer]
+) -> tuple[TableColumn[FleetRow], ...]:
+    """Without those of GPUs where no server says on which it runs."""
+    told = any(each.hbm_share is not None or each.power_w for each in servers)
+    return tuple(each for each in columns if told or each.key not in {"hbm", "power"})
 
 
 def _count(
@@ -411,12 +441,14 @@ class FleetTable(CursorTable[FleetRow]):
     scope = FleetScope.ALL
 
     def __init__(self) -> None:
-        super().__init__(fleet_columns(), sorted_by="state")
+        self._declared = tuple(fleet_columns())
+        super().__init__(self._declared, sorted_by="state")
         self._folded: dict[str, bool] = {}
         """As people chose; else ranks are shown where they differ."""
 
     def show(self, servers: Sequence[FleetServer]) -> None:
         """Take the servers of a moment."""
+        self.columns = known_columns(self._declared, servers)
         cut = len(_shared_host([each.name for each in servers]))
         self.show_rows(
             [
@@ -491,11 +523,13 @@ class FleetTotalsLine(Panel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._columns = tuple(fleet_columns())
+        self._columns: tuple[TableColumn[FleetRow], ...] = ()
 
-    def show(self, totals: FleetTotals) -> None:
-        """Take what they come to."""
-        self._totals = totals
+    def show(
+        self, totals: FleetTotals, columns: tuple[TableColumn[FleetRow], ...]
+    ) -> None:
+        """Take what they come to, and the columns of the table."""
+        self._totals, self._columns = totals, columns
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -504,7 +538,13 @@ class FleetTotalsLine(Panel):
         totals = self._totals
         if totals is None:
             return ()
-        together = FleetServer(state=totals.state, trouble=Trouble.NONE, place=0)
+        together = FleetServer(
+            state=totals.state,
+            trouble=Trouble.NONE,
+            place=0,
+            hbm_share=totals.hbm_share,
+            power_w=totals.power_w,
+        )
         row = FleetRow(
             key="",
             name=f"all {totals.servers}",

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from collectors.readings import EngineInfo
 from inferwatch.metrics.snapshot import ServerState, Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.fleet.table import FleetTable
 from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui.conftest import ScriptedFeed
 from tests.inferwatch.ui.fleets import of_eight, server, shown_with, with_ranks
+from tests.inferwatch.ui.hardware import gpu, with_gpus
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 Text = Callable[[InferwatchApp, str], list[str]]
@@ -238,3 +240,43 @@ def test_picture_of_one_server_of_a_fleet(
     assert snap_compare(
         app, terminal_size=size, run_before=snapshot_of(("down", "enter"))
     )
+
+
+async def test_servers_that_say_on_which_gpus_they_run_have_columns_of_them(
+    settle: Settle, text_of: Text
+) -> None:
+    def on_gpus(made: Snapshot) -> Snapshot:
+        shown = shown_with(made, of_eight(made.now_ns))
+        first, second, *_ = shown.sources
+        engines = [
+            EngineInfo(
+                source=source, t_ns=1, pid=1, model="m", vllm_version="1", gpus=uuids
+            )
+            for source, uuids in ((first, ["GPU-0", "GPU-1"]), (second, ["GPU-2"]))
+        ]
+        gpus = (gpu(0), gpu(1), gpu(2, hbm_share=0.12, power_w=90.0))
+        return replace(with_gpus(shown, *gpus), engines=tuple(engines))
+
+    feed = FleetFeed(change=on_gpus)
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        head, *rows = text_of(app, "FleetTable")
+        of = {row.split()[1]: row for row in rows if row.strip()}
+
+        assert head.split().index("HBM") == head.split().index("KV") + 1
+        at = head.split().index("HBM") + 2  # a mark stands before, a blank in engine
+        assert of["chat-1"].split()[at : at + 2] == ["74%", "1,176"]
+        assert of["chat-2"].split()[at : at + 2] == ["12%", "90.0"]
+        assert of["chat-3"].split()[at : at + 2] == ["–", "–"]
+
+
+async def test_without_gpus_the_fleet_has_no_columns_of_them(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(of_eight)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settle(pilot)
+
+        assert "HBM" not in text_of(app, "FleetTable")[0]
