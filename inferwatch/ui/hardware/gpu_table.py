@@ -166,6 +166,7 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         glyph, ink = ("✖", "bad") if gpu.info.lost_because else MARKS[gpu.watched]
         profile = gpu.info.profile
         named = f"MIG {profile}" if profile else called(gpu)
-        text = f"{self._numbers[gpu.source]:>2} {named}"
+        digits = max(2, *map(len, self._numbers.values()))
+        text = f"{self._numbers[gpu.source]:>{digits}} {named}"
         cell = cells(text, max(width - 3, 0), _ink(gpu))
         return TextRun(f" {glyph} ", ink), cell
