@@ -17,8 +17,11 @@ from inferwatch.metrics.snapshot import GpuState, HostState, Snapshot
 from inferwatch.ui.shared.charts import ChartPlan, Series, Values
 from inferwatch.ui.shared.hardware_charts import TRAFFIC
 from inferwatch.ui.shared.renderables.bars import Texture
+from inferwatch.ui.shared.renderables.plot import NEAR
 
 GIGA = 1e9
+BEYOND = 1.1
+"""Of its limit, what a board may draw for a moment."""
 
 
 def gpu_of(shown: Snapshot) -> GpuState | None:
@@ -98,6 +101,15 @@ def _peak(shown: Snapshot) -> float | None:
 def _power_limit(shown: Snapshot) -> float | None:
     gpu = gpu_of(shown)
     return gpu.power_limit_w if gpu else None
+
+
+def _about_limit(shown: Snapshot) -> float | None:
+    """The limit as the top of the axis, where power hardly goes beyond it."""
+    limit, gpu = _power_limit(shown), gpu_of(shown)
+    drawn = gpu.timeline.power_w if gpu else ()
+    most = max((each for each in drawn if each is not None), default=0.0)
+    near = limit is not None and NEAR * limit <= most <= BEYOND * limit
+    return limit if near else None
 
 
 def _max_clock(shown: Snapshot) -> float | None:
@@ -251,6 +263,7 @@ POWER = ChartPlan(
             show=_watts,
         ),
     ),
+    full=_about_limit,
     limit=_power_limit,
     limit_label=label_of("gpu.power_limit_w"),
     show_limit=_watts,

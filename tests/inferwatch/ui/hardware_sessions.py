@@ -1,6 +1,6 @@
 """Sessions with GPUs that never vary: what the screen of the hardware shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from collectors.readings import GpuInfo, HostInfo
@@ -272,6 +272,16 @@ def host(source: str = "", name: str = "node-a", *, small: bool = False) -> Host
     )
 
 
+def total(gpus: Sequence[GpuState], name: str) -> float | None:
+    values = [getattr(each, name) for each in gpus]
+    return None if None in values or not values else sum(values)
+
+
+def mean(gpus: Sequence[GpuState], name: str) -> float | None:
+    summed = total(gpus, name)
+    return None if summed is None else summed / len(gpus)
+
+
 def shown_with(
     made: Snapshot,
     *gpus: GpuState,
@@ -288,6 +298,11 @@ def shown_with(
         hardware=Hardware(
             gpus=len(own),
             no_gpu=no_gpu,
+            hbm_bytes_per_s=total(own, "hbm_bytes_per_s"),
+            hbm_share=mean(own, "hbm_share"),
+            sm_active=mean(own, "sm_active"),
+            power_w=total(own, "power_w"),
+            power_limit_w=total(own, "power_limit_w"),
             joules_per_token=0.475 if own and own[0].power_w else None,
             tokens_per_s_per_w=2.1 if own and own[0].power_w else None,
             derived_bytes_per_s=derived,

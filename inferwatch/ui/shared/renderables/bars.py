@@ -152,15 +152,17 @@ def gauge(share: float | None, width: int, ink: str, mark: float | None = None) 
     >>> "".join(run.text for run in gauge(1.2, 4, "", mark=0.9))
     '███│'
     """
+    if width <= 0:
+        return ()
     if share is None:
-        return (TextRun("·" * max(width, 0), "rule"),)
+        return (TextRun("·" * width, "rule"),)
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
     whole, part = divmod(eighths, 8)
     filled = "█" * whole + (PARTS[part - 1] if part else "")
     bar = [(filled, ink), (EMPTY * (width - len(filled)), "rule")]
-    if mark is not None and width:
+    if mark is not None:
         at = min(int(mark * width), width - 1)
         before, after = bar[0][0][:at], bar[0][0][at + 1 :]
         gap = EMPTY * (at - len(before))

@@ -9,6 +9,7 @@ MARGIN = 8
 MIDDLE_FROM = 5
 """Rows; with fewer an axis has no tick between its ends."""
 PREFIXES = (
+    (1e12, "T"),
     (1e9, "G"),
     (1e6, "M"),
     (1e3, "k"),
@@ -83,6 +84,8 @@ def tick_text(value: float, unit: str = "") -> str:
 
     >>> tick_text(0.05, "s"), tick_text(2.5e-3, "s"), tick_text(5000), tick_text(0, "s")
     ('50 ms', '2.5 ms', '5k', '0')
+    >>> tick_text(5e12, "B"), tick_text(2.5e9, "B")
+    ('5 TB', '2.5 GB')
     >>> tick_text(0.5), tick_text(0.5, "%"), tick_text(2, "s")
     ('0.5', '50%', '2 s')
     """
