@@ -439,7 +439,7 @@ class NvmlSource:
         told = self._events.tells_double_bits if self._events else frozenset()
         if more > 0 and sample.source not in told:
             called = _called(self._gpus[sample.source].info)
-            text = f"{called}: {more} more uncorrectable memory errors"
+            text = f"{called}: {more} more uncorrectable memory error{'s' * (more > 1)}"
             yield self._note(text, sample.source)
 
     # Slices.

@@ -972,10 +972,16 @@ API int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *out) {
     }
     END;
 }
+#endif
 
 struct process { unsigned pid; u64 bytes; unsigned instance, compute_instance; };
 
+/* The third version is laid out as the second was. */
+#ifdef OLD_DRIVER
+API int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, struct process *out) {
+#else
 API int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *out) {
+#endif
     BEGIN_OF(device);
     NEED(count && (out || !*count), INVALID_ARGUMENT);
     if (!rc) {
@@ -987,7 +993,6 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, s
     }
     END;
 }
-#endif
 
 /* ---- NVML: field values ------------------------------------------------------ */
 

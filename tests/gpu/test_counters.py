@@ -15,7 +15,9 @@ from typing import Any
 import pynvml as nv
 import pytest
 
+from collectors.gpu.nvml import NvmlSource
 from collectors.gpu.peaks import peak_of
+from collectors.gpu.source import GpuOptions, Pace
 from tests.gpu.conftest import Figures, code_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
@@ -291,7 +293,7 @@ def test_ten_readings_a_second_do_not_slow_a_matrix_product(
     ratios = []
     for _ in range(8):
         alone = rounds_in(2, product)
-        with polled(hopper):
+        with polled():
             watched = rounds_in(2, product)
         ratios.append(watched / alone)
     figures["polled at 10 Hz, ratio"] = median(ratios)
@@ -299,27 +301,27 @@ def test_ten_readings_a_second_do_not_slow_a_matrix_product(
 
 
 @contextmanager
-def polled(gpu: Any) -> Iterator[None]:
-    """Somebody reads all that is read at each sweep, ten times a second."""
-    stop, counters = Event(), Counters(gpu)
+def polled() -> Iterator[None]:
+    """We read all that we read, as fast as while the GPU screen is shown."""
+    over = Event()
 
     def poll() -> None:
-        while not stop.wait(0.1):
-            counters.begin()
-            nv.nvmlDeviceGetFieldValues(gpu, [186, 83, 74, 82, 197, 198])
-            nv.nvmlDeviceGetClockInfo(gpu, nv.NVML_CLOCK_SM)
-            nv.nvmlDeviceGetClockInfo(gpu, nv.NVML_CLOCK_MEM)
-            nv.nvmlDeviceGetMemoryInfo(gpu)
-            counters.end()
+        source = NvmlSource(time.monotonic_ns, GpuOptions(), lambda _: None)
+        source.probe()
+        last_s = 0.0
+        while not over.wait(0.1):
+            each_second = time.monotonic() - last_s >= 1
+            last_s = time.monotonic() if each_second else last_s
+            source.read({Pace.EACH, Pace.SECOND} if each_second else {Pace.EACH})
+        source.close()
 
     thread = Thread(target=poll)
     thread.start()
     try:
         yield
     finally:
-        stop.set()
+        over.set()
         thread.join()
-        counters.close()
 
 
 def gemm(torch: Any, size: int = 8192) -> Callable[[], None]:

@@ -1,14 +1,19 @@
 """Every reading as the driver gives it, with its code: kept as a fake's truth."""
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import pynvml as nv
 import pytest
 
-from tests.gpu.conftest import FOLDER
+from collectors.gpu.nvml import NvmlSource
+from collectors.gpu.source import KINDS, GpuOptions, Pace
+from collectors.readings import GpuInfo, GpuSample
+from tests.gpu.conftest import FOLDER, Figures
 
 pytestmark = pytest.mark.gpu
 
@@ -65,6 +70,28 @@ def test_every_reading_is_kept_with_its_code(gpu: Any) -> None:
     text = json.dumps(kept, indent=2)
     (FOLDER / "readings.json").write_text(text + "\n", encoding="utf-8")
     assert kept["calls"]["name"]["code"] == 0
+
+
+def test_what_we_read_of_it_and_what_not(gpu: Any, figures: Figures) -> None:
+    """Two sweeps: what stays unknown has a reason, and a sweep its price."""
+    source = NvmlSource(time.monotonic_ns, GpuOptions(gpus=("all",)), lambda _: None)
+    found = source.probe()
+    source.read(set(Pace))
+    time.sleep(1.1)
+    began_s = time.perf_counter()
+    told = source.read(set(Pace))
+    took_ms = (time.perf_counter() - began_s) * 1000
+    source.close()
+    infos = [each for each in (*found, *told) if isinstance(each, GpuInfo)]
+    samples = [each for each in told if isinstance(each, GpuSample)]
+    assert samples
+    figures["a sweep of everything, ms"] = took_ms
+    figures["read"] = msgspec.to_builtins(samples)
+    figures["not read"] = {each.source: each.missing for each in infos}
+    for sample in samples:
+        known = {name for name in KINDS if getattr(sample, name) is not None}
+        missing = {each.source: each.missing for each in infos}[sample.source]
+        assert known | set(missing) | {"throttled_ns"} >= set(KINDS)
 
 
 def outcome(call: Callable[[Any], object], gpu: Any) -> dict[str, object]:

@@ -4,9 +4,13 @@ What is proven is what *we* make of each answer that the interface allows, not t
 driver ever gives it: that is for ``tests/gpu``, on hardware.
 """
 
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
 import pynvml as nv
 import pytest
 
+from collectors.gpu import nvml_errors, nvml_gpu
 from collectors.gpu.source import Gpm, GpuOptions, Pace
 from tests.collectors.gpu.watched_fake import FIRST, SECOND, Watching, watched
 from tests.fake_nvml import FakeNvml, in_fake_nvml, with_old_driver
@@ -270,6 +274,18 @@ def test_a_call_that_fails_without_a_reason_has_the_driver_opened_anew(
 
 
 @in_fake_nvml
+def test_a_driver_that_goes_on_failing_is_not_opened_anew_for_ever(
+    fake: FakeNvml,
+) -> None:
+    """Each time costs the readings that work a gap."""
+    with watched(fake, "gpus 1; return nvmlDeviceGetClockInfo * 999") as watching:
+        watching.ticks(1200)
+        assert watching.calls("nvmlInitWithFlags") <= 7
+        gaps = [each for each in watching.samples() if each.dram_active is None]
+        assert len(gaps) < 20
+
+
+@in_fake_nvml
 def test_a_name_that_is_no_text_hurts_nobody(fake: FakeNvml) -> None:
     fake._library.fake_do(b"text 0 name \xff\xfe\x80")
     with watched(fake) as watching:
@@ -397,6 +413,35 @@ def test_counters_for_administrators_only_say_who_could_read_them(
 
 
 @in_fake_nvml
+def test_what_the_driver_was_told_says_whom_counters_are_for(fake: FakeNvml) -> None:
+    with (
+        NamedTemporaryFile("w", encoding="ascii") as parameters,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        parameters.write("ResmanDebugLevel: 1\nRmProfilingAdminOnly: 1\n")
+        parameters.flush()
+        patch.setattr(nvml_errors, "PARAMETERS", Path(parameters.name))
+        with watched(fake, "gpus 1; return nvmlGpmSampleGet * 4") as watching:
+            watching.ticks(2)
+            because = watching.info().missing["dram_active"]
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in because
+
+
+@in_fake_nvml
+def test_under_wsl_we_say_that_it_is_not_passed_on(fake: FakeNvml) -> None:
+    commands = "gpus 1; return nvmlGpmQueryDeviceSupport * 3"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvml_gpu, "under_wsl", lambda: True)
+        with watched(
+            fake, f"{commands}; return nvmlDeviceGetUtilizationRates * 3"
+        ) as watching:
+            watching.ticks(2)
+            missing = watching.info().missing
+    assert "WSL" in missing["dram_active"]
+    assert "WSL" in missing["gpu_busy"]
+
+
+@in_fake_nvml
 def test_a_metric_that_fails_leaves_the_others(fake: FakeNvml) -> None:
     with watched(fake, "gpus 1; metric 0 5 3; metric 0 60 3") as watching:
         watching.ticks(3)
@@ -513,6 +558,31 @@ def test_an_event_is_noted_once_and_with_what_it_means(fake: FakeNvml) -> None:
         ]
 
 
+@in_fake_nvml
+def test_events_that_cannot_be_had_or_fail_hurt_no_reading(fake: FakeNvml) -> None:
+    for commands in (
+        "return nvmlEventSetCreate * 999",
+        "return nvmlDeviceGetSupportedEventTypes * 3",
+        "return nvmlDeviceRegisterEvents * 3",
+        "return nvmlEventSetWait_v2 * 15",
+    ):
+        fake.do("fresh")
+        with watched(fake, commands, events=True) as watching:
+            watching.ticks(3)
+            assert watching.samples()[-1].dram_active is not None
+            assert watching.notes == []
+
+
+@in_fake_nvml
+def test_errors_of_memory_are_noted_where_no_event_tells_them(fake: FakeNvml) -> None:
+    with watched(fake, "value 0 ecc_uncorrected 2") as watching:
+        watching.ticks(2)
+        assert watching.notes == []  # they are from before
+        fake.do("value 0 ecc_uncorrected 3")
+        watching.ticks(2)
+        assert watching.notes == ["GPU 0: 1 more uncorrectable memory error"]
+
+
 # Which are meant.
 
 
@@ -625,8 +695,9 @@ def test_a_parent_that_hides_its_memory_points_to_its_slices(fake: FakeNvml) -> 
 @with_old_driver
 def test_an_old_driver_is_asked_as_it_knows(fake: FakeNvml) -> None:
     commands = "driver 470.82.01 (simulated); gpus 1; value 0 temperature 55"
-    with watched(fake, commands) as watching:
+    with watched(fake, f"{commands}; process 0 4711 1024") as watching:
         watching.ticks(3)
+        assert watching.processes()[-1].memory_bytes == {4711: 1024}
         assert watching.last("temperature_c") == 55
         assert watching.last("throttle_reasons") is not None
         assert watching.last("memory_used_bytes") is not None
