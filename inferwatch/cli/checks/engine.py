@@ -92,7 +92,10 @@ def _entry_point() -> Sequence[Finding]:
 
 
 def _engines() -> Sequence[Finding]:
-    found = asyncio.run(nearby_engines())
+    try:
+        found = asyncio.run(nearby_engines())
+    except OSError as error:
+        return [broken("engines", f"cannot be looked for: {error}")]
     if not found:
         return [
             absent(
