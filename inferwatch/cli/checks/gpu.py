@@ -18,8 +18,8 @@ from collectors.gpu.dcgm import PORTS, dcgm_server
 from collectors.gpu.dcgm_page import AVERAGES, DcgmGpu, DcgmPage, why_missing
 from collectors.gpu.nvml import HAS_WSL, NO_DRIVER, NO_GPU, NvmlSource
 from collectors.gpu.source import GpuOptions, Pace
+from collectors.http_client import ProxyError
 from collectors.readings import AnyReading, GpuInfo, Note
-from collectors.server import ServerError
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
@@ -160,17 +160,17 @@ async def _exporters(urls: Sequence[str]) -> list[Finding]:
 
 async def _exporter(url: str) -> Finding:
     """What one exporter tells; nobody at a place we guessed is no fault."""
+    server = dcgm_server(url)  # refused before if it is no address
     try:
-        server = dcgm_server(url)
         async with server.client(timeout_s=DCGM_S) as client:
             answer = await get(client, "/metrics", timeout_s=DCGM_S)
         gpus = DcgmPage().read(answer.text)
-    except (NoAnswerError, ExpositionError, ServerError, ValueError) as error:
-        return absent(f"DCGM {url}", str(error))
-    return _told(f"DCGM {server.source}", gpus)
+    except (NoAnswerError, ExpositionError, ProxyError) as error:
+        return absent("DCGM", f"{server.source}: {error}")
+    return _told(server.source, gpus)
 
 
-def _told(name: str, gpus: Sequence[DcgmGpu]) -> Finding:
+def _told(place: str, gpus: Sequence[DcgmGpu]) -> Finding:
     whole = len({each.uuid for each in gpus})
     missing = {
         field: why_missing(gpu, field, AVERAGES[field])
@@ -179,11 +179,11 @@ def _told(name: str, gpus: Sequence[DcgmGpu]) -> Finding:
         if field not in gpu.values
     }
     facts = {"gpus": sorted({each.uuid for each in gpus}), "missing": missing}
-    what = counted(whole, "GPU")
+    what = f"{place} tells {counted(whole, 'GPU')}"
     if not missing:
-        return works(name, f"{what}: HBM bandwidth and SM activity", **facts)
+        return works("DCGM", f"{what}: HBM bandwidth and SM activity", **facts)
     says = f"{what}, without {_named(sorted(missing))}"
-    return limited(name, says, "; ".join(dict.fromkeys(missing.values())), **facts)
+    return limited("DCGM", says, "; ".join(dict.fromkeys(missing.values())), **facts)
 
 
 def gpu_checks(dcgm: Sequence[str] = ()) -> Sequence[Check]:

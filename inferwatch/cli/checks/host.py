@@ -72,25 +72,23 @@ def _cores() -> Sequence[Finding]:
 
 def _told() -> Sequence[Finding]:
     """What the kernel tells of the host and its processes."""
-    missing = {}
-    for name, what in TOLD.items():
-        try:
-            with (PROC / name).open("rb") as file:
-                file.read(1)
-        except OSError as error:
-            missing[what] = f"{PROC / name}: {error.strerror}"
-    if not (PROC / "1").exists():
-        missing["processes of others"] = f"{PROC} hides them (hidepid)"
+    missing = {what: name for name, what in TOLD.items() if not _has(PROC / name)}
+    fix = f"mount {PROC} whole: {', '.join(missing.values())} cannot be read"
+    if not missing and not (PROC / "1").exists():
+        missing = {"processes of other users": "1"}
+        fix = f"mount {PROC} without hidepid"
     if not missing:
         return [works("load and memory", "the kernel tells all that we ask")]
-    return [
-        limited(
-            "load and memory",
-            f"not told: {', '.join(missing)}",
-            "; ".join(missing.values()),
-            missing=missing,
-        )
-    ]
+    says = f"not told: {', '.join(missing)}"
+    return [limited("load and memory", says, fix, missing=missing)]
+
+
+def _has(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
 
 
 def _monotonic() -> Sequence[Finding]:
