@@ -90,9 +90,28 @@ def _count(connection: sqlite3.Connection, session: int) -> int:
 
 
 def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
-    """The UUIDs of those that engines said they run on; none where none did."""
+    """The UUIDs of those that engines run on; none where nobody knows.
+
+    As the engines say, else those of whose memory their processes have some.
+    """
     rows = connection.execute("SELECT gpus FROM engines WHERE session = ?", (session,))
-    return {uuid for (told,) in rows for uuid in json.loads(told)}
+    told = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
+    if told:
+        return told
+    users = connection.execute(
+        "SELECT DISTINCT name, memory_bytes FROM gpu_processes "
+        "JOIN sources USING (session, source) WHERE session = ?",
+        (session,),
+    ).fetchall()
+    if not users:
+        return set()
+    pids = connection.execute(
+        "SELECT pid FROM engines WHERE session = ?1 UNION SELECT pid "
+        "FROM host_processes WHERE session = ?1 AND role IN ('core', 'worker')",
+        (session,),
+    )
+    own = {str(pid) for (pid,) in pids}
+    return {uuid for uuid, held in users if own & json.loads(held).keys()}
 
 
 def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:

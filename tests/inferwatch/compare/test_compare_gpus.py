@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import AnyReading, EngineInfo, GpuInfo, GpuSample, Step
+from collectors.readings import (
+    AnyReading,
+    EngineInfo,
+    GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    Step,
+)
 from inferwatch.compare.comparison import ComparisonRules, SessionPair
 from inferwatch.compare.comparison import compare as compared
 from inferwatch.compare.hardware import gpu_means
@@ -146,6 +153,18 @@ def test_gpus_of_the_engine_count_together_and_others_not(tmp_path: Path) -> Non
 
     assert value(numbers, "hbm_gbps_mean") == pytest.approx(3000)
     assert value(numbers, "sm_active_mean") == pytest.approx(0.6)
+
+
+def test_whose_processes_are_on_a_gpu_tells_whose_it_is(tmp_path: Path) -> None:
+    numbers = recorded(
+        tmp_path,
+        GpuProcesses(source="GPU-a", t_ns=5, memory_bytes={7: 66, 900: None}),
+        GpuProcesses(source="GPU-other", t_ns=5, memory_bytes={901: 5}),
+        *constant("GPU-a"),
+        *constant("GPU-other", dram_active=1.0),
+    )
+
+    assert value(numbers, "hbm_gbps_mean") == pytest.approx(2000)
 
 
 def test_a_gpu_of_the_engine_that_was_never_measured_makes_the_sum_unknown(
