@@ -83,6 +83,7 @@ class LoadSession:
             finally:
                 collecting.cancel()
                 await asyncio.gather(collecting, return_exceptions=True)
+                await self._session.close_collectors()
 
     async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> FollowedPlan:
         """Follow a plan to its end, or until told to stop.
