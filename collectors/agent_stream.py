@@ -6,7 +6,7 @@ within bounds: it can name no other kind of source, and no absurd number or time
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -134,7 +134,9 @@ class AgentStream:
         clock: SessionClock,
         agent: Agent,
         claimed: dict[str, "AgentStream"] | None = None,
+        ours: Collection[str] = (),
     ) -> None:
+        """``ours`` are GPUs that we read ourselves, so that nobody else need."""
         self.agent = agent
         self.why = f"no answer came from {agent.address}"
         """Why it does not answer now; empty while it does."""
@@ -142,6 +144,7 @@ class AgentStream:
         """The name of its host, once it has answered."""
         self._clock = clock
         self._claimed = {} if claimed is None else claimed
+        self._ours = ours
         self._memory = ProbeMemory()
         self._gpus: dict[str, GpuInfo] = {}
         """As they were told of last."""
@@ -223,6 +226,8 @@ class AgentStream:
     def _known(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
         """What of it makes sense, under the name of its host or GPU."""
         for reading in batch:
+            if reading.source and reading.source in self._ours:
+                continue
             told = self._placed(reading) if self._makes_sense(reading) else None
             if told is not None:
                 yield told

@@ -48,6 +48,8 @@ class GpuCollector:
     ) -> None:
         self.options = options or GpuOptions()
         """May be changed until it begins."""
+        self.known: set[str] = set()
+        """Sources of those that were read."""
         self._clock, self._make = clock, make
         self._closely = False
         self._over, self._wake = Event(), Event()
@@ -99,6 +101,7 @@ class GpuCollector:
     def _taken(self) -> list[AnyReading]:
         with self._lock:
             batch, self._waiting = self._waiting, []
+            self.known |= {each.source for each in batch if each.source}
             dropped, self._dropped = self._dropped, 0
         if dropped:
             text = "readings of GPUs came faster than they could be taken"

@@ -7,7 +7,11 @@ on this host would take, and of the last minutes those he missed.
 import asyncio
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+
+import psutil
 
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector, CollectorError, TappedCollector
@@ -34,7 +38,9 @@ from inferwatch.session.local_server import engine_of
 RING_BYTES = 16_000_000
 """Half an hour of eight GPUs."""
 LOOK_EVERY_S = 10.0
-"""How often engines are looked for, which costs most of all."""
+"""How often their processes are looked for."""
+LOOK_WIDE = 3
+"""Looks until engines are looked for anew, which costs most of all."""
 STANDING = (HostInfo, GpuInfo)
 """What holds until it is told anew: who comes later is told it, too."""
 
@@ -110,8 +116,12 @@ class Agent:
             self._tell([note])
 
     async def _look_for_engines(self) -> None:
-        while True:
-            self.processes = await asyncio.to_thread(engine_processes)
+        engines: list[EngineProcesses] = []
+        for turn in count():
+            with suppress(OSError, psutil.Error):  # the next look may do
+                if turn % LOOK_WIDE == 0 or not all(e.root.alive for e in engines):
+                    engines = await asyncio.to_thread(engines_here)
+                self.processes = await asyncio.to_thread(processes_of, engines)
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _every_process(self) -> Collection[tuple[int, str]]:
@@ -148,13 +158,19 @@ class Agent:
         self._loop.call_soon_threadsafe(self.broken.set)
 
 
-def engine_processes() -> list[tuple[int, str]]:
-    """Those of all engines that listen on this host, each with its role."""
+def engines_here() -> list[EngineProcesses]:
+    """All engines that listen on this host."""
     doors = [each.pid for each in listening() if each.pid and each.is_engine]
-    found: dict[int, str] = {}
-    for pid in {engine_of(pid) for pid in doors} - {None}:
-        born = None if pid is None else birth(pid)
-        if pid is not None and born is not None:
-            roles = EngineProcesses(EngineProcess(pid, born)).roles()
-            found |= {each.pid: role for each, role in roles.items()}
+    births = {pid: birth(pid) for pid in map(engine_of, doors) if pid is not None}
+    return [
+        EngineProcesses(EngineProcess(pid, born))
+        for pid, born in sorted(births.items())
+        if born is not None
+    ]
+
+
+def processes_of(engines: Iterable[EngineProcesses]) -> list[tuple[int, str]]:
+    """Those that live, each with its role."""
+    roles = [each.roles() for each in engines]
+    found = {each.pid: role for one in roles for each, role in one.items()}
     return sorted(found.items())

@@ -98,17 +98,23 @@ class AttachedSession(Watch):
         self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
         every = [each for server in servers for each in collect(clock, server)]
         self._probes = [each for each in every if isinstance(each, ServerProbe)]
-        claimed: dict[str, AgentStream] = {}
-        self._agents = [AgentStream(clock, each, claimed) for each in agents]
-        beside = [
-            AgentStream(clock, each, claimed)
-            for each in map(Agent.beside, servers)
-            if each is not None
-        ]
+        self._agents, beside = self._follow_agents(clock, agents)
         self._session.collectors += [
             TappedCollector(each, self._hear)
             for each in (*every, *self._agents, *beside, *others)
         ]
+
+    def _follow_agents(
+        self, clock: SessionClock, named: Sequence[Agent]
+    ) -> tuple[list[AgentStream], list[AgentStream]]:
+        """Those that were named, and those that may be beside servers elsewhere."""
+        claimed: dict[str, AgentStream] = {}
+        ours = self._session.gpus.known
+        found = [
+            [AgentStream(clock, each, claimed, ours) for each in agents if each]
+            for agents in (named, map(Agent.beside, self.servers))
+        ]
+        return found[0], found[1]
 
     @property
     def load_desk(self) -> WatchedLoadDesk:

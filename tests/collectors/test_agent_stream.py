@@ -110,11 +110,15 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    address: str | Path, *, claimed: dict[str, AgentStream] | None = None, **agent: Any
+    address: str | Path,
+    *,
+    claimed: dict[str, AgentStream] | None = None,
+    ours: set[str] | None = None,
+    **agent: Any,
 ) -> AsyncIterator[Follower]:
     place = f"unix:{address}" if isinstance(address, Path) else address
     follower = Follower(
-        AgentStream(SessionClock(), Agent(address=place, **agent), claimed)
+        AgentStream(SessionClock(), Agent(address=place, **agent), claimed, ours or ())
     )
     task = asyncio.create_task(follower.follow())
     try:
@@ -265,6 +269,16 @@ async def test_an_agent_reached_in_two_ways_is_told_of_once(
 
     assert [each.host for each in two.of(GpuInfo)] == ["gpu1"]
     assert two.of(GpuSample)[-1].power_w == 2.0
+
+
+async def test_a_gpu_that_we_read_ourselves_is_not_told_twice(path: Path) -> None:
+    with speaking(path, gpu_info(), gpu_sample(), gpu_info("GPU-2"), host_info()):
+        async with following(path, ours={GPU}) as told:
+            await told.until(lambda: told.of(HostInfo))
+
+    assert [each.source for each in told.of(GpuInfo)] == ["GPU-2"]
+    assert told.of(GpuSample) == []
+    assert told.notes() == ["the agent of gpu1 answers"]
 
 
 async def test_of_one_that_is_only_sought_nothing_is_said_until_it_comes(

@@ -25,7 +25,7 @@ DEADLINE_S = 20.0
 @pytest.fixture(autouse=True)
 def engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        agent_module, "engine_processes", lambda: [(os.getppid(), "core")]
+        agent_module, "processes_of", lambda _: [(os.getppid(), "core")]
     )
 
 
