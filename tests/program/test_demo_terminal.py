@@ -60,7 +60,13 @@ def test_each_screen_is_shown_at_every_size(
 ) -> None:
     demo.resize(columns, rows)
 
-    for key, title in (("2", "Requests"), ("3", "Steps"), ("4", "KV"), ("1", "TTFT")):
+    for key, title in (
+        ("2", "Requests"),
+        ("3", "Steps"),
+        ("4", "KV"),
+        ("5", "memory traffic"),
+        ("1", "TTFT"),
+    ):
         demo.press(key)
         demo.shows(title)
 

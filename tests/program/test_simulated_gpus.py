@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from inferwatch.storage.sessions.sessions import find
 from tests.collectors.http_server import serving
 from tests.collectors.made_up_engine import MadeUpEngine
 from tests.fake_nvml import ROOT, SONAME, NoCompilerError, environment
+from tests.program.conftest import Home, Terminal
 
 pytestmark = pytest.mark.process
 RATE_HZ = 5.0
@@ -103,6 +105,28 @@ async def test_a_gpu_that_is_lost_on_the_way_is_recorded_as_lost(
     samples = [each for each in readings if isinstance(each, GpuSample)]
     last_ns = {uuid: max(s.t_ns for s in samples if s.source == uuid) for uuid in infos}
     assert last_ns[first] > last_ns[second] + 1_500_000_000
+
+
+def test_the_screen_of_the_hardware_says_that_they_are_simulated(
+    home: Home, terminal: Callable[..., Terminal]
+) -> None:
+    try:
+        simulated = environment("value 0 dram 61; value 1 dram 12")
+    except NoCompilerError as why:
+        pytest.skip(str(why))
+    for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
+        home.environment[name] = simulated[name]
+    shown = terminal("attach", "http://127.0.0.1:9", "--no-record")
+    shown.shows("GPU+host")
+    shown.press("5")
+    shown.shows("simulated GPU 0 H100")
+    shown.shows("2,045 of 3,352 GB/s")
+    shown.shows("GPM")
+    shown.press("\x1b[B")
+    shown.shows("simulated GPU 1 H100")
+    shown.shows("402 of 3,352 GB/s")
+    shown.press("q")
+    assert shown.ended(PATIENCE_S) in {0, 3}
 
 
 def test_a_library_that_does_not_load_is_said_to_be_broken(tmp_path: Path) -> None:

@@ -356,6 +356,7 @@ LAG = ChartPlan(
     title="event loop",
     note="API server, how late it ran at worst",
     unit="s",
+    optional=True,
     series=(
         Series(
             label="lag",
@@ -387,5 +388,5 @@ HOST_CHARTS: Sequence[ChartPlan] = (
     _or_why_not(TRAFFIC, "derived from steps, and the sizes an engine tells: none"),
     CPU,
     BUSY,
-    _or_why_not(LAG, "API server, told by the probe in it: nothing yet"),
+    LAG,
 )
