@@ -42,7 +42,7 @@ class Level(msgspec.Struct):
             oldest = max(oldest, newest - self.most + 1)
         if oldest != self.first or newest != self.first + self.count - 1:
             self._stretch(oldest, newest, empty)
-        return self.rows[max(first - oldest, 0) : last - oldest + 1]
+        return self.rows[max(first - oldest, 0) : max(last - oldest + 1, 0)]
 
     def between(self, first: int, last: int, empty: float) -> Floats:
         """A copy of the bins from one to another, empty where there are none."""

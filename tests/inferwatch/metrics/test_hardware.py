@@ -296,6 +296,19 @@ def test_the_session_is_charted_whole_however_long_it_is(
     assert {None if x is None else round(x, 6) for x in line[:-1]} == {0.25}
 
 
+def test_what_is_heard_too_late_for_a_window_is_still_in_the_session() -> None:
+    told = [sample(t, sm_active=0.5) for t in range(900, 1_001)]
+    late = [sample(1, sm_active=1.0), sample(2, span_s=0.01, sm_active=1.0)]
+
+    for window in Window:
+        on_time, too = (one(x, 1_000, window=window) for x in (told, [*told, *late]))
+        if window is Window.SESSION:
+            assert too.sm_active_mean == pytest.approx((101 * 0.5 + 1.01) / 102.01)
+        else:
+            assert too.timeline.sm_active == on_time.timeline.sm_active
+            assert too.sm_active_mean == on_time.sm_active_mean
+
+
 def test_who_joins_late_has_a_gap_before() -> None:
     told = plausible(60, gpus=2)
     late = [e for e in told if e.source != uuid(1) or getattr(e, "t_ns", 0) > 40 * S]
@@ -313,7 +326,7 @@ def test_who_joins_late_has_a_gap_before() -> None:
 HEARD: list[Any] = [GpuInfo, GpuSample, GpuProcesses, HostInfo, HostSample]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of([readings_of(each) for each in HEARD]), max_size=12))
 def test_no_reading_breaks_the_picture(told: list[AnyReading]) -> None:
     model = Model()
