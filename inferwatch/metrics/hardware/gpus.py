@@ -130,11 +130,11 @@ class Gpu:
             for name in KEPT
             if (value := getattr(sample, name)) is not None and abs(value) < ABSURD
         }
-        self._latest.update(told)
-        if sample.span_ns is not None:
-            self._average = (sample.span_ns, sample.via)
-        if self.last_ns is None or t_ns > self.last_ns:
+        if self.last_ns is None or t_ns >= self.last_ns:  # else it comes late
             self.last_ns = t_ns
+            self._latest.update(told)
+            if sample.span_ns is not None:
+                self._average = (sample.span_ns, sample.via)
         rows: dict[int, Floats] = {}
         """What held since which moment."""
         averages = self._averages(told)
@@ -150,7 +150,7 @@ class Gpu:
         """As it was last, and over the window."""
         latest, sums = self._latest, self.spans.over(now_ns, window)
         share = latest.get("dram_active")
-        peak = self._peak
+        peak = self._peak_of(latest)
         span_ns, via = self._average or (None, None)
         energy = sums[PLACE[ENERGY]] if sums[PLACE[ENERGY] + 1] else None
         power = _mean(sums, ENERGY)
@@ -207,12 +207,12 @@ class Gpu:
         self.memory_by_pid = saved.memory_by_pid
         self.spans.restore(saved.spans, parts)
 
-    @property
-    def _peak(self) -> float | None:
+    def _peak_of(self, told: Mapping[str, Any]) -> float | None:
         """None of a slice: of which peak its shares are is nowhere said."""
         if self.info.parent_uuid is not None:
             return None
-        peak: float | None = self._latest.get("peak_bytes_per_s")
+        known: float | None = self._latest.get("peak_bytes_per_s")
+        peak: float | None = told.get("peak_bytes_per_s", known)
         return self.info.peak_bytes_per_s if peak is None else peak
 
     def _averages(self, told: Mapping[str, Any]) -> dict[str, float]:
@@ -221,7 +221,7 @@ class Gpu:
         share = told.get("dram_active")
         if share is not None:
             found["hbm_share"] = share
-            if peak := self._peak:
+            if peak := self._peak_of(told):
                 found["hbm_bytes_per_s"] = share * peak
         for name in ("pcie", "nvlink"):
             ways = (f"{name}_tx_bytes_per_s", f"{name}_rx_bytes_per_s")
@@ -261,13 +261,14 @@ class Gpu:
     def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
         """Since when what was read now held: a moment, when it is the first."""
         before_ns = self._read_ns.get(name, t_ns - 1)
-        self._read_ns[name] = t_ns
+        self._read_ns[name] = max(before_ns, t_ns)
         return max(before_ns, t_ns - longest_ns)
 
     def _risen(self, name: str, t_ns: int, count: int) -> Iterable[tuple[int, int]]:
         """Since when a counter rose by how much; nothing when it began anew."""
         before = self._counted.get(name)
-        self._counted[name] = (t_ns, count)
+        if before is None or t_ns > before[0]:
+            self._counted[name] = (t_ns, count)
         if before is not None:
             since_ns, counted = before
             if counted <= count and 0 < t_ns - since_ns <= MOST_APART_NS:

@@ -153,6 +153,27 @@ def test_the_energy_of_a_token_is_that_of_the_same_time(
     assert snapshot.hardware.tokens_per_s_per_w == pytest.approx(1 / per_token)
 
 
+def test_energy_that_was_counted_long_before_the_engine_is_spread(traffic: Any) -> None:
+    """The session's columns begin with steps, and are narrower than energy's bins."""
+    idle = [
+        GpuSample(t_ns=t * S, source=uuid(0), energy_mj=500_000 * (600 + t))
+        for t in range(-600, 0)
+    ]
+    busy = [
+        replace(each, energy_mj=each.energy_mj + 300_000_000)
+        if isinstance(each, GpuSample) and each.energy_mj is not None
+        else each
+        for each in powered(traffic, 500.0, 30)
+    ]
+
+    snapshot = look([*idle, *busy], 30, Window.SESSION)
+
+    rate = snapshot.flow.output_tokens_per_s
+    assert snapshot.timeline.bin_ns < S
+    assert rate is not None
+    assert snapshot.hardware.joules_per_token == pytest.approx(500 / rate, rel=0.1)
+
+
 def test_below_five_seconds_a_token_has_no_energy(traffic: Any) -> None:
     readings = list(powered(traffic, 500.0, 30, since_s=25))
 

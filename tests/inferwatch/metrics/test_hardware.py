@@ -296,17 +296,47 @@ def test_the_session_is_charted_whole_however_long_it_is(
     assert {None if x is None else round(x, 6) for x in line[:-1]} == {0.25}
 
 
-def test_what_is_heard_too_late_for_a_window_is_still_in_the_session() -> None:
-    told = [sample(t, sm_active=0.5) for t in range(900, 1_001)]
-    late = [sample(1, sm_active=1.0), sample(2, span_s=0.01, sm_active=1.0)]
+@pytest.mark.parametrize(
+    ("window", "late_s"),
+    [(Window.TEN_SECONDS, 975), (Window.MINUTE, 870), (Window.FIVE_MINUTES, 390)],
+    ids=str,
+)
+def test_what_is_heard_too_late_for_a_window_is_still_in_the_session(
+    window: Window, late_s: int
+) -> None:
+    told = [sample(t, sm_active=0.5) for t in range(301, 1_001)]
+    late = [*told, sample(late_s, sm_active=1.0), sample(1, sm_active=1.0)]
 
-    for window in Window:
-        on_time, too = (one(x, 1_000, window=window) for x in (told, [*told, *late]))
-        if window is Window.SESSION:
-            assert too.sm_active_mean == pytest.approx((101 * 0.5 + 1.01) / 102.01)
-        else:
-            assert too.timeline.sm_active == on_time.timeline.sm_active
-            assert too.sm_active_mean == on_time.sm_active_mean
+    assert one(late, 1_000, window=window) == one(told, 1_000, window=window)
+    whole = one(late, 1_000, window=Window.SESSION)
+    assert whole.sm_active_mean == pytest.approx((700 * 0.5 + 2) / 702)
+
+
+def test_a_session_keeps_its_place_while_its_columns_grow_wider() -> None:
+    told = [sample(t, sm_active=0.5) for t in range(100, 1_001) if not 300 < t <= 700]
+
+    snapshot = look([gpu_info(), *told], 1_000, Window.SESSION)
+
+    line, known = snapshot.timeline, snapshot.gpus[0].timeline.sm_active
+    where = {
+        t_s: known[line.index_at(t_s * S) or 0] for t_s in (110, 290, 310, 690, 710)
+    }
+    assert where == {110: 0.5, 290: 0.5, 310: None, 690: None, 710: 0.5}
+
+
+def test_what_was_read_at_a_moment_is_not_believed_of_minutes_before() -> None:
+    line = one([sample(1, power_w=9.0), sample(50, power_w=9.0)], 50).timeline
+
+    assert [x is not None for x in line.power_w[-21:]] == [True] * 20 + [False]
+    assert line.power_w[-30] is None
+
+
+def test_what_was_read_long_ago_is_not_told_as_now() -> None:
+    told = [gpu_info(), sample(1, power_w=300.0)]
+
+    assert look(told, 5).hardware.power_w == 300
+    assert look(told, 60).hardware.power_w is None
+    assert look(told, 60).gpus[0].power_w == 300
 
 
 def test_who_joins_late_has_a_gap_before() -> None:
