@@ -313,9 +313,11 @@ def test_what_is_heard_too_late_for_a_window_is_still_in_the_session(
 
 
 def test_a_session_keeps_its_place_while_its_columns_grow_wider() -> None:
-    told = [sample(t, sm_active=0.5) for t in range(100, 1_001) if not 300 < t <= 700]
+    told = [
+        sample(t + 0.5, sm_active=0.5) for t in range(100, 1_001) if not 300 < t <= 700
+    ]
 
-    snapshot = look([gpu_info(), *told], 1_000, Window.SESSION)
+    snapshot = look([gpu_info(), *told], 1_001, Window.SESSION)
 
     line, known = snapshot.timeline, snapshot.gpus[0].timeline.sm_active
     where = {
@@ -332,7 +334,7 @@ def test_what_was_read_at_a_moment_is_not_believed_of_minutes_before() -> None:
 
 
 def test_what_was_read_long_ago_is_not_told_as_now() -> None:
-    told = [gpu_info(), sample(1, power_w=300.0)]
+    told: list[AnyReading] = [gpu_info(), sample(1, power_w=300.0)]
 
     assert look(told, 5).hardware.power_w == 300
     assert look(told, 60).hardware.power_w is None
