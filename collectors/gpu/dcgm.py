@@ -89,15 +89,17 @@ class Part(Enum):
 class Measured:
     """Who measures which GPU, so that nothing is measured twice.
 
-    The richest source wins, GPU by GPU: NVML of this host where it has the averages of
-    GPM; else NVML, with only the averages from DCGM; else DCGM alone, and of several
-    exporters that tell the same GPU the one that came first, until it is lost. NVML's
-    own readings say which GPUs it has and which averages it misses.
+    The richest source wins, GPU by GPU: NVML, of this host or of one whose agent we
+    hear, where it has the averages of GPM; else NVML, with only the averages from DCGM;
+    else DCGM alone, and of several exporters that tell the same GPU the one that came
+    first, until it is lost. NVML's own readings say which GPUs it has and which
+    averages it misses.
     """
 
     def __init__(self, *, nvml: bool = False) -> None:
         """Nobody waits for NVML where it is not asked at all."""
         self._nvml: dict[str, GpuInfo] = {}
+        """By UUID, those of agents among them."""
         self._slices_of: set[str] = set()
         """GPUs of which NVML tells the MIG slices."""
         self._exporters: dict[str, object] = {}
@@ -107,29 +109,32 @@ class Measured:
             self.told.set()
 
     def hear(self, reading: AnyReading) -> None:
-        """Take what NVML reports."""
+        """Take what NVML reports, here or by an agent."""
         if not isinstance(reading, GpuInfo):
             return
         if reading.uuid:
             self._nvml[reading.uuid] = reading
             if reading.parent_uuid:
                 self._slices_of.add(reading.parent_uuid)
-        elif reading.absent_because:
-            self._nvml.clear()
+        if reading.host is not None:
+            return
+        if reading.absent_because:
+            self._nvml = {uuid: each for uuid, each in self._nvml.items() if each.host}
         self.told.set()
 
     @property
     def lacks_averages(self) -> bool:
         """A DCGM exporter on this host could tell more than NVML does."""
-        return not self._nvml or any(map(_lacks_averages, self._nvml.values()))
+        here = [each for each in self._nvml.values() if each.host is None]
+        return not here or any(map(_lacks_averages, here))
 
     def part(self, gpu: DcgmGpu, exporter: object) -> Part:
         """What this exporter is to tell of a GPU."""
         if self._exporters.setdefault(gpu.source, exporter) is not exporter:
             return Part.NOTHING
         known = self._nvml.get(gpu.uuid)
-        if known is None:
-            return Part.ALL
+        if known is None or (known.host and known.lost_because):
+            return Part.ALL  # an agent that is silent tells nothing
         if gpu.instance:
             return Part.NOTHING if gpu.uuid in self._slices_of else Part.ALL
         return Part.AVERAGES if _lacks_averages(known) else Part.NOTHING

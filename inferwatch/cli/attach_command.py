@@ -1,6 +1,7 @@
 """Runs ``inferwatch attach``."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from collectors.clock import SessionClock
@@ -14,6 +15,7 @@ from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
     agents_of,
+    dcgm_of,
     place_to_listen,
     prometheus_of,
     servers_of,
@@ -40,7 +42,17 @@ def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
         SourceError: none answers, and nobody looks.
         StorageError: the record cannot be opened.
     """
-    return run_watch("attach", options, attached(asked))
+    return run_watch("attach", with_exporters(asked, options), attached(asked))
+
+
+def with_exporters(asked: ServerOptions, options: WatchOptions) -> WatchOptions:
+    """With the dcgm-exporters of the settings file, unless others were typed.
+
+    Raises:
+        UsageError: one is at no address.
+    """
+    found = dcgm_of(asked, options.gpus.dcgm)
+    return replace(options, gpus=replace(options.gpus, dcgm=found))
 
 
 def attached(

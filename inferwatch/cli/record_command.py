@@ -7,7 +7,7 @@ from dataclasses import replace
 from collectors.clock import SessionClock
 from collectors.collector import Collector
 from collectors.discover import found_servers
-from inferwatch.cli.attach_command import attached
+from inferwatch.cli.attach_command import attached, with_exporters
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import ServerOptions
@@ -52,7 +52,8 @@ def run_record(
     exports = listen is not None or otlp is not None
     try:
         make = attached(_named(asked), others)
-        return run_watch(COMMAND, options, make, numbers.fold if exports else None)
+        every = with_exporters(asked, options)
+        return run_watch(COMMAND, every, make, numbers.fold if exports else None)
     except SourceError as error:
         if options.duration_s is not None:
             raise

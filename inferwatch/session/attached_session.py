@@ -303,6 +303,7 @@ class AttachedSession(Watch):
             self._aim()
         elif not self.servers and not self._begun.is_set():
             self._begun.set()  # an agent has answered, or failed to
+        self._session.measured.hear(reading)
         self._desk.hear(reading)
 
     def _read(self, sample: EngineSample) -> None:

@@ -39,10 +39,11 @@ class LiveSession:
         """Those to be sampled besides our own."""
         self.gpus = GpuCollector(clock)
         """Those of this host."""
-        self._measured = Measured(nvml=True)
+        self.measured = Measured(nvml=True)
+        """Which GPUs NVML measures, here or by agents; the rest is DCGM's."""
         self.collectors: list[Collector] = [
             HostSampler(clock, self._every_process),
-            TappedCollector(self.gpus, self._measured.hear),
+            TappedCollector(self.gpus, self.measured.hear),
         ]
         """What is collected from start to end; an engine's probe and a load generator
         come and go with what they report on."""
@@ -90,7 +91,7 @@ class LiveSession:
 
     async def collect(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run all collectors, the ticks and other work, until cancelled."""
-        self.collectors += dcgm_scrapers(self.clock, self.gpus.options, self._measured)
+        self.collectors += dcgm_scrapers(self.clock, self.gpus.options, self.measured)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
             for collector in self.collectors:

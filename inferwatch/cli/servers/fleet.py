@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from collectors.agent_stream import Agent, AgentError
+from collectors.gpu.dcgm import dcgm_server
 from collectors.http_client import ProxyError
 from collectors.probe.discover import addresses_here
 from collectors.probe.keys import KeyFileError, ViewerKeys
@@ -134,6 +135,24 @@ def agents_of(options: ServerOptions) -> tuple[Agent, ...]:
             line = line_of(path.read_text("utf-8"), index, table="agent")
             raise UsageError(f"{path}, line {line}: {error}") from error
     return tuple(found)
+
+
+def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
+    """The dcgm-exporters meant: those that were typed, else those of a file that was.
+
+    Raises:
+        UsageError: one is at no address.
+    """
+    if typed or options.config is None:
+        return typed
+    path, file = _settings(options)
+    for url in file.dcgm:
+        try:
+            dcgm_server(url)
+        except ServerError as error:
+            line = line_of(path.read_text("utf-8"), None, "dcgm")
+            raise UsageError(f"{path}, line {line}: {error}") from error
+    return tuple(file.dcgm)
 
 
 def with_fronted_probes(

@@ -1,6 +1,7 @@
 """The settings file: the servers people watch, by name, and what they are to hold.
 
 slo = "ttft_s<1 tpot_s<0.1"
+dcgm = ["http://gpu1.example:9400"]
 
 [[server]]
 name = "chat"
@@ -78,6 +79,8 @@ class FleetFile(ServerEntry, kw_only=True, forbid_unknown_fields=True):
 
     server: list[NamedServer] = []
     agent: list[NamedAgent] = []
+    dcgm: list[str] = []
+    """Addresses of dcgm-exporters."""
 
 
 def default_fleet_file() -> Path:

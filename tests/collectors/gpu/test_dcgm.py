@@ -513,6 +513,36 @@ async def test_slices_that_nvml_tells_here_are_not_told_again() -> None:
     assert {each.source for each in seen.of(GpuSample)} <= {GPU_A}
 
 
+async def test_a_gpu_that_an_agent_tells_is_told_while_the_agent_is_silent() -> None:
+    exporter = TruthExporter()
+    measured = Measured()
+    measured.hear(nvml_tells(GPU_A, host="gpu1"))
+
+    async with serving({"/metrics": exporter.page()}) as server:
+        async with scraping(scraper(server, measured)) as seen:
+            await asked_again(server)
+            assert not seen.of(GpuSample)
+            measured.hear(nvml_tells(GPU_A, host="gpu1", lost_because="no answer"))
+            await seen.samples(1)
+            measured.hear(nvml_tells(GPU_A, host="gpu1"))
+            await asked_again(server)
+            server.answers["/metrics"] = exporter.collect()
+            await asked_again(server)
+
+    assert len(seen.of(GpuSample)) == 1
+
+
+def test_gpus_of_agents_say_nothing_of_this_host() -> None:
+    measured = Measured(nvml=True)
+    measured.hear(nvml_tells(GPU_A, host="gpu1"))
+    assert not measured.told.is_set()
+    assert measured.lacks_averages
+
+    measured.hear(nvml_tells(GPU_B))
+    assert measured.told.is_set()
+    assert not measured.lacks_averages
+
+
 async def test_of_two_exporters_that_tell_a_gpu_one_is_heard_until_it_is_lost() -> None:
     measured = Measured()
     first, second = TruthExporter(), TruthExporter(collection=3)

@@ -7,6 +7,7 @@ import pytest
 from collectors.probe.keys import add_viewer
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
+    dcgm_of,
     named_servers,
     place_to_listen,
     servers_of,
@@ -249,3 +250,19 @@ def test_a_server_behind_ssh_is_called_by_its_host() -> None:
 def test_a_probe_that_cannot_be_is_refused(options: ServerOptions, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         servers_of(options)
+
+
+def test_exporters_stand_in_the_settings_file_unless_others_are_typed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text('dcgm = ["gpu1", "http://gpu2:9401"]\n[[server]]\nurl = "gpu1"\n')
+    asked = ServerOptions(config=path)
+
+    assert dcgm_of(asked, ()) == ("gpu1", "http://gpu2:9401")
+    assert dcgm_of(asked, ("gpu3",)) == ("gpu3",)
+    assert dcgm_of(ServerOptions(), ()) == ()
+
+    path.write_text('slo = ""\ndcgm = ["ftp://gpu1"]\n')
+    with pytest.raises(UsageError, match=r"line 2: .* is no address"):
+        dcgm_of(asked, ())
