@@ -71,6 +71,8 @@ class GpuCollector:
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """What was read, as soon as the event loop has time for it."""
+        if self._over.is_set():
+            return
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._run, name="gpu", daemon=True)
         atexit.register(self._end)

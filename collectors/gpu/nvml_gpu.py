@@ -231,6 +231,8 @@ class NvmlGpu:
 
     def _identity(self, told: Mapping[str, Any]) -> GpuInfo:
         uuid = pynvml.nvmlDeviceGetUUID(self.handle)
+        if not uuid:  # nothing to know it by
+            raise pynvml.NVMLError(NOT_SUPPORTED)
         name = self._once(pynvml.nvmlDeviceGetName)
         memory = self._once(pynvml.nvmlDeviceGetMemoryInfo)
         known = {

@@ -219,5 +219,6 @@ async def test_closing_one_that_never_ran_is_nothing() -> None:
     collector = over(source)
     await collector.close()
     await collector.close()
+    batches = [each async for each in collector.batches()]
 
-    assert source.threads == []
+    assert (source.threads, batches) == ([], [])

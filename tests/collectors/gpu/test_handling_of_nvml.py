@@ -744,3 +744,15 @@ def heard(watching: Watching) -> None:
     while not any("Xid" in text for text in watching.notes):
         assert time.monotonic() < until_s
         time.sleep(0.01)
+
+
+@in_fake_nvml
+def test_a_gpu_that_has_no_uuid_is_left_out_and_another_named_oddly_is_not(
+    fake: FakeNvml,
+) -> None:
+    commands = "gpus 3; text 0 uuid; text 1 name \x1b[31mH\xff100"
+    with watched(fake, commands) as watching:
+        watching.ticks(3)
+        assert [each for each in watching.notes if "GPU 0 is not read" in each]
+        assert watching.samples("") == []
+        assert watching.last("dram_active", SECOND) is not None
