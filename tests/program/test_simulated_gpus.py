@@ -4,6 +4,7 @@ The library that stands for the driver is ``tests/fake_nvml``.
 """
 
 import asyncio
+import json
 import os
 import sqlite3
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -34,8 +36,15 @@ print(source.probe()[0].absent_because)
 """
 
 
-async def recorded(path: Path, commands: str, seconds: float) -> list[AnyReading]:
-    """What a session keeps that watches a server on a node with such GPUs."""
+class Recorded(NamedTuple):
+    """What a session kept, and how it was summed up."""
+
+    readings: list[AnyReading]
+    summary: dict[str, Any]
+
+
+async def recorded(path: Path, commands: str, seconds: float) -> Recorded:
+    """A session that watches a server on a node with such GPUs."""
     try:
         environ = environment(commands)
     except NoCompilerError as why:
@@ -52,19 +61,21 @@ async def recorded(path: Path, commands: str, seconds: float) -> list[AnyReading
             stderr=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(PATIENCE_S):
-            _, said = await program.communicate()
+            printed, said = await program.communicate()
     assert program.returncode == 0, said.decode()
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     session = find(database, "s1")
     batches = RecordedReadings(database, session.id).batches()
-    return [reading async for batch in batches for reading in batch]
+    readings = [reading async for batch in batches for reading in batch]
+    return Recorded(readings, json.loads(printed))
 
 
 async def test_samples_of_both_are_recorded_and_said_to_be_simulated(
     tmp_path: Path,
 ) -> None:
-    readings = await recorded(tmp_path, "value 0 dram 61.5; value 0 power 400", 4)
+    held = "value 0 dram 61.5; value 0 power 400"
+    readings, summary = await recorded(tmp_path, held, 4)
     infos = {each.source: each for each in readings if isinstance(each, GpuInfo)}
     assert [each.name for each in infos.values()] == ["NVIDIA H100 80GB HBM3"] * 2
     assert all("simulated" in (each.driver or "") for each in infos.values())
@@ -89,12 +100,17 @@ async def test_samples_of_both_are_recorded_and_said_to_be_simulated(
     assert spent_mj == pytest.approx(400_000 * seconds, rel=0.15)
     moments = [each.t_ns for each in first]
     assert all(before < after for before, after in pairwise(moments))
+    summed = summary["gpus"][0]
+    assert "simulated" in summed["driver"]
+    assert summed["hbm_share_mean"] == pytest.approx(0.615)
+    assert summed["power_w_mean"] == pytest.approx(400, rel=0.05)
+    assert summary["hardware"]["gpus"] == 2
 
 
 async def test_a_gpu_that_is_lost_on_the_way_is_recorded_as_lost(
     tmp_path: Path,
 ) -> None:
-    readings = await recorded(tmp_path, "@2.5 xid 1 79; @2.5 lose 1", 6)
+    readings, summary = await recorded(tmp_path, "@2.5 xid 1 79; @2.5 lose 1", 6)
     infos = {each.source: each for each in readings if isinstance(each, GpuInfo)}
     first, second = sorted(infos)
     assert "bus" in (infos[second].lost_because or "")
@@ -105,6 +121,8 @@ async def test_a_gpu_that_is_lost_on_the_way_is_recorded_as_lost(
     samples = [each for each in readings if isinstance(each, GpuSample)]
     last_ns = {uuid: max(s.t_ns for s in samples if s.source == uuid) for uuid in infos}
     assert last_ns[first] > last_ns[second] + 1_500_000_000
+    lost = [each["lost_because"] for each in summary["gpus"]]
+    assert lost == [None, infos[second].lost_because]
 
 
 def test_the_screen_of_the_hardware_says_that_they_are_simulated(
