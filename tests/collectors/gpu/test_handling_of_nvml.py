@@ -542,6 +542,31 @@ def test_a_lost_gpu_is_looked_for_once_a_minute_and_found_again(
 
 
 @in_fake_nvml
+def test_a_gpu_that_stays_lost_is_not_asked_for_at_each_sweep(fake: FakeNvml) -> None:
+    """Others wait while the driver looks for it."""
+    with watched(fake) as watching:
+        watching.tick()
+        fake.do("lose 1")
+        watching.ticks(600)
+        assert watching.calls("nvmlDeviceGetHandleByUUID") <= 10
+
+
+@in_fake_nvml
+def test_a_gpu_that_is_lost_again_while_it_is_read_is_not_back(fake: FakeNvml) -> None:
+    with watched(fake) as watching:
+        watching.tick()
+        fake.do("lose 1")
+        watching.tick()
+        fake.do("back 1; return nvmlDeviceGetClockInfo 1 15")
+        watching.ticks(3, 61)
+        assert watching.info(SECOND).lost_because
+        assert fake.count("samples alive") == 2  # of the first
+        fake.do("return nvmlDeviceGetClockInfo 1 0")
+        watching.ticks(3, 61)
+        assert watching.info(SECOND).lost_because is None
+
+
+@in_fake_nvml
 def test_a_gpu_that_we_may_not_open_is_left_out(fake: FakeNvml) -> None:
     commands = "gpus 3; return nvmlDeviceGetHandleByIndex_v2 1 4"
     with watched(fake, commands) as watching:
