@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -132,17 +134,37 @@ class HardwareTracker:
         return found | {uuid for uuid in parents if uuid in known} or None
 
     def _pids(self, shown: Snapshot) -> dict[str, set[int]]:
-        """By host, the processes of the engines shown that may use a GPU."""
+        """By host, the processes of the engines shown that may use a GPU.
+
+        Of one server among several, those of the host where it runs, if that is known
+        by its address, and all engines' there if it is the only server of that host.
+        """
         cores = {info.pid for info in shown.engines}
         alone = shown.shown_source is not None and len(shown.sources) > 1
+        places = self._places(shown) if alone else {}
+        place = places.get(shown.shown_source or "")
+        shared = place is None or list(places.values()).count(place) > 1
         return {
             host.source: {
                 pid
                 for pid, role in host.pids.items()
-                if pid in cores or (role in MODEL_ROLES and not alone)
+                if pid in cores or (role in MODEL_ROLES and not (alone and shared))
             }
             for host in self.hosts.hosts
+            if place in {None, host.source}
         }
+
+    def _places(self, shown: Snapshot) -> dict[str, str]:
+        """The host of each server whose address or name says on which it runs."""
+        hosts = [each.source for each in self.hosts.hosts if each.source]
+        found: dict[str, str] = {}
+        for server in shown.servers:
+            url = server.info.url if server.info else None
+            for named in (urlsplit(url or "").hostname, server.source.split(":")[0]):
+                for host in hosts:
+                    if named and _same_host(named, host):
+                        found.setdefault(server.source, host)
+        return found
 
     def _timeline(self, shown: Snapshot, chosen: Sequence[Gpu], grid: Grid) -> Timeline:
         """The engine's, with what its GPUs and hosts did."""
@@ -289,3 +311,18 @@ def _kv_bytes(info: EngineInfo) -> int | None:
         info.kv_bytes_per_token,
     ]
     return None if None in parts else parts[0] * parts[1] * parts[2]
+
+
+def _same_host(one: str, other: str) -> bool:
+    """They name one host, be it with its domain or without."""
+    one, other = one.lower(), other.lower()
+    whole = _is_address(one) or _is_address(other) or ("." in one and "." in other)
+    return one == other if whole else one.split(".")[0] == other.split(".")[0]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

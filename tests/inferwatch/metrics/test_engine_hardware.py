@@ -8,11 +8,14 @@ from msgspec.structs import replace
 
 from collectors.readings import (
     AnyReading,
+    Contact,
     EngineInfo,
+    EngineSample,
     GpuProcesses,
     GpuSample,
     HostSample,
     ProcessUsage,
+    ServerInfo,
     Totals,
 )
 from inferwatch.metrics.model import Model
@@ -97,6 +100,35 @@ def test_of_one_server_its_own_gpus_are_marked() -> None:
 
     assert watched(look([*GPUS, *two])) == [True, True, False]
     assert watched(look([*GPUS, *two], source="b")) == [False, True, False]
+
+
+def server(source: str, url: str) -> list[AnyReading]:
+    return [
+        Contact(t_ns=1, source=source, answers=True),
+        ServerInfo(t_ns=1, source=source, name=source, family="vllm", url=url),
+        EngineSample(t_ns=1, source=source, running=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("http://gpu1:8000", "http://gpu2:8000", [True, False]),
+        ("http://gpu1.example:8000", "http://gpu2.example:8000", [True, False]),
+        ("http://gpu1:8000", "http://gpu1:8001", [None, None]),  # either may be it
+        ("http://192.0.2.1:8000", "http://192.0.2.2:8000", [None, None]),
+    ],
+)
+def test_of_one_server_of_several_the_gpus_are_those_of_its_host(
+    one: str, other: str, expected: list[bool | None]
+) -> None:
+    gpus = [gpu_info(0, host="gpu1"), gpu_info(1, host="gpu2")]
+    listed = [used(uuid(0), 7), used(uuid(1), 7)]
+    hosts = [host("gpu1", core=7), host("gpu2", core=7)]
+    both = [*server("a", one), *server("b", other)]
+
+    assert watched(look([*gpus, *both, *hosts, *listed], source="a")) == expected
+    assert watched(look([*gpus, *both, *hosts, *listed])) == [True, True]
 
 
 def test_slices_are_not_counted_beside_the_gpu_that_they_are_part_of() -> None:
