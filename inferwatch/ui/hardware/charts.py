@@ -131,17 +131,6 @@ def gigabytes(value: float | None) -> str:
     return format_rate(None if value is None else value / GIGA)
 
 
-def _or_why_not(plan: ChartPlan, why: str) -> ChartPlan:
-    """The chart, whose heading says why while it is empty."""
-    empty = replace(plan, note=why)
-
-    def instead(shown: Snapshot) -> ChartPlan | None:
-        values = (value for each in plan.drawn for value in each.values(shown))
-        return None if any(value is not None for value in values) else empty
-
-    return replace(plan, instead=instead)
-
-
 def _watts(value: float | None) -> str:
     return f"{UNKNOWN:>4} W" if value is None else f"{value:4.0f} W"
 
@@ -297,7 +286,11 @@ CLOCK = ChartPlan(
     show_limit=_mhz,
 )
 GPU_CHARTS: Sequence[ChartPlan] = (
-    replace(HBM, instead=lambda shown: HBM_SHARE if _peak(shown) is None else None),
+    replace(
+        HBM,
+        optional=True,
+        instead=lambda shown: HBM_SHARE if _peak(shown) is None else None,
+    ),
     replace(SM, instead=_without_cycles),
     POWER,
     CLOCK,
@@ -309,6 +302,7 @@ ROLES = {
     "worker": ("worker", "worker", "output"),
     "load": ("load", "load", "prefill"),
     "inferwatch": ("inferwatch", "self", "other"),
+    "agent": ("agent", "agent", "cached"),
 }
 """What a process is called in a table, in a legend, and its ink."""
 TEXTURES = (
@@ -317,6 +311,7 @@ TEXTURES = (
     Texture.SOLID,
     Texture.DOTTED,
     Texture.MEDIUM,
+    Texture.LIGHT,
 )
 _CPU = ChartPlan(
     title="CPU",
@@ -385,7 +380,7 @@ BUSY = ChartPlan(
     full=_whole,
 )
 HOST_CHARTS: Sequence[ChartPlan] = (
-    _or_why_not(TRAFFIC, "derived from steps, and the sizes an engine tells: none"),
+    replace(TRAFFIC, optional=True),
     CPU,
     BUSY,
     LAG,

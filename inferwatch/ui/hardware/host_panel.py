@@ -83,7 +83,7 @@ def _indented(line: Line, width: int) -> Line:
 
 def _title(host: HostState) -> Line:
     info = host.info
-    name = info.name if info else host.source
+    name = host.source or (info.name if info else "")
     parts: list[Line] = [
         (TextRun("host", "strong"), TextRun(f" {name}" if name else ""))
     ]

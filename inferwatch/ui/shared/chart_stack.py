@@ -145,4 +145,7 @@ class ChartStack(Vertical):
         """The chart shown, one past the last when it is all of them."""
         if self._alone is not None and self._alone in self._stops:
             return self._alone
-        return self._most_telling if self._only_one else len(self._plans)
+        if not self._only_one:
+            return len(self._plans)
+        told = self._stops
+        return self._most_telling if self._most_telling in told else told[0]
