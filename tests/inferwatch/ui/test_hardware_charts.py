@@ -18,8 +18,17 @@ from inferwatch.ui.shared.hardware_charts import (
 from inferwatch.ui.shared.time_chart import TimeChart
 from tests.inferwatch.ui.conftest import S, ScriptedFeed, snapshot
 from tests.inferwatch.ui.hardware import gpu, with_gpus, without_gpu
+from tests.inferwatch.ui.test_pictures import showing
 
 Change = Callable[[Snapshot], Snapshot]
+
+
+def with_simulated(made: Snapshot) -> Snapshot:
+    both = [
+        gpu(number, name="NVIDIA H100 80GB HBM3", driver="575.57.08 (simulated)")
+        for number in range(2)
+    ]
+    return with_gpus(made, *both)
 
 
 async def shown_charts(
@@ -142,3 +151,23 @@ async def test_steps_say_what_each_moved_and_over_what_it_was_measured(
 
         assert "a step moves   HBM 17.5 GB  derived 14.9 GB  at 2.00 TB/s" in row
         assert "mean of 1 s" in row
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "size"),
+    [
+        (with_simulated, (), (120, 40)),
+        (with_simulated, ("3", "shift+left"), (80, 24)),
+        (without_gpu, (), (120, 40)),
+    ],
+    ids=["overview-simulated-gpu", "steps-simulated-gpu", "overview-derived"],
+)
+def test_picture_of_the_hardware_beside(
+    snap_compare: Callable[..., bool],
+    change: Change,
+    keys: tuple[str, ...],
+    size: tuple[int, int],
+) -> None:
+    app = InferwatchApp(SessionPage(ScriptedFeed(change=change)))
+
+    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
