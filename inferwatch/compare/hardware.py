@@ -59,7 +59,8 @@ def gpu_sums(
         connection: Reads the file.
         session: Its number.
         span: What is compared.
-        tokens: Output tokens, one a bin; nothing where nobody counted them.
+        tokens: Output tokens of steps, one a bin; where there is none, what servers
+            count is taken.
     """
     ours = engine_gpus(connection, session)
     samples = _samples(connection, session, span)
@@ -77,7 +78,10 @@ def gpu_sums(
         found["sm_active_mean"] = _mean(active, 1 / active.gpus)
     if energy:
         found["power_w_mean"] = _mean(energy)
-        whole = energy.seconds >= WHOLE * span.length_s / BINS
+        least_s = WHOLE * span.length_s / BINS
+        whole = energy.seconds >= least_s
+        if not tokens.any() and (scraped := _scraped(connection, session, span)):
+            tokens, whole = scraped.amounts, whole & (scraped.seconds >= least_s)
         if tokens[whole].any() and energy.seconds[whole].sum() >= LEAST_S:
             found["joules_per_token"] = RatioSums(
                 above=np.where(whole, energy.amounts, 0.0),
@@ -140,6 +144,32 @@ def _samples(
     }
 
 
+def _scraped(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan
+) -> _Told | None:
+    """Output tokens as servers that tell no steps count them."""
+    rows = connection.execute(
+        "SELECT source, rank, model, t_ns, output_tokens FROM engine_samples "
+        "JOIN sample_layouts USING (session, layout) "
+        "WHERE session = ? AND t_ns >= ? AND t_ns < ? AND output_tokens IS NOT NULL "
+        "ORDER BY source, rank, model, t_ns",
+        (session, span.start_ns - BEYOND_NS, span.end_ns + BEYOND_NS),
+    )
+    counters = [
+        np.array([row[3:] for row in of_one], np.float64)
+        for _, of_one in groupby(rows, itemgetter(0, 1, 2))
+    ]
+    return _together([_risen(each, span) for each in counters], every=False)
+
+
+def _risen(counted: Floats, span: ComparedSpan) -> _Told:
+    """By how much a counter rose from moment to moment, unless it began anew."""
+    starts, ends, rise = counted[:-1, 0], counted[1:, 0], np.diff(counted[:, 1])
+    goes_on = (rise >= 0) & (ends > starts)
+    starts, ends, rise = starts[goes_on], ends[goes_on], rise[goes_on]
+    return _spread(starts, ends, rise / (ends - starts) * NS_PER_S, span)
+
+
 def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
     """All GPUs, in the time in which each of them was measured.
 
@@ -170,19 +200,14 @@ def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
 
 def _energy(rows: Floats, span: ComparedSpan) -> _Told:
     """Joules: by the board's counter, else by what power it drew from time to time."""
-    counted = rows[np.isfinite(rows[:, ENERGY])]
+    counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
     if len(counted):
-        starts, ends = counted[:-1, T], counted[1:, T]
-        used_j = np.diff(counted[:, ENERGY]) / 1e3
-        goes_on = (used_j >= 0) & (ends > starts)  # else the driver was loaded anew
-    else:
-        drawn = rows[np.isfinite(rows[:, POWER])]
-        starts, ends = drawn[:-1, T], drawn[1:, T]
-        goes_on = (ends > starts) & (ends - starts <= LONGEST_NS)
-        mean_w = (drawn[:-1, POWER] + drawn[1:, POWER]) / 2
-        used_j = mean_w * (ends - starts) / NS_PER_S
-    starts, ends, used_j = starts[goes_on], ends[goes_on], used_j[goes_on]
-    return _spread(starts, ends, used_j / (ends - starts) * NS_PER_S, span)
+        return _risen(counted / (1.0, 1e3), span)
+    drawn = rows[np.isfinite(rows[:, POWER])]
+    starts, ends = drawn[:-1, T], drawn[1:, T]
+    near = (ends > starts) & (ends - starts <= LONGEST_NS)
+    mean_w = (drawn[:-1, POWER] + drawn[1:, POWER]) / 2
+    return _spread(starts[near], ends[near], mean_w[near], span)
 
 
 def _spread(

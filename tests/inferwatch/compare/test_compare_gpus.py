@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from collectors.readings import (
     AnyReading,
     EngineInfo,
+    EngineSample,
     GpuInfo,
     GpuProcesses,
     GpuSample,
+    RequestEvent,
     Step,
 )
 from inferwatch.compare.comparison import ComparisonRules, SessionPair
@@ -191,6 +193,24 @@ def test_energy_and_tokens_are_of_the_same_time(tmp_path: Path) -> None:
     assert value(numbers, "joules_per_token") == pytest.approx(
         joules / tokens, rel=0.02
     )
+
+
+def test_without_steps_tokens_are_those_that_servers_count(tmp_path: Path) -> None:
+    """A load on a server without a probe: 100 tokens a second, as it says itself."""
+    engine = (
+        each
+        for each in TinyEngine(1).run(60)
+        if not isinstance(each, Step | RequestEvent)
+    )
+    scrapes = [
+        EngineSample(source="http://server", t_ns=t * SECOND, output_tokens=100 * t)
+        for t in range(80)
+    ]
+
+    numbers = reread(tmp_path, "it", [*engine, *scrapes], constant("GPU-a"))
+
+    joules = value(numbers, "power_w_mean") / 100
+    assert value(numbers, "joules_per_token") == pytest.approx(joules, rel=0.01)
 
 
 def test_a_counter_that_begins_anew_takes_no_energy_away(tmp_path: Path) -> None:
