@@ -18,6 +18,8 @@ from collectors.readings import (
     BoundBy,
     EngineInfo,
     EventKind,
+    GpuInfo,
+    GpuSample,
     RequestEvent,
     Step,
     Vantage,
@@ -174,6 +176,56 @@ def report(load: Load) -> None:
         )
 
 
+def gpu_samples(gpus: int, hz: int, seconds: int) -> Iterator[AnyReading]:
+    """GPUs that tell all that there is, each at its own steady work."""
+    for index in range(gpus):
+        yield GpuInfo(t_ns=0, source=f"GPU-{index}", uuid=f"GPU-{index}", index=index)
+    for tick in range(1, seconds * hz + 1):
+        for index in range(gpus):
+            yield GpuSample(
+                source=f"GPU-{index}",
+                t_ns=tick * S // hz,
+                span_ns=S // hz,
+                via="gpm",
+                dram_active=0.1 * index,
+                peak_bytes_per_s=3.35e12,
+                sm_active=0.5,
+                sm_occupancy=0.3,
+                tensor_active=0.2,
+                pcie_tx_bytes_per_s=1e9,
+                pcie_rx_bytes_per_s=1e9,
+                nvlink_tx_bytes_per_s=1e10,
+                nvlink_rx_bytes_per_s=1e10,
+                power_w=500.0,
+                sm_clock_mhz=1_980,
+                throttle_reasons=4,
+                memory_used_bytes=70 << 30,
+                energy_mj=tick * 500_000 // hz,
+                throttled_ns={"power_cap": tick * S // hz // 4},
+            )
+
+
+def report_gpus(gpus: int, hz: int) -> None:
+    """What a sample costs, and what GPUs add to a snapshot."""
+    model, told = Model(), list(gpu_samples(gpus, hz, 310))
+    began = process_time()
+    for reading in told:
+        model.fold(reading)
+    spent_us = (process_time() - began) / len(told) * 1e6
+    print(f"\n{gpus} GPUs, {hz} times a second")
+    print(f"  fold        {spent_us:6.1f} µs per sample")
+    for window in Window:
+        bare, full = (
+            best_ms(
+                lambda window=window, asked=asked: model.snapshot(  # type: ignore[misc]
+                    310 * S, window, hardware=asked
+                )
+            )
+            for asked in (False, True)
+        )
+        print(f"  {window.label:<8} {bare:9.2f} ms, {full:6.2f} ms with each over time")
+
+
 def report_memory(load: Load) -> None:
     """What the process holds while a Model's windows fill and stay full."""
     model, process, sizes_mb = Model(), Process(), []
@@ -189,3 +241,5 @@ if __name__ == "__main__":
     report_memory(Load("150 steps/s x 16", 150, 16, 900))
     for each in LOADS:
         report(each)
+    report_gpus(2, 1)
+    report_gpus(8, 10)
