@@ -64,8 +64,9 @@ ARCHITECTURES = {
     13: "Rubin",
 }
 """The last two have a name in newer bindings only."""
-NOT_A_NUMBER = 2**64 - 1
-"""How the driver says that an amount is not known."""
+MOST = 2**63 - 1
+"""No counter comes further, and no record holds more: drivers say so that an amount is
+not known."""
 
 MOST_BLANKS = 5
 """In a row; a single one is usual where sweeps are close to each other."""
@@ -413,7 +414,7 @@ class NvmlGpu:
 
     def _take_field(self, field: Field, told: Any, now_ns: int, into: Values) -> None:
         amount = getattr(told.value, MEMBERS[told.valueType])
-        if amount == NOT_A_NUMBER:
+        if amount > MOST:
             return
         if field.key is not None:
             into.setdefault(field.field, {})[field.key] = amount

@@ -486,11 +486,15 @@ static int do_one(char *line) {
     return 0;
 }
 
+static char refused[160];
+
 static int do_all(const char *commands) {
     char *copy = strdup(commands), *rest = NULL;
     int failed = 0;
-    for (char *one = strtok_r(copy, ";\n", &rest); one && !failed; one = strtok_r(NULL, ";\n", &rest))
+    for (char *one = strtok_r(copy, ";\n", &rest); one && !failed; one = strtok_r(NULL, ";\n", &rest)) {
+        snprintf(refused, sizeof refused, "%s", one);
         failed = do_one(one);
+    }
     free(copy);
     return failed;
 }
@@ -521,7 +525,7 @@ static void prepare(void) {
         if (file) fclose(file);
     } else
         failed = do_all(wanted);
-    if (failed) { fprintf(stderr, "FAKE_NVML: no such command\n"); abort(); }
+    if (failed) { fprintf(stderr, "FAKE_NVML: no such command: %s\n", refused); abort(); }
 }
 
 API int fake_do(const char *commands) {

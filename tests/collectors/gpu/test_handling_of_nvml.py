@@ -330,6 +330,15 @@ def test_energy_is_told_as_the_driver_counts_it_even_backwards(
 
 
 @in_fake_nvml
+def test_a_counter_beyond_all_measure_is_unknown(fake: FakeNvml) -> None:
+    """No record could hold it, nor the readings beside it."""
+    with watched(fake, "gpus 1; value 0 energy 1.8e19") as watching:
+        watching.ticks(3)
+        assert watching.last("energy_mj") is None
+        assert watching.last("power_w") is not None
+
+
+@in_fake_nvml
 def test_a_byte_counter_that_wraps_gives_no_rate_that_once(fake: FakeNvml) -> None:
     commands = "gpus 1; model 0 a100; value 0 pcie_tx 100"
     with watched(fake, commands) as watching:
