@@ -141,7 +141,7 @@ class GpuCollector:
 
     def _sweep(self, source: GpuSource) -> None:
         due_s = dict.fromkeys(Pace, 0.0)
-        slow, told = 0, False
+        before_s, slow, told = 0.0, 0, False
         while not self._over.is_set():
             began_s = time.monotonic()
             due = {pace for pace in Pace if began_s >= due_s[pace]}
@@ -149,11 +149,12 @@ class GpuCollector:
             self._put(*source.read(due))
             took_s = time.monotonic() - began_s
             usual_s = self._period_s()
-            period_s = max(usual_s, took_s / BUSY_SHARE)
+            lasting_s, before_s = min(took_s, before_s), took_s  # one stall is none
+            period_s = max(usual_s, lasting_s / BUSY_SHARE)
             slow = slow + 1 if period_s > usual_s else 0
             if slow == SLOW_SWEEPS and not told:
                 told = True
-                self._say_slow(took_s, period_s)
+                self._say_slow(lasting_s, period_s)
             self._rest(began_s + period_s, source.idle_s)
 
     def _period_s(self) -> float:

@@ -50,7 +50,7 @@ MISMATCH = (
     "the NVIDIA driver was updated and the old one still runs: reboot, or load the "
     "module anew; a container is to be restarted"
 )
-FORBIDDEN = "no permission to open NVIDIA's devices: run as root, or add the group"
+FORBIDDEN = "no permission to open NVIDIA's devices: run as root, or join their group"
 SLICE_GONE = "the MIG slice was removed"
 COUNTERS_HARM = (
     "drivers before 550 fail with performance counters under MIG: update the driver, "
