@@ -117,10 +117,15 @@ class DerivedTraffic:
             request.computed = max(request.computed, event.cached_tokens or 0)
 
     def step(self, step: Step) -> StepTraffic | None:
-        """What it read; None where the size of the model is not known."""
+        """What it read; None where the size of the model is not known.
+
+        None, too, where the step is damaged: not all is told of each of its members.
+        """
         engine = self._engines.get(step.source)
         rank = None if engine is None else engine.ranks.get(step.rank)
         if engine is None or rank is None:
+            return None
+        if not len(step.members) == len(step.scheduled) == len(step.produced):
             return None
         return step_traffic(
             rank.weight_bytes, rank.kv_bytes_per_token, _context(engine, rank, step)

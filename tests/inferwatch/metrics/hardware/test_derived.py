@@ -230,6 +230,20 @@ def test_without_the_size_of_the_model_no_traffic_is_told(
     assert engine.prefill({0: 20}, [1]) is None
 
 
+def test_a_damaged_step_tells_nothing_and_breaks_nothing(engine: Engine) -> None:
+    engine.request(0, prompt=20)
+    whole = engine._make_step(0, {0: 1, 1: 1}, scheduled=[20, 1])
+
+    damages: list[dict[str, Any]] = [
+        {"scheduled": [20]},
+        {"produced": []},
+        {"members": [0]},
+    ]
+    for damage in damages:
+        assert engine.context(msgspec.structs.replace(whole, **damage)) is None
+    assert engine.prefill({0: 20}, [1]) == 20
+
+
 def test_hearing_of_the_engine_again_changes_nothing(engine: Engine) -> None:
     engine.request(0, prompt=20)
     engine.prefill({0: 20}, [1])
