@@ -70,6 +70,7 @@ def summarise(
             "duration_s": quantiles_row(steps.duration_s),
             "share_by_bound": dict(steps.share_by_bound),
             "steps_by_bound": dict(steps.steps_by_bound),
+            "gap_share": steps.gap_share,
         },
         "output_tokens_per_s": flow.output_tokens_per_s,
         "prompt_tokens_per_s": flow.prefill_tokens_per_s,

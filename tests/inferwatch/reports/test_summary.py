@@ -114,6 +114,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "duration_s",
         "share_by_bound",
         "steps_by_bound",
+        "gap_share",
     }
 
 
