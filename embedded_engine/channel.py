@@ -46,6 +46,8 @@ LISTEN_TURNS = 2
 """Newcomers are looked for once in so many flushes: waking up is what costs."""
 PIECE_BYTES = 1_000_000
 PIECE_ENVELOPES = 500
+MOST_JOINING = 64
+"""Newcomers who get the ring at a time; for one more there is none."""
 SEND_HIGH_WATER = 2_000
 SUBSCRIBE = 1
 HALF_HOUR_NS = 1_800 * NS_PER_S
@@ -252,12 +254,15 @@ class Channel:
             self._answer(topic)
 
     def _answer(self, topic: bytes) -> None:
-        self._socket.send_multipart([topic, encode_hello(self._hello())])
-        if topic.startswith(self._ring_topic) and self._ring.oldest is not None:
+        wants_past = topic.startswith(self._ring_topic)
+        full = wants_past and len(self._joining) >= MOST_JOINING
+        oldest = None if full else self._ring.oldest
+        self._socket.send_multipart([topic, encode_hello(self._hello(oldest))])
+        if wants_past and oldest is not None:
             self._joining[topic] = self._ring.envelopes()
 
-    def _hello(self) -> Hello:
-        oldest, accounted = self._ring.oldest, self._accounted()
+    def _hello(self, oldest: RingEntry | None) -> Hello:
+        accounted = self._accounted()
         return Hello(
             source=self._sender.source,
             stream=self._sender.stream,

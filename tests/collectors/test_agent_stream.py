@@ -551,6 +551,27 @@ async def test_what_makes_no_sense_is_left_out_and_counted(
     assert [each.source for each in told.of(GpuInfo)] == [GPU]
 
 
+async def test_who_asks_again_and_again_does_not_make_an_agent_grow(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "PIECE_ENVELOPES", 1)
+    monkeypatch.setattr(channel_module, "RECORDS_AT_ONCE", 1)  # the past is long
+    most = 0
+    with speaking(path, gpu_info()) as agent, zmq.Context() as context:
+        for _ in range(100):
+            agent.tell(gpu_sample())
+        with context.socket(zmq.SUB) as caller:
+            caller.linger = 0
+            caller.connect(f"ipc://{path}")
+            for number in range(500):
+                caller.subscribe(AGENT + RING + str(number).encode())
+            for _ in range(100):
+                most = max(most, len(agent.channel._joining))
+                await asyncio.sleep(0.01)
+
+    assert most == channel_module.MOST_JOINING
+
+
 async def test_no_host_has_more_gpus_than_there_can_be(path: Path) -> None:
     many = [gpu_info(f"GPU-{number}") for number in range(1_000)]
     with speaking(path, *many, host_sample()):

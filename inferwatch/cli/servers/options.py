@@ -54,8 +54,9 @@ _OPTIONS = [
     ),
     click.option(
         "--probe",
-        metavar="ID|tcp://HOST:PORT",
-        help="Where the server's probe is, if that is not found by its address.",
+        metavar="ID|tcp://HOST:PORT[/ID]",
+        help="Where the server's probe is, if that is not found by its address. An "
+        "agent's address may do for all servers of its host.",
     ),
     click.option(
         "--probe-key",
