@@ -18,7 +18,7 @@ from collectors.gpu.nvml import NvmlSource
 from collectors.gpu.nvml_readings import DIRECT, FIELDS, PROCESS_LISTS
 from collectors.gpu.source import GpuOptions, Pace
 from collectors.readings import GpuSample
-from tests.fake_nvml import FakeNvml, library
+from tests.fake_nvml import FakeNvml, NoCompilerError, library
 
 GPUS = 8
 SWEEPS = 400
@@ -95,7 +95,11 @@ def measured(
 
 
 def main() -> None:
-    fake = FakeNvml(library())
+    try:
+        fake = FakeNvml(library())
+    except NoCompilerError as why:
+        print(why)
+        return
     fake.do(f"hold; gpus {GPUS}; return nvmlEventSetCreate * 3")
     for gpu in range(GPUS):
         fake.do(f"process {gpu} {4000 + gpu} 70000000000")
