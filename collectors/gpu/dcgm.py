@@ -139,6 +139,10 @@ class Measured:
             return Part.NOTHING if gpu.uuid in self._slices_of else Part.ALL
         return Part.AVERAGES if _lacks_averages(known) else Part.NOTHING
 
+    def known(self, source: str) -> GpuInfo | None:
+        """What NVML says of a GPU, if it has it."""
+        return self._nvml.get(source)
+
     def release(self, sources: Collection[str], exporter: object) -> None:
         """These GPUs are lost to this exporter: another may tell them."""
         for source in sources:
@@ -302,7 +306,10 @@ class DcgmScraper:
         for source in list(sources):
             followed = self._followed[source]
             followed.changed_ns = None
-            if followed.info is not None and followed.info.lost_because is None:
+            if known := self._measured.known(source):
+                # NVML has it yet, and misses again what we told.
+                told += followed.news(msgspec.structs.replace(known, t_ns=now_ns))
+            elif followed.info is not None and followed.info.lost_because is None:
                 followed.info = msgspec.structs.replace(
                     followed.info, t_ns=now_ns, lost_because=why
                 )
@@ -344,7 +351,8 @@ class DcgmScraper:
             if gpu.source not in self._followed and len(self._followed) >= MOST_GPUS:
                 continue  # it makes up new ones all the time
             part = self._measured.part(gpu, self)
-            if part is Part.NOTHING:
+            board_of_slices = part is Part.AVERAGES and gpu.source in sliced
+            if part is Part.NOTHING or board_of_slices:
                 self._followed.pop(gpu.source, None)
                 continue
             followed = self._followed.setdefault(gpu.source, _Followed())
@@ -352,7 +360,10 @@ class DcgmScraper:
                 info = self._info(gpu, followed, t_ns, sliced=gpu.source in sliced)
                 readings += followed.news(info)
                 readings += self._xid(gpu, followed, t_ns)
-            if followed.take(gpu.values, t_ns):
+            elif known := self._measured.known(gpu.source):
+                readings += followed.news(_completed(known, gpu, t_ns))
+            tells = part is Part.ALL or gpu.values.keys() & AVERAGES.keys()
+            if followed.take(gpu.values, t_ns) and tells:
                 readings.append(_sample(gpu, followed, part, t_ns))
         absent = [source for source in self._followed if source not in listed]
         return [*readings, *self._gone(absent, NO_LONGER_LISTED)]
@@ -484,6 +495,16 @@ def _sample(gpu: DcgmGpu, followed: _Followed, part: Part, t_ns: int) -> GpuSamp
         GpuSample,
     )
     return msgspec.structs.replace(sample, source=gpu.source)
+
+
+def _completed(known: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
+    """What NVML says of a GPU, without missing what DCGM tells of it."""
+    missing = {
+        name: why_missing(gpu, name, AVERAGES[name]) if name in AVERAGES else why
+        for name, why in known.missing.items()
+        if name not in AVERAGES or name not in gpu.values
+    }
+    return msgspec.structs.replace(known, source=gpu.source, t_ns=t_ns, missing=missing)
 
 
 def _missing(gpu: DcgmGpu, *, sliced: bool) -> dict[str, str]:

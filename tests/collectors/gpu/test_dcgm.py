@@ -488,15 +488,24 @@ async def test_a_gpu_that_gpm_measures_here_is_not_told_again() -> None:
 
 async def test_where_nvml_has_no_gpm_dcgm_adds_the_averages_alone() -> None:
     measured = Measured(nvml=True)
-    measured.hear(nvml_tells(GPU_A, missing={"dram_active": "needs DCGM"}))
+    missing = {"dram_active": "Ampere", "sm_active": "Ampere", "power_w": "old driver"}
+    measured.hear(nvml_tells(GPU_A, name="NVIDIA A100", missing=missing))
 
     async with serving({"/metrics": TruthExporter().page()}) as server:
         async with scraping(scraper(server, measured)) as seen:
             (sample, *_) = await seen.samples(1)
+            await asked_again(server)
+            await server.stop()
+            await seen.until(lambda: len(seen.of(GpuInfo)) > 1)
 
     assert sample.dram_active == pytest.approx(0.1)
     assert (sample.power_w, sample.energy_mj, sample.memory_used_bytes) == (None,) * 3
-    assert not seen.of(GpuInfo)
+    joined, alone = seen.of(GpuInfo)
+    assert joined.name == alone.name == "NVIDIA A100"
+    assert joined.missing.keys() == {"sm_active", "power_w"}
+    assert "DCGM_FI_PROF_SM_ACTIVE" in joined.missing["sm_active"]
+    assert joined.missing["power_w"] == "old driver"
+    assert (alone.missing, alone.lost_because) == (missing, None)
 
 
 async def test_slices_that_nvml_tells_here_are_not_told_again() -> None:
