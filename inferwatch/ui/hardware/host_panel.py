@@ -128,7 +128,7 @@ def _cores(host: HostState, width: int) -> Line:
     cores, busy = host.cores, host.busy
     now = UNKNOWN if busy is None else f"{busy:.2f}"
     said = f"{now} of {cores} " if cores else f"{now} "
-    share = busy / cores if busy is not None and cores else None
+    share = min(busy / cores, 1.0) if busy is not None and cores else None
     return _bar(label_of("host.cores"), said, share, "cached", width)
 
 

@@ -17,12 +17,19 @@ from inferwatch.ui.hardware.no_gpu import NoGpuLines
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.messages import LookAgain
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.shared.watch_screen import MOMENT_BINDINGS, WatchScreen
 
 AROUND_BODY = 6
 """Rows of every screen that are not its own."""
 ONE_CHART, ALL_CHARTS, GOOD_CHARTS = 5, 16, 18
 """Rows for a chart and its axis, for all of them, for all of them and a host above."""
+
+ESCAPES = [
+    each
+    for each in MOMENT_BINDINGS
+    if isinstance(each, Binding) and each.key == "escape"
+]
+"""What the key does on every screen; one of ours would take their place."""
 
 
 class HardwareScreen(WatchScreen):
@@ -71,6 +78,7 @@ class HardwareScreen(WatchScreen):
             "h", "host", "host", tooltip="The host, or the next one; then the GPUs"
         ),
         Binding("escape", "back", "back", show=False, tooltip="Back to all GPUs"),
+        *ESCAPES,
         *CHART_BINDINGS,
     ]
     DEFAULT_CSS = """
@@ -109,7 +117,8 @@ class HardwareScreen(WatchScreen):
         can = {
             "gpu": gpus > 1 and self._host is None,
             "open": gpus > 1 and self._host is None,
-            "back": self._alone or self._host is not None,
+            "back": self.view.cursor_ns is None
+            and (self._alone or self._host is not None),
             "host": hosts > 1 if not gpus else hosts > 0,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
@@ -280,10 +289,7 @@ class HardwareScreen(WatchScreen):
         self._look()
 
     def action_back(self) -> None:
-        """All GPUs again; a time cursor goes first."""
-        if self.view.cursor_ns is not None:
-            self.action_release()
-            return
+        """All GPUs again."""
         self._alone, self._host = False, None
         self._look()
 

@@ -237,3 +237,13 @@ async def test_the_past_is_not_read_fast(settle: Any, replayed_feed: Any) -> Non
     replayed_feed.change = sessions.busy().change
     async with looking(settle, replayed_feed):
         assert not any("closely" in each for each in replayed_feed.asked)
+
+
+@pytest.mark.parametrize("opened", [(), ("enter",)])
+async def test_escape_lets_go_of_the_time_cursor_first(
+    settle: Any, opened: tuple[str, ...]
+) -> None:
+    keys = (*opened, "shift+left", "escape")
+    async with looking(settle, sessions.eight(), USUAL, *keys) as (app, _):
+        assert app.session.view.cursor_ns is None
+        assert app.screen.query_one("GpuTable").display is not bool(opened)
