@@ -18,7 +18,7 @@ def main() -> None:
     missing = [
         f"{method.owner.partition(':')[2]}.{method.name}: {method.loses}"
         for method in methods
-        if method.name not in vars(owner_of(method) or object)
+        if (owner := owner_of(method)) is None or method.name not in vars(owner)
     ]
     found = {"version": str(version), "hooks": len(methods), "missing": missing}
     print(json.dumps(found))  # noqa: T201 - for whoever started us
