@@ -61,7 +61,7 @@ class HostPanel(Panel):
         head = ruled(_title(host), _age(host, shown), width)
         if height <= TITLES:
             return [head, _indented(_in_short(host), width)]
-        bars = max(width * 11 // 20, 42) if width >= 76 else width - 3
+        bars = max(width // 2, 42) if width >= 76 else width - 3
         facts = [list(_scheduler(host)), list(_lags(host, shown))]
         rows = [_cores(host, bars), _memory(host, bars)]
         if width >= 76:

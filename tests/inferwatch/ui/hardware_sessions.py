@@ -178,6 +178,9 @@ def old_card() -> GpuState:
             sm_active=(),
             sm_occupancy=(),
             tensor_active=(),
+            power_w=column(lambda w: 190 + 170 * w),
+            sm_clock_mhz=column(lambda _: 1_410),
+            throttled=column(lambda _: 0.0),
         ),
     )
 
