@@ -300,7 +300,7 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
         return (_bar(Bar(MEMORY, None, "kv"), width), ())
     parts = list(_parts(gpu, shown, used))
     reserved = gpu.memory_reserved_bytes or 0
-    of = f" of {_gb(total):>5}" if width >= ROOMY else ""
+    of = f" of {_gb(total)}" if width >= ROOMY else ""
     said = f"{_gb(used):>5}{of} GB".ljust(_value_width(width))
     share = (used + reserved) / total
     room = max(
