@@ -38,7 +38,7 @@ FOREIGN_OPTIONS = {
     *("--max-concurrency", "--enable-per-request-metrics", "--output"),
     *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
-    "--enable-feature",
+    *("--enable-feature", "--cap-add"),
 }
 WATCHERS = {"serve", "attach", "record", "keys"}
 """They need an engine, or go on until told to stop."""
@@ -47,6 +47,8 @@ JUDGES = {"--fail-if", "--slo", "--class", "--plan"}
 KEYS = {
     "←": "left",
     "→": "right",
+    "↑": "up",
+    "↓": "down",
     "[": "left_square_bracket",
     "esc": "escape",
     "]": "right_square_bracket",
