@@ -274,11 +274,14 @@ class HardwareScreen(WatchScreen):
         self._look()
 
     def action_host(self) -> None:
-        """The host in place of the GPUs, then the next one, then the GPUs again."""
+        """The GPU's host in its place, then the other ones, then the GPUs again."""
         shown = self._shown
         if shown is None:
             return
-        stops: list[str | None] = [each.source for each in shown.hosts]
+        of_gpu = self.gpu.info.host or "" if self.gpu else None
+        hosts = [each.source for each in shown.hosts]
+        first = hosts.index(of_gpu) if of_gpu in hosts else 0
+        stops: list[str | None] = [*hosts[first:], *hosts[:first]]
         here = self._host
         if shown.gpus:
             stops.append(None)

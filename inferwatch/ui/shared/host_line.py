@@ -135,7 +135,9 @@ def _work(ours: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
 
 
 def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
-    """Which, how many, and whether they are there at all."""
+    """Which, how many, and whether they are there at all; no slice of one of them."""
+    every = {each.source for each in gpus}
+    gpus = [each for each in gpus if each.info.parent_uuid not in every]
     lost = sum(each.info.lost_because is not None for each in gpus)
     models = Counter(short_name(each.info.name) for each in gpus)
     runs: Line = (TextRun(", ".join(models), "strong"),)

@@ -35,6 +35,7 @@ def gpu(number: int = 0, **facts: Any) -> GpuState:
         index=number,
         peak_bytes_per_s=PEAK,
         lost_because=facts.pop("lost_because", None),
+        parent_uuid=facts.pop("parent_uuid", None),
     )
     usual: dict[str, Any] = {
         "watched": True,

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 
@@ -200,6 +201,18 @@ async def test_one_of_several_hosts_is_chosen(settle: Any, text_of: Any) -> None
     )
     async with looking(settle, feed, USUAL) as (app, pilot):
         for name in ("node-a", "node-b", "node-a"):
+            assert f"host {name}" in rows_of(app, text_of, "HostPanel")
+            await pilot.press("h")
+            await settle(pilot)
+
+
+async def test_the_host_of_the_gpu_comes_first(settle: Any, text_of: Any) -> None:
+    near = sessions.h100()
+    far = replace(near, info=msgspec.structs.replace(near.info, host="node-b"))
+    hosts = (sessions.host(), sessions.host("node-b", "node-b"))
+    feed = sessions.feed_with(lambda made: sessions.shown_with(made, far, hosts=hosts))
+    async with looking(settle, feed, USUAL, "h") as (app, pilot):
+        for name in ("node-b", "node-a"):
             assert f"host {name}" in rows_of(app, text_of, "HostPanel")
             await pilot.press("h")
             await settle(pilot)

@@ -80,7 +80,7 @@ def ticks(
 
 
 def tick_text(value: float, unit: str = "") -> str:
-    """A round value as short as can be.
+    """A value as short as can be.
 
     >>> tick_text(0.05, "s"), tick_text(2.5e-3, "s"), tick_text(5000), tick_text(0, "s")
     ('50 ms', '2.5 ms', '5k', '0')
@@ -88,6 +88,8 @@ def tick_text(value: float, unit: str = "") -> str:
     ('5 TB', '2.5 GB')
     >>> tick_text(0.5), tick_text(0.5, "%"), tick_text(2, "s")
     ('0.5', '50%', '2 s')
+    >>> tick_text(3352)
+    '3.35k'
     """
     if value == 0:
         return "0"
@@ -97,7 +99,7 @@ def tick_text(value: float, unit: str = "") -> str:
         return f"{value:g}"
     factor, prefix = next(pair for pair in PREFIXES if value >= pair[0] * 0.9999)
     gap = " " if unit else ""
-    return f"{round(value / factor, 3):g}{gap}{prefix}{unit}"
+    return f"{value / factor:.3g}{gap}{prefix}{unit}"
 
 
 _PIECE = re.compile(r"((?:\x1b\[[\d;]*m)*)([^\x1b]+)")
