@@ -56,7 +56,7 @@ def test_numbers_do_not_move_when_clocks_are_held_down() -> None:
         ([gpu(0), gpu(1, name="NVIDIA L4"), gpu(2)], "2 × H200, 1 × L4"),
         ([gpu(driver="simulated 580.1")], "simulated GPU H200"),
         ([gpu(0), gpu(1, lost_because="fell off the bus")], "2 × H200 ✖ 1 lost"),
-        ([gpu(0), gpu(1, parent_uuid=gpu(0).source)], "H200"),
+        ([gpu(0), gpu(1, parent_uuid=gpu(0).source)], "GPU0 H200"),
         ([gpu(1, parent_uuid="GPU-9"), gpu(2, parent_uuid="GPU-9")], "2 × H200"),
     ],
     ids=[
