@@ -134,6 +134,7 @@ def test_the_screen_of_the_hardware_says_that_they_are_simulated(
         pytest.skip(str(why))
     for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
         home.environment[name] = simulated[name]
+    home.environment |= {"COLUMNS": "120", "LINES": "40"}  # a runner may have its own
     shown = terminal("attach", "http://127.0.0.1:9", "--no-record")
     shown.shows("GPU+host")
     shown.press("5")
