@@ -59,6 +59,8 @@ class ServerProbe:
         self._marked = False
         self._told = ""
         self._ended = asyncio.Event()
+        self.is_awaited = True
+        """It is not known yet whether there is one, or it has yet to tell its past."""
 
     @property
     def hellos(self) -> dict[int, Hello]:
@@ -79,6 +81,7 @@ class ServerProbe:
         said where its probe is.
         """
         if not await asyncio.to_thread(self._can_be_found):
+            self.is_awaited = False
             return
         pause_s = LOOK_AGAIN_S
         while not self._ended.is_set():
@@ -95,6 +98,7 @@ class ServerProbe:
             except (CollectorError, OSError) as error:
                 yield self._say(str(error))
             finally:
+                self.is_awaited = False
                 await self._let_go()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -169,6 +173,7 @@ class ServerProbe:
         self._marked = bool(known)
         came_ns = self._clock.now_ns()
         async for batch in stream.batches():
+            self.is_awaited = False
             yield self._new_life(stream, known)
             yield [*self._endpoint(batch), *batch]
             yield self._mark(batch, came_ns)

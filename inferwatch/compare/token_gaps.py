@@ -181,7 +181,7 @@ class _MembersBlob:
 
     @classmethod
     def of(cls, blob: bytes) -> "_MembersBlob":
-        held = msgspec.json.decode(zlib.decompress(blob), type=_BlobLists)
+        held = _BLOBS.decode(zlib.decompress(blob))
         return cls(
             np.cumsum(np.array(held.ordinals, np.int64)),
             np.array([len(each) for each in held.members], np.int64),
@@ -198,6 +198,7 @@ class _BlobLists(msgspec.Struct, gc=False):
     produced: list[list[int]]
 
 
+_BLOBS = msgspec.json.Decoder(_BlobLists)
 _NONE = np.zeros(0, np.int64)
 
 

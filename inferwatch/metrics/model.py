@@ -129,6 +129,10 @@ class SavedState(msgspec.Struct, array_like=True):
     """Of each server alone, by its source; their rows are named after it, too."""
 
 
+STATES = msgspec.msgpack.Decoder(SavedState)
+"""Made before any thread needs it: see ``saving._decoder``."""
+
+
 class SavedModel(msgspec.Struct, frozen=True):
     """A Model as checkpoints keep it."""
 
@@ -272,7 +276,7 @@ class Model:
         Raises:
             msgspec.MsgspecError: it is something else.
         """
-        saved = msgspec.msgpack.decode(state, type=SavedState)
+        saved = STATES.decode(state)
         written = WrittenParts(parts, saved.passing)
         return cls._restored(saved, written, blocks_of, deferred_of)
 

@@ -9,7 +9,8 @@ blocks of rows never change and are in neither: whoever keeps a Model keeps them
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -73,7 +74,23 @@ class WrittenParts:
             parts, place = self._passing, -1 - number
         if place >= len(parts):
             raise msgspec.ValidationError("a part is missing")
-        return msgspec.msgpack.decode(parts[place], type=kind)
+        return _decoder(kind).decode(parts[place])
+
+
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_learning = Lock()
+
+
+def _decoder(kind: type[Kind]) -> "msgspec.msgpack.Decoder[Kind]":
+    """The one for a kind.
+
+    msgspec learns a type when it is first needed, and crashes the process where two
+    threads need it first at the same time: several restore Models.
+    """
+    with _learning:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.msgpack.Decoder(kind)
+        return _decoders[kind]
 
 
 class CheckpointPace:

@@ -16,6 +16,7 @@ from collectors.probe.server_probe import ServerProbe
 from collectors.readings import (
     AnyReading,
     Contact,
+    EngineInfo,
     EngineSample,
     NoteKind,
     ServerInfo,
@@ -144,7 +145,7 @@ class AttachedSession(Watch):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set once every server was read twice, or failed."""
+        """Set once every server was read twice, or failed, and its probe has told."""
         return self._settled
 
     @property
@@ -301,6 +302,8 @@ class AttachedSession(Watch):
         elif isinstance(reading, ServerInfo) and reading.models:
             self._models[reading.source] = reading.models[0]
             self._aim()
+        elif isinstance(reading, EngineInfo):
+            self._look_if_settled()
         elif not self.servers and not self._begun.is_set():
             self._begun.set()  # an agent has answered, or failed to
         self._session.measured.hear(reading)
@@ -316,8 +319,11 @@ class AttachedSession(Watch):
 
     def _look_if_settled(self) -> None:
         failed = {name for name, each in self._contacts.items() if not each.answers}
-        if self.servers and all(
-            each.source in self._rated | failed for each in self.servers
+        awaited = any(each.is_awaited for each in self._probes)
+        if (
+            self.servers
+            and not awaited
+            and all(each.source in self._rated | failed for each in self.servers)
         ):
             self._settled.set()
 

@@ -218,6 +218,7 @@ async def test_nobody_looks_here_for_what_is_elsewhere(url: str) -> None:
     probe = ServerProbe(SessionClock(), Server(url=url))
     async with asyncio.timeout(DEADLINE_S):
         assert [batch async for batch in probe.batches()] == []
+    assert not probe.is_awaited
 
 
 async def test_many_who_look_ask_a_probe_once(
@@ -428,7 +429,7 @@ async def test_times_of_another_host_are_told_within_bounds(
             await watcher.until_numbers(range(1, 2))
 
     (told,) = [each for each in watcher.readings if isinstance(each, ClockAnchor)]
-    assert 0 < told.uncertainty_ns < 1_000_000_000
+    assert 0 < told.uncertainty_ns < 10_000_000_000
     (number,) = [each for each in watcher.readings if isinstance(each, Note)]
     assert abs(number.t_ns) < 10_000_000_000
 

@@ -46,10 +46,13 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
         return {name: slo for name, text in named.items() if (slo := _slo(text))}
 
 
+PLANS = msgspec.json.Decoder(PlanFacts)
+
+
 def plan_facts(planned: LoadPlanned) -> PlanFacts | None:
     """The facts of a recorded plan; None when it cannot be read."""
     try:
-        return msgspec.json.decode(planned.plan, type=PlanFacts)
+        return PLANS.decode(planned.plan)
     except msgspec.MsgspecError:
         return None
 

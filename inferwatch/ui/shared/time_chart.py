@@ -98,6 +98,8 @@ class TimeChart(Inked):
         plan = self._declared.of(snapshot)
         values = [_value(series, snapshot, index) for series in plan.drawn]
         legend = list(map(_entry, plan.drawn, plan.texts(values)))
+        if plan.trace is not None and not any(plan.trace.values(snapshot)):
+            legend.pop()  # nobody tells it here
         whole, limit = list(legend), plan.limit(snapshot)
         if limit:
             entry = _limit_entry(plan.limit_label, plan.show_limit(limit))

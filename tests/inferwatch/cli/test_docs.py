@@ -40,7 +40,7 @@ FOREIGN_OPTIONS = {
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
     *("--enable-feature", "--cap-add"),
 }
-WATCHERS = {"serve", "attach", "record", "keys"}
+WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""
 JUDGES = {"--fail-if", "--slo", "--class", "--plan"}
 """Whatever the verdict, the command itself was right."""

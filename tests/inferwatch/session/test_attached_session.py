@@ -9,7 +9,14 @@ from collectors.collector import Collector
 from collectors.kv_events import KvEventStream
 from collectors.otlp import SpanReceiver
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import AnyReading, Contact, NoteKind, ServerInfo
+from collectors.readings import (
+    AnyReading,
+    Contact,
+    EngineInfo,
+    EngineSample,
+    NoteKind,
+    ServerInfo,
+)
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch.feed import FeedState
@@ -43,18 +50,34 @@ class Told:
         self.closed = True
 
 
+class LateProbe(ServerProbe):
+    """One that tells nothing until the test has it tell."""
+
+    def __init__(self, clock: SessionClock, server: Server, told: Told) -> None:
+        super().__init__(clock, server)
+        self._by_test = told
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        async for batch in self._by_test.batches():
+            self.is_awaited = False
+            yield batch
+
+
 class Attached:
     """A session over two servers that say what the test has them say."""
 
     def __init__(self) -> None:
         self.told = {server.source: Told() for server in SERVERS}
+        self.probe = Told()
         self.watch = AttachedSession(
             SessionClock(), Pipeline(Model()), SERVERS, (), self._collect
         )
 
     def _collect(self, clock: SessionClock, server: Server) -> list[Collector]:
-        del clock
-        return [self.told[server.source]]
+        probes: list[Collector] = []
+        if server is SERVERS[0]:
+            probes = [LateProbe(clock, server, self.probe)]
+        return [self.told[server.source], *probes]
 
     async def contact(
         self,
@@ -97,6 +120,21 @@ async def attached() -> AsyncIterator[Attached]:
     finally:
         going.cancel()
         await asyncio.gather(going, return_exceptions=True)
+
+
+async def test_rates_are_known_once_all_were_read_twice_and_a_probe_has_told() -> None:
+    async with attached() as session:
+        for t_ns in (1, 2):
+            for server in SERVERS:
+                await session.tell(
+                    server.source, EngineSample(t_ns=t_ns, source=server.source)
+                )
+        assert not session.watch.settled.is_set()
+
+        session.probe.tell(EngineInfo(t_ns=3, pid=1, model="m", vllm_version="0.32.0"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert session.watch.settled.is_set()
 
 
 async def test_the_dashboard_opens_at_once_and_says_who_is_asked() -> None:

@@ -171,3 +171,18 @@ def test_picture_of_the_hardware_beside(
     app = InferwatchApp(SessionPage(ScriptedFeed(change=change)))
 
     assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+
+
+async def test_what_nobody_derives_is_not_in_the_legend(settle: Any) -> None:
+    def underived(made: Snapshot) -> Snapshot:
+        shown = with_gpus(made)
+        return replace(shown, timeline=replace(shown.timeline, derived_bytes_per_s=()))
+
+    for change, told in ((with_gpus, True), (underived, False)):
+        app = InferwatchApp(SessionPage(ScriptedFeed(change=change)))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            head = app.screen.query_one("#chart-4", TimeChart).render_line(0).text
+
+            assert "measured" in head
+            assert ("derived" in head) is told
