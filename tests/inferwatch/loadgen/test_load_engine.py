@@ -79,6 +79,7 @@ async def test_stopping_leaves_no_request_in_the_engine(
     plan = plan_for(
         engine, "stop", rate_per_s=30.0, warmup_s=0.0, output_tokens=fixed(400)
     )
+    await until(lambda: counted("vllm:num_requests_running") == 0)  # of others
     async with under_load(plan) as run:
         await until(lambda: counted("vllm:num_requests_running") >= 5)
 
