@@ -58,7 +58,7 @@ class AgentError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class RemoteAgent:
     """Where an agent listens, and what it takes to be let in."""
 
     address: str
@@ -85,7 +85,7 @@ class Agent:
             )
 
     @classmethod
-    def beside(cls, server: Server) -> "Agent | None":
+    def beside(cls, server: Server) -> "RemoteAgent | None":
         """The one on a server's host, if it has one, at the end of a tunnel."""
         if not server.probe.startswith(SOCKETS_IN):
             return None
@@ -132,7 +132,7 @@ class AgentStream:
     def __init__(
         self,
         clock: SessionClock,
-        agent: Agent,
+        agent: RemoteAgent,
         claimed: dict[str, "AgentStream"] | None = None,
         ours: Collection[str] = (),
     ) -> None:
@@ -273,7 +273,9 @@ class AgentStream:
 class _AgentMessages(RelayedStream):
     """One life of an agent, in session time, each reading with the source it says."""
 
-    def __init__(self, clock: SessionClock, agent: Agent, memory: ProbeMemory) -> None:
+    def __init__(
+        self, clock: SessionClock, agent: RemoteAgent, memory: ProbeMemory
+    ) -> None:
         super().__init__(clock, agent.place, memory=memory)
         self._source = ""  # each reading says its own
         self.host = self.name = ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from collectors.agent_stream import Agent, AgentStream
+from collectors.agent_stream import AgentStream, RemoteAgent
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector, TappedCollector
 from collectors.http_client import goes_direct
@@ -73,7 +73,7 @@ class AttachedSession(Watch):
         servers: Sequence[Server],
         others: Sequence[Collector] | None = None,
         collect: Collect = collectors_of,
-        agents: Sequence[Agent] = (),
+        agents: Sequence[RemoteAgent] = (),
     ) -> None:
         """``others`` listen to all servers; else it is done as far as usual."""
         super().__init__(clock, pipeline)
@@ -106,14 +106,14 @@ class AttachedSession(Watch):
         ]
 
     def _follow_agents(
-        self, clock: SessionClock, named: Sequence[Agent]
+        self, clock: SessionClock, named: Sequence[RemoteAgent]
     ) -> tuple[list[AgentStream], list[AgentStream]]:
         """Those that were named, and those that may be beside servers elsewhere."""
         claimed: dict[str, AgentStream] = {}
         ours = self._session.gpus.known
         found = [
             [AgentStream(clock, each, claimed, ours) for each in agents if each]
-            for agents in (named, map(Agent.beside, self.servers))
+            for agents in (named, map(RemoteAgent.beside, self.servers))
         ]
         return found[0], found[1]
 

@@ -14,7 +14,7 @@ from msgspec.msgpack import encode as msgpack
 from msgspec.structs import asdict
 
 from collectors import agent_stream
-from collectors.agent_stream import Agent, AgentError, AgentStream
+from collectors.agent_stream import AgentError, AgentStream, RemoteAgent
 from collectors.clock import SessionClock, anchor, monotonic_ns
 from collectors.probe import stream as probe_stream
 from collectors.probe.hello import AGENT, FRONTED, RING, Hello, Role
@@ -118,7 +118,9 @@ async def following(
 ) -> AsyncIterator[Follower]:
     place = f"unix:{address}" if isinstance(address, Path) else address
     follower = Follower(
-        AgentStream(SessionClock(), Agent(address=place, **agent), claimed, ours or ())
+        AgentStream(
+            SessionClock(), RemoteAgent(address=place, **agent), claimed, ours or ()
+        )
     )
     task = asyncio.create_task(follower.follow())
     try:
@@ -432,7 +434,7 @@ async def test_one_port_tells_probes_and_agent_apart(
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(AgentError, match="no address of an agent"):
-        Agent(address=address)
+        RemoteAgent(address=address)
 
 
 def hello(**other: Any) -> bytes:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from collectors.agent_stream import Agent, AgentStream
+from collectors.agent_stream import AgentStream, RemoteAgent
 from collectors.clock import SessionClock
 from collectors.liveness import birth
 from collectors.probe.server_probe import ServerProbe
@@ -184,7 +184,7 @@ class Watcher:
         clock = SessionClock()
         self.tunnel = SshTunnel(clock, server)
         self.probe = ServerProbe(clock, server)
-        beside = Agent.beside(server)
+        beside = RemoteAgent.beside(server)
         assert beside is not None
         self.agent = AgentStream(clock, beside)
         self.readings: list[AnyReading] = []

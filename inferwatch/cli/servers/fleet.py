@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from collectors.agent_stream import Agent, AgentError
+from collectors.agent_stream import AgentError, RemoteAgent
 from collectors.gpu.dcgm import dcgm_server
 from collectors.http_client import ProxyError
 from collectors.probe.discover import addresses_here
@@ -113,7 +113,7 @@ def servers_of(options: ServerOptions) -> tuple[Server, ...]:
     return servers
 
 
-def agents_of(options: ServerOptions) -> tuple[Agent, ...]:
+def agents_of(options: ServerOptions) -> tuple[RemoteAgent, ...]:
     """The agents meant: those that were typed, else those of a file that was.
 
     Raises:
@@ -156,7 +156,7 @@ def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def with_fronted_probes(
-    servers: Sequence[Server], agents: Sequence[Agent]
+    servers: Sequence[Server], agents: Sequence[RemoteAgent]
 ) -> tuple[Server, ...]:
     """Where a server's own host has an agent, that may pass on its probe.
 
@@ -166,7 +166,7 @@ def with_fronted_probes(
     return tuple(_fronted(each, by_host) for each in servers)
 
 
-def _fronted(server: Server, agents: Mapping[str, Agent]) -> Server:
+def _fronted(server: Server, agents: Mapping[str, RemoteAgent]) -> Server:
     host = urlsplit(server.url).hostname or ""
     agent = agents.get(host)
     if agent is None or server.probe or server.uds or addresses_here(host):
@@ -174,11 +174,11 @@ def _fronted(server: Server, agents: Mapping[str, Agent]) -> Server:
     return replace(server, probe=agent.address, probe_key=agent.key)
 
 
-def _agent(address: str, key: Path | None, name: str = "") -> Agent:
+def _agent(address: str, key: Path | None, name: str = "") -> RemoteAgent:
     try:
         if key is not None:
             ViewerKeys.read(key)
-        return Agent(address=address, key=key, name=name)
+        return RemoteAgent(address=address, key=key, name=name)
     except (AgentError, KeyFileError) as error:
         raise UsageError(str(error)) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from collectors.agent_stream import Agent
+from collectors.agent_stream import RemoteAgent
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.runtime_dir import agent_path
 from collectors.server import Server
@@ -130,9 +130,9 @@ def test_the_probe_of_a_server_is_looked_for_at_the_agent_of_its_host(
         Server(url="http://127.0.0.1:8000"),
     ]
     agents = [
-        Agent(address="tcp://192.0.2.1:9600", key=key),
-        Agent(address="tcp://127.0.0.1:9600"),
-        Agent(address="unix:/run/agent.sock"),
+        RemoteAgent(address="tcp://192.0.2.1:9600", key=key),
+        RemoteAgent(address="tcp://127.0.0.1:9600"),
+        RemoteAgent(address="unix:/run/agent.sock"),
     ]
     fronted = with_fronted_probes(servers, agents)
 

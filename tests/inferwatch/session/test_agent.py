@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.agent_stream import Agent as Place
+from collectors.agent_stream import RemoteAgent
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, GpuInfo, HostSample
 from inferwatch.feed import FeedState
@@ -53,7 +53,7 @@ async def watching(
         clock,
         Pipeline(Model(), None, heard.append),
         servers=(),
-        agents=[Place(address=f"unix:{path}")],
+        agents=[RemoteAgent(address=f"unix:{path}")],
     )
     task = asyncio.create_task(session.run())
     try:
