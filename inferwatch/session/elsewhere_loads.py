@@ -17,7 +17,7 @@ HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - named, not b
 
 
 class Addressed(Protocol):
-    """What listens somewhere."""
+    """An engine's server: it listens at a URL or on a Unix socket."""
 
     @property
     def url(self) -> str | None:

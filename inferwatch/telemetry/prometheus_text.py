@@ -70,7 +70,7 @@ def exposition(points: Points, accept: str) -> tuple[bytes, str]:
 
 
 class _Exposition(Collector):
-    """What prometheus_client writes."""
+    """Our points in the form that prometheus_client writes as text."""
 
     def __init__(self, points: Points) -> None:
         self._points = points

@@ -153,7 +153,7 @@ def _run(file: Path, tests: list[str], *, old_driver: bool) -> dict[str, str | N
     try:
         environ = environment(old_driver=old_driver)
     except NoCompilerError as why:
-        pytest.skip(str(why))
+        pytest.skip(f"the fake driver cannot be compiled: it {why}")
     with TemporaryDirectory() as folder:
         answer = Path(folder) / "outcomes.json"
         done = subprocess.run(

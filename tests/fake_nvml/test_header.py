@@ -60,7 +60,7 @@ def header() -> Path:
     try:
         library()
     except NoCompilerError as why:
-        pytest.skip(str(why))
+        pytest.skip(f"the fake driver cannot be compiled: it {why}")
     if not KEPT.exists():
         fetch()
     return KEPT

@@ -23,10 +23,10 @@ def gpu() -> Iterator[Any]:
     try:
         nv.nvmlInit()
     except nv.NVMLError as error:
-        pytest.skip(f"no GPU: {error}")
+        pytest.skip(f"the driver does not answer: {error}")
     try:
         if not nv.nvmlDeviceGetCount():
-            pytest.skip("no GPU")
+            pytest.skip("there is a driver, but no GPU")
         yield nv.nvmlDeviceGetHandleByIndex(0)
     finally:
         nv.nvmlShutdown()
@@ -36,7 +36,7 @@ def gpu() -> Iterator[Any]:
 def hopper(gpu: Any) -> Any:
     """The same, if it has performance counters by NVML."""
     if nv.nvmlDeviceGetArchitecture(gpu) < nv.NVML_DEVICE_ARCH_HOPPER:
-        pytest.skip("needs Hopper or newer")
+        pytest.skip("performance counters need Hopper or newer")
     return gpu
 
 

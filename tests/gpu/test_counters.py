@@ -158,7 +158,7 @@ def test_an_idle_gpu_tells_zeros_and_not_nothing(
     """Unless somebody else is at work on it."""
     time.sleep(2)
     if nv.nvmlDeviceGetUtilizationRates(hopper).gpu:
-        pytest.skip("somebody uses it")
+        pytest.skip("the GPU is not idle: somebody else uses it")
     counters.begin()
     time.sleep(2)
     told = figures["idle"] = counters.end()

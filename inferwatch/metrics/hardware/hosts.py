@@ -56,7 +56,7 @@ class SavedHosts(msgspec.Struct, array_like=True):
 
 
 class Host:
-    """One host."""
+    """What one host and its processes did, as it was last and over time."""
 
     def __init__(self, source: str) -> None:
         self.source = source

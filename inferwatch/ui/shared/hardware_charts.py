@@ -152,27 +152,27 @@ HARDWARE_KEYS = catalog_keys(
 HARDWARE_CHARTS: Sequence[ChartPlan] = (MEMORY, ACTIVITY)
 
 
-class StepTraffic(NamedTuple):
+class MovedByStep(NamedTuple):
     """What memory moved for each step of a bin, in bytes; None is unknown."""
 
     measured: float | None
     derived: float | None
 
 
-def step_traffic(shown: Snapshot, index: int) -> StepTraffic:
+def step_traffic(shown: Snapshot, index: int) -> MovedByStep:
     """Of the bin, shared out among its steps: they do not idle while they run."""
     line = shown.timeline
     began_ns = line.start_ns + index * line.bin_ns
     passed_ns = min(line.bin_ns, shown.charts_end_ns - began_ns)
     if not line.steps[index] or passed_ns < line.bin_ns / 2:
-        return StepTraffic(None, None)
+        return MovedByStep(None, None)
     each_s = passed_ns / NS_PER_S / line.steps[index]
 
     def of(column: Values) -> float | None:
         rate = column[index] if index < len(column) else None
         return None if rate is None else rate * each_s
 
-    return StepTraffic(of(line.hbm_bytes_per_s), of(line.derived_bytes_per_s))
+    return MovedByStep(of(line.hbm_bytes_per_s), of(line.derived_bytes_per_s))
 
 
 def averaged_over_s(shown: Snapshot) -> float | None:

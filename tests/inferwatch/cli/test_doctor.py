@@ -214,7 +214,7 @@ def fake_driver(commands: str) -> dict[str, str]:
     try:
         return environment(commands)
     except NoCompilerError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"the fake driver cannot be compiled: it {error}")
 
 
 @pytest.mark.process
