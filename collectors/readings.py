@@ -42,9 +42,13 @@ class BoundBy(StrEnum):
     """Why the head of the queue was not scheduled in a step."""
 
     NOTHING = "nothing"
+    """Nothing waited: the engine had room."""
     SEQS = "seqs"
     TOKENS = "tokens"
     KV = "kv"
+    DEFERRED = "deferred"
+    """All that waited were passed over: for a grammar, a KV transfer, a LoRA slot, an
+    encoder. Records of schema 8 and before have them among the others."""
     OTHER = "other"
 
 
@@ -221,8 +225,72 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     preemptions: int | None = None
     reason: str | None = None
     """Finish reason: stop, length, abort, error, repetition."""
+    # Records name the fields below and above by their place: new ones come last.
+    lora: str | None = None
+    """Name of the adapter; None: the model itself (added)."""
+    priority: int | None = None
+    """As given, lower goes first; None where all have the same (added)."""
+    header: str | None = None
+    """Value of the one request header that people chose to group by (arrived)."""
+    external_tokens: int | None = None
+    """Of the cached, those that a KV connector brought from elsewhere (scheduled)."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "tokenised_ns")
+
+
+class BlockMap(Reading, frozen=True, kw_only=True):
+    """Who holds which KV block of one rank, after a step; most tell what changed.
+
+    Blocks go by the engine's own ids; of vLLM's, 0 is the null block, which nobody
+    holds. A block's reference count is how many of the lists below it stands in.
+    """
+
+    t_ns: int
+    rank: int = 0
+    sequence: int
+    """Counts the maps of this rank: after a gap only a whole one can be used."""
+    whole: bool = False
+    """It says everything; else what is new since the map before."""
+    num_blocks: int
+    """Of the pool, the null block included: ids are below this."""
+    holders: list[int] = msgspec.field(default_factory=list)
+    """Ordinals of requests whose blocks changed; as long as the three below."""
+    groups: list[int] = msgspec.field(default_factory=list)
+    """KV-cache group of each list; empty: all are of the first one."""
+    kept: list[int] = msgspec.field(default_factory=list)
+    """How many of its first blocks are as they were."""
+    blocks: list[list[int]] = msgspec.field(default_factory=list)
+    """Those after them, in the order of its tokens."""
+    gone: list[int] = msgspec.field(default_factory=list)
+    """Ordinals of requests that hold nothing any more."""
+    cached: list[int] = msgspec.field(default_factory=list)
+    """Blocks that can be reused by their content now, and could not, or by another."""
+    uncached: list[int] = msgspec.field(default_factory=list)
+    """Blocks whose content was given up: evicted, or all were forgotten. One that
+    holds other content since then stands in both lists."""
+    cleared: bool = False
+    """All content was given up at once, on demand: nothing was evicted."""
+    cost_ns: int | None = None
+    """What taking this map cost on the engine's thread."""
+
+
+class PromptBlocks(Reading, frozen=True, kw_only=True):
+    """The full blocks of a request by the hash of their content, told at its end."""
+
+    t_ns: int
+    rank: int = 0
+    ordinal: int
+    prompt_blocks: int
+    """How many full blocks its prompt had: these were looked up in the cache."""
+    total_blocks: int
+    """With those of its output."""
+    hashes: list[int] = msgspec.field(default_factory=list)
+    """In order; of the low 63 bits of each. Never tokens."""
+    places: list[int] = msgspec.field(default_factory=list)
+    """Where in the request each stands; empty: they are all there, from 0 on."""
+    one_in: int = 1
+    """Only hashes divisible by this are told: what they tell stands for all."""
+    block_tokens: int | None = None
 
 
 class Totals(Reading, frozen=True, kw_only=True):
@@ -710,6 +778,8 @@ AnyReading = (
     | Endpoint
     | Step
     | RequestEvent
+    | BlockMap
+    | PromptBlocks
     | ServerInfo
     | Contact
     | EngineSample

@@ -1,10 +1,13 @@
 """What the screens are given: a session, live or recorded, and nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from collectors.readings import Step
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 
 
@@ -195,6 +198,43 @@ class LoadDesk(Protocol):
         ...
 
 
+class Recall(Protocol):
+    """What single steps and requests did, as of the moment that is shown.
+
+    Of a live session from memory, of what is longer ago and of recorded ones from the
+    record: equal readings tell the same.
+    """
+
+    async def steps(
+        self, start_ns: int, end_ns: int, source: str | None = None
+    ) -> Sequence[Step]:
+        """Those that ended in a span, with members, oldest first; 20,000 at most.
+
+        Where there are more, the latest.
+        """
+        ...
+
+    async def request(self, key: str) -> RequestStory | None:
+        """The story of the request with that key; None where nothing is known of it."""
+        ...
+
+
+class NothingRecalled:
+    """A Recall where nothing was kept."""
+
+    async def steps(
+        self, start_ns: int, end_ns: int, source: str | None = None
+    ) -> Sequence[Step]:
+        """None."""
+        del start_ns, end_ns, source
+        return ()
+
+    async def request(self, key: str) -> RequestStory | None:
+        """None."""
+        del key
+        return None
+
+
 class CanarySwitch(Protocol):
     """Tiny requests of ours to what is watched, off until somebody wants them."""
 
@@ -247,6 +287,11 @@ class Feed(Protocol):
     @property
     def playback(self) -> Playback | None:
         """What goes to other moments; None while there is nothing but now."""
+        ...
+
+    @property
+    def recall(self) -> Recall:
+        """What single steps and requests did."""
         ...
 
     @property

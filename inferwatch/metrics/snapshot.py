@@ -23,7 +23,10 @@ from collectors.readings import (
     Step,
     Vantage,
 )
+from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
+from inferwatch.metrics.kv.memory import BlockPicture, Memory
 from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
+from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 
 __all__ = [
     "Bracket",
@@ -382,6 +385,18 @@ class RequestRow:
     """front end: arrival to last token."""
     preemptions: int = 0
     reason: str | None = None
+    cause: Cause | None = None
+    """The largest part of its TTFT, or of its wait so far."""
+    ttft_parts: Parts = ()
+    """They add up to the TTFT; empty until it is known."""
+    itl_cause: Cause | None = None
+    """Why its longest gap came late; None where that was no spike."""
+    lora: str | None = None
+    priority: int | None = None
+    header: str | None = None
+    """Of the header that was chosen to group by."""
+    class_name: str | None = None
+    """client: its class in a mix of classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,6 +416,10 @@ class StepTotals:
     recomputed_tokens: int = 0
     gap_share: float | None = None
     """Of the time in which there was work, that in which no step was under way."""
+    share_by_graph: dict[str, float] = field(default_factory=dict)
+    """Share of the steps' time by CUDA-graph mode; empty where none was told."""
+    padded_share: float | None = None
+    """Padding among the tokens computed, 0-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -751,6 +770,16 @@ class Snapshot:
     kv: KvState = field(default_factory=KvState)
     prefix_cache: PrefixCache | None = None
     """None where no server tells of single blocks."""
+    memory: Memory | None = None
+    """None where no probe tells of an engine."""
+    block_maps: tuple[BlockPicture, ...] = ()
+    """One a rank whose probe copies its pool; without holes, or not there."""
+    slowest: SlowRequests | None = None
+    """None before a request got its first token in the window."""
+    batch_curve: BatchCurve | None = None
+    """None before there were steps."""
+    stalls: tuple[Stall, ...] = ()
+    """Of the window, newest first, at most 50."""
     requests: tuple[RequestRow, ...] = ()
     """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0

@@ -9,7 +9,14 @@ from typing import Self
 
 from embedded_engine.logs import tail
 from inferwatch.errors import StorageError
-from inferwatch.feed import CanarySwitch, FeedState, LoadDesk, RecordState
+from inferwatch.feed import (
+    CanarySwitch,
+    FeedState,
+    LoadDesk,
+    NothingRecalled,
+    Recall,
+    RecordState,
+)
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.checkpoint_builder import CheckpointBuilder
@@ -100,6 +107,7 @@ class Player:
         self._clock = clock
         self._log_path = log_path
         self.playback = RecordedPlayback(seekable, scan)
+        self.recall: Recall = NothingRecalled()
 
     @classmethod
     def open(cls, path: Path, session_id: str) -> Self:

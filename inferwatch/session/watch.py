@@ -8,7 +8,7 @@ from typing import Any
 from collectors.clock import SessionClock
 from collectors.gpu.source import GpuOptions
 from collectors.readings import Note
-from inferwatch.feed import FeedState, LoadDesk, RecordState
+from inferwatch.feed import FeedState, LoadDesk, NothingRecalled, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.canary import Canaries
@@ -30,6 +30,7 @@ class Watch(ABC):
         self._session = LiveSession(clock, pipeline, self._every_process)
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
+        self.recall: Recall = NothingRecalled()
         self.canary = Canaries(self._session, self._canary_targets)
         """Sends tiny requests to what is watched, if somebody wants that."""
 

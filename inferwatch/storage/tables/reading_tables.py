@@ -14,6 +14,7 @@ import msgspec
 
 from collectors.readings import (
     AnyReading,
+    BlockMap,
     CanaryRequest,
     ClientSample,
     ClockAnchor,
@@ -28,6 +29,7 @@ from collectors.readings import (
     KvCacheEvents,
     LoadEvent,
     ProcessUsage,
+    PromptBlocks,
     RequestRecord,
     RequestSpan,
     ServerInfo,
@@ -90,7 +92,60 @@ def every_table() -> list[ReadingTable[Any]]:
             part=SessionPart.REQUESTS,
             moment="arrived_ns",
         ),
-        KvCacheEventRows(),
+        PackedRows(
+            "kv_cache_events",
+            KvCacheEvents,
+            lists=("stored", "parents", "removed"),
+            column="hashes",
+            counts={"stored_blocks": "stored", "removed_blocks": "removed"},
+            unpacked=Unpacked(
+                name="kv_cache_blocks",
+                columns=("t_ns", "rank", "change", "block", "parent"),
+                rows=_cached_blocks,
+                moment="t_ns",
+            ),
+        ),
+        PackedRows(
+            "block_maps",
+            BlockMap,
+            lists=(
+                "holders",
+                "groups",
+                "kept",
+                "blocks",
+                "gone",
+                "cached",
+                "uncached",
+            ),
+            column="changes",
+            unpacked=Unpacked(
+                name="block_changes",
+                columns=(
+                    "t_ns",
+                    "rank",
+                    "sequence",
+                    "change",
+                    "block",
+                    "member",
+                    "place",
+                ),
+                rows=_map_changes,
+                moment="t_ns",
+            ),
+        ),
+        PackedRows(
+            "prompt_blocks",
+            PromptBlocks,
+            lists=("hashes", "places"),
+            column="hashes",
+            renamed={"ordinal": "member"},
+            unpacked=Unpacked(
+                name="prompt_content",
+                columns=("t_ns", "rank", "member", "place", "content"),
+                rows=_content,
+                moment="t_ns",
+            ),
+        ),
         PlainTable("watched_slos", WatchedSlo),
         PlainTable("hosts", HostInfo, part=SessionPart.GPU),
         HostSampleRows(),
@@ -204,46 +259,45 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
             )
 
 
-def _hashes(blob: bytes) -> dict[str, Any]:
-    kind = dict[str, list[int | None]]
-    return msgspec.json.decode(zlib.decompress(blob), type=kind)
+def _lists(blob: bytes) -> dict[str, Any]:
+    held: dict[str, Any] = msgspec.json.decode(zlib.decompress(blob))
+    return held
 
 
-def _blocks(events: KvCacheEvents) -> Iterator[Row]:
-    """Each block that was cached, after which other, or forgotten."""
-    about = (events.t_ns, events.rank)
-    for block in events.removed:
-        yield *about, "removed", block, None
-    for block, parent in zip_longest(events.stored, events.parents):
-        yield *about, "stored", block, parent
+class PackedRows(ReadingTable[Any]):
+    """A row for a reading, with its lists as one compressed JSON object."""
 
+    def __init__(  # noqa: PLR0913 - a declaration
+        self,
+        name: str,
+        kind: type[AnyReading],
+        *,
+        lists: tuple[str, ...],
+        column: str,
+        unpacked: Unpacked,
+        counts: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        """``counts``: columns that say how long a list is, for who asks in SQL."""
+        self.name, self.kind, self.unpacked = name, kind, unpacked
+        self.blobs = (
+            Blob(table=name, column=column, reader=_lists, quick=zlib.decompress),
+        )
+        self._make, self._names, self._counts = kind, lists, dict(counts or {})
+        self._columns = Columns(kind, without=lists, renamed=renamed or {})
+        self.enums = self._columns.enums
+        self._insert = insert_sql(
+            name, (*KEY, *self._columns.names, *self._counts, column)
+        )
+        self._select = select_sql(name, ("source", column, *self._columns.names))
 
-class KvCacheEventRows(ReadingTable[KvCacheEvents]):
-    """A row for what changed in a step, the hashes as compressed JSON."""
-
-    name = "kv_cache_events"
-    kind = KvCacheEvents
-    LISTS = ("stored", "parents", "removed")
-    blobs = (Blob(table=name, column="hashes", reader=_hashes, quick=zlib.decompress),)
-    unpacked = Unpacked(
-        name="kv_cache_blocks",
-        columns=("t_ns", "rank", "change", "block", "parent"),
-        rows=_blocks,
-        moment="t_ns",
-    )
-
-    COLUMNS = Columns(KvCacheEvents, without=LISTS)
-    INSERT = insert_sql(
-        name, (*KEY, *COLUMNS.names, "stored_blocks", "removed_blocks", "hashes")
-    )
-    SELECT = select_sql(name, ("source", "hashes", *COLUMNS.names))
-
-    def add(self, batch: Batch, key: Key, reading: KvCacheEvents) -> None:
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
         """Add the row."""
-        lists = {name: getattr(reading, name) for name in self.LISTS}
+        lists = {name: held for name in self._names if (held := getattr(reading, name))}
+        counts = [len(lists.get(name, ())) for name in self._counts.values()]
         blob = zlib.compress(msgspec.json.encode(lists))
-        counts = (len(reading.stored), len(reading.removed))
-        batch.add(self.INSERT, (*key, *self.COLUMNS.values(reading), *counts, blob))
+        values = self._columns.values(reading)
+        batch.add(self._insert, (*key, *values, *counts, blob))
 
     def read(
         self,
@@ -253,10 +307,40 @@ class KvCacheEventRows(ReadingTable[KvCacheEvents]):
         after: Cursor = START,
     ) -> Iterator[Numbered]:
         """One reading a row."""
-        rows = connection.execute(self.SELECT, (session, after.ordinal))
+        rows = connection.execute(self._select, (session, after.ordinal))
         for ordinal, source, blob, *values in rows:
-            fields = self.COLUMNS.restore(values) | _hashes(blob)
-            yield ordinal, KvCacheEvents(source=sources[source], **fields)
+            fields = self._columns.restore(values) | _lists(blob)
+            yield ordinal, self._make(source=sources[source], **fields)
+
+
+def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
+    """Each block that was cached, after which other, or forgotten."""
+    about = (events.t_ns, events.rank)
+    for block in events.removed:
+        yield *about, "removed", block, None
+    for block, parent in zip_longest(events.stored, events.parents):
+        yield *about, "stored", block, parent
+
+
+def _map_changes(blocks: BlockMap) -> Iterator[Row]:
+    """Each list of blocks that changed, each holder that went, each cached block."""
+    about = (blocks.t_ns, blocks.rank, blocks.sequence)
+    lists = zip_longest(blocks.holders, blocks.kept, blocks.blocks)
+    for holder, kept, held in lists:
+        for place, block in enumerate(held or (), kept or 0):
+            yield *about, "held", block, holder, place
+    for change in ("uncached", "cached"):
+        for block in getattr(blocks, change):
+            yield *about, change, block, None, None
+    for holder in blocks.gone:
+        yield *about, "gone", None, holder, None
+
+
+def _content(blocks: PromptBlocks) -> Iterator[Row]:
+    """The hash of each block of a request."""
+    places = blocks.places or range(len(blocks.hashes))
+    for place, content in zip(places, blocks.hashes, strict=False):
+        yield blocks.t_ns, blocks.rank, blocks.ordinal, place, content
 
 
 def _as_json(reading: AnyReading) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """A scripted session: frozen snapshots that look like a busy engine, and never vary."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import sin
 from pathlib import Path
@@ -27,6 +27,7 @@ from inferwatch.feed import (
     MarkKind,
     RecordState,
 )
+from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import (
     Cost,
     Flow,
@@ -445,6 +446,25 @@ class ScriptedPlayback:
 
 
 @dataclass
+class ScriptedRecall:
+    """Tells prepared steps and stories; counts what it is asked."""
+
+    told: Sequence[Step] = ()
+    stories: dict[str, RequestStory] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    async def steps(
+        self, start_ns: int, end_ns: int, source: str | None = None
+    ) -> Sequence[Step]:
+        self.asked.append(f"steps {start_ns} {end_ns} {source}")
+        return [each for each in self.told if start_ns < each.end_ns <= end_ns]
+
+    async def request(self, key: str) -> RequestStory | None:
+        self.asked.append(f"request {key}")
+        return self.stories.get(key)
+
+
+@dataclass
 class ScriptedFeed:
     """Plays one frozen moment; counts what it is asked to do."""
 
@@ -456,6 +476,7 @@ class ScriptedFeed:
     playback: ScriptedPlayback | None = None
     load_desk: LoadDesk | None = None
     canary: CanarySwitch | None = None
+    recall: ScriptedRecall = field(default_factory=ScriptedRecall)
     can_restart: bool = False
     record: RecordState | None = field(
         default_factory=lambda: RecordState(

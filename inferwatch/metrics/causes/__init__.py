@@ -1,0 +1,1 @@
+"""Why requests and their tokens came late."""

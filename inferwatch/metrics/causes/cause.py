@@ -1,0 +1,163 @@
+"""What may make a request slow, and what a request was slow by.
+
+The parts of a TTFT are measured by the clocks of API server and EngineCore of one host
+and add up to it; what no reading explains is *unknown*.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Where a part of a request's time went, or why one of its tokens came late."""
+
+    # Of a TTFT, in the order in which they happen.
+    API = "api"
+    """Tokenised and handed to the engine."""
+    QUEUE_STEP = "running step"
+    """Queued until the step under way ended."""
+    QUEUE_SEQS = "queue: sequences"
+    """Queued, for as many ran as may (max_num_seqs)."""
+    QUEUE_KV = "queue: KV blocks"
+    QUEUE_TOKENS = "queue: token budget"
+    """Queued, for max_num_batched_tokens was used up."""
+    QUEUE_DEFERRED = "queue: deferred"
+    """Queued, for a grammar, a KV transfer, a LoRA slot or an encoder."""
+    QUEUE_OTHER = "queue: other"
+    PREFILL = "prefill"
+    """Its own tokens: of the steps it prefilled in, the share that they had of all
+    scheduled tokens. An estimate, as is the next."""
+    PREFILL_SHARED = "prefill: others"
+    """The rest of these steps, which went to other requests."""
+    PREFILL_DELAYED = "prefill: left out"
+    """Between two of its chunks, in steps that had no room for it."""
+    RECOMPUTE = "preempted"
+    """From a preemption until what it had is computed again."""
+    SEND = "send"
+    """From the engine's first token to the front end's: detokenise and send."""
+
+    # Of a late token.
+    LONG_PREFILL = "long prefill"
+    """Others' prompts were computed in the same step."""
+    SLOW_STEP = "slow step"
+    """A step of usual size took long, for all in it."""
+    CLOCK_DROP = "clock drop"
+    """Likewise, while the GPU's clocks were held down."""
+    HOST_STALL = "host stall"
+    """No step was under way though there was work: the engine's host was late."""
+    MERGED = "merged"
+    """The client got several tokens at once: the engine had made them in time."""
+
+    UNKNOWN = "unknown"
+
+
+QUEUE_CAUSES = (
+    Cause.QUEUE_STEP,
+    Cause.QUEUE_SEQS,
+    Cause.QUEUE_KV,
+    Cause.QUEUE_TOKENS,
+    Cause.QUEUE_DEFERRED,
+    Cause.QUEUE_OTHER,
+)
+PREFILL_CAUSES = (
+    Cause.PREFILL,
+    Cause.PREFILL_SHARED,
+    Cause.PREFILL_DELAYED,
+    Cause.RECOMPUTE,
+)
+TTFT_CAUSES = (
+    Cause.API,
+    *QUEUE_CAUSES,
+    *PREFILL_CAUSES,
+    Cause.SEND,
+    Cause.UNKNOWN,
+)
+"""The parts of a TTFT."""
+ITL_CAUSES = (
+    Cause.LONG_PREFILL,
+    Cause.RECOMPUTE,
+    Cause.CLOCK_DROP,
+    Cause.SLOW_STEP,
+    Cause.HOST_STALL,
+    Cause.MERGED,
+    Cause.UNKNOWN,
+)
+"""What may make a token late."""
+
+SPIKE_FACTOR = 3
+SPIKE_LEAST_NS = 5_000_000
+"""A gap is a spike when it is above both: times the median, and this."""
+
+Parts = tuple[tuple[Cause, float], ...]
+"""Seconds by cause, in the order of ``TTFT_CAUSES``, without those that are zero."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowGroup:
+    """Of the slowest requests, those whose TTFT went to one cause above all."""
+
+    cause: Cause
+    requests: int
+    share: float
+    """Of the time of *all* the slowest, what this cause took, 0-1."""
+    worst_key: str
+    """Of the request that it took most from."""
+    worst_ttft_s: float
+    """Of that request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRequests:
+    """The slowest requests of the window by TTFT, and what made them slow.
+
+    These are all from the window's p99 on where it holds a hundred requests, else its
+    slowest tenth, one at least.
+    """
+
+    n: int
+    """How many they are."""
+    of: int
+    """Of how many in the window."""
+    from_s: float
+    """The TTFT of the fastest of them."""
+    is_p99: bool
+    """They are those from p99 on."""
+    ttft_s: float
+    """Of all of them together."""
+    groups: tuple[SlowGroup, ...] = ()
+    """One a cause that took any time, the largest share first; shares add up to 1."""
+    worst_key: str = ""
+    """Of the slowest of all."""
+    worst_ttft_s: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """What took most, such as "61% of p99 TTFT is queueing for KV blocks"."""
+        if not self.groups:
+            return ""
+        first = self.groups[0]
+        whose = "p99 TTFT" if self.is_p99 else "the slowest TTFT"
+        return f"{first.share:.0%} of {whose} is {SPOKEN[first.cause]}"
+
+
+SPOKEN = {
+    Cause.API: "the API server before the queue",
+    Cause.QUEUE_STEP: "waiting for the running step",
+    Cause.QUEUE_SEQS: "queueing for a sequence slot",
+    Cause.QUEUE_KV: "queueing for KV blocks",
+    Cause.QUEUE_TOKENS: "queueing for the token budget",
+    Cause.QUEUE_DEFERRED: "deferred in the queue",
+    Cause.QUEUE_OTHER: "queueing, held back by the scheduler",
+    Cause.PREFILL: "prefill of its own prompt",
+    Cause.PREFILL_SHARED: "others in the same prefill steps",
+    Cause.PREFILL_DELAYED: "prefill chunks left out",
+    Cause.RECOMPUTE: "preemption and recompute",
+    Cause.SEND: "the API server after the first token",
+    Cause.LONG_PREFILL: "a long prefill in the same step",
+    Cause.SLOW_STEP: "a slow step",
+    Cause.CLOCK_DROP: "a drop of the GPU's clocks",
+    Cause.HOST_STALL: "a stall of the engine's host",
+    Cause.MERGED: "tokens merged on their way to the client",
+    Cause.UNKNOWN: "unknown",
+}
+"""Causes as sentences name them."""

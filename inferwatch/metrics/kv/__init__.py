@@ -1,0 +1,1 @@
+"""Who holds the KV cache, what is reused, how long it will last."""

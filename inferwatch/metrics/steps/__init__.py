@@ -1,0 +1,1 @@
+"""What the scheduler does with single steps: its efficiency, its stalls."""
