@@ -78,6 +78,22 @@ REQUESTS = (
             formula="finished - arrived",
         ),
         Metric(
+            key="priority",
+            abbr="priority",
+            title="Priority",
+            unit=Unit.NONE,
+            definition="Lower goes first; unknown where all requests have the same.",
+            formula="added",
+        ),
+        Metric(
+            key="header",
+            abbr="header",
+            title="Header",
+            unit=Unit.NONE,
+            definition="What it said in the one header that was chosen to group by.",
+            formula="arrived",
+        ),
+        Metric(
             key="reason",
             abbr="reason",
             title="Finish reason",
@@ -89,6 +105,47 @@ REQUESTS = (
     *metrics(
         "request.",
         Vantage.ENGINE,
+        Metric(
+            key="cause",
+            abbr="cause",
+            title="Main cause",
+            unit=Unit.NONE,
+            definition=(
+                "What took the largest part of its TTFT, or of its wait so far."
+            ),
+            formula="largest of its TTFT's parts",
+        ),
+        Metric(
+            key="ttft_parts",
+            abbr="TTFT parts",
+            title="Parts of the TTFT",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            definition=(
+                "Its TTFT by cause: the API, each reason why it waited in the queue, "
+                "its own prefill and that of others; what nothing explains is unknown."
+            ),
+            formula="events, and the steps between them by bound_by",
+        ),
+        Metric(
+            key="itl_cause",
+            abbr="late by",
+            title="Cause of the longest gap",
+            unit=Unit.NONE,
+            definition=(
+                "Why its longest gap came late, if it is above 5 ms and three times "
+                "the median of its gaps."
+            ),
+            formula="the step that the late token came out of",
+        ),
+        Metric(
+            key="lora",
+            abbr="LoRA",
+            title="LoRA adapter",
+            unit=Unit.NONE,
+            definition="The LoRA adapter that it asked for, if any.",
+            formula="added",
+        ),
         Metric(
             key="ordinal",
             abbr="#",
@@ -213,6 +270,18 @@ REQUESTS = (
             better=Better.LOWER,
             definition="How often it was put back into the queue to free its blocks.",
             formula="preempted in steps; what its end reports, if that is more",
+        ),
+    ),
+    *metrics(
+        "request.",
+        Vantage.CLIENT,
+        Metric(
+            key="class_name",
+            abbr="class",
+            title="Class",
+            unit=Unit.NONE,
+            definition="Its class, where our load generator sends a mix of classes.",
+            formula="the load event that has its id",
         ),
     ),
 )
