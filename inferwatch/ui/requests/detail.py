@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferwatch.formatting import format_count, format_duration, format_durations
 from inferwatch.metrics.snapshot import RequestRow
-from inferwatch.ui.requests.table import PHASE_GLYPHS, STATES, phases
+from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import Phase, waterfall
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled

@@ -10,11 +10,8 @@ from textual.widget import Widget
 from inferwatch.formatting import format_count
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
-from inferwatch.ui.requests.table import (
-    RequestScope,
-    RequestTable,
-    longest_moment_ns,
-)
+from inferwatch.ui.requests.phases import longest_moment_ns
+from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.counted import counts_only, request_facts

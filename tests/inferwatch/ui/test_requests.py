@@ -9,11 +9,8 @@ from textual.widgets import Input
 
 from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.requests.table import (
-    RequestScope,
-    RequestTable,
-    longest_moment_ns,
-)
+from inferwatch.ui.requests.phases import longest_moment_ns
+from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.shared.filter_bar import FilterBar
 
 SIZE = (160, 48)

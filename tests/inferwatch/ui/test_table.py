@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferwatch.ui.requests.table import RequestView, request_columns
+from inferwatch.ui.requests.columns import RequestView, request_columns
 from inferwatch.ui.sessions.table import session_columns
 from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.table import TableColumn, share_width

@@ -1,0 +1,70 @@
+"""The phases of a request, as bars and details show them."""
+
+from collections.abc import Sequence
+
+from collectors.clock import NS_PER_S
+from inferwatch.metrics.snapshot import RequestRow, RequestState
+from inferwatch.ui.shared.renderables.bars import Phase
+
+STATES = {
+    RequestState.ARRIVED: ("·", "muted"),
+    RequestState.QUEUED: ("◔", "waiting"),
+    RequestState.PREFILL: ("◑", "prefill"),
+    RequestState.DECODE: ("●", "decode"),
+    RequestState.PREEMPTED: ("◌", "warn"),
+    RequestState.FINISHED: ("✓", "muted"),
+    RequestState.ABORTED: ("⊘", "muted"),
+    RequestState.FAILED: ("✖", "bad"),
+}
+RUNNING = {
+    RequestState.ARRIVED: "API",
+    RequestState.QUEUED: "queue",
+    RequestState.PREFILL: "prefill",
+    RequestState.DECODE: "decode",
+}
+"""The phase a live request is in: its time goes on."""
+BEFORE_FIRST_TOKEN = (
+    RequestState.ARRIVED,
+    RequestState.QUEUED,
+    RequestState.PREFILL,
+)
+PHASE_INKS = {
+    "API": "muted",
+    "queue": "waiting",
+    "prefill": "prefill",
+    "decode": "decode",
+}
+PHASE_GLYPHS = "·░⣿█"
+"""One a phase, as in charts, so that they differ without colour."""
+
+
+def phases(row: RequestRow, now_ns: int) -> list[Phase]:
+    """The intervals of a request so far, in the order they happened."""
+    api_s = None
+    if row.ttft_s is not None and row.queue_s is not None and row.prefill_s is not None:
+        api_s = max(row.ttft_s - row.queue_s - row.prefill_s, 0.0)
+    spent = {
+        "API": api_s,
+        "queue": row.queue_s,
+        "prefill": row.prefill_s,
+        "decode": row.decode_s,
+    }
+    now_in = RUNNING.get(row.state)
+    if now_in is not None and spent[now_in] is None:
+        known_s = sum(seconds for seconds in spent.values() if seconds is not None)
+        spent[now_in] = max((now_ns - row.arrived_ns) / NS_PER_S - known_s, 0.0)
+    return [(name, seconds, PHASE_INKS[name]) for name, seconds in spent.items()]
+
+
+def longest_moment_ns(row: RequestRow, now_ns: int) -> int:
+    """The middle of what took the longest before the first token, else of it all."""
+    spent = [(name, seconds or 0.0) for name, seconds, _ in phases(row, now_ns)]
+    waits = spent[:-1] if row.ttft_s is not None else spent
+    longest = max(range(len(waits)), key=lambda place: waits[place][1])
+    before_s = sum(seconds for _, seconds in waits[:longest])
+    return row.arrived_ns + round((before_s + waits[longest][1] / 2) * NS_PER_S)
+
+
+def length_s(spent: Sequence[Phase]) -> float:
+    """All of it together."""
+    return sum(seconds or 0.0 for _, seconds, _ in spent)
