@@ -7,10 +7,11 @@ The order is that of vLLM's own loop, which stops at the first of these:
 3. the scheduler is paused                                        → other
 4. the step's token budget is used up                             → tokens
 5. as many sequences run as may                                   → seqs
-6. all that wait are deferred (grammar, LoRA, remote KV)          → other
+6. all that wait are passed over (grammar, LoRA, remote KV)       → deferred
 7. prompts are not chunked and the head's exceeds the budget left → tokens
 8. the head's blocks, prefix hits aside, exceed the free ones     → kv
-9. anything else (encoder budget, alignment, prefill balancing)   → other
+9. the head has inputs for the encoder, whose budget is used up   → deferred
+10. anything else (alignment, prefill balancing)                  → other
 
 Where vLLM keeps no list of the deferred (0.29 and before) one that was passed over for
 a LoRA's sake cannot be told from one that was not looked at: for rule 6 only those
@@ -18,7 +19,8 @@ count that still wait for something.
 
 Rule 8 reads the very state in which vLLM gave the head up: nothing is allocated
 after that. It may call a request too big that a prefix hit would have made fit; then
-vLLM would have scheduled it.
+vLLM would have scheduled it. Rule 9 goes by what is left: with such inputs, and with
+room for the rest, it is nearly always the encoder that the head waits for.
 """
 
 from collections.abc import Callable
@@ -69,21 +71,23 @@ class QueueHeadRule:
         if seqs is not None and running + sessions >= seqs:
             return BoundBy.SEQS
         head = self._head(holding, deferred) or self._head(waiting, deferred)
-        return (
-            BoundBy.OTHER if head is None else self._by_head(limits, head, free, left)
-        )
+        if head is None:
+            return BoundBy.DEFERRED
+        return self._by_head(limits, head, free, left)
 
     def _by_head(
         self, limits: tuple[Vllm, ...], head: Vllm, free: int | None, left: float
     ) -> BoundBy:
         *_, chunked, _, watermark = limits
-        tokens = self._size.read(head)
+        tokens, encodes = self._size.read(head)
         if not chunked and tokens > left:
             return BoundBy.TOKENS
         if self._block is None or free is None:
             return BoundBy.KV  # by elimination: what fits cannot be told
         blocks = -(-tokens // self._block) + watermark
-        return BoundBy.KV if blocks > free else BoundBy.OTHER
+        if blocks > free:
+            return BoundBy.KV
+        return BoundBy.DEFERRED if encodes else BoundBy.OTHER
 
     def _head(self, queue: Vllm, deferred: Vllm) -> Vllm | None:
         """The first request that was not passed over."""

@@ -160,7 +160,7 @@ TEMPERATURE = "temperature"
 """Of SamplingParams."""
 PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
 COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
-SIZE: Fields = (("num_tokens", 0),)
+SIZE: Fields = (("num_tokens", 0), ("has_encoder_inputs", False))
 STATUS: Fields = (("status", None),)
 ENDED: Fields = (
     ("request_id", ""),

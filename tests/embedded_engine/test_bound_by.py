@@ -36,13 +36,14 @@ def scheduler(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**(settings | changes))
 
 
-def request(tokens: int = 100) -> object:
-    return FrozenRequest(tokens)
+def request(tokens: int = 100, *, encodes: bool = False) -> object:
+    return FrozenRequest(tokens, encodes=encodes)
 
 
 class FrozenRequest:
-    def __init__(self, num_tokens: int) -> None:
+    def __init__(self, num_tokens: int, *, encodes: bool) -> None:
         self.num_tokens = num_tokens
+        self.has_encoder_inputs = encodes
 
 
 def bound(  # noqa: PLR0913 - a case names what it changes
@@ -109,7 +110,22 @@ def test_deferred_requests_are_not_the_head() -> None:
     of = scheduler(deferred_waiting={blocked})
 
     assert bound(of, [blocked, head], free=6) is BoundBy.KV
-    assert bound(of, [blocked], free=0) is BoundBy.OTHER
+
+
+def test_when_all_are_passed_over_they_are_deferred_whatever_is_free() -> None:
+    blocked, also = request(10), request(20)
+    of = scheduler(deferred_waiting={blocked, also})
+
+    assert bound(of, [blocked], free=0) is BoundBy.DEFERRED
+    assert bound(of, [blocked], holding=(also,)) is BoundBy.DEFERRED
+    assert bound(of, [blocked], running=32) is BoundBy.SEQS  # vLLM never looked at it
+
+
+def test_a_head_with_an_image_that_would_fit_waits_for_the_encoder() -> None:
+    pictured = request(100, encodes=True)
+
+    assert bound(scheduler(), [pictured], free=7) is BoundBy.DEFERRED
+    assert bound(scheduler(), [pictured], free=6) is BoundBy.KV
 
 
 def test_a_prompt_that_may_not_be_cut_waits_for_tokens() -> None:

@@ -162,6 +162,7 @@ class Waiting:
     def __init__(self, status: str = "waiting", num_tokens: int = 100) -> None:
         self.status = status
         self.num_tokens = num_tokens
+        self.has_encoder_inputs = False
 
 
 def binds(of: SimpleNamespace, *, free: int = 100) -> tuple[BoundBy, list[str]]:
@@ -217,4 +218,4 @@ def test_what_was_passed_over_waits_and_is_not_the_head(release: str) -> None:
     )
     assert len(waiting) + len(first) == 2
     of.waiting.clear()
-    assert binds(of, free=0) == (BoundBy.OTHER, [])
+    assert binds(of, free=0) == (BoundBy.DEFERRED, [])
