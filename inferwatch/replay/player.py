@@ -13,7 +13,6 @@ from inferwatch.feed import (
     CanarySwitch,
     FeedState,
     LoadDesk,
-    NothingRecalled,
     Recall,
     RecordState,
 )
@@ -21,6 +20,7 @@ from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.playback import RecordedPlayback
+from inferwatch.replay.recorded_recall import RecordedRecall
 from inferwatch.replay.seekable_session import SeekableSession
 from inferwatch.replay.session_scan import SessionScan
 from inferwatch.storage.file.connections import reading
@@ -107,7 +107,9 @@ class Player:
         self._clock = clock
         self._log_path = log_path
         self.playback = RecordedPlayback(seekable, scan)
-        self.recall: Recall = NothingRecalled()
+        self.recall: Recall = RecordedRecall(
+            seekable.path, seekable.session.id, self.now_ns
+        )
 
     @classmethod
     def open(cls, path: Path, session_id: str) -> Self:

@@ -10,6 +10,7 @@ from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.saving import CheckpointPace
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.recent_readings import RecentReadings
 from inferwatch.storage.checkpoints.checkpoints import (
     UNSAVABLE,
     Checkpoint,
@@ -31,6 +32,8 @@ class Pipeline:
         self._recorder = recorder
         self._listener = listener
         """Is told every reading, of all sources."""
+        self.recent = RecentReadings()
+        """What single steps and requests are told from."""
         self._ordinal = 0
         self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
@@ -43,6 +46,7 @@ class Pipeline:
             if self._recorder is not None:
                 self._recorder.put(self._ordinal, reading)
             self._model.fold(reading)
+            self.recent.take(reading)
             if self._listener is not None:
                 self._listener(reading)
             t_ns = self._receipts.take(reading)

@@ -8,11 +8,12 @@ from typing import Any
 from collectors.clock import SessionClock
 from collectors.gpu.source import GpuOptions
 from collectors.readings import Note
-from inferwatch.feed import FeedState, LoadDesk, NothingRecalled, Recall, RecordState
+from inferwatch.feed import FeedState, LoadDesk, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.canary import Canaries
 from inferwatch.session.live_playback import LivePlayback
+from inferwatch.session.live_recall import LiveRecall
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.load_desk import LoadTarget
 from inferwatch.session.pipeline import Pipeline
@@ -30,7 +31,7 @@ class Watch(ABC):
         self._session = LiveSession(clock, pipeline, self._every_process)
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
-        self.recall: Recall = NothingRecalled()
+        self.recall: Recall = LiveRecall(pipeline, self.now_ns)
         self.canary = Canaries(self._session, self._canary_targets)
         """Sends tiny requests to what is watched, if somebody wants that."""
 

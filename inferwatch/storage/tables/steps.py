@@ -54,10 +54,10 @@ RENAMED = {"index": "step"}  # INDEX is a word of SQL
 DERIVED = ("overlap_ns", "output_tokens", "preemptions")
 
 _written = Columns(Step, without=(*LISTS, "start_ns"), renamed=RENAMED)
-_read = Columns(Step, without=LISTS, renamed=RENAMED)
+STEP_COLUMNS = Columns(Step, without=LISTS, renamed=RENAMED)
 
 INSERT = insert_sql("steps", (*KEY, *_written.names, *DERIVED))
-SELECT = select_sql("steps", ("source", *_read.names))
+SELECT = select_sql("steps", ("source", *STEP_COLUMNS.names))
 INSERT_MEMBERS = insert_sql("step_members", ("session", "ordinal", "steps", "members"))
 SELECT_MEMBERS = (
     "SELECT ordinal, members FROM step_members "
@@ -172,5 +172,5 @@ class StepRows(ReadingTable[Step]):
         for ordinal, source, *values in rows:
             while following is not None and following[0] <= ordinal:
                 held, following = unpack(following[1]), next(blobs, None)
-            fields = _read.restore(values)
+            fields = STEP_COLUMNS.restore(values)
             yield ordinal, Step(source=sources[source], **fields, **held[ordinal])
