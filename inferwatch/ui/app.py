@@ -32,13 +32,21 @@ from inferwatch.ui.pages import (
     Tell,
     nowhere,
 )
+from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
 from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.header import Tab
 from inferwatch.ui.shared.keys import KeyCommands, KeyPalette
 from inferwatch.ui.shared.leaving_screen import LeavingScreen
-from inferwatch.ui.shared.messages import GoBack, GoTo, LookAgain, LookAt, SnapshotReady
+from inferwatch.ui.shared.messages import (
+    GoBack,
+    GoTo,
+    LookAgain,
+    LookAt,
+    OpenRequest,
+    SnapshotReady,
+)
 from inferwatch.ui.shared.note_announcer import NoteAnnouncer
 from inferwatch.ui.shared.session_screen import SessionScreen
 from inferwatch.ui.shared.terminal import TerminalApp
@@ -63,6 +71,8 @@ SCREENS: Sequence[type[SessionScreen]] = (
     SessionsScreen,
 )
 """A screen stands here once: its tab, its key and its mode follow from what it says."""
+WITHOUT_TAB: Sequence[type[SessionScreen]] = (StartingScreen, RequestScreen)
+"""No key leads there: the app goes by itself, or from a row that names a request."""
 TABS = tuple(Tab(each.KEY, each.NAME, each.LABEL) for each in SCREENS)
 APP_BINDINGS: list[BindingType] = [
     *(
@@ -195,7 +205,7 @@ class InferwatchApp(TerminalApp[None]):
             case ComparePage():
                 screens = {CompareScreen.NAME: partial(CompareScreen, page)}
             case SessionPage(feed=feed, view=view, over=over):
-                made: Sequence[type[SessionScreen]] = (StartingScreen, *SCREENS)
+                made: Sequence[type[SessionScreen]] = (*WITHOUT_TAB, *SCREENS)
                 screens = {each.NAME: partial(each, feed, view, TABS) for each in made}
                 if over is not None:
                     over.add_done_callback(lambda _: self._leave_if_over(page))
@@ -418,6 +428,13 @@ class InferwatchApp(TerminalApp[None]):
     @on(LookAt)
     def _look_at(self, wish: LookAt) -> None:
         self.action_look_at(wish.screen)
+
+    @on(OpenRequest)
+    def _open_request(self, wish: OpenRequest) -> None:
+        if self._shown is not None and isinstance(self.page, SessionPage):
+            self.session.view.open_request(wish.key)
+            self._look_at_mode(RequestScreen.NAME)
+            self.look()
 
     def action_look_at(self, mode: str) -> None:
         """Go to a screen, as people wish."""

@@ -1,4 +1,4 @@
-"""One request: its phases as a waterfall, and all that is known of it."""
+"""A preview of one request: its phases as a bar, and what the table knows of it."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, rule
 
 
 class RequestDetail(Panel):
-    """The phases and facts of the request that was opened, as last known."""
+    """The phases and facts of the request pointed at, as last known."""
 
     DEFAULT_CSS = """
     RequestDetail { height: 7; display: none; background: $surface; }
@@ -20,11 +20,10 @@ class RequestDetail(Panel):
     _row: RequestRow | None = None
     _arrived = ""
     _phases: Sequence[Phase] = ()
-    _closes = False
 
-    def show(self, row: RequestRow, arrived: str, now_ns: int, *, closes: bool) -> None:
-        """Take a request, when it arrived, and whether it can be closed."""
-        self._row, self._arrived, self._closes = row, arrived, closes
+    def show(self, row: RequestRow, arrived: str, now_ns: int) -> None:
+        """Take a request, and when it arrived."""
+        self._row, self._arrived = row, arrived
         self._phases = phases(row, now_ns)
         self.redraw()
 
@@ -38,16 +37,14 @@ class RequestDetail(Panel):
             TextRun("request ", "muted"),
             TextRun(row.external_id or row.request_id, "strong"),
         )
-        close = (
-            TextRun("enter", "accent", "screen.steps"),
-            TextRun(" its steps · ", "muted", "screen.steps"),
-            TextRun("esc", "accent", "screen.close"),
-            TextRun(" closes", "muted", "screen.close"),
+        more = (
+            TextRun("enter", "accent", "screen.open_request"),
+            TextRun(" why it was slow", "muted", "screen.open_request"),
         )
         bar = (TextRun("  "), *waterfall(self._phases, max(width - 4, 1), PHASE_GLYPHS))
         rows = (_legend(self._phases), (), *_facts(row, self._arrived))
         return [
-            ruled(title, close if self._closes else (), width),
+            ruled(title, more, width),
             bar,
             *(fit((TextRun("  "), *line), width) for line in rows),
         ]

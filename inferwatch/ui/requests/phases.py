@@ -56,15 +56,6 @@ def phases(row: RequestRow, now_ns: int) -> list[Phase]:
     return [(name, seconds, PHASE_INKS[name]) for name, seconds in spent.items()]
 
 
-def longest_moment_ns(row: RequestRow, now_ns: int) -> int:
-    """The middle of what took the longest before the first token, else of it all."""
-    spent = [(name, seconds or 0.0) for name, seconds, _ in phases(row, now_ns)]
-    waits = spent[:-1] if row.ttft_s is not None else spent
-    longest = max(range(len(waits)), key=lambda place: waits[place][1])
-    before_s = sum(seconds for _, seconds in waits[:longest])
-    return row.arrived_ns + round((before_s + waits[longest][1] / 2) * NS_PER_S)
-
-
 def length_s(spent: Sequence[Phase]) -> float:
     """All of it together."""
     return sum(seconds or 0.0 for _, seconds, _ in spent)

@@ -10,14 +10,13 @@ from textual.widget import Widget
 from inferwatch.formatting import format_count
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
-from inferwatch.ui.requests.phases import longest_moment_ns
 from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.counted import counts_only, request_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.messages import LookAt
+from inferwatch.ui.shared.messages import OpenRequest
 from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.totals import TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -28,7 +27,7 @@ HOW_TO_BEGIN = ": 1 says how to send one, 7 sends a load"
 
 
 class RequestsScreen(WatchScreen):
-    """The live table; one request can be opened and stays open while it lives."""
+    """The live table; where there is room, a preview of the request pointed at."""
 
     NAME = "requests"
     KEY = "2"
@@ -63,9 +62,9 @@ class RequestsScreen(WatchScreen):
         Binding(
             "escape",
             "close",
-            "close",
+            "clear",
             show=False,
-            tooltip="Close the request, else clear the filter, else the time cursor",
+            tooltip="Clear the filter, else the time cursor",
         ),
     ]
     DEFAULT_CSS = """
@@ -87,7 +86,6 @@ class RequestsScreen(WatchScreen):
     AUTO_FOCUS = "RequestTable"
     """A hidden field can hold the focus, and would swallow every key."""
 
-    _opened: str | None = None
     _shown: Snapshot | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -125,7 +123,7 @@ class RequestsScreen(WatchScreen):
             table.put_slowest_first()
         table.show(shown.requests, shown.now_ns)
         self._show_filter()
-        self._show_opened(shown)
+        self._preview(shown)
 
     def _show_filter(self) -> None:
         if self._shown is None:
@@ -143,16 +141,13 @@ class RequestsScreen(WatchScreen):
         told_run = TextRun(f"{told} ", "muted")
         bar.show(chips, table.scope, table.filter.text, (told_run,))
 
-    def _show_opened(self, shown: Snapshot) -> None:
-        """The request that was opened; where there is room, else the one pointed at."""
-        opened, detail = self._opened is not None, self.query_one(RequestDetail)
-        row = next((row for row in shown.requests if row.key == self._opened), None)
-        if not opened and self.has_class("-tall"):
-            row = self.query_one(RequestTable).pointed
-        detail.display = opened or row is not None
+    def _preview(self, shown: Snapshot) -> None:
+        """The request pointed at, where there is room."""
+        detail = self.query_one(RequestDetail)
+        row = self.query_one(RequestTable).pointed if self.has_class("-tall") else None
+        detail.display = row is not None
         if row is not None:
-            arrived = self.feed.wall_text(row.arrived_ns)
-            detail.show(row, arrived, shown.now_ns, closes=opened)
+            detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -172,15 +167,13 @@ class RequestsScreen(WatchScreen):
         """Ask for a filter."""
         self.query_one(FilterBar).ask()
 
-    def action_steps(self) -> None:
-        """The steps in the time of the request that is open."""
+    def action_open_request(self) -> None:
+        """The request pointed at, on a screen of its own."""
         self.query_one(RequestTable).action_open()
 
     def action_close(self) -> None:
-        """Close the detail, else clear the filter, else let go of the time cursor."""
-        if self._opened is not None:
-            self._open(None)
-        elif self.query_one(RequestTable).filter.text:
+        """Clear the filter, else let go of the time cursor."""
+        if self.query_one(RequestTable).filter.text:
             self.query_one(FilterBar).clear()
         else:
             self.action_release()
@@ -203,23 +196,13 @@ class RequestsScreen(WatchScreen):
         self._show_filter()
 
     @on(RequestTable.RowHighlighted)
-    def _follow(self, message: RequestTable.RowHighlighted) -> None:
-        self._open(None if self._opened is None else message.key)
+    def _follow(self) -> None:
+        if self._shown is not None:
+            self._preview(self._shown)
 
     @on(RequestTable.RowSelected)
-    def _opened_by(self, message: RequestTable.RowSelected) -> None:
-        if message.key != self._opened:
-            self._open(message.key)
-            return
-        row = self.query_one(RequestTable).find(message.key)
-        if row is not None and self._shown is not None:
-            self.view.cursor_ns = longest_moment_ns(row, self._shown.now_ns)
-            self.post_message(LookAt("steps"))
-
-    def _open(self, key: str | None) -> None:
-        self._opened = key
-        if self._shown is not None:
-            self._show_opened(self._shown)
+    def _open(self, message: RequestTable.RowSelected) -> None:
+        self.post_message(OpenRequest(message.key))
 
 
 def _count(count: int) -> str:

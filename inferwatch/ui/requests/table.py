@@ -41,7 +41,7 @@ class RequestTable(CursorTable[RequestRow]):
             "enter",
             "open",
             "open",
-            tooltip="Where its time went; again: the steps of that time",
+            tooltip="Why it was slow, on a screen of its own",
         ),
     ]
     MARGIN = 1

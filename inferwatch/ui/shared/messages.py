@@ -34,6 +34,13 @@ class LookAt(Message):
     screen: str
 
 
+@dataclass
+class OpenRequest(Message):
+    """People want one request on a screen of its own, by its key in snapshots."""
+
+    key: str
+
+
 class GoTo(Message):
     """People want to go elsewhere; where they are goes on meanwhile, unseen."""
 

@@ -1,11 +1,14 @@
 """What is looked at: window and time cursor; shared by all screens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from collectors.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 from inferwatch.replay.reference import Reference
+
+REQUEST = "request"
+"""The screen of one request, by its name."""
 
 
 @dataclass(kw_only=True)
@@ -21,6 +24,10 @@ class View:
     """All there are, in the order of their names."""
     cursor_ns: int | None = None
     """A moment of the session; None is the moment shown, and goes with it."""
+    opened: list[str] = field(default_factory=list)
+    """Keys of the requests that were opened one from the other; the last is shown."""
+    opened_from: str = "requests"
+    """The screen that the first of them was opened from, by its name."""
     slowest_first: bool = False
     """Somebody asks what was slow: the next list of requests begins with it."""
     reference: Reference | None = None
@@ -40,6 +47,20 @@ class View:
         else:
             at = 0 if by > 0 else -1
         self.source = self.servers[at % len(self.servers)]
+
+    def open_request(self, key: str) -> None:
+        """Show this one; from within another, that one is a step behind it."""
+        if self.screen != REQUEST:
+            self.opened_from = self.screen
+            self.opened.clear()
+        if self.opened[-1:] != [key]:
+            self.opened.append(key)
+
+    def close_request(self) -> str:
+        """Back to the request before; the name of the screen to be in then."""
+        if self.opened:
+            self.opened.pop()
+        return REQUEST if self.opened else self.opened_from
 
     def move(self, bins: int, timeline: Timeline, now_ns: int) -> None:
         """Move the cursor by bins, no further than the session and now."""

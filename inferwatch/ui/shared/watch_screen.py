@@ -131,6 +131,8 @@ class WatchScreen(SessionScreen):
     """What is here once there were requests; with none, it takes the charts' place."""
     TELLS_HOW: ClassVar[bool] = False
     """It tells in full how to send the first one."""
+    TAB: ClassVar[str] = ""
+    """The screen whose tab is marked while this one is shown; none: its own."""
     ADVISES: ClassVar[bool] = True
     """Its numbers are the server's: it says what would make more of them known."""
 
@@ -163,7 +165,7 @@ class WatchScreen(SessionScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Verdict on top, the moment below, the screen's own part between."""
-        yield TabLine(self.tabs, self.NAME)
+        yield TabLine(self.tabs, self.TAB or self.NAME)
         yield VerdictLine()
         yield LostBanner()
         yield ServerNews()

@@ -9,9 +9,9 @@ from textual.widgets import Input
 
 from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.requests.phases import longest_moment_ns
 from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.shared.filter_bar import FilterBar
+from inferwatch.ui.shared.messages import OpenRequest
 
 SIZE = (160, 48)
 
@@ -196,31 +196,18 @@ async def test_the_cursor_scrolls_the_table_and_stays_in_sight(
         assert (table.cursor, table._top) == (0, 0)
 
 
-async def test_enter_opens_the_request_and_the_detail_follows_the_cursor(
-    app: InferwatchApp, text_of: Any, settle: Any
+async def test_enter_opens_the_request_pointed_at(
+    app: InferwatchApp, settle: Any
 ) -> None:
     said: list[Message] = []
     async with app.run_test(size=SIZE, message_hook=said.append) as pilot:
         table = await open_requests(app, pilot, settle)
         await pilot.press("down", "down", "enter")
         await settle(pilot)
-        detail = " ".join(" ".join(text_of(app, "RequestDetail")).split())
+        opened = [each for each in said if isinstance(each, OpenRequest)]
 
-        assert f"request {table.rows[2].external_id}" in detail
-        assert "queue 64.0 ms" in detail
-        assert "prefill 43.0 ms" in detail
-        opened = [each for each in said if isinstance(each, RequestTable.RowSelected)]
         assert {each.key for each in opened} == {table.rows[2].key}
-
-        await pilot.press("down")
-        await settle(pilot)
-        assert (
-            f"request {table.rows[3].external_id}" in text_of(app, "RequestDetail")[0]
-        )
-
-        await pilot.press("escape")
-        await settle(pilot)
-        assert not app.screen.query_one("RequestDetail").display
+        assert app.current_mode == "request"
 
 
 async def test_a_click_points_and_a_second_opens(
@@ -233,7 +220,7 @@ async def test_a_click_points_and_a_second_opens(
 
         await pilot.click(RequestTable, offset=(30, 5), times=2)
         await settle(pilot)
-        assert app.screen.query_one("RequestDetail").display
+        assert app.session.view.opened == [table.rows[4].key]
 
 
 async def test_clicking_a_title_sorts_worst_first_and_again_turns_it_round(
@@ -427,7 +414,7 @@ async def test_the_wheel_moves_the_table(app: InferwatchApp, settle: Any) -> Non
         assert table.cursor == 3
 
 
-async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_its_steps(
+async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_it_alone(
     app: InferwatchApp, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
@@ -441,29 +428,11 @@ async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_its_steps(
             each.arrived_ns for each in table.rows if each.state in waiting
         )
 
-        await pilot.press("enter", "enter")
+        await pilot.press("enter")
         await settle(pilot)
-        cursor_ns = app.session.view.cursor_ns
 
-        assert app.current_mode == "steps"
-        assert cursor_ns is not None
-        assert waits.arrived_ns < cursor_ns
-
-
-@pytest.mark.parametrize(
-    ("spent", "moment_ns"),
-    [
-        pytest.param({"queue_s": 4e-9, "prefill_s": 2e-9}, 102, id="the queue"),
-        pytest.param({"queue_s": 2e-9, "prefill_s": 6e-9}, 105, id="prefill"),
-    ],
-)
-def test_the_moment_of_a_request_is_the_middle_of_what_it_waited_for(
-    spent: dict[str, float], moment_ns: int
-) -> None:
-    ttft_s = sum(spent.values())
-    waited = row("a", arrived_ns=100, ttft_s=ttft_s, decode_s=9.0, **spent)
-
-    assert longest_moment_ns(waited, now_ns=1_000) == moment_ns
+        assert app.current_mode == "request"
+        assert app.session.view.opened == [waits.key]
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -1,0 +1,1 @@
+"""One request on a screen of its own."""

@@ -1,0 +1,57 @@
+"""How causes and phases look: a glyph, an ink and a name each, so that none needs two.
+
+Glyphs differ where inks cannot be seen.
+"""
+
+from typing import NamedTuple
+
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.story import SpanKind
+
+
+class Look(NamedTuple):
+    """How one of them is drawn and called."""
+
+    glyph: str
+    ink: str
+    name: str
+
+
+CAUSES = {
+    Cause.API: Look("·", "muted", "API"),
+    Cause.QUEUE_STEP: Look("─", "muted", "running step"),
+    Cause.QUEUE_SEQS: Look("░", "seqs", "queue: sequences"),
+    Cause.QUEUE_KV: Look("▒", "kv", "queue: KV blocks"),
+    Cause.QUEUE_TOKENS: Look("▓", "waiting", "queue: token budget"),
+    Cause.QUEUE_DEFERRED: Look("⠶", "mean", "queue: deferred"),
+    Cause.QUEUE_OTHER: Look("⠒", "other", "queue: other"),
+    Cause.PREFILL: Look("█", "prefill", "prefill"),
+    Cause.PREFILL_SHARED: Look("▚", "worst", "prefill: others"),
+    Cause.PREFILL_DELAYED: Look("⣀", "waiting", "prefill: left out"),
+    Cause.RECOMPUTE: Look("▞", "warn", "preempted"),
+    Cause.SEND: Look("»", "muted", "send"),
+    Cause.LONG_PREFILL: Look("P", "prefill", "long prefill"),
+    Cause.SLOW_STEP: Look("S", "worst", "slow step"),
+    Cause.CLOCK_DROP: Look("C", "bad", "clock drop"),
+    Cause.HOST_STALL: Look("H", "bad", "host stall"),
+    Cause.MERGED: Look("M", "muted", "merged"),
+    Cause.UNKNOWN: Look("?", "faint", "unknown"),
+}
+LATE = {**CAUSES, Cause.RECOMPUTE: Look("R", "warn", "preempted")}
+"""As marks of late tokens: a letter each."""
+ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
+"""Shares of steps by tokens: marked with a ``~``."""
+LANES = {
+    SpanKind.NETWORK: Look("·", "muted", "network"),
+    SpanKind.TOKENISE: Look("·", "muted", "tokenise"),
+    SpanKind.HANDOVER: Look("·", "muted", "hand over"),
+    SpanKind.QUEUE: Look("░", "waiting", "queue"),
+    SpanKind.TRANSFER: Look("⠶", "mean", "KV transfer"),
+    SpanKind.CHUNK: Look("█", "prefill", "prefill"),
+    SpanKind.LEFT_OUT: Look("⣀", "waiting", "left out"),
+    SpanKind.PREEMPTED: Look("▞", "warn", "preempted"),
+    SpanKind.RECOMPUTE: Look("▓", "warn", "recompute"),
+    SpanKind.DECODE: Look("━", "decode", "decode"),
+    SpanKind.SEND: Look("»", "muted", "send"),
+}
+"""From top to bottom."""
