@@ -13,6 +13,7 @@ from inferwatch.metrics.catalog.client import (
 )
 from inferwatch.metrics.catalog.cost import COST
 from inferwatch.metrics.catalog.flow import FLOW
+from inferwatch.metrics.catalog.groups import GROUPS
 from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
 from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
 from inferwatch.metrics.catalog.metric import (
@@ -58,6 +59,7 @@ CATALOG: dict[str, Metric] = {
         HOST,
         PROCESS,
         REQUESTS,
+        GROUPS,
         CLIENT,
         COST,
         CLIENT_NOW,

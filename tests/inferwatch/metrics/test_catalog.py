@@ -6,6 +6,7 @@ import pytest
 
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.catalog.latencies import LENGTHS
+from inferwatch.metrics.engine.request_groups import RequestGroup
 from inferwatch.metrics.engine.request_tracker import VANTAGES
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
@@ -41,6 +42,7 @@ NO_NUMBERS = {
         ("prefix_cache", PrefixCache),
         ("timeline", Timeline),
         ("request", RequestRow),
+        ("group", RequestGroup),
         ("client", ClientView),
         ("client_timeline", ClientTimeline),
         ("run", LoadRun),
@@ -70,6 +72,7 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "host": HostState,
         "process": ProcessState,
         "request": RequestRow,
+        "group": RequestGroup,
         "cost": Cost,
         "client_timeline": ClientTimeline,
         "run": LoadRun,
