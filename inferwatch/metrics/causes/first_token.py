@@ -1,0 +1,141 @@
+"""Where the time of a request up to its first token goes, in whole nanoseconds.
+
+Shared by the Model, which folds this for each request, and by stories of single ones.
+"""
+
+import msgspec
+
+from collectors.readings import Step
+from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause, Parts
+from inferwatch.metrics.causes.queue import PLACE, QueueAccount, nothing_spent
+
+NS_PER_S = 1_000_000_000
+
+
+class Wait(msgspec.Struct, array_like=True):
+    """A request in the engine, from its queue to its first token; saved as it is.
+
+    What is spent adds up to ``upto_ns - added_ns`` at every moment.
+    """
+
+    added_ns: int
+    upto_ns: int
+    """All is told up to here."""
+    spent_ns: list[int] = msgspec.field(default_factory=nothing_spent)
+    """By place of TTFT_CAUSES."""
+    account: list[int] | None = None
+    """Its rank's, when a step first passed it over; None before, and afterwards."""
+    step: int | None = None
+    """Index of the latest step it was in; None while it queues."""
+    computed: int = 0
+    """Tokens, those found in a cache included."""
+    lost: int = 0
+    """Of these, what a preemption threw away and is not computed again yet."""
+    put_back: bool = False
+    """It waits to go on after a preemption."""
+
+    @classmethod
+    def since(cls, added_ns: int) -> "Wait":
+        """It came into the queue."""
+        return cls(added_ns=added_ns, upto_ns=added_ns)
+
+    def passed_over(self, account: QueueAccount) -> None:
+        """The latest step of its rank is one that began without it.
+
+        Up to there it waited for the step that was under way when it came, if it is
+        known which one that was.
+        """
+        start_ns = account.start_ns or 0
+        known = account.is_first_after(self.added_ns)
+        self._spend(Cause.QUEUE_STEP if known else Cause.UNKNOWN, start_ns)
+        self.account = account.spent_ns.copy()
+
+    def taken(self, account: QueueAccount, cached_tokens: int) -> None:
+        """The latest step of its rank is the first that it is in."""
+        if self.account is None:
+            self.passed_over(account)
+        before = self.account or account.spent_ns
+        for place, (now_ns, then_ns) in enumerate(
+            zip(account.spent_ns, before, strict=True)
+        ):
+            self.spent_ns[place] += now_ns - then_ns
+            self.upto_ns += now_ns - then_ns
+        self.account, self.computed = None, cached_tokens
+
+    def chunk(self, step: Step, tokens: int) -> None:
+        """It was in a step, with so many tokens scheduled."""
+        first, begin_ns = self.step is None, step.end_ns - step.duration_ns
+        if self.put_back or self.lost:
+            self._spend(Cause.RECOMPUTE, begin_ns)
+        elif not first and step.index != (self.step or 0) + 1:
+            self._spend(Cause.PREFILL_DELAYED, begin_ns)
+        again = min(tokens, self.lost, step.recomputed_tokens)
+        self.lost = self.lost - again if again == tokens else 0
+        whole_ns = max(0, step.end_ns - self.upto_ns)
+        own_ns = whole_ns
+        if first:  # while another step is under way, its own is not
+            own_ns = min(whole_ns, step.duration_ns)
+        everyone = max(tokens, step.prefill_tokens + step.decode_tokens, 1)
+        again_ns = whole_ns * again // max(tokens, 1)
+        own_ns = own_ns * (tokens - again) // everyone
+        self._spend(Cause.RECOMPUTE, self.upto_ns + again_ns)
+        self._spend(Cause.PREFILL, self.upto_ns + own_ns)
+        self._spend(Cause.PREFILL_SHARED, step.end_ns)
+        self.step, self.put_back = step.index, False
+        self.computed += tokens
+
+    def preempted(self, step: Step) -> None:
+        """A step began with putting it back into the queue."""
+        self._spend(
+            Cause.RECOMPUTE if self.lost else Cause.PREFILL_DELAYED, step.start_ns
+        )
+        self.lost, self.computed = max(self.lost, self.computed), 0
+        self.put_back = True
+
+    def so_far(self, account: QueueAccount | None) -> list[int]:
+        """What it has spent, by what is told of its rank's latest step."""
+        if account is None or self.account is None:
+            return self.spent_ns
+        now_ns = account.up_to_now()
+        pairs = zip(self.spent_ns, now_ns, self.account, strict=True)
+        return [spent + now - then for spent, now, then in pairs]
+
+    def _spend(self, cause: Cause, upto_ns: int) -> None:
+        """All up to a moment; nothing if that is told of already."""
+        if upto_ns > self.upto_ns:
+            self.spent_ns[PLACE[cause]] += upto_ns - self.upto_ns
+            self.upto_ns = upto_ns
+
+
+def ttft_spent(
+    wait: Wait | None, arrived_ns: int, ttft_ns: int, first_ns: int | None
+) -> list[int]:
+    """A TTFT by place of TTFT_CAUSES; adds up to it.
+
+    Args:
+        wait: What the engine told of it; None where that was lost.
+        arrived_ns: At the front end.
+        ttft_ns: By the front end.
+        first_ns: When its first token came out of the engine, where that was seen.
+    """
+    unknown = PLACE[Cause.UNKNOWN]
+    if wait is not None:
+        spent_ns = wait.spent_ns.copy()
+        api_ns = wait.added_ns - arrived_ns
+        send_ns = 0 if first_ns is None else arrived_ns + ttft_ns - first_ns
+        spent_ns[PLACE[Cause.API]] = api_ns
+        spent_ns[PLACE[Cause.SEND]] = send_ns
+        left_ns = ttft_ns - sum(spent_ns)
+        if min(api_ns, send_ns, left_ns) >= 0:
+            spent_ns[unknown] += left_ns
+            return spent_ns
+    # What contradicts the front end's TTFT explains nothing of it.
+    spent_ns = nothing_spent()
+    spent_ns[unknown] = ttft_ns
+    return spent_ns
+
+
+def parts_of(spent_ns: list[int]) -> Parts:
+    """In seconds, without what took no time."""
+    pairs = zip(TTFT_CAUSES, spent_ns, strict=True)
+    return tuple((cause, ns / NS_PER_S) for cause, ns in pairs if ns)
