@@ -42,12 +42,10 @@ from inferwatch.metrics.engine.engines import Engines, SavedEngines, known_sum
 from inferwatch.metrics.engine.flow import (
     LEAST_NS,
     SchedulerState,
-    StepCounter,
     WindowTotals,
     flow,
     kv_state,
     scheduler_state,
-    step_totals,
 )
 from inferwatch.metrics.engine.health import HealthTracker, SavedHealth
 from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
@@ -89,6 +87,14 @@ from inferwatch.metrics.snapshot import (
     Via,
     Window,
 )
+from inferwatch.metrics.steps.batches import curve_of
+from inferwatch.metrics.steps.counter import (
+    SavedSteps,
+    StepCounter,
+    ratio,
+    step_totals,
+)
+from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200
 LATELY_NS = 2 * NS_PER_S
@@ -123,6 +129,8 @@ class SavedState(msgspec.Struct, array_like=True):
     prefix_caches: SavedCaches
     traces: SavedTraces
     canaries: list[CanaryRequest]
+    steps: SavedSteps
+    stalls: SavedStalls
     scraped: SavedScraped
     servers: SavedServers
     models: dict[str, "SavedState"]
@@ -158,6 +166,7 @@ class Model:
         self._traces = Traces(self._requests, self._latencies, self._outcomes)
         self._engines = Engines()
         self._steps = StepCounter()
+        self._stalls = StallFinder(self._requests)
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
@@ -253,6 +262,8 @@ class Model:
             prefix_caches=self._prefix_caches.saved(parts),
             traces=self._traces.saved(),
             canaries=self._canaries.saved(),
+            steps=self._steps.saved(),
+            stalls=self._stalls.saved(),
             scraped=self._scraped.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
@@ -303,6 +314,8 @@ class Model:
         model._prefix_caches.restore(saved.prefix_caches, written)
         model._traces.restore(saved.traces)
         model._canaries.restore(saved.canaries)
+        model._steps.restore(saved.steps)
+        model._stalls.restore(saved.stalls)
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
@@ -389,6 +402,7 @@ class Model:
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
+        table = self._steps.table(now_ns, window)
         shown = Snapshot(
             now_ns=now_ns,
             window=window,
@@ -404,7 +418,11 @@ class Model:
             latencies=latencies,
             timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
             latest_step=step and without_members(step),
-            steps=step_totals(totals.steps, totals.durations),
+            steps=step_totals(
+                totals.steps, totals.durations, table, self._steps.graphs
+            ),
+            batch_curve=curve_of(table, self._batch_now(now_ns)),
+            stalls=self._stalls.over(now_ns, window),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(now_ns, window),
             requests=self._requests.rows() if requests else (),
@@ -619,6 +637,11 @@ class Model:
         tokens_per_s = lately.sums["output_tokens"] * NS_PER_S / covered_ns
         return replace(work, tokens_per_s=tokens_per_s)
 
+    def _batch_now(self, now_ns: int) -> float | None:
+        """Requests per step of late; None where none ended."""
+        lately = self._steps.counters.after(now_ns - LATELY_NS)
+        return ratio(lately.sums["batch"], lately.rows)
+
     def _covered_ns(self, now_ns: int, span_ns: int | None) -> int:
         """How much of the span up to now an engine was there to be watched."""
         if self._began_ns is None:
@@ -640,9 +663,11 @@ class Model:
     def _step(self, step: Step) -> None:
         self._began(step.start_ns)
         rank = self._engines.rank(step.source, step.rank)
+        before = rank.step
         output_tokens = self._tracker.step(step)
         kv = self._engines.take_step(step)
         self._steps.add(step, output_tokens, rank)
+        self._stalls.step(step, before, rank.gap_ns)
         self._history.add_step(step, output_tokens, kv)
         self._health.step(step)
         self._traffic.step(step)
@@ -652,6 +677,7 @@ class Model:
     def _event(self, event: RequestEvent) -> None:
         self._began(max(event.t_ns, 0))
         self._tracker.event(event)
+        self._stalls.event(event)
         self._traffic.event(event)
         self._health.worked(event.t_ns)
 
@@ -686,9 +712,11 @@ class Model:
             self._tracker.dropped(note)
             for rank in self._engines.ranks_of(note.source):
                 rank.forget()
+            self._stalls.forget(note.source)
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)
+            self._stalls.lost(note.source)
             self._traffic.lost(note.source)
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # others go on

@@ -12,6 +12,7 @@ from inferwatch.metrics.catalog.client import (
     VERDICTS,
 )
 from inferwatch.metrics.catalog.cost import COST
+from inferwatch.metrics.catalog.efficiency import BATCH_CURVE, STALL
 from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.groups import GROUPS
 from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
@@ -50,6 +51,8 @@ CATALOG: dict[str, Metric] = {
         LENGTHS,
         FLOW,
         STEPS,
+        BATCH_CURVE,
+        STALL,
         KV,
         PREFIX_CACHE,
         TIMELINE,

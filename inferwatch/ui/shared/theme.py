@@ -25,6 +25,7 @@ DARK_INKS = {
     "ink-output": "#7cc36b",
     "ink-seqs": "#4f94e8",
     "ink-tokens": "#e0a458",
+    "ink-deferred": "#e275ad",
     "ink-other": "#8592a3",
     "ink-chosen": "on #223044",
 }
@@ -50,6 +51,7 @@ LIGHT_INKS = {
     "ink-output": "#357d27",
     "ink-seqs": "#2f74c9",
     "ink-tokens": "#9c6210",
+    "ink-deferred": "#bf4b8a",
     "ink-other": "#6e7781",
     "ink-chosen": "on #dce8f5",
 }

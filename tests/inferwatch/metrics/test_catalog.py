@@ -24,6 +24,7 @@ from inferwatch.metrics.snapshot import (
     StepTotals,
     Timeline,
 )
+from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 
 NO_NUMBERS = {
     GpuState: {"source", "info", "timeline"},
@@ -38,6 +39,8 @@ NO_NUMBERS = {
     [
         ("flow", Flow),
         ("steps", StepTotals),
+        ("batch_curve", BatchCurve),
+        ("stall", Stall),
         ("kv", KvState),
         ("prefix_cache", PrefixCache),
         ("timeline", Timeline),
@@ -64,6 +67,8 @@ def test_nothing_is_explained_that_is_not_there() -> None:
     parts = {
         "flow": Flow,
         "steps": StepTotals,
+        "batch_curve": BatchCurve,
+        "stall": Stall,
         "kv": KvState,
         "prefix_cache": PrefixCache,
         "timeline": Timeline,
