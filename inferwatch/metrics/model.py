@@ -11,6 +11,7 @@ import msgspec
 from collectors.clock import NS_PER_S
 from collectors.readings import (
     AnyReading,
+    BlockMap,
     CanaryRequest,
     ClientSample,
     Contact,
@@ -27,6 +28,7 @@ from collectors.readings import (
     LoadPlanned,
     Note,
     NoteKind,
+    PromptBlocks,
     RequestEvent,
     RequestRecord,
     RequestSpan,
@@ -58,6 +60,8 @@ from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
 from inferwatch.metrics.hardware.tracker import HardwareTracker, SavedHardware
 from inferwatch.metrics.hardware.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
+from inferwatch.metrics.kv.memory import Memory
+from inferwatch.metrics.kv.tracker import MemoryMoment, MemoryTracker, SavedMemory
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.slo import Limit
@@ -81,6 +85,7 @@ from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerMod
 from inferwatch.metrics.snapshot import (
     ClientView,
     Cost,
+    KvState,
     Latency,
     ServerState,
     Snapshot,
@@ -127,6 +132,7 @@ class SavedState(msgspec.Struct, array_like=True):
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
+    memory: SavedMemory
     traces: SavedTraces
     canaries: list[CanaryRequest]
     steps: SavedSteps
@@ -176,6 +182,7 @@ class Model:
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
+        self._memory = MemoryTracker(self._engines, self._requests)
         self._canaries = CanaryTracker()
         self._scraped = Scraped()
         self._servers = ServerModels()
@@ -200,6 +207,8 @@ class Model:
             GpuProcesses: self._hardware.gpus.processes,
             RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
+            BlockMap: self._memory.map,
+            PromptBlocks: self._memory.prompt,
             CanaryRequest: self._canaries.take,
             ServerInfo: self._scraped.info,
             Contact: self._scraped.contact,
@@ -260,6 +269,7 @@ class Model:
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
+            memory=self._memory.saved(parts),
             traces=self._traces.saved(),
             canaries=self._canaries.saved(),
             steps=self._steps.saved(),
@@ -312,6 +322,7 @@ class Model:
         model._requests.restore(saved.requests, written)
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
+        model._memory.restore(saved.memory, written)
         model._traces.restore(saved.traces)
         model._canaries.restore(saved.canaries)
         model._steps.restore(saved.steps)
@@ -425,6 +436,8 @@ class Model:
             stalls=self._stalls.over(now_ns, window),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(now_ns, window),
+            memory=self._memory_view(now_ns, window, kv, totals, holders=requests),
+            block_maps=self._memory.pictures(),
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
@@ -600,6 +613,9 @@ class Model:
         return {
             "step_s": self._steps.step_durations,
             "prompt_tokens": self._outcomes.prompts,
+            "request_tokens": self._outcomes.sizes,
+            "found_tokens": self._outcomes.found,
+            "eviction_age_s": self._memory.eviction_ages,
             "block_lifetime_s": self._prefix_caches.lifetimes,
             **self._latencies.samples,
             **self._client.samples(),
@@ -610,6 +626,7 @@ class Model:
             "steps": self._steps.counters,
             "outcomes": self._outcomes.counters,
             "prefix_cache": self._prefix_caches.counters,
+            "evictions": self._memory.evictions,
         }
 
     def _window_totals(
@@ -624,6 +641,25 @@ class Model:
             durations=self._steps.durations(now_ns, window),
             itl=itl,
         )
+
+    def _memory_view(
+        self,
+        now_ns: int,
+        window: Window,
+        kv: KvState,
+        totals: WindowTotals,
+        *,
+        holders: bool,
+    ) -> Memory | None:
+        moment = MemoryMoment(
+            now_ns=now_ns,
+            window=window,
+            kv=kv,
+            steps=totals.steps,
+            whole=self._steps.over(now_ns, Window.SESSION),
+            recent=self._history.columns(now_ns, Window.TEN_SECONDS)[2],
+        )
+        return self._memory.view(moment, self._outcomes, holders=holders)
 
     def _work_now(self, now_ns: int) -> SchedulerState:
         """What is done now, with a rate once there was a second to tell it of."""
@@ -710,6 +746,7 @@ class Model:
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._tracker.dropped(note)
+            self._memory.dropped(note.source)
             for rank in self._engines.ranks_of(note.source):
                 rank.forget()
             self._stalls.forget(note.source)
@@ -717,6 +754,7 @@ class Model:
             self._tracker.lost(note)
             self._engines.lost(note.source)
             self._stalls.lost(note.source)
+            self._memory.lost(note.source)
             self._traffic.lost(note.source)
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # others go on

@@ -17,6 +17,7 @@ from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.groups import GROUPS
 from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
 from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
+from inferwatch.metrics.catalog.memory import HIT, HOLDER, MEMORY, ROOM
 from inferwatch.metrics.catalog.metric import (
     NOW,
     Better,
@@ -55,6 +56,10 @@ CATALOG: dict[str, Metric] = {
         STALL,
         KV,
         PREFIX_CACHE,
+        MEMORY,
+        HOLDER,
+        HIT,
+        ROOM,
         TIMELINE,
         CHARTS,
         HARDWARE,
