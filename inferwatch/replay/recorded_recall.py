@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from collectors.readings import Step
 from inferwatch.metrics.causes.story import RequestStory
+from inferwatch.metrics.causes.telling import tell
 from inferwatch.replay.replay_state import UNREADABLE
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.file.connections import reading
@@ -61,5 +62,7 @@ class RecordedRecall:
 
     async def request(self, key: str) -> RequestStory | None:
         """The story of a request, as of the moment that is shown."""
-        del key
-        return None
+        now_ns = self._now_ns()
+        return await ask_record(
+            self._path, self._session_id, lambda lookup: tell(lookup, key, now_ns)
+        )

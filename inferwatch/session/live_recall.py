@@ -1,12 +1,15 @@
 """Single steps and requests of a live session: from memory, before that its record."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from collectors.readings import Step
 from inferwatch.metrics.causes.story import RequestStory
+from inferwatch.metrics.causes.telling import tell
 from inferwatch.replay.recorded_recall import ask_record
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.recent_lookup import RecentLookup
 from inferwatch.storage.record_lookup import MOST_STEPS, RecordLookup
 
 Found = TypeVar("Found")
@@ -23,21 +26,36 @@ class LiveRecall:
     ) -> Sequence[Step]:
         """Those that ended in a span, up to the moment that is shown."""
         end_ns = min(end_ns, self._now_ns())
-        recent = self._pipeline.recent.steps
-        cut_ns = recent.since_ns
-        latest = recent.between(start_ns, end_ns, source)
-        room = MOST_STEPS - len(latest)
-        if cut_ns is None or cut_ns <= start_ns or not room:
+        recent = self._pipeline.recent.steps.as_they_are()
+        latest = recent.between(start_ns, end_ns, source, MOST_STEPS)
+        before_ns, room = recent.since_ns, MOST_STEPS - len(latest)
+        if before_ns is None or before_ns <= start_ns or not room:
             return latest
         before = await self._ask(
-            lambda lookup: lookup.steps(start_ns, min(cut_ns, end_ns), source, room)
+            lambda lookup: lookup.steps(start_ns, min(before_ns, end_ns), source, room)
         )
         return [*(before or ()), *latest]
 
     async def request(self, key: str) -> RequestStory | None:
         """The story of a request, as of the moment that is shown."""
-        del key
-        return None
+        now_ns = self._now_ns()
+        lookup = RecentLookup(self._pipeline.recent, key)
+
+        def told(record: RecordLookup | None) -> RequestStory | None:
+            lookup.record = record
+            return tell(lookup, key, now_ns)
+
+        if not lookup.is_enough and self._is_recorded:
+            found = await self._ask(told)
+            if found is not None:
+                return found
+            lookup.record = None
+        return await asyncio.to_thread(told, None)
+
+    @property
+    def _is_recorded(self) -> bool:
+        record = self._pipeline.record
+        return record is not None and bool(record.session_id)
 
     async def _ask(self, question: Callable[[RecordLookup], Found]) -> Found | None:
         record, path = self._pipeline.record, self._pipeline.database

@@ -5,9 +5,10 @@ one source come in order of time, those of several are late by seconds at most.
 """
 
 import sqlite3
+import sys
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any
@@ -15,21 +16,33 @@ from typing import Any
 import msgspec
 
 from collectors.clock import NS_PER_S
-from collectors.readings import Step
+from collectors.readings import (
+    EngineInfo,
+    GpuSample,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    TokenTimes,
+)
+from inferwatch.metrics.causes.request_readings import Name
+from inferwatch.storage.cursor import Cursor
 from inferwatch.storage.tables.codec import SELECT_SOURCES
+from inferwatch.storage.tables.reading_tables import TokenTimesRows
+from inferwatch.storage.tables.requests import SELECT_ONE, events_of
 from inferwatch.storage.tables.steps import LISTS, STEP_COLUMNS
-from inferwatch.storage.tables.table import SourceNames
+from inferwatch.storage.tables.table import PlainTable, ReadingTable, SourceNames
 
 MOST_STEPS = 20_000
 """That are told at once."""
 LATEST_NS = 5 * NS_PER_S
 """How much later than those of another source a step may have been heard."""
 SESSION = "SELECT session FROM sessions WHERE id = ?"
-ENDS = "SELECT min(ordinal), max(ordinal) FROM steps WHERE session = ?"
-NEXT_END = (
-    "SELECT ordinal, end_ns FROM steps WHERE session = ? AND ordinal >= ? "
-    "ORDER BY ordinal LIMIT 1"
-)
+Table = tuple[str, str]
+"""Name of a table, and of its column that says when."""
+IN_STEPS: Table = ("steps", "end_ns")
+IN_SAMPLES: Table = ("gpu_samples", "t_ns")
 STEPS = (
     f"SELECT ordinal, source, {', '.join(STEP_COLUMNS.names)} FROM steps "  # noqa: S608  our own names
     "WHERE session = :session AND ordinal BETWEEN :first AND :last "
@@ -41,6 +54,23 @@ BLOBS = (
     "AND ordinal >= (SELECT coalesce(max(ordinal), 0) FROM step_members"
     "  WHERE session = :session AND ordinal <= :first) "
     "AND ordinal <= :last ORDER BY ordinal"
+)
+REQUEST = (
+    "SELECT ordinal FROM requests "
+    "WHERE session = ? AND source = ? AND request_id = ? ORDER BY ordinal"
+)
+OTHER_EVENTS = (
+    "SELECT reading FROM other_readings "
+    "WHERE session = ? AND source = ? AND kind = 'RequestEvent' AND instr(reading, ?)"
+)
+NAMES = (
+    "SELECT request_id, external_id, member FROM requests "
+    "WHERE session = ? AND ordinal <= ? AND source = ? AND added_ns <= ? "
+    "ORDER BY ordinal DESC LIMIT 50000"
+)
+LOSSES = (
+    "SELECT source, t_ns, kind, text, count FROM notes "
+    "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
 )
 Lists = dict[str, Any]
 """Members, scheduled, produced and preempted of a step."""
@@ -80,7 +110,7 @@ class RecordLookup:
         """Those that ended after the start and up to the end; the latest."""
         if source is not None and source not in self._numbers:
             return []
-        first, last = self._ordinals(start_ns, end_ns)
+        first, last = self._ordinals(IN_STEPS, start_ns, end_ns)
         asked = {
             "session": self._session,
             "first": first,
@@ -90,6 +120,25 @@ class RecordLookup:
             "source": None if source is None else self._numbers[source],
             "most": most,
         }
+        return self._steps_of(asked)
+
+    def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
+        """The latest that ended up to then, by their end."""
+        if source not in self._numbers:
+            return []
+        _, last = self._ordinals(IN_STEPS, t_ns, t_ns)
+        asked = {
+            "session": self._session,
+            "first": 0,
+            "last": last,
+            "start_ns": -sys.maxsize,
+            "end_ns": t_ns,
+            "source": self._numbers[source],
+            "most": most,
+        }
+        return self._steps_of(asked)
+
+    def _steps_of(self, asked: dict[str, Any]) -> list[Step]:
         rows = self._connection.execute(STEPS, asked).fetchall()
         rows.reverse()
         held = self._lists([row[0] for row in rows])
@@ -105,20 +154,134 @@ class RecordLookup:
         steps.sort(key=attrgetter("end_ns"))
         return steps
 
-    def _ordinals(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """Between which ordinals the steps of a span stand."""
-        first, last = self._connection.execute(ENDS, (self._session,)).fetchone()
+    def events(self, key: str) -> list[RequestEvent]:
+        """What was told of a request."""
+        found: list[RequestEvent] = []
+        for number, source in self.sources.items():
+            if not key.startswith(f"{source}/"):
+                continue
+            request_id = key.removeprefix(f"{source}/")
+            asked = (self._session, number, request_id)
+            for (begun,) in self._connection.execute(REQUEST, asked).fetchall():
+                found += self._events(begun)
+            others = (self._session, number, request_id.encode())
+            for (blob,) in self._connection.execute(OTHER_EVENTS, others):
+                event = msgspec.msgpack.decode(blob, type=RequestEvent)
+                if event.request_id == request_id:
+                    found.append(msgspec.structs.replace(event, source=source))
+        return found
+
+    def _events(self, begun: int) -> Iterator[RequestEvent]:
+        row = self._connection.execute(SELECT_ONE, (self._session, begun)).fetchone()
+        for _, event in events_of(row, self.sources):
+            yield event
+
+    def names(
+        self, source: str, ordinals: Collection[int], until_ns: int
+    ) -> dict[int, Name]:
+        """What the members of steps are called that an engine had by then."""
+        wanted = set(ordinals)
+        found: dict[int, Name] = {}
+        if not wanted or source not in self._numbers:
+            return found
+        _, last = self._ordinals(IN_STEPS, until_ns, until_ns)
+        asked = (self._session, last, self._numbers[source], until_ns)
+        for request_id, external_id, member in self._connection.execute(NAMES, asked):
+            if member in wanted:
+                wanted.discard(member)
+                found[member] = f"{source}/{request_id}", external_id or request_id
+                if not wanted:
+                    break
+        return found
+
+    def engines(self, source: str) -> list[EngineInfo]:
+        """What is known of the engines of a source."""
+        table = PlainTable("engines", EngineInfo)
+        rows = table.read(self._connection, self._session, self.sources)
+        return [each for _, each in rows if each.source == source]  # type: ignore[misc]  # no other kind
+
+    def client(
+        self, external_ids: Collection[str]
+    ) -> tuple[RequestRecord | None, TokenTimes | None]:
+        """How a client of ours saw a request."""
+        record = self._called(
+            PlainTable("client_requests", RequestRecord, renamed={"index": "number"}),
+            external_ids,
+        )
+        times = self._called(TokenTimesRows(), external_ids)
+        return record, times
+
+    def _called(self, table: ReadingTable[Any], names: Collection[str]) -> Any:  # noqa: ANN401  of any kind
+        marks = ", ".join("?" * len(names))
+        query = (
+            f"SELECT max(ordinal) FROM {table.name} "  # noqa: S608  our own names
+            f"WHERE session = ? AND external_id IN ({marks})"
+        )
+        asked = (self._session, *sorted(names))
+        (ordinal,) = self._connection.execute(query, asked).fetchone()
+        if ordinal is None:
+            return None
+        after = Cursor(ordinal - 1)
+        rows = table.read(self._connection, self._session, self.sources, after)
+        return next(rows)[1]
+
+    def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
+        """Those of a span, in order of receipt."""
+        first, last = self._ordinals(IN_SAMPLES, start_ns, end_ns)
+        found: list[GpuSample] = []
+        if last < first:
+            return found
+        table, after = PlainTable("gpu_samples", GpuSample), Cursor(first - 1)
+        rows = table.read(self._connection, self._session, self.sources, after)
+        for ordinal, each in rows:
+            if ordinal > last or not isinstance(each, GpuSample):
+                break
+            if start_ns < each.t_ns <= end_ns:
+                found.append(each)
+        return found
+
+    def losses(self, source: str) -> list[Note]:
+        """When readings of an engine, or itself, were lost."""
+        rows = self._connection.execute(LOSSES, (self._session,)).fetchall()
+        return [
+            Note(
+                source=self.sources[number],
+                t_ns=t_ns,
+                kind=NoteKind(kind),
+                text=text,
+                count=count,
+            )
+            for number, t_ns, kind, text, count in rows
+            if self.sources[number] in {"", source}
+        ]
+
+    since_ns: int | None = None
+    """All there ever was is here."""
+
+    def _ordinals(self, table: Table, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """Between which ordinals the rows of a span stand."""
+        # One of both at once would read all rows; each alone reads one.
+        ends = (
+            f"SELECT (SELECT min(ordinal) FROM {table[0]} WHERE session = :session), "  # noqa: S608  our own names
+            f"(SELECT max(ordinal) FROM {table[0]} WHERE session = :session)"
+        )
+        asked = {"session": self._session}
+        first, last = self._connection.execute(ends, asked).fetchone()
         if first is None:
             return 0, -1
-        begun = self._halved(first, last + 1, start_ns - LATEST_NS)
-        return begun, self._halved(begun, last + 1, end_ns + LATEST_NS)
+        begun = self._halved(table, first, last + 1, start_ns - LATEST_NS)
+        return begun, self._halved(table, begun, last + 1, end_ns + LATEST_NS)
 
-    def _halved(self, low: int, high: int, t_ns: int) -> int:
-        """Where steps begin to end later than that."""
+    def _halved(self, table: Table, low: int, high: int, t_ns: int) -> int:
+        """Where rows begin to be later than that."""
+        following = (
+            f"SELECT ordinal, {table[1]} FROM {table[0]} "  # noqa: S608  our own names
+            "WHERE session = ? AND ordinal >= ? ORDER BY ordinal LIMIT 1"
+        )
         while low < high:
             middle = (low + high) // 2
             asked = (self._session, middle)
-            found = self._connection.execute(NEXT_END, asked).fetchone()
+            found = self._connection.execute(following, asked).fetchone()
             if found is None or found[1] > t_ns:
                 high = middle
             else:

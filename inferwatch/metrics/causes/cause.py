@@ -48,6 +48,14 @@ class Cause(StrEnum):
     MERGED = "merged"
     """The client got several tokens at once: the engine had made them in time."""
 
+    # What a client of ours sees beyond that.
+    CLIENT = "client"
+    """From the moment intended to that of the send."""
+    NETWORK = "network"
+    """From the send to the front end's arrival."""
+    RETURN = "way back"
+    """From the front end's first token to the client's."""
+
     UNKNOWN = "unknown"
 
 
@@ -83,6 +91,8 @@ ITL_CAUSES = (
     Cause.UNKNOWN,
 )
 """What may make a token late."""
+CLIENT_CAUSES = (Cause.CLIENT, Cause.NETWORK, Cause.RETURN)
+"""What a client's TTFT has beyond the server's."""
 
 SPIKE_FACTOR = 3
 SPIKE_LEAST_NS = 5_000_000
@@ -158,6 +168,9 @@ SPOKEN = {
     Cause.CLOCK_DROP: "a drop of the GPU's clocks",
     Cause.HOST_STALL: "a stall of the engine's host",
     Cause.MERGED: "tokens merged on their way to the client",
+    Cause.CLIENT: "the client before its send",
+    Cause.NETWORK: "the way to the server",
+    Cause.RETURN: "the way back to the client",
     Cause.UNKNOWN: "unknown",
 }
 """Causes as sentences name them."""

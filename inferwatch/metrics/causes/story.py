@@ -127,7 +127,8 @@ class RequestStory:
     """Speculated for it; None where nothing is."""
     accepted_tokens: int | None = None
     client: Parts = ()
-    """Where the client is ours: what its stamps add, before and behind."""
+    """Where the client is ours: what its TTFT has beyond the server's, before and
+    behind it, by CLIENT_CAUSES."""
     gpu: tuple[tuple[int, float | None, float | None, float | None], ...] = ()
     """Samples in its time: moment, share of HBM bandwidth, SM active, SM clock in MHz;
     mean of the engine's GPUs."""

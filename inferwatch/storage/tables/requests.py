@@ -200,6 +200,14 @@ class UnreadEvents:
         )
 
 
+def events_of(
+    values: Sequence[Any], sources: Mapping[int, str]
+) -> Iterator[tuple[int, RequestEvent]]:
+    """The events of a row that was found by SELECT_ONE."""
+    row = dict(zip(NAMES[1:], values, strict=True))
+    yield from _events(row, sources[row["source"]])
+
+
 def _merge(
     row: Fields, event: EventColumns, ordinal: int, reading: RequestEvent
 ) -> bool:
@@ -218,7 +226,7 @@ def _merge(
     return agrees
 
 
-def _events(row: Fields, source: str) -> Iterator[Numbered]:
+def _events(row: Fields, source: str) -> Iterator[tuple[int, RequestEvent]]:
     """The events a row was merged from."""
     for event in EVENTS.values():
         if row[event.ordinal] is not None:

@@ -1,1 +1,1 @@
-"""Who holds the memory?"""
+"""How full is the KV cache?"""

@@ -433,7 +433,6 @@ BOUND_BY = ChartPlan(
             ("kv", Texture.SOLID),
             ("seqs", Texture.DOTTED),
             ("tokens", Texture.MEDIUM),
-            ("deferred", Texture.HEAVY),
             ("other", Texture.LIGHT),
         )
     ),

@@ -16,7 +16,6 @@ class Texture(StrEnum):
     DOTTED = "⣀⣤⣶⣿"
     LIGHT = "░"
     MEDIUM = "▒"
-    HEAVY = "▓"
     EMPTY = " "
 
     @property
