@@ -28,9 +28,15 @@ from collectors.probe.hello import (
     Standing,
     encode_hello,
 )
-from collectors.readings import AnyReading, EngineInfo, Totals
+from collectors.readings import (
+    AnyReading,
+    BlockMap,
+    EngineInfo,
+    PromptBlocks,
+    Totals,
+)
 from collectors.runtime_dir import hand_over
-from collectors.wire import Sender, encode_reading
+from collectors.wire import Sender, emptied, encode_reading
 
 Record = tuple[Any, ...]
 """A ticket, and a call to make later: what makes readings, and its arguments."""
@@ -50,6 +56,8 @@ MOST_JOINING = 64
 """Newcomers who get the ring at a time; for one more there is none."""
 SEND_HIGH_WATER = 2_000
 SUBSCRIBE = 1
+PASSING = {BlockMap, PromptBlocks}
+"""Of no use to who comes later, so the ring does not keep them."""
 HALF_HOUR_NS = 1_800 * NS_PER_S
 
 
@@ -156,6 +164,8 @@ class Channel:
         self._standing: dict[str, tuple[int, AnyReading]] = {}
         self._joining: dict[bytes, deque[bytes]] = {}
         self._subscribed = self._listens = False
+        self.newcomers = 0
+        """Who ever asked to be told."""
         self._turns = 0
         self._next_beat_ns = monotonic_ns() + NS_PER_S
         self._stopping = threading.Event()
@@ -258,6 +268,7 @@ class Channel:
         full = wants_past and len(self._joining) >= MOST_JOINING
         oldest = None if full else self._ring.oldest
         self._socket.send_multipart([topic, encode_hello(self._hello(oldest))])
+        self.newcomers += 1
         if wants_past and oldest is not None:
             self._joining[topic] = self._ring.envelopes()
 
@@ -309,10 +320,10 @@ class Channel:
     def _publish(self, readings: list[AnyReading]) -> None:
         seq, accounted = self._sender.seq, self._accounted()
         envelope = self._sender.pack(readings)
+        passing = [at for at, each in enumerate(readings) if type(each) in PASSING]
+        kept = emptied(envelope, passing) if passing else envelope
         self._ring.put(
-            RingEntry(
-                seq=seq, t_ns=monotonic_ns(), accounted=accounted, envelope=envelope
-            )
+            RingEntry(seq=seq, t_ns=monotonic_ns(), accounted=accounted, envelope=kept)
         )
         self._socket.send_multipart([self._live, envelope])
 

@@ -13,6 +13,7 @@ from math import floor, log10
 from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
+from collectors.readings import BoundBy
 
 WIDTH = 7
 DIGITS_WIDTH = 6
@@ -321,6 +322,15 @@ def format_share(share: float | None) -> str:
     percent = min(share * 100, 99.0) if 0.99 < share < 1 else share * 100
     tenths = percent > 0 and round(percent, 1) < 10
     return f"{percent:.{1 if tenths else 0}f}%".rjust(SHARE_WIDTH)
+
+
+def bound_text(bound: BoundBy) -> str:
+    """What kept the head of the queue waiting, as screens say it.
+
+    >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
+    ('nothing waits', 'kv')
+    """
+    return "nothing waits" if bound is BoundBy.NOTHING else bound.value
 
 
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:

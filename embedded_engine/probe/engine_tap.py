@@ -14,6 +14,7 @@ from collectors.readings import BoundBy
 from embedded_engine.channel import Channel
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.block_tap import BlockTap
 from embedded_engine.probe.bound_by import QueueHeadRule
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.idle_cache import IdleCache
@@ -89,6 +90,7 @@ class EngineTap:
         scheduler: Vllm,
         story: StepAssembler,
         idle_cache: IdleCache,
+        blocks: BlockTap,
         channel: Channel,
         missing: Callable[[str], None],
     ) -> None:
@@ -97,6 +99,7 @@ class EngineTap:
         self._put = channel.put
         self._append, self._ticket = channel.append, channel.ticket
         self._idle_cache = idle_cache
+        self._blocks = blocks
         self._bound = QueueHeadRule(scheduler, missing)
         self._prefills = PrefillTracker(missing)
         self._free = AttributeReader("Scheduler", names.FREE_QUEUE, missing).read(
@@ -170,6 +173,8 @@ class EngineTap:
         self._append(
             (self._ticket(), self._end, given[0], outputs, (entered, returned), kv)
         )
+        if returned >= self._blocks.due_ns:
+            self._blocks.take(returned)
 
     def _added(self, _: Vllm, given: Given, __: None, ___: int, returned: int) -> None:
         """After ``add_request()``: it is in the queue."""
@@ -195,3 +200,5 @@ class EngineTap:
         self._prefills.ended(request_id)
         why = str(reason())
         self._put(self._story.freed, returned, request_id, why, tokens, preemptions)
+        if self._blocks.hears_ends:
+            self._blocks.ended.append((returned, given[0]))

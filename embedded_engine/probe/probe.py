@@ -19,6 +19,8 @@ from embedded_engine.channel import Channel
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.block_maps import BlockMaps, MapAssembler
+from embedded_engine.probe.block_tap import BlockTap
 from embedded_engine.probe.engine_size import EngineSize
 from embedded_engine.probe.engine_tap import EngineTap
 from embedded_engine.probe.front_tap import FrontEndAssembler, FrontTap
@@ -28,6 +30,8 @@ from embedded_engine.probe.step_assembler import StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
 
 RING_MB = 64
+BLOCK_MAP = "INFERWATCH_BLOCK_MAP"
+"""At 0 there are no block maps."""
 MB = 1_000_000
 
 
@@ -53,6 +57,7 @@ class Probe:
             lambda: self.fuse.blown,
         )
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
+        self._blocks = BlockTap(self.report, self._lacks(Role.CORE))
         self._size = EngineSize(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
@@ -70,6 +75,9 @@ class Probe:
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
+        if os.environ.get(BLOCK_MAP) != "0":
+            blocks = self._blocks
+            hooks.install(names.ENGINE_METHODS, blocks.hooks, self.fuse, blocks.lacks)
         front = {"born": Hook(self._front_born), **self._front.hooks()}
         hooks.install(names.FRONT_METHODS, front, self.fuse, api)
         os.register_at_fork(after_in_child=self._forked)
@@ -147,8 +155,12 @@ class Probe:
         cache = self._idle_cache
         cache.born(scheduler)
         self._scheduler = weakref.ref(scheduler)
-        self._tap = EngineTap(scheduler, self._story, cache, channel, lacks)
+        blocks_of = self._blocks
+        self._tap = EngineTap(scheduler, self._story, cache, blocks_of, channel, lacks)
         self._tap.take(self._engine_hooks)
+        if os.environ.get(BLOCK_MAP) != "0" and blocks_of.born(scheduler):
+            assembler = MapAssembler(rank, self._story.ordinals)
+            BlockMaps(blocks_of, assembler, channel, self._rests, lacks).start()
         self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
         self.fuse.cost_ns = 0  # to begin is not what steps cost
         channel.put(self._standing, "engine", self.engine)
@@ -165,6 +177,11 @@ class Probe:
         free, blocks = self._tap.free_blocks, self.engine.num_kv_blocks
         used = None if free is None or blocks is None else blocks - free
         return len(running), len(waiting) + len(holding), used
+
+    def _rests(self) -> bool:
+        """Nothing runs or waits: no step will end."""
+        running, waiting, _ = self._now()
+        return running == 0 and waiting == 0
 
     def _lacks(self, role: Role) -> Callable[[str], None]:
         def missing(name: str) -> None:
@@ -211,6 +228,7 @@ class Probe:
         """A child has its parent's hooks but no thread: it speaks for itself."""
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
+        self._blocks.stop()
 
 
 def vllm_version() -> str:

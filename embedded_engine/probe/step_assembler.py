@@ -160,7 +160,7 @@ class StepAssembler:
         self._outputs = StepOutputs(missing)
         self._freed: list[tuple[int, Any]] = []
         self._previous_end_ns = 0
-        self._ordinals = RequestOrdinals(rank)
+        self.ordinals = RequestOrdinals(rank)
         self._cached: dict[str, int | None] = {}
         """Of the requests that were scheduled."""
 
@@ -178,7 +178,7 @@ class StepAssembler:
             kind=EventKind.ADDED,
             vantage=Vantage.ENGINE,
             request_id=request_id,
-            ordinal=self._ordinals.new(request_id),
+            ordinal=self.ordinals.new(request_id),
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
@@ -198,7 +198,7 @@ class StepAssembler:
             kind=EventKind.SCHEDULED,
             vantage=Vantage.ENGINE,
             request_id=request_id,
-            ordinal=self._ordinals.of(request_id),
+            ordinal=self.ordinals.of(request_id),
             cached_tokens=cached_tokens,
         )
         self._keep(f"{EventKind.SCHEDULED} {request_id}", event)
@@ -256,7 +256,7 @@ class StepAssembler:
             kind=EventKind.FINISHED,
             vantage=Vantage.ENGINE,
             request_id=request_id,
-            ordinal=self._ordinals.ended(request_id),
+            ordinal=self.ordinals.ended(request_id),
             cached_tokens=self._cached.pop(request_id, None),
             output_tokens=output_tokens,
             preemptions=preemptions,
@@ -302,9 +302,9 @@ class StepAssembler:
             running=running,
             waiting=waiting,
             bound_by=bound_by,
-            preempted=self._ordinals.of_all(preempted),
+            preempted=self.ordinals.of_all(preempted),
             recomputed_tokens=recomputed_tokens,
-            members=self._ordinals.of_all(members),
+            members=self.ordinals.of_all(members),
             scheduled=list(members.values()),
             produced=produced,
             **self._blocks(*kv),

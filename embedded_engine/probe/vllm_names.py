@@ -43,6 +43,9 @@ ENGINE_METHODS = {
     "clear": Method(BLOCK_POOL, "reset_prefix_cache", "idle cached KV blocks"),
     "last": Method(FREE_BLOCKS, "append_n", "idle cached KV blocks"),
     "first": Method(FREE_BLOCKS, "prepend_n", "idle cached KV blocks"),
+    "taken": Method(BLOCK_POOL, "get_new_blocks", "who holds which KV block"),
+    "filled": Method(BLOCK_POOL, "cache_full_blocks", "who holds which KV block"),
+    "forgotten": Method(BLOCK_POOL, "reset_prefix_cache", "who holds which KV block"),
     "sized": Method(
         EXECUTOR, "initialize_from_config", "how large model and KV cache are"
     ),
@@ -114,6 +117,26 @@ POOL_QUEUE: Fields = (
 """Of BlockPool."""
 QUEUE_SIZE: Fields = (("num_free_blocks", None),)
 """Of FreeKVCacheBlockQueue."""
+BLOCK_MAP: Fields = (
+    ("kv_cache_manager.block_pool", None),
+    ("kv_cache_manager.coordinator.single_type_managers", ()),
+)
+"""Of Scheduler: the pool, and a manager for each KV-cache group."""
+HELD: Fields = (("block_pool", None), ("req_to_blocks", None))
+"""Of SingleTypeKVCacheManager."""
+APPENDING = ("FullAttentionManager", "SinkFullAttentionManager")
+"""Managers that do nothing to a request's list of blocks but append to it."""
+ALL_BLOCKS: Fields = (("blocks", ()),)
+"""Of BlockPool, as is the following."""
+CACHING: Fields = (
+    ("enable_caching", False),
+    ("hash_block_size", None),
+    ("blocks", ()),
+)
+BLOCK_ID = "block_id"
+"""Of KVCacheBlock, as is the following."""
+BLOCK_CONTENT: Fields = (("_block_hash|block_hash", None),)
+NULL_BLOCK = 0
 RANK: Fields = (("parallel_config.data_parallel_index", 0),)
 INFO: Fields = (
     ("vllm_config.model_config.model", "?"),
@@ -162,6 +185,11 @@ PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
 COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
 SIZE: Fields = (("num_tokens", 0), ("has_encoder_inputs", False))
 STATUS: Fields = (("status", None),)
+CONTENT: Fields = (
+    ("request_id", ""),
+    ("num_prompt_tokens", 0),
+    ("block_hashes", ()),
+)
 ENDED: Fields = (
     ("request_id", ""),
     ("num_output_tokens", None),

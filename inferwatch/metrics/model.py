@@ -11,6 +11,7 @@ import msgspec
 from collectors.clock import NS_PER_S
 from collectors.readings import (
     AnyReading,
+    BlockMap,
     CanaryRequest,
     ClientSample,
     Contact,
@@ -27,6 +28,7 @@ from collectors.readings import (
     LoadPlanned,
     Note,
     NoteKind,
+    PromptBlocks,
     RequestEvent,
     RequestRecord,
     RequestSpan,
@@ -42,12 +44,10 @@ from inferwatch.metrics.engine.engines import Engines, SavedEngines, known_sum
 from inferwatch.metrics.engine.flow import (
     LEAST_NS,
     SchedulerState,
-    StepCounter,
     WindowTotals,
     flow,
     kv_state,
     scheduler_state,
-    step_totals,
 )
 from inferwatch.metrics.engine.health import HealthTracker, SavedHealth
 from inferwatch.metrics.engine.outcomes import Outcomes, SavedFailures
@@ -60,6 +60,8 @@ from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
 from inferwatch.metrics.hardware.tracker import HardwareTracker, SavedHardware
 from inferwatch.metrics.hardware.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
+from inferwatch.metrics.kv.memory import Memory
+from inferwatch.metrics.kv.tracker import MemoryMoment, MemoryTracker, SavedMemory
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.slo import Limit
@@ -83,12 +85,21 @@ from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerMod
 from inferwatch.metrics.snapshot import (
     ClientView,
     Cost,
+    KvState,
     Latency,
     ServerState,
     Snapshot,
     Via,
     Window,
 )
+from inferwatch.metrics.steps.batches import curve_of
+from inferwatch.metrics.steps.counter import (
+    SavedSteps,
+    StepCounter,
+    ratio,
+    step_totals,
+)
+from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200
 LATELY_NS = 2 * NS_PER_S
@@ -121,8 +132,11 @@ class SavedState(msgspec.Struct, array_like=True):
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
+    memory: SavedMemory
     traces: SavedTraces
     canaries: list[CanaryRequest]
+    steps: SavedSteps
+    stalls: SavedStalls
     scraped: SavedScraped
     servers: SavedServers
     models: dict[str, "SavedState"]
@@ -158,6 +172,7 @@ class Model:
         self._traces = Traces(self._requests, self._latencies, self._outcomes)
         self._engines = Engines()
         self._steps = StepCounter()
+        self._stalls = StallFinder(self._requests)
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
@@ -167,6 +182,7 @@ class Model:
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
+        self._memory = MemoryTracker(self._engines, self._requests)
         self._canaries = CanaryTracker()
         self._scraped = Scraped()
         self._servers = ServerModels()
@@ -191,6 +207,8 @@ class Model:
             GpuProcesses: self._hardware.gpus.processes,
             RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
+            BlockMap: self._memory.map,
+            PromptBlocks: self._memory.prompt,
             CanaryRequest: self._canaries.take,
             ServerInfo: self._scraped.info,
             Contact: self._scraped.contact,
@@ -251,8 +269,11 @@ class Model:
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
+            memory=self._memory.saved(parts),
             traces=self._traces.saved(),
             canaries=self._canaries.saved(),
+            steps=self._steps.saved(),
+            stalls=self._stalls.saved(),
             scraped=self._scraped.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
@@ -301,8 +322,11 @@ class Model:
         model._requests.restore(saved.requests, written)
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
+        model._memory.restore(saved.memory, written)
         model._traces.restore(saved.traces)
         model._canaries.restore(saved.canaries)
+        model._steps.restore(saved.steps)
+        model._stalls.restore(saved.stalls)
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
@@ -389,6 +413,7 @@ class Model:
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
+        table = self._steps.table(now_ns, window)
         shown = Snapshot(
             now_ns=now_ns,
             window=window,
@@ -404,9 +429,15 @@ class Model:
             latencies=latencies,
             timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
             latest_step=step and without_members(step),
-            steps=step_totals(totals.steps, totals.durations),
+            steps=step_totals(
+                totals.steps, totals.durations, table, self._steps.graphs
+            ),
+            batch_curve=curve_of(table, self._batch_now(now_ns)),
+            stalls=self._stalls.over(now_ns, window),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(now_ns, window),
+            memory=self._memory_view(now_ns, window, kv, totals, holders=requests),
+            block_maps=self._memory.pictures(),
             requests=self._requests.rows() if requests else (),
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
@@ -582,6 +613,9 @@ class Model:
         return {
             "step_s": self._steps.step_durations,
             "prompt_tokens": self._outcomes.prompts,
+            "request_tokens": self._outcomes.sizes,
+            "found_tokens": self._outcomes.found,
+            "eviction_age_s": self._memory.eviction_ages,
             "block_lifetime_s": self._prefix_caches.lifetimes,
             **self._latencies.samples,
             **self._client.samples(),
@@ -592,6 +626,7 @@ class Model:
             "steps": self._steps.counters,
             "outcomes": self._outcomes.counters,
             "prefix_cache": self._prefix_caches.counters,
+            "evictions": self._memory.evictions,
         }
 
     def _window_totals(
@@ -607,6 +642,25 @@ class Model:
             itl=itl,
         )
 
+    def _memory_view(
+        self,
+        now_ns: int,
+        window: Window,
+        kv: KvState,
+        totals: WindowTotals,
+        *,
+        holders: bool,
+    ) -> Memory | None:
+        moment = MemoryMoment(
+            now_ns=now_ns,
+            window=window,
+            kv=kv,
+            steps=totals.steps,
+            whole=self._steps.over(now_ns, Window.SESSION),
+            recent=self._history.columns(now_ns, Window.TEN_SECONDS)[2],
+        )
+        return self._memory.view(moment, self._outcomes, holders=holders)
+
     def _work_now(self, now_ns: int) -> SchedulerState:
         """What is done now, with a rate once there was a second to tell it of."""
         work = scheduler_state(now_ns, self._engines, self._requests)
@@ -618,6 +672,11 @@ class Model:
             return work
         tokens_per_s = lately.sums["output_tokens"] * NS_PER_S / covered_ns
         return replace(work, tokens_per_s=tokens_per_s)
+
+    def _batch_now(self, now_ns: int) -> float | None:
+        """Requests per step of late; None where none ended."""
+        lately = self._steps.counters.after(now_ns - LATELY_NS)
+        return ratio(lately.sums["batch"], lately.rows)
 
     def _covered_ns(self, now_ns: int, span_ns: int | None) -> int:
         """How much of the span up to now an engine was there to be watched."""
@@ -640,9 +699,11 @@ class Model:
     def _step(self, step: Step) -> None:
         self._began(step.start_ns)
         rank = self._engines.rank(step.source, step.rank)
+        before = rank.step
         output_tokens = self._tracker.step(step)
         kv = self._engines.take_step(step)
         self._steps.add(step, output_tokens, rank)
+        self._stalls.step(step, before, rank.gap_ns)
         self._history.add_step(step, output_tokens, kv)
         self._health.step(step)
         self._traffic.step(step)
@@ -652,6 +713,7 @@ class Model:
     def _event(self, event: RequestEvent) -> None:
         self._began(max(event.t_ns, 0))
         self._tracker.event(event)
+        self._stalls.event(event)
         self._traffic.event(event)
         self._health.worked(event.t_ns)
 
@@ -684,11 +746,15 @@ class Model:
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._tracker.dropped(note)
+            self._memory.dropped(note.source)
             for rank in self._engines.ranks_of(note.source):
                 rank.forget()
+            self._stalls.forget(note.source)
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)
+            self._stalls.lost(note.source)
+            self._memory.lost(note.source)
             self._traffic.lost(note.source)
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # others go on

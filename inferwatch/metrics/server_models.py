@@ -13,11 +13,13 @@ import msgspec
 
 from collectors.readings import (
     AnyReading,
+    BlockMap,
     Endpoint,
     EngineInfo,
     KvCacheEvents,
     Note,
     NoteKind,
+    PromptBlocks,
     RequestEvent,
     RequestSpan,
     Step,
@@ -30,7 +32,17 @@ if TYPE_CHECKING:
 MOST_MODELS = 32
 """Servers with a Model; of more there is only what all have in common."""
 TOLD_APART = frozenset(
-    {Step, RequestEvent, EngineInfo, Endpoint, Totals, RequestSpan, KvCacheEvents}
+    {
+        Step,
+        RequestEvent,
+        EngineInfo,
+        Endpoint,
+        Totals,
+        RequestSpan,
+        KvCacheEvents,
+        BlockMap,
+        PromptBlocks,
+    }
 )
 """What a Model pools; samples of scrapes are kept apart there as it is."""
 

@@ -27,6 +27,7 @@ from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
 from inferwatch.metrics.kv.memory import BlockPicture, Memory
 from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
+from inferwatch.metrics.steps.heat import Heat
 
 __all__ = [
     "Bracket",
@@ -320,10 +321,13 @@ class Timeline:
     """Share of the time of the bin's steps bound by seqs, 0-1; likewise below."""
     bound_tokens: tuple[float | None, ...] = ()
     bound_kv: tuple[float | None, ...] = ()
+    bound_deferred: tuple[float | None, ...] = ()
     bound_other: tuple[float | None, ...] = ()
     preemptions: tuple[int | None, ...] = ()
     slowest_step: tuple[Step | None, ...] = ()
     """The longest step of each bin, without its members."""
+    step_heat: tuple[Heat | None, ...] = ()
+    """How the durations of each bin's steps are spread: cells and counts."""
     running_max: tuple[int | None, ...] = ()
     """Most requests that ran at once, as a server told; empty where it tells steps."""
     kv_usage: tuple[float | None, ...] = ()

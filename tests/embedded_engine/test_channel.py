@@ -22,7 +22,14 @@ from collectors.probe import stream as probe_stream
 from collectors.probe.hello import Role
 from collectors.probe.reception import Reception
 from collectors.probe.stream import ProbeStream
-from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
+from collectors.readings import (
+    AnyReading,
+    BlockMap,
+    EngineInfo,
+    Note,
+    NoteKind,
+    Totals,
+)
 from collectors.runtime_dir import probe_sockets, socket_path
 from embedded_engine import channel as channel_module
 from embedded_engine.channel import Channel
@@ -152,6 +159,27 @@ async def test_who_comes_late_gets_everything_once(channel: Channel) -> None:
 
     assert watcher.lost == 0
     assert all(reading.source == "e" for reading in watcher.readings)
+
+
+async def test_block_maps_are_for_those_who_listen_and_counted_for_all(
+    channel: Channel,
+) -> None:
+    async with watching() as watcher:
+        await watcher.until(emit(channel, range(10)))
+        channel.put(lambda: [*note(10), block_map(), *note(11)])
+        await watcher.until(list(range(12)))
+        assert [type(r) for r in watcher.readings].count(BlockMap) == 1
+
+    async with watching() as late:
+        await late.until(list(range(12)))
+        await late.until(list(range(12)) + emit(channel, range(12, 20)))
+        assert BlockMap not in {type(r) for r in late.readings}
+    assert watcher.lost == late.lost == 0
+    assert channel.newcomers == 2
+
+
+def block_map() -> BlockMap:
+    return BlockMap(t_ns=monotonic_ns(), sequence=0, whole=True, num_blocks=9)
 
 
 async def test_who_leaves_and_returns_gets_everything_again(channel: Channel) -> None:

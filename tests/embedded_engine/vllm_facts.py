@@ -17,7 +17,12 @@ CLASSES = {
         *("SchedulerOutput", "NewRequestData", "CachedRequestData"),
     ),
     "v1/core/block_pool.py": ("BlockPool",),
-    "v1/core/kv_cache_utils.py": ("FreeKVCacheBlockQueue",),
+    "v1/core/kv_cache_utils.py": ("FreeKVCacheBlockQueue", "KVCacheBlock"),
+    "v1/core/kv_cache_coordinator.py": ("KVCacheCoordinator",),
+    "v1/core/single_type_kv_cache_manager.py": (
+        *("SingleTypeKVCacheManager", "FullAttentionManager"),
+        "SinkFullAttentionManager",
+    ),
     "v1/core/kv_cache_manager.py": ("KVCacheManager",),
     "v1/kv_cache_interface.py": (
         *("KVCacheConfig", "KVCacheGroupSpec", "KVCacheSpec", "MambaSpec"),

@@ -12,10 +12,12 @@ from inferwatch.metrics.catalog.client import (
     VERDICTS,
 )
 from inferwatch.metrics.catalog.cost import COST
+from inferwatch.metrics.catalog.efficiency import BATCH_CURVE, STALL
 from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.groups import GROUPS
 from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
 from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
+from inferwatch.metrics.catalog.memory import HIT, HOLDER, MEMORY, ROOM
 from inferwatch.metrics.catalog.metric import (
     NOW,
     Better,
@@ -50,8 +52,14 @@ CATALOG: dict[str, Metric] = {
         LENGTHS,
         FLOW,
         STEPS,
+        BATCH_CURVE,
+        STALL,
         KV,
         PREFIX_CACHE,
+        MEMORY,
+        HOLDER,
+        HIT,
+        ROOM,
         TIMELINE,
         CHARTS,
         HARDWARE,

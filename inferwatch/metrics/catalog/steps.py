@@ -47,8 +47,11 @@ STEPS = metrics(
         unit=Unit.SHARE,
         definition=(
             "Share of the steps' time by what kept the head of the queue from being "
-            "scheduled: nothing, seqs (max_num_seqs), tokens (token budget), kv "
-            "(blocks), other. One slow step weighs as much as many fast ones."
+            "scheduled: nothing waits (under-loaded: the engine has room; in --json "
+            "and files: nothing), seqs (max_num_seqs), tokens (token budget), kv "
+            "(blocks), deferred (all that wait need something first: a grammar, a KV "
+            "transfer, a LoRA slot, an encoder), other. One slow step weighs as much "
+            "as many fast ones."
         ),
         formula="time of steps with the cause / time of all steps",
     ),
@@ -107,6 +110,31 @@ STEPS = metrics(
             "not in it, and where steps overlap (async scheduling) there is none."
         ),
         formula="time between steps / (that + time of steps)",
+    ),
+    Metric(
+        key="share_by_graph",
+        abbr="graph",
+        title="CUDA graphs",
+        unit=Unit.SHARE,
+        definition=(
+            "Share of the steps' time by how they were launched: as one recorded CUDA "
+            "graph (FULL), as one for each piece between attentions (PIECEWISE), or "
+            "kernel by kernel (NONE). Told on GPUs by an engine that reports it "
+            "(--cudagraph-metrics)."
+        ),
+        formula="time of steps with the mode / time of steps that tell theirs",
+    ),
+    Metric(
+        key="padded_share",
+        abbr="padding",
+        title="Padding",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        definition=(
+            "Share of the tokens computed that nobody asked for: a CUDA graph has "
+            "fixed sizes, and a batch is filled up to the next one."
+        ),
+        formula="padded tokens / (scheduled + padded tokens)",
     ),
 )
 

@@ -220,6 +220,19 @@ TIMELINE = (
             formula="their time / time of all steps",
         ),
         Metric(
+            key="bound_deferred",
+            abbr="deferred",
+            title="Deferred",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+            definition=(
+                "Share of the steps' time when all that waited were passed over: they "
+                "needed a grammar, a KV transfer, a LoRA slot or an encoder first. In "
+                "records of schema 8 and before they are among the others."
+            ),
+            formula="their time / time of all steps",
+        ),
+        Metric(
             key="bound_other",
             abbr="other",
             title="Bound by other",
@@ -247,6 +260,17 @@ TIMELINE = (
             unit=Unit.NONE,
             definition="The longest step of the column.",
             formula="the step itself, without members",
+        ),
+        Metric(
+            key="step_heat",
+            abbr="spread",
+            title="Spread of step times",
+            unit=Unit.STEPS,
+            definition=(
+                "How many steps of the column took how long, on a scale of two cells "
+                "for each doubling: two bands are two kinds of steps."
+            ),
+            formula="count by length in bits of the squared nanoseconds",
         ),
     ),
     *metrics(

@@ -1,104 +1,13 @@
-"""A request's way through the engine: what steps add up to, rates, queue, KV cache."""
+"""A request's way through the engine: rates, queue, KV cache."""
 
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, Step
 from inferwatch.metrics.engine.engines import Engines, Rank, known_sum
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
-from inferwatch.metrics.snapshot import Flow, KvState, Quantiles, StepTotals, Window
-
-CAUSES = tuple(BoundBy)
-ZEROS = (0,) * len(CAUSES)
-PLACES = {
-    cause: ((*ZEROS[:i], 1, *ZEROS[i + 1 :]), ZEROS[:i], ZEROS[i + 1 :])
-    for i, cause in enumerate(CAUSES)
-}
-"""For each cause a one in its place, and the zeros before and after that place."""
-SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
-"""The counter of the time of steps that a cause bound."""
-
-
-class StepCounter:
-    """Counts steps at the moments they ended: how large, how long, what bound them."""
-
-    def __init__(self) -> None:
-        self.step_durations = Samples()
-        self.counters = Counters(
-            "batch",
-            "prefill_tokens",
-            "output_tokens",
-            "recomputed_tokens",
-            "preemptions",
-            "prefix_queries",
-            "prefix_hits",
-            "budgeted_tokens",
-            "budget",
-            "gap_ns",
-            *CAUSES,
-            *SPENT_NS.values(),
-        )
-
-    def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
-        """The latest step of a rank, which may have told what it is."""
-        info = rank.info
-        budget = (info.max_num_batched_tokens if info is not None else None) or 0
-        scheduled = step.prefill_tokens + step.decode_tokens
-        hot, before, after = PLACES[step.bound_by]
-        self.step_durations.add(step.end_ns, step.duration_ns)
-        self.counters.add(
-            step.end_ns,
-            step.prefill_requests + step.decode_requests,
-            step.prefill_tokens,
-            output_tokens,
-            step.recomputed_tokens,
-            len(step.preempted),
-            step.prefix_queries or 0,
-            step.prefix_hits or 0,
-            scheduled if budget else 0,
-            budget,
-            rank.gap_ns,
-            *hot,
-            *before,
-            step.duration_ns,
-            *after,
-        )
-
-    def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Everything counted, over a window."""
-        return self.counters.over(now_ns, window)
-
-    def durations(self, now_ns: int, window: Window) -> Quantiles:
-        """Of steps that ended in a window."""
-        return self.step_durations.quantiles(now_ns, window)
-
-
-def step_totals(total: CounterTotals, durations: Quantiles) -> StepTotals:
-    """As screens show it."""
-    sums = total.sums
-    spent_ns = {cause: sums[name] for cause, name in SPENT_NS.items()}
-    whole_ns = sum(spent_ns.values())
-    return StepTotals(
-        count=total.rows,
-        batch_mean=ratio(sums["batch"], total.rows),
-        batch_max=total.maxima["batch"] if total.rows else None,
-        duration_s=durations,
-        share_by_bound={
-            cause: each_ns / whole_ns for cause, each_ns in spent_ns.items() if whole_ns
-        },
-        steps_by_bound={cause: sums[cause] for cause in CAUSES if total.rows},
-        output_tokens=sums["output_tokens"],
-        prefill_tokens=sums["prefill_tokens"],
-        recomputed_tokens=sums["recomputed_tokens"],
-        gap_share=ratio(sums["gap_ns"], sums["gap_ns"] + whole_ns),
-    )
-
-
-def ratio(part: int, whole: int) -> float | None:
-    """None of nothing."""
-    return part / whole if whole else None
-
+from inferwatch.metrics.series.samples import CounterTotals
+from inferwatch.metrics.snapshot import Flow, KvState, Quantiles
+from inferwatch.metrics.steps.counter import ratio
 
 LEAST_NS = NS_PER_S
 """A rate over less than a second would be noise."""

@@ -182,6 +182,8 @@ class HealthTracker:
             case BoundBy.TOKENS:
                 limit = self._limit("max_num_batched_tokens")
                 return f": bound by the token budget{limit}"
+            case BoundBy.DEFERRED:
+                return ": deferred, for a grammar, a KV transfer, a LoRA slot or such"
             case _:
                 return ": held back by the scheduler"
 

@@ -34,6 +34,10 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.prompts = Samples(unit=1, cell=1)
+        self.sizes = Samples(unit=1, cell=1)
+        """Tokens of requests that finished, prompt and output together."""
+        self.found = Samples(unit=1, cell=1)
+        """How many of these were found in the prefix cache."""
         self.counters = Counters("arrived", "finished", "aborted", "failed")
         self._failed: dict[str, None] = {}
         """Ids of the latest that failed."""
@@ -65,6 +69,9 @@ class Outcomes:
         if state is not RequestState.FAILED or self._is_news(name):
             request.counted_as, request.counted_ns = state, t_ns
             self._count(state, t_ns, 1)
+        if state is RequestState.FINISHED and request.prompt_tokens:
+            self.sizes.add(t_ns, request.prompt_tokens + (request.tokens or 0))
+            self.found.add(t_ns, request.cached_tokens or 0)
 
     def client_failed(self, record: RequestRecord, t_ns: int) -> None:
         """A client's request failed; the engine may have told of it already."""

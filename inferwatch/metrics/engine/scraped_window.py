@@ -22,7 +22,7 @@ from inferwatch.metrics.engine.counted import (
     Increase,
 )
 from inferwatch.metrics.engine.engines import known_sum
-from inferwatch.metrics.engine.flow import LEAST_NS, ratio
+from inferwatch.metrics.engine.flow import LEAST_NS
 from inferwatch.metrics.engine.scraped import (
     STEPS,
     Gauges,
@@ -45,6 +45,7 @@ from inferwatch.metrics.snapshot import (
     Via,
     Window,
 )
+from inferwatch.metrics.steps.counter import ratio
 
 LATENCIES = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
 LENGTHS = ("prompt_tokens", "output_tokens", STEPS)

@@ -87,7 +87,8 @@ class Room:
     """p50 of prompt and output together, of those that finished in the window."""
     blocks_per_request: int
     shared_blocks_per_request: float = 0.0
-    """Of these, what a request of the mix finds cached: it needs no new ones."""
+    """Of these, what a request of the mix finds held by others: it needs no new ones.
+    What is cached and idle saves no room: it is used up as others are."""
     n: int = 0
     """How many finished requests this rests on."""
 

@@ -10,6 +10,7 @@ from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, Step
 from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
 from inferwatch.metrics.snapshot import Timeline, Window
+from inferwatch.metrics.steps.heat import Heat, cell_of
 
 Spread = list[int]
 """n, sum and maximum of a latency in ns."""
@@ -33,6 +34,8 @@ class Bin(msgspec.Struct, array_like=True):
     slowest: Step | None = None
     bound_ns: dict[BoundBy, int] = {}
     """Time of the steps, by what bound them."""
+    heat: dict[int, int] = {}
+    """Steps by the cell of their duration."""
     kv: KvBlocks = (None, None, None)
     kv_ns: int | None = None
     latencies: dict[str, Spread] = {}
@@ -51,6 +54,8 @@ class Bin(msgspec.Struct, array_like=True):
         self.preemptions += len(step.preempted)
         spent_ns = self.bound_ns.get(step.bound_by, 0) + step.duration_ns
         self.bound_ns[step.bound_by] = spent_ns
+        cell = cell_of(step.duration_ns)
+        self.heat[cell] = self.heat.get(cell, 0) + 1
         self._keep_slowest(step)
         self._keep_latest(kv, step.end_ns)
 
@@ -81,6 +86,8 @@ class Bin(msgspec.Struct, array_like=True):
             self._keep_latest(other.kv, other.kv_ns)
         for cause, spent_ns in other.bound_ns.items():
             self.bound_ns[cause] = self.bound_ns.get(cause, 0) + spent_ns
+        for cell, count in other.heat.items():
+            self.heat[cell] = self.heat.get(cell, 0) + count
         for metric, (n, total, maximum) in other.latencies.items():
             mine = self.latencies.setdefault(metric, [0, 0, maximum])
             mine[:] = [mine[0] + n, mine[1] + total, max(mine[2], maximum)]
@@ -315,6 +322,11 @@ def bound_share(cause: BoundBy) -> Column:
     return share
 
 
+def heat_of(held: Bin) -> Heat:
+    """How the durations of a bin's steps are spread."""
+    return tuple(sorted(held.heat.items()))
+
+
 LATENCY_COLUMNS: dict[str, Column] = {
     "ttft_mean_s": latency_mean("ttft_s"),
     "ttft_max_s": latency_max("ttft_s"),
@@ -336,7 +348,9 @@ STEP_COLUMNS: dict[str, Column] = {
     "bound_seqs": bound_share(BoundBy.SEQS),
     "bound_tokens": bound_share(BoundBy.TOKENS),
     "bound_kv": bound_share(BoundBy.KV),
+    "bound_deferred": bound_share(BoundBy.DEFERRED),
     "bound_other": bound_share(BoundBy.OTHER),
+    "step_heat": heat_of,
     "preemptions": lambda held: held.preemptions,
     "slowest_step": lambda held: held.slowest,
 }

@@ -125,16 +125,23 @@ class RecentRows:
 
     def later_than(self, t_ns: int) -> Ints:
         """The rows after a moment, one array a column."""
-        whole, part = self._cut(t_ns)
+        whole, part = self.parts_after(t_ns)
         return np.concatenate([*(block.columns for block in whole), part], axis=1)
 
     def totals_after(self, t_ns: int) -> tuple[int, Ints, Ints]:
         """Of the rows after a moment: count, and sums and maxima but of the time."""
-        whole, part = self._cut(t_ns)
+        whole, part = self.parts_after(t_ns)
         count = part.shape[1] + sum(block.rows for block in whole)
         sums = np.array([*(block.sums for block in whole), part[1:].sum(axis=1)])
         maxima = np.array([*(block.maxima for block in whole), _maxima(part)])
         return count, sums.sum(axis=0), maxima.max(axis=0)
+
+    def parts_after(self, t_ns: int) -> tuple[list[Block], Ints]:
+        """Blocks entirely after a moment, and the rows after it of all others."""
+        whole = [block for block in self._blocks if block.first_ns > t_ns]
+        edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
+        rest = np.concatenate([*edge, self._open_columns()], axis=1)
+        return whole, rest[:, rest[0] > t_ns]
 
     def flush(self) -> None:
         """Hand on the rows that were not handed on yet."""
@@ -160,13 +167,6 @@ class RecentRows:
             raise msgspec.ValidationError("these are not the rows that were saved")
         self._blocks = deque(blocks)
         self._sealed = saved.sealed
-
-    def _cut(self, t_ns: int) -> tuple[list[Block], Ints]:
-        """Blocks entirely after a moment, and the rows after it of all others."""
-        whole = [block for block in self._blocks if block.first_ns > t_ns]
-        edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
-        rest = np.concatenate([*edge, self._open_columns()], axis=1)
-        return whole, rest[:, rest[0] > t_ns]
 
     def _open_columns(self) -> Ints:
         return np.array(self._open, np.int64).reshape(-1, self._width).T

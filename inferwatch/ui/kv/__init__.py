@@ -1,1 +1,1 @@
-"""How full is the KV cache?"""
+"""Who holds the memory?"""

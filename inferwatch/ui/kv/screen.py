@@ -1,34 +1,49 @@
-"""How full is the KV cache?"""
+"""Who holds the memory?"""
 
 from collections.abc import Iterable, Sequence
-from math import ceil
-from statistics import median
+from enum import StrEnum
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.widget import Widget
 
-from inferwatch.formatting import counted, format_count, format_share
-from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
+from inferwatch.metrics.kv.memory import BlockPicture, Holder
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kv.bar import KvBar
+from inferwatch.ui.kv.block_cells import MapOrder
+from inferwatch.ui.kv.block_map import BlockMapPanel
+from inferwatch.ui.kv.facts import counted_facts, facts_of
+from inferwatch.ui.kv.holders import HolderTable
+from inferwatch.ui.kv.no_map import NoMapLine, why_no_map
 from inferwatch.ui.kv.prefix_cache import PREFIX_KEYS, PrefixPanel
 from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.counted import ROUGHLY, at_last_reading, length_of
+from inferwatch.ui.shared.chart_stack import CHART_KEYS, ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.totals import Fact, TotalsPanel
+from inferwatch.ui.shared.messages import LookAgain, OpenRequest
+from inferwatch.ui.shared.totals import TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
+
+BESIDE = 160
+"""Columns; from here on the holders stand beside the map."""
+
+
+class KvView(StrEnum):
+    """What has the keys, and all the room where there is little."""
+
+    MAP = "map"
+    HOLDERS = "holders"
+    CHARTS = "charts"
 
 
 class KvScreen(WatchScreen):
-    """The cache now, how it came there, and what the lack of it costs."""
+    """Every block and who holds it, what that saves and costs, and how it came so."""
 
     NAME = "kv"
     KEY = "4"
     LABEL = "KV"
-    QUESTION = "How full is the KV cache?"
+    QUESTION = "Who holds the memory?"
     EXPLAINS = (
         *catalog_keys(
             "kv",
@@ -41,223 +56,227 @@ class KvScreen(WatchScreen):
         *COST_KEYS,
     )
     NEEDS_REQUESTS = True
-    KEYS = CHART_KEYS
-    BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
+    KEYS = (
+        ("click", "on a block: who holds it; twice: that request"),
+        *CHART_KEYS,
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "view(1)", "view", tooltip="Block map, holders, charts"),
+        Binding("shift+tab", "view(-1)", "previous view", show=False),
+        Binding(
+            "m",
+            "order",
+            "map by",
+            tooltip="The map by block id, by holder, by shared prefix",
+        ),
+        Binding(
+            "z", "zoom", "zoom", tooltip="A cell for each block, or all blocks in sight"
+        ),
+        Binding("k", "rank", "rank", tooltip="The map of the next rank"),
+    ]
     DEFAULT_CSS = """
     KvScreen {
-        TotalsPanel { height: 5; margin-top: 1; }
-        KvBar { margin: 1 0; }
-        PrefixPanel { height: 4; margin: 0 0 1 0; }
+        KvBar { margin-top: 1; }
+        TotalsPanel { height: 6; }
+        PrefixPanel { height: 4; }
+        #who { display: none; height: 2fr; }
+        BlockMapPanel { height: 3fr; }
+        HolderTable { height: 2fr; }
+        ChartStack { height: 1fr; }
         #chart-0 { height: 2fr; }
-        &.-short TotalsPanel { margin: 0; }
-        &.-short KvBar { display: none; }
-
+        &.-mapped #who { display: block; }
+        &.-mapped ChartStack { display: none; }
+        &.-mapped.-charts #who { display: none; }
+        &.-mapped.-charts ChartStack { display: block; }
+        &.-tall.-mapped #who, &.-tall.-mapped ChartStack { display: block; }
+        &.-beside #who { layout: horizontal; }
+        &.-beside BlockMapPanel { width: 3fr; height: 1fr; }
+        &.-beside HolderTable { width: 2fr; height: 1fr; margin-left: 2; }
+        &.-short KvBar { height: 4; margin: 0; }
+        &.-short.-map TotalsPanel, &.-short.-map HolderTable { display: none; }
+        &.-short.-holders BlockMapPanel { display: none; }
+        &.-short.-mapped.-charts TotalsPanel { display: none; }
+        &.-counted TotalsPanel { height: 5; }
+        &.-untouched #who { display: none; }
     }
     """
+    AUTO_FOCUS = ""
+    WILL_SHOW = "who holds which block, the blocks in use over time, and preemptions"
 
-    WILL_SHOW = "the blocks in use over time, and preemptions"
+    _view = KvView.MAP
+    _rank: tuple[str, int] | None = None
+    """The rank whose map is looked at; None: the first."""
+    _maps: Sequence[BlockPicture] = ()
+    _holders: Sequence[Holder] = ()
 
     def compose_panels(self) -> Iterable[Widget]:
-        """The state, then its history."""
-        yield TotalsPanel()
+        """The state, what it saves and costs, who holds it, how it came so."""
         yield KvBar()
+        yield TotalsPanel()
         yield PrefixPanel()
+        yield NoMapLine()
+        with Vertical(id="who"):
+            yield BlockMapPanel()
+            yield HolderTable()
         yield ChartStack((charts.KV, charts.WAITING, charts.PREEMPTIONS))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without a map, no keys for it."""
+        can = {
+            "order": self._map_in_sight,
+            "zoom": self._map_in_sight,
+            "rank": self._map_in_sight and len(self._maps) > 1,
+        }.get(action)
+        return super().check_action(action, parameters) if can is None else can
+
+    def fit_height(self) -> None:
+        """What has room, and beside what."""
+        super().fit_height()
+        self.set_class(self.size.width >= BESIDE, "-beside")
+        for view in KvView:
+            self.set_class(self._mapped and view is self._view, f"-{view.value}")
+
     def show_panels(self, shown: Snapshot) -> None:
-        """State, peak, what was saved and what was lost."""
+        """State, what was saved and lost; the map and the holders, or why not."""
+        self._take_maps(shown)
+        self.query_one(KvBar).show(shown)
+        self.set_class(shown.without_steps, "-counted")
         aside = f"counts of {shown.window.span}"
-        facts = _counted(shown) if shown.without_steps else _facts(shown)
-        self.query_one(TotalsPanel).show("KV cache", aside, facts)
-        bar = self.query_one(KvBar)
-        bar.show(shown.kv, at_last_reading(shown).kv_usage)
+        facts = counted_facts(shown) if shown.without_steps else facts_of(shown)
+        self.query_one(TotalsPanel).show("what it saves and costs", aside, facts)
         self.query_one(PrefixPanel).show_cache(shown)
+        self.query_one(NoMapLine).show(why_no_map(shown, self.feed.state))
+        picture = self._picture
+        if picture is None:
+            return
+        self.query_one(BlockMapPanel).show(
+            picture,
+            self._names(picture),
+            shown.kv.block_tokens,
+            shown.now_ns - picture.t_ns,
+            self._rank_text(picture),
+        )
+        self.query_one(HolderTable).show(self._holders)
+        self._light()
 
-
-def _facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
-    kv = shown.kv
-    return [
-        [
-            (
-                label_of("kv.total_blocks"),
-                f"{_count(kv.total_blocks)} × {_count(kv.block_tokens)} tokens",
-                "",
-            ),
-            (label_of("kv.used_blocks"), _blocks(kv, kv.used_blocks), "kv"),
-            (label_of("kv.cached_blocks"), _blocks(kv, kv.cached_blocks), "cached"),
-            (label_of("kv.free_blocks"), _blocks(kv, kv.free_blocks), ""),
-        ],
-        [
-            ("prefix-cache hit rate", format_share(_hit_rate(kv)), ""),
-            (label_of("kv.prefix_hits"), format_count(kv.prefix_hits), ""),
-            (
-                label_of("kv.prefix_queries"),
-                f"{format_count(kv.prefix_queries)} tokens",
-                "",
-            ),
-        ],
-        [
-            (label_of("kv.peak_used_blocks"), _blocks(kv, kv.peak_used_blocks), "kv"),
-            (label_of("kv.preemptions"), format_count(kv.preemptions), ""),
-            (
-                label_of("kv.recomputed_tokens"),
-                f"{format_count(kv.recomputed_tokens)} tokens",
-                "",
-            ),
-        ],
-        [("room for", _room(shown), "")],
-    ]
-
-
-def _counted(shown: Snapshot) -> Sequence[Sequence[Fact]]:
-    """What is known where nobody tells of single blocks."""
-    kv, usage = shown.kv, at_last_reading(shown).kv_usage
-    used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
-    used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
-    blocks = f"{_count(kv.total_blocks)} × {_count(kv.block_tokens)} tokens"
-    rows: list[list[Fact]] = [
-        [
-            *([(label_of("kv.total_blocks"), blocks, "")] if kv.total_blocks else []),
-            (label_of("kv.used_blocks"), used, "kv"),
-        ],
-        [
-            (label_of("kv.prefix_queries"), f"{_count(kv.prefix_queries)} tokens", ""),
-            (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
-            ("prefix-cache hit rate", format_share(_hit_rate(kv)).strip(), ""),
-        ]
-        if kv.prefix_queries
-        else [("prefix cache", "nothing was looked up", "")],
-        [
-            *([_peak_fact(kv)] if _peak(kv) is not None else []),
-            (label_of("kv.preemptions"), f"{kv.preemptions:,}", ""),
-        ],
-    ]
-    room = room_of_mean_size(shown)
-    if room is not None:
-        more, tokens = room
-        said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
-        rows.append([("room for", f"{said}, {tokens:,} tokens", "")])
-    return rows
-
-
-def _peak(kv: KvState) -> float | None:
-    """The fullest it was, 0-1."""
-    if kv.peak_used_blocks is None or not kv.total_blocks:
-        return kv.peak_usage
-    return kv.peak_used_blocks / kv.total_blocks
-
-
-def _peak_fact(kv: KvState) -> Fact:
-    peak = _blocks(kv, kv.peak_used_blocks)
-    if kv.peak_used_blocks is None:
-        peak = format_share(kv.peak_usage).strip()
-    return (label_of("kv.peak_used_blocks"), peak, "kv")
-
-
-def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:
-    """How many requests of the mean size would fit, and that size in tokens."""
-    kv = shown.kv
-    lengths = [length_of(shown, name) for name in ("prompt_tokens", "output_tokens")]
-    means = [each.quantiles.mean for each in lengths if each is not None]
-    known = [mean for mean in means if mean is not None]
-    if len(known) < len(lengths) or not kv.block_tokens or not kv.total_blocks:
-        return None
-    if kv.used_blocks is None:
-        return None
-    tokens = ceil(sum(known))
-    return (kv.total_blocks - kv.used_blocks) // ceil(tokens / kv.block_tokens), tokens
-
-
-def _hit_rate(kv: KvState) -> float | None:
-    return kv.prefix_hits / kv.prefix_queries if kv.prefix_queries else None
-
-
-def _blocks(kv: KvState, blocks: int | None) -> str:
-    if blocks is None:
-        return "–"
-    if not kv.total_blocks:
-        return counted(blocks, "block")
-    width = len(f"{kv.total_blocks:,}")
-    unit = "block " if blocks == 1 else "blocks"
-    return f"{blocks:>{width},} {unit} {format_share(blocks / kv.total_blocks)}"
-
-
-def _count(count: int | None) -> str:
-    return format_count(count or None).strip()
-
-
-def _room(shown: Snapshot) -> str:
-    more = more_that_fit(shown)
-    if more is None and shown.kv.free_blocks is not None:
-        return "– (no request has finished yet)"
-    if more is None:
-        return "–"
-    count, tokens = more
-    return f"{counted(count, 'more request')} of the median size, {tokens:,} tokens"
-
-
-def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:
-    """How many requests of the median size would fit now, and that size in tokens."""
-    kv = shown.kv
-    sizes = [
-        row.prompt_tokens + (row.output_tokens or 0)
-        for row in shown.requests
-        if row.state is RequestState.FINISHED and row.prompt_tokens
-    ]
-    if not sizes or not kv.block_tokens or kv.free_blocks is None:
-        return None
-    tokens = ceil(median(sizes))
-    idle = kv.free_blocks + (kv.cached_blocks or 0)
-    return idle // ceil(tokens / kv.block_tokens), tokens
-
-
-class KvBar(Panel):
-    """Used, idle-cached and free blocks as one bar; the mark below is the peak."""
-
-    DEFAULT_CSS = """
-    KvBar { height: 3; }
-    """
-
-    _kv = KvState()
-    _usage: float | None = None
-
-    def show(self, kv: KvState, usage: float | None = None) -> None:
-        """Take the state of the cache; the share in use, where blocks are unknown."""
-        self._kv, self._usage = kv, usage
-        self.redraw()
+    def _take_maps(self, shown: Snapshot) -> None:
+        """Keep what is looked at; the first map that comes gets the keys."""
+        had, several = self._mapped, len(self._maps) > 1
+        self._maps = shown.block_maps
+        self._holders = shown.memory.holders if shown.memory else ()
+        if self._mapped != had:
+            self.set_class(self._mapped, "-mapped")
+            self.fit_height()
+            if self.focused is None:
+                self.call_after_refresh(self._focus_view)
+        if self._mapped != had or several != (len(self._maps) > 1):
+            self.refresh_bindings()
 
     @property
-    def _used(self) -> float | None:
-        """Share in use, 0-1."""
-        if self._kv.total_blocks and self._kv.used_blocks is not None:
-            return self._kv.used_blocks / self._kv.total_blocks
-        return self._usage
+    def _mapped(self) -> bool:
+        return bool(self._maps)
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Two rows of bar, one for the peak."""
-        kv, room = self._kv, width - 4
-        if self._used is None:
-            return [(TextRun("  it is not known how many blocks are in use", "faint"),)]
-        used = round(self._used * room)
-        cached = round((kv.cached_blocks or 0) / (kv.total_blocks or 1) * room)
-        cached = min(cached, room - used)
-        bar = (
-            TextRun("  "),
-            TextRun("█" * used, "kv"),
-            TextRun("⣿" * cached, "cached"),
-            TextRun("░" * (room - used - cached), "rule"),
-        )
-        return [*[bar] * max(height - 1, 1), self._peak(room)][:height]
+    @property
+    def _map_in_sight(self) -> bool:
+        """Not behind the charts, nor behind the holders."""
+        return self._mapped and self.query_one(BlockMapPanel).is_on_screen
 
-    def _peak(self, room: int) -> Line:
-        peak = _peak(self._kv)
-        if peak is None:
-            return ()
-        label = f"peak {peak:.0%}"
-        at = min(max(round(peak * room) - 1, 0), room - 1)
-        text = (
-            f"{label} ▲".rjust(at + 1)
-            if at >= len(label) + 2
-            else f"{' ' * at}▲ {label}"
-        )
-        return (TextRun("  "), TextRun(text, "muted"))
+    # The ranks.
+
+    @property
+    def _picture(self) -> BlockPicture | None:
+        """The map of the rank that is looked at."""
+        found = (each for each in self._maps if _rank_of(each) == self._rank)
+        return next(found, self._maps[0] if self._maps else None)
+
+    def _rank_text(self, picture: BlockPicture) -> str:
+        if len(self._maps) < 2:
+            return ""
+        at = self._maps.index(picture) + 1
+        return f"rank {picture.rank} ({at} of {len(self._maps)})"
+
+    def _names(self, picture: BlockPicture) -> dict[int, Holder]:
+        """Its holders by their ordinals, which other servers use as well."""
+        prefix = f"{picture.source}/"
+        return {
+            each.ordinal: each for each in self._holders if each.key.startswith(prefix)
+        }
+
+    def action_rank(self) -> None:
+        """The map of the next rank."""
+        if self._picture is not None:
+            here = self._maps.index(self._picture)
+            self._rank = _rank_of(self._maps[(here + 1) % len(self._maps)])
+            self.post_message(LookAgain())
+
+    # The map and the holders.
+
+    def action_order(self) -> None:
+        """The blocks in the next order."""
+        orders, panel = list(MapOrder), self.query_one(BlockMapPanel)
+        panel.show_by(orders[(orders.index(panel.order) + 1) % len(orders)])
+
+    def action_zoom(self) -> None:
+        """A cell for each block, or all of them in sight."""
+        panel = self.query_one(BlockMapPanel)
+        panel.show_single(single=not panel.single)
+
+    def _light(self) -> None:
+        """Where the holders have the keys, the blocks of one of them stand out."""
+        table = self.query_one(HolderTable)
+        pointed = table.pointed if table.has_focus else None
+        self.query_one(BlockMapPanel).light(pointed.ordinal if pointed else None)
+
+    @on(HolderTable.RowHighlighted)
+    def _show_its_blocks(self) -> None:
+        self._light()
+
+    @on(HolderTable.RowSelected)
+    def _open_row(self, message: HolderTable.RowSelected) -> None:
+        self.post_message(OpenRequest(message.key))
+
+    @on(BlockMapPanel.Opened)
+    def _open_holder(self, message: BlockMapPanel.Opened) -> None:
+        picture = self._picture
+        holder = self._names(picture).get(message.ordinal) if picture else None
+        if holder is not None:
+            self.post_message(OpenRequest(holder.key))
+
+    # The views.
+
+    def action_view(self, by: int) -> None:
+        """What comes next: map, holders, charts, one by one where there is no room."""
+        stack = self.query_one(ChartStack)
+        if not self._mapped:
+            self.action_chart(by)
+            return
+        if self._view is KvView.CHARTS and self.is_short and not stack.at_end(by):
+            self.action_chart(by)
+            return
+        views = list(KvView)
+        self._view = views[(views.index(self._view) + by) % len(views)]
+        self._focus_view()
+        self.fit_height()
+        self.refresh_bindings()
+        self.post_message(LookAgain())
+
+    def _focus_view(self) -> None:
+        """Who has the keys."""
+        wanted = {KvView.MAP: BlockMapPanel, KvView.HOLDERS: HolderTable}
+        panel = wanted.get(self._view)
+        self.set_focus(None if panel is None else self.query_one(panel))
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """A click can give the keys to another part."""
+        before = self._view
+        if isinstance(event.widget, BlockMapPanel):
+            self._view = KvView.MAP
+        elif isinstance(event.widget, HolderTable):
+            self._view = KvView.HOLDERS
+        if self._view is not before:
+            self.fit_height()
+        self._light()
+
+
+def _rank_of(picture: BlockPicture) -> tuple[str, int]:
+    return picture.source, picture.rank

@@ -433,6 +433,7 @@ BOUND_BY = ChartPlan(
             ("kv", Texture.SOLID),
             ("seqs", Texture.DOTTED),
             ("tokens", Texture.MEDIUM),
+            ("deferred", Texture.HEAVY),
             ("other", Texture.LIGHT),
         )
     ),

@@ -44,14 +44,22 @@ class TotalsPanel(Panel):
 
 
 def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
-    """The facts of all rows in columns, so that numbers stand under each other."""
-    columns = zip_longest(*([cells_of(f"{a}{b}") for a, b, _ in row] for row in rows))
+    """The facts of all rows in columns, so that numbers stand under each other.
+
+    A fact alone in its row is a sentence, and no column.
+    """
+    several = [row for row in rows if len(row) > 1] or rows
+    columns = zip_longest(
+        *([cells_of(f"{a}{b}") for a, b, _ in row] for row in several)
+    )
     sizes = [max(size or 0 for size in column) for column in columns]
     return [
         [
             (label, value + " " * (size - cells_of(f"{label}{value}")), ink)
             for (label, value, ink), size in zip(row, sizes, strict=False)
         ]
+        if len(row) > 1
+        else row
         for row in rows
     ]
 

@@ -9,6 +9,7 @@ from textual.widget import Widget
 from collectors.clock import NS_PER_S
 from collectors.readings import BoundBy, Step
 from inferwatch.formatting import (
+    bound_text,
     counted,
     format_bytes,
     format_count,
@@ -44,11 +45,12 @@ class StepsScreen(WatchScreen):
         *catalog_keys(
             "steps",
             "count batch_mean batch_max duration_s share_by_bound output_tokens "
-            "prefill_tokens recomputed_tokens gap_share",
+            "prefill_tokens recomputed_tokens gap_share share_by_graph padded_share",
         ),
         *catalog_keys("timeline", "batch_decode batch_prefill step_mean_s step_max_s"),
         *catalog_keys(
-            "timeline", "bound_kv bound_seqs bound_tokens bound_other slowest_step"
+            "timeline",
+            "bound_kv bound_seqs bound_tokens bound_deferred bound_other slowest_step",
         ),
         *HARDWARE_KEYS,
         *COST_KEYS,
@@ -147,7 +149,7 @@ def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
     texts = format_durations(getattr(steps.duration_s, name) for name in names)
     times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
     bound = [
-        (f"{bound.value}", format_share(steps.share_by_bound.get(bound)), "")
+        (bound_text(bound), format_share(steps.share_by_bound.get(bound)), "")
         for bound in BoundBy
     ]
     return [
@@ -189,7 +191,7 @@ def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
         [
             ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
             ("step", f"#{step.index:,}", ""),
-            ("bound by", step.bound_by.value, "kv"),
+            ("bound by", bound_text(step.bound_by), "kv"),
             ("running", f"{step.running}", ""),
             ("waiting", f"{step.waiting}", "waiting"),
         ],

@@ -8,6 +8,7 @@ from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.catalog.latencies import LENGTHS
 from inferwatch.metrics.engine.request_groups import RequestGroup
 from inferwatch.metrics.engine.request_tracker import VANTAGES
+from inferwatch.metrics.kv.memory import HitPoint, Holder, Memory, Room
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
     ClientView,
@@ -24,11 +25,13 @@ from inferwatch.metrics.snapshot import (
     StepTotals,
     Timeline,
 )
+from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 
 NO_NUMBERS = {
     GpuState: {"source", "info", "timeline"},
     HostState: {"source", "info", "processes", "timeline"},
     ProcessState: {"pid", "role"},
+    Holder: {"key", "name", "ordinal"},
 }
 """What a thing is, and what of it is told elsewhere."""
 
@@ -38,8 +41,14 @@ NO_NUMBERS = {
     [
         ("flow", Flow),
         ("steps", StepTotals),
+        ("batch_curve", BatchCurve),
+        ("stall", Stall),
         ("kv", KvState),
         ("prefix_cache", PrefixCache),
+        ("memory", Memory),
+        ("holder", Holder),
+        ("hit", HitPoint),
+        ("room", Room),
         ("timeline", Timeline),
         ("request", RequestRow),
         ("group", RequestGroup),
@@ -64,8 +73,14 @@ def test_nothing_is_explained_that_is_not_there() -> None:
     parts = {
         "flow": Flow,
         "steps": StepTotals,
+        "batch_curve": BatchCurve,
+        "stall": Stall,
         "kv": KvState,
         "prefix_cache": PrefixCache,
+        "memory": Memory,
+        "holder": Holder,
+        "hit": HitPoint,
+        "room": Room,
         "timeline": Timeline,
         "hardware": Hardware,
         "gpu": GpuState,

@@ -142,6 +142,11 @@ def test_a_short_queue_is_still_healthy(see: See, make_step: Make) -> None:
         (BoundBy.KV, {}, ": bound by KV blocks (97% used, too few free)"),
         (BoundBy.SEQS, {}, ": bound by max_num_seqs 16"),
         (BoundBy.TOKENS, {}, ": bound by the token budget 512"),
+        (
+            BoundBy.DEFERRED,
+            {},
+            ": deferred, for a grammar, a KV transfer, a LoRA slot or such",
+        ),
         (BoundBy.SEQS, {"max_num_seqs": None}, ": bound by max_num_seqs"),
         (BoundBy.OTHER, {}, ": held back by the scheduler"),
         (BoundBy.NOTHING, {}, ""),

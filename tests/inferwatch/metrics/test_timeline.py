@@ -103,7 +103,9 @@ def test_a_column_says_what_its_steps_did(see: See, make_step: Make) -> None:
         "bound_seqs": 0.0,
         "bound_tokens": 0.25,
         "bound_kv": 0.75,
+        "bound_deferred": 0.0,
         "bound_other": 0.0,
+        "step_heat": ((47, 1), (50, 1)),
         "preemptions": 1,
     }
 

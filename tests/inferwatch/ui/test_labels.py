@@ -15,7 +15,8 @@ from inferwatch.metrics.snapshot import (
 from inferwatch.ui.hardware.gpu_panel import _bars, _facts, _memory
 from inferwatch.ui.hardware.host_panel import _lags, _scheduler
 from inferwatch.ui.hardware.screen import HardwareScreen
-from inferwatch.ui.kv import screen as kv
+from inferwatch.ui.kv.facts import facts_of
+from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.requests.screen import RequestsScreen
@@ -40,8 +41,8 @@ def of_overview() -> set[str]:
 
 
 def of_kv() -> set[str]:
-    computed = {"prefix-cache hit rate", "room for"}
-    return {label for row in kv._facts(NOTHING) for label, _, _ in row} - computed
+    computed = {"hit rate", "room for", "saved", "waste", "evicted", "a larger cache"}
+    return {label for row in facts_of(NOTHING) for label, _, _ in row} - computed
 
 
 def of_steps() -> set[str]:
@@ -73,7 +74,7 @@ def of_hardware() -> set[str]:
     [
         (of_hardware(), HardwareScreen.EXPLAINS),
         (of_overview(), OverviewScreen.EXPLAINS),
-        (of_kv(), kv.KvScreen.EXPLAINS),
+        (of_kv(), KvScreen.EXPLAINS),
         (of_steps(), steps.StepsScreen.EXPLAINS),
         (of_requests(), RequestsScreen.EXPLAINS),
     ],

@@ -11,7 +11,7 @@ from inferwatch.feed import FeedState
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
 from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
-from inferwatch.ui.kv.screen import more_that_fit
+from inferwatch.ui.kv.facts import more_that_fit
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.shared.header import HeaderLine

@@ -16,6 +16,7 @@ class Texture(StrEnum):
     DOTTED = "⣀⣤⣶⣿"
     LIGHT = "░"
     MEDIUM = "▒"
+    HEAVY = "▓"
     EMPTY = " "
 
     @property

@@ -1,0 +1,209 @@
+"""Counts steps: how large, how long, what bound them, what their batch size cost."""
+
+import msgspec
+import numpy as np
+
+from collectors.readings import BoundBy, Step
+from inferwatch.metrics.engine.engines import Rank
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.metrics.series.recent_rows import Block
+from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
+from inferwatch.metrics.snapshot import Quantiles, StepTotals, Window
+from inferwatch.metrics.steps.batches import (
+    GRAPHS,
+    LINES,
+    StepRows,
+    kind_of,
+    shares_by_graph,
+    table_of,
+)
+
+CAUSES = tuple(BoundBy)
+ZEROS = (0,) * len(CAUSES)
+PLACES = {
+    cause: ((*ZEROS[:i], 1, *ZEROS[i + 1 :]), ZEROS[:i], ZEROS[i + 1 :])
+    for i, cause in enumerate(CAUSES)
+}
+"""For each cause a one in its place, and the zeros before and after that place."""
+SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
+"""The counter of the time of steps that a cause bound."""
+COUNTED = (
+    "batch",
+    "prefill_tokens",
+    "output_tokens",
+    "recomputed_tokens",
+    "preemptions",
+    "prefix_queries",
+    "prefix_hits",
+    "budgeted_tokens",
+    "budget",
+    "gap_ns",
+    "kind",
+    "padded_tokens",
+    "padded_of_tokens",
+    *CAUSES,
+    *SPENT_NS.values(),
+)
+"""``kind`` tells graph mode and prefill in one number: its sum means nothing."""
+
+
+class SavedSteps(msgspec.Struct, array_like=True):
+    """What a StepCounter knows beside its rows and their sums."""
+
+    graphs: list[str]
+    table: list[list[int]]
+
+
+class StepCounters(Counters):
+    """Counters that know, too, what steps of equal batch and graph mode add up to."""
+
+    def __init__(self) -> None:
+        super().__init__(*COUNTED)
+        self.table: Ints = np.zeros((LINES, 3), np.int64)
+        """Of the whole session, but for rows that were not flushed yet."""
+        self._tables: dict[int, tuple[Block, Ints]] = {}
+        """Of sealed blocks, by what they are: they never change."""
+
+    def table_over(self, now_ns: int, window: Window) -> Ints:
+        """Of the steps in a window that ends now."""
+        if window.value is None:
+            self.rows.flush()
+            return self.table
+        whole, part = self.rows.parts_after(now_ns - window.value)
+        if len(self._tables) > 2 * len(whole) + 8:
+            held = {id(block) for block in self.rows.blocks.latest}
+            self._tables = {key: t for key, t in self._tables.items() if key in held}
+        tables = [self._table(block) for block in whole]
+        if part.shape[1]:
+            tables.append(_table(part[1:]))
+        return np.sum(tables, axis=0) if tables else np.zeros_like(self.table)
+
+    def _table(self, block: Block) -> Ints:
+        known = self._tables.get(id(block))
+        if known is None:
+            known = self._tables[id(block)] = block, _table(block.columns[1:])
+        return known[1]
+
+    def _add_flushed(self, columns: Ints) -> None:
+        super()._add_flushed(columns)
+        self.table = self.table + _table(columns[1:])
+
+
+def _table(counts: Ints) -> Ints:
+    at = COUNTED.index
+    return table_of(
+        StepRows(
+            batch=counts[at("batch")],
+            kind=counts[at("kind")],
+            output_tokens=counts[at("output_tokens")],
+            duration_ns=counts[-len(CAUSES) :].sum(axis=0),
+        )
+    )
+
+
+class StepCounter:
+    """Counts steps at the moments they ended: how large, how long, what bound them."""
+
+    def __init__(self) -> None:
+        self.step_durations = Samples()
+        self.counters = StepCounters()
+        self._graphs: dict[str | None, int] = {None: 0}
+        """Numbers of CUDA-graph modes in the order they were heard of."""
+
+    def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
+        """The latest step of a rank, which may have told what it is."""
+        info = rank.info
+        budget = (info.max_num_batched_tokens if info is not None else None) or 0
+        scheduled = step.prefill_tokens + step.decode_tokens
+        hot, before, after = PLACES[step.bound_by]
+        graph = self._graphs.get(step.graph_mode)
+        if graph is None:
+            graph = self._learn(step.graph_mode)
+        padded = step.padded_tokens
+        self.step_durations.add(step.end_ns, step.duration_ns)
+        self.counters.add(
+            step.end_ns,
+            step.prefill_requests + step.decode_requests,
+            step.prefill_tokens,
+            output_tokens,
+            step.recomputed_tokens,
+            len(step.preempted),
+            step.prefix_queries or 0,
+            step.prefix_hits or 0,
+            scheduled if budget else 0,
+            budget,
+            rank.gap_ns,
+            kind_of(graph, step.prefill_requests),
+            padded or 0,
+            0 if padded is None else scheduled + padded,
+            *hot,
+            *before,
+            step.duration_ns,
+            *after,
+        )
+
+    def over(self, now_ns: int, window: Window) -> CounterTotals:
+        """Everything counted, over a window."""
+        return self.counters.over(now_ns, window)
+
+    def durations(self, now_ns: int, window: Window) -> Quantiles:
+        """Of steps that ended in a window."""
+        return self.step_durations.quantiles(now_ns, window)
+
+    def table(self, now_ns: int, window: Window) -> Ints:
+        """Steps by batch and by graph mode, over a window."""
+        return self.counters.table_over(now_ns, window)
+
+    @property
+    def graphs(self) -> list[str]:
+        """The modes that were told, in the order of their lines."""
+        return [name for name in self._graphs if name is not None]
+
+    def saved(self) -> SavedSteps:
+        """All but rows and their sums; after the rows, whose open ones count too."""
+        return SavedSteps(self.graphs, self.counters.table.tolist())
+
+    def restore(self, saved: SavedSteps) -> None:
+        """Take over what was saved."""
+        table = np.array(saved.table, np.int64)
+        if table.shape != (LINES, 3):
+            raise msgspec.ValidationError("these are not the steps that were saved")
+        self.counters.table = table
+        self._graphs |= {name: i for i, name in enumerate(saved.graphs, 1)}
+
+    def _learn(self, mode: str | None) -> int:
+        """The number of a mode that was never heard of; the last is of all others."""
+        number = min(len(self._graphs), GRAPHS - 1)
+        if len(self._graphs) < GRAPHS:
+            self._graphs[mode] = number
+        return number
+
+
+def step_totals(
+    total: CounterTotals, durations: Quantiles, table: Ints, graphs: list[str]
+) -> StepTotals:
+    """As screens show it."""
+    sums = total.sums
+    spent_ns = {cause: sums[name] for cause, name in SPENT_NS.items()}
+    whole_ns = sum(spent_ns.values())
+    return StepTotals(
+        count=total.rows,
+        batch_mean=ratio(sums["batch"], total.rows),
+        batch_max=total.maxima["batch"] if total.rows else None,
+        duration_s=durations,
+        share_by_bound={
+            cause: each_ns / whole_ns for cause, each_ns in spent_ns.items() if whole_ns
+        },
+        steps_by_bound={cause: sums[cause] for cause in CAUSES if total.rows},
+        output_tokens=sums["output_tokens"],
+        prefill_tokens=sums["prefill_tokens"],
+        recomputed_tokens=sums["recomputed_tokens"],
+        gap_share=ratio(sums["gap_ns"], sums["gap_ns"] + whole_ns),
+        share_by_graph=shares_by_graph(table, graphs),
+        padded_share=ratio(sums["padded_tokens"], sums["padded_of_tokens"]),
+    )
+
+
+def ratio(part: int, whole: int) -> float | None:
+    """None of nothing."""
+    return part / whole if whole else None

@@ -1,0 +1,260 @@
+"""Finds where the scheduler stood still, or failed somebody.
+
+Three ways to fail: no step though there was work; tokens that come far apart while
+prompts are computed; a request that is passed over. All thresholds are of the engine's
+own pace, so that what is usual for it is no news.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from statistics import median
+
+import msgspec
+
+from collectors.clock import NS_PER_S
+from collectors.readings import RequestEvent, Step
+from inferwatch.metrics.engine.request_index import RequestIndex
+from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.steps.efficiency import Stall, StallKind
+from inferwatch.metrics.steps.starved import Starved, StarvedRank
+
+MS = 1_000_000
+MOST_KEPT = 200
+MOST_SHOWN = 50
+SLICE_NS = 100 * MS
+"""The decode rate is told of stretches so long: of single steps it would be noise."""
+USUAL_SLICES = 64
+LEAST_SLICES = 10
+"""With fewer, nobody knows what is usual."""
+SLOWER = 4
+"""Times the usual: a decode rate under a quarter, a gap of so many steps."""
+LEAST_GAP_NS = 20 * MS
+APART_NS = 5 * SLICE_NS
+"""Slow slices further apart than this are two stalls."""
+
+
+class Slice(msgspec.Struct, array_like=True):
+    """What the steps that ended in a tenth of a second add up to."""
+
+    number: int = -1
+    start_ns: int = 0
+    end_ns: int = 0
+    steps: int = 0
+    duration_ns: int = 0
+    passes: int = 0
+    """Requests that decoded, added up over the steps."""
+    awaited_ns: int = 0
+    """How long requests in decode waited for those, added up likewise."""
+    prefill_tokens: int = 0
+    worst_ns: int = 0
+    worst_index: int = 0
+
+
+class SlowDecode(msgspec.Struct, array_like=True):
+    """Slow slices that follow one another."""
+
+    start_ns: int
+    end_ns: int
+    passes: int
+    awaited_ns: int
+    usual_ns: int
+    prefill_tokens: int
+    worst_ns: int
+    worst_index: int
+
+
+class Pace(msgspec.Struct, array_like=True):
+    """What is usual for one rank; saved as it is."""
+
+    now: Slice = msgspec.field(default_factory=Slice)
+    apart_ns: list[float] = []
+    """Between two tokens of a request, in each of the latest slices."""
+    step_ns: list[float] = []
+    """Mean step time, likewise."""
+    usual_step_ns: float | None = None
+    decoding: int = 0
+    """Requests in decode, as last seen."""
+    slow: SlowDecode | None = None
+    starved: StarvedRank = msgspec.field(default_factory=StarvedRank)
+
+
+class SavedStalls(msgspec.Struct, array_like=True):
+    """All that a StallFinder keeps."""
+
+    found: list[Stall]
+    ranks: list[tuple[str, int, Pace]]
+
+
+class StallFinder:
+    """Is told of every step and event; keeps the latest 200 stalls."""
+
+    def __init__(self, requests: RequestIndex) -> None:
+        self._found: deque[Stall] = deque(maxlen=MOST_KEPT)
+        self._ranks: dict[tuple[str, int], Pace] = {}
+        self._starved = Starved(requests, self._found.append)
+
+    def step(self, step: Step, before: Step | None, gap_ns: int) -> None:
+        """A step of a rank, the one before it, and the time between with work."""
+        pace = self._ranks.get((step.source, step.rank))
+        if pace is None:
+            pace = self._ranks[step.source, step.rank] = Pace()
+        end_ns, duration_ns = step.end_ns, step.duration_ns
+        now = pace.now
+        if end_ns // SLICE_NS != now.number:
+            self._close(pace)
+            began_ns = end_ns - duration_ns - gap_ns
+            now = pace.now = Slice(number=end_ns // SLICE_NS, start_ns=began_ns)
+        if gap_ns > LEAST_GAP_NS and before is not None:
+            self._gap(pace, step, before, gap_ns)
+        left_out = step.running > len(step.members)
+        decoding = step.decode_requests
+        if left_out:  # those who decoded before still do, but for whom is left
+            decoding = max(
+                decoding, min(pace.decoding, step.running - step.prefill_requests)
+            )
+        pace.decoding = decoding
+        now.end_ns = end_ns
+        now.steps += 1
+        now.duration_ns += duration_ns
+        now.passes += step.decode_requests
+        now.awaited_ns += decoding * (duration_ns + gap_ns)
+        now.prefill_tokens += step.prefill_tokens
+        if duration_ns > now.worst_ns:
+            now.worst_ns, now.worst_index = duration_ns, step.index
+        if left_out or pace.starved.absent:
+            self._starved.step(pace.starved, step, before)
+
+    def event(self, event: RequestEvent) -> None:
+        """A moment of a request's life, as the engine tells it."""
+        if event.ordinal is None:
+            return
+        key = event.source, event.ordinal >> RANK_BITS
+        pace = self._ranks.get(key)
+        if pace is None:
+            pace = self._ranks[key] = Pace()
+        self._starved.event(pace.starved, event)
+
+    def forget(self, source: str) -> None:
+        """Readings were lost: who waits, and what was under way, is not known."""
+        for key, pace in self._ranks.items():
+            if source in {"", key[0]}:
+                self._end(pace)
+                pace.now, pace.decoding = Slice(), 0
+                pace.starved = StarvedRank()
+
+    def lost(self, source: str) -> None:
+        """An engine is gone: what was usual for it need not be for the next."""
+        self.forget(source)
+        for key in [key for key in self._ranks if source in {"", key[0]}]:
+            del self._ranks[key]
+
+    def over(self, now_ns: int, window: Window) -> tuple[Stall, ...]:
+        """Those that ended in a window, or go on; newest first."""
+        since_ns = -1 if window.value is None else now_ns - window.value
+        known = [each for each in self._all() if each.end_ns > since_ns]
+        known.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
+        return tuple(known[:MOST_SHOWN])
+
+    def saved(self) -> SavedStalls:
+        """All of it."""
+        ranks = [(*key, pace) for key, pace in self._ranks.items()]
+        return SavedStalls(list(self._found), ranks)
+
+    def restore(self, saved: SavedStalls) -> None:
+        """Take over what was saved."""
+        self._found.extend(saved.found)
+        self._ranks = {(source, rank): pace for source, rank, pace in saved.ranks}
+
+    def _all(self) -> Iterator[Stall]:
+        yield from self._found
+        for (source, _), pace in self._ranks.items():
+            if pace.slow is not None:
+                yield _slowed(pace.slow)
+            yield from self._starved.going_on(pace.starved, source)
+
+    def _close(self, pace: Pace) -> None:
+        """A slice is over: is it slower than is usual?"""
+        now = pace.now
+        if not now.steps:
+            return
+        pace.step_ns.append(now.duration_ns / now.steps)
+        del pace.step_ns[:-USUAL_SLICES]
+        pace.usual_step_ns = median(pace.step_ns)
+        if not now.awaited_ns:
+            self._end(pace)
+            return
+        usual_ns = median(pace.apart_ns) if len(pace.apart_ns) >= LEAST_SLICES else None
+        apart_ns = now.awaited_ns / max(now.passes, 1)
+        pace.apart_ns.append(apart_ns)
+        del pace.apart_ns[:-USUAL_SLICES]
+        slow = pace.slow
+        if slow is not None and now.start_ns > slow.end_ns + APART_NS:
+            self._end(pace)
+        if usual_ns is None or apart_ns <= SLOWER * usual_ns or not now.prefill_tokens:
+            self._end(pace)
+            return
+        self._slow(pace, round(usual_ns))
+
+    def _slow(self, pace: Pace, usual_ns: int) -> None:
+        now, slow = pace.now, pace.slow
+        if slow is None:
+            slow = pace.slow = SlowDecode(now.start_ns, 0, 0, 0, usual_ns, 0, 0, 0)
+        slow.end_ns = now.end_ns
+        slow.passes += now.passes
+        slow.awaited_ns += now.awaited_ns
+        slow.prefill_tokens += now.prefill_tokens
+        if now.worst_ns > slow.worst_ns:
+            slow.worst_ns, slow.worst_index = now.worst_ns, now.worst_index
+
+    def _end(self, pace: Pace) -> None:
+        """A slow stretch is over, if there was one."""
+        if pace.slow is not None:
+            self._found.append(_slowed(pace.slow))
+            pace.slow = None
+
+    def _gap(self, pace: Pace, step: Step, before: Step, gap_ns: int) -> None:
+        """No step was under way for long, though there was work."""
+        usual_ns = pace.usual_step_ns
+        if usual_ns is not None and gap_ns <= SLOWER * usual_ns:
+            return
+        had = f"{before.running:,} running, {before.waiting:,} waiting"
+        usual = "" if usual_ns is None else f"; a step usually takes {short(usual_ns)}"
+        self._found.append(
+            Stall(
+                kind=StallKind.GAP,
+                start_ns=before.end_ns,
+                end_ns=step.start_ns,
+                evidence=f"no step for {short(gap_ns)} with {had}{usual}",
+                step=step.index,
+            )
+        )
+
+
+RANK_BITS = 40
+"""Ordinals of requests begin with their rank: see the probe's RequestOrdinals."""
+
+
+def _slowed(slow: SlowDecode) -> Stall:
+    if slow.passes:
+        came = f"tokens came {short(slow.awaited_ns / slow.passes)} apart"
+    else:
+        came = f"no request in decode got a token for {short(slow.awaited_ns)}"
+    usual, tokens = short(slow.usual_ns), f"{slow.prefill_tokens:,} prompt tokens"
+    return Stall(
+        kind=StallKind.DECODE,
+        start_ns=slow.start_ns,
+        end_ns=slow.end_ns,
+        evidence=f"{came}, usually {usual}, while {tokens} were computed",
+        step=slow.worst_index,
+    )
+
+
+def short(duration_ns: float) -> str:
+    """A duration for a sentence.
+
+    >>> short(8_900_000), short(1_590_000_000)
+    ('8.9 ms', '1.6 s')
+    """
+    if duration_ns < NS_PER_S:
+        return f"{duration_ns / 1e6:.1f} ms"
+    return f"{duration_ns / 1e9:.1f} s"

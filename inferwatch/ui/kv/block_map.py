@@ -1,0 +1,405 @@
+"""The map of KV blocks: who holds which, as many to a cell as it takes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from rich.segment import Segment
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+
+from collectors.clock import NS_PER_S
+from inferwatch.metrics.kv.memory import BlockPicture, BlockState, Holder
+from inferwatch.ui.kv.block_cells import (
+    ArrangedBlocks,
+    HeldBlocks,
+    Ints,
+    Look,
+    Looks,
+    MapOrder,
+    Scale,
+    arrange,
+    fold,
+    pointed_cells,
+    scale_for,
+)
+from inferwatch.ui.kv.pointed_block import first_holder, told_of_blocks
+from inferwatch.ui.shared.panel import Inked
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    fit,
+    join_whole,
+    ruled,
+    width_of,
+)
+
+GLYPHS = {
+    Look.FREE: ("·", "rule"),
+    Look.CACHED: ("⣿", "cached"),
+    Look.PRIVATE: ("█", "kv"),
+    Look.SHARED: ("▓", "shared"),
+    Look.NULL: ("×", "faint"),
+    Look.PRIVATE_NEXT: ("▇", "kv-next"),
+    Look.SHARED_NEXT: ("▒", "shared-next"),
+    Look.BLANK: (" ", ""),
+}
+"""No two look alike without colour."""
+LIT = len(Look)
+"""Added to the look of a cell that holds something of the request pointed at."""
+RUNS = re.compile(rb"(.)\1*", re.DOTALL)
+MARGIN = 9
+"""Characters before a row: where it begins."""
+AROUND_ROWS = 3
+"""The heading, and two rows for what is under the cursor."""
+OLD_S = 1.0
+"""From this age on a map says how old it is."""
+HINT = "tab or a click, then the arrows: which block it is, and who holds it"
+
+
+class DrawnRow(NamedTuple):
+    """One row of cells, by which it is known whether to draw it again."""
+
+    looks: bytes
+    label: str
+    cursor: int | None
+    """The cell that it stands on."""
+
+
+class BlockMapPanel(Inked, can_focus=True):
+    """Blocks of one rank as cells, and what is known of the one under the cursor."""
+
+    DEFAULT_CSS = """
+    BlockMapPanel { height: 1fr; min-height: 5; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open", tooltip="The request that holds this block"),
+        Binding(
+            "up",
+            "move(-1, 0)",
+            "block",
+            key_display="←↑↓→",
+            tooltip="Another block; with shift ten cells at once",
+        ),
+        Binding("down", "move(1, 0)", "next row", show=False),
+        Binding("left", "move(0, -1)", "previous block", show=False),
+        Binding("right", "move(0, 1)", "next block", show=False),
+        Binding("shift+left", "move(0, -10)", "ten cells back", show=False),
+        Binding("shift+right", "move(0, 10)", "ten cells on", show=False),
+        Binding("pageup", "page(-1)", "page up", show=False),
+        Binding("pagedown", "page(1)", "page down", show=False),
+    ]
+
+    @dataclass
+    class Opened(Message):
+        """Somebody wants to know more of who holds the block under the cursor."""
+
+        ordinal: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = MapOrder.ID
+        self.single = False
+        """Each block has a cell of its own, though not all are in sight."""
+        self.scale = Scale(1, 1, 1)
+        self.at: int | None = None
+        """The block under the cursor, by its id."""
+        self._held: HeldBlocks | None = None
+        self._names: Mapping[int, Holder] = {}
+        self._block_tokens: int | None = None
+        self._rank = ""
+        self._age_s = 0.0
+        self._blocks: ArrangedBlocks | None = None
+        self._cells: Looks = np.zeros(0, dtype=np.uint8)
+        """Of all cells, in sight or not."""
+        self._top = 0
+        """The first row of cells in sight."""
+        self._lit: int | None = None
+        """The request whose blocks stand out where the map has no focus."""
+        self._rows: Sequence[DrawnRow] = ()
+        self._around: Sequence[Line] = ((), (), ())
+        """Heading, and what is under the cursor."""
+
+    # What is shown.
+
+    def show(
+        self,
+        picture: BlockPicture,
+        names: Mapping[int, Holder],
+        block_tokens: int | None,
+        age_ns: int,
+        rank: str,
+    ) -> None:
+        """Take a map and who the holders are; draws only what is not as before."""
+        self._names, self._block_tokens, self._rank = names, block_tokens, rank
+        self._age_s = max(age_ns, 0) / NS_PER_S
+        before = self._held.picture if self._held else None
+        if before is None or _moment(before) != _moment(picture):
+            self._held = HeldBlocks(picture)
+            self._arrange()
+        else:
+            self._tell()
+
+    def show_by(self, order: MapOrder) -> None:
+        """Put the blocks into another order."""
+        self.order = order
+        self._arrange()
+
+    def show_single(self, *, single: bool) -> None:
+        """A cell for each block, or all of them in sight."""
+        self.single = single
+        self._fold()
+
+    def light(self, ordinal: int | None) -> None:
+        """Make the blocks of a request stand out."""
+        if ordinal != self._lit:
+            self._lit = ordinal
+            self._fold()
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        """Characters and rows for cells."""
+        width, height = self.size
+        return max(width - MARGIN - 1, 1), max(height - AROUND_ROWS, 0)
+
+    def _arrange(self) -> None:
+        if self._held is None:
+            return
+        self._blocks = arrange(self._held, self.order)
+        if self.at is not None and self.at >= len(self._blocks.order):
+            self.at = None
+        self._fold()
+
+    def _fold(self) -> None:
+        """Blocks to cells."""
+        blocks, (width, rows) = self._blocks, self._room
+        if blocks is None or self._held is None or not self.is_attached or not rows:
+            return
+        self.scale = scale_for(len(blocks.order), width, rows, single=self.single)
+        self._cells = fold(blocks, self.scale)
+        self._draw()
+
+    def _draw(self) -> None:
+        """Cells to rows; those that say the same are left alone."""
+        blocks, rows = self._blocks, self._room[1]
+        if blocks is None or self._held is None or not rows:
+            return
+        cursor = self._cell if self.has_focus else None
+        columns = self.scale.columns
+        self._follow(cursor, rows)
+        first = self._top * columns
+        looks = self._cells[first : first + rows * columns]
+        flags = self._lit_flags(blocks)
+        if flags is not None:
+            looks = looks + LIT * flags[first : first + len(looks)].astype(np.uint8)
+        every = looks.tobytes()
+        drawn = [
+            DrawnRow(
+                every[at : at + columns],
+                self._label((first + at) * self.scale.blocks),
+                cursor - first - at
+                if cursor is not None and 0 <= cursor - first - at < columns
+                else None,
+            )
+            for at in range(0, len(every), columns)
+        ]
+        before, self._rows = self._rows, drawn
+        for row in range(max(len(before), len(drawn))):
+            if before[row : row + 1] != drawn[row : row + 1]:
+                self.refresh(Region(0, row + 1, self.size.width, 1))
+        self._tell()
+
+    def _lit_flags(self, blocks: ArrangedBlocks) -> "np.ndarray | None":
+        """Cells that hold something of the request that is pointed at."""
+        held, lit = self._held, self._lit
+        if held is None:
+            return None
+        if self.has_focus:
+            pointed = self.pointed
+            lit = None if pointed is None else first_holder(held, pointed)
+        if lit is None or lit not in held.picture.holders:
+            return None
+        flags = held.of(held.picture.holders.index(lit))
+        return pointed_cells(blocks, self.scale, flags)
+
+    def _label(self, place: int) -> str:
+        """What stands before a row of cells."""
+        blocks = self._blocks
+        if blocks is None:
+            return ""
+        if not blocks.sections:
+            return f"{place:,}"
+        until = place + self.scale.columns * self.scale.blocks
+        started = [name for at, name in blocks.sections if place <= at < until]
+        return started[0] if started else ""
+
+    # The cursor.
+
+    @property
+    def _cell(self) -> int | None:
+        """The cell under the cursor."""
+        if self._blocks is None or self.at is None:
+            return None
+        place = int(np.flatnonzero(self._blocks.order == self.at)[0])
+        return place // self.scale.blocks
+
+    @property
+    def pointed(self) -> Ints | None:
+        """The blocks under the cursor: all of its cell."""
+        cell = self._cell
+        if cell is None or self._blocks is None:
+            return None
+        first = cell * self.scale.blocks
+        return self._blocks.order[first : first + self.scale.blocks]
+
+    def _point(self, cell: int) -> None:
+        if self._blocks is None or not len(self._cells):
+            return
+        cell = min(max(cell, 0), len(self._cells) - 1)
+        self.at = int(self._blocks.order[cell * self.scale.blocks])
+        self._draw()
+
+    def _follow(self, cursor: int | None, rows: int) -> None:
+        """Scroll so that the cursor is in sight."""
+        last = max(-(-len(self._cells) // self.scale.columns) - rows, 0)
+        if cursor is not None:
+            row = cursor // self.scale.columns
+            self._top = min(max(self._top, row - rows + 1), row)
+        self._top = min(self._top, last)
+
+    def action_move(self, rows: int, columns: int) -> None:
+        """Move the cursor by cells; the first time it comes."""
+        cell = self._cell
+        if cell is not None:
+            self._point(cell + rows * self.scale.columns + columns)
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by what is in sight."""
+        self.action_move(by * max(self._room[1] - 1, 1), 0)
+
+    def action_open(self) -> None:
+        """Ask for the request that holds most of what is under the cursor."""
+        pointed = self.pointed
+        if self._held is None or pointed is None:
+            return
+        ordinal = first_holder(self._held, pointed)
+        if ordinal is not None:
+            self.post_message(self.Opened(ordinal))
+
+    def on_focus(self) -> None:
+        """The cursor comes: to the first block that somebody holds."""
+        if self.at is None and self._blocks is not None and len(self._blocks.order):
+            held = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
+            self.at = int(self._blocks.order[np.argmax(held)])
+        self._draw()
+
+    def on_blur(self) -> None:
+        """The cursor goes."""
+        self._draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Point at a block; twice opens who holds it."""
+        column, row = (event.x - MARGIN) // self.scale.wide, event.y - 1
+        if not 0 <= column < self.scale.columns or not 0 <= row < len(self._rows):
+            return
+        cell = (self._top + row) * self.scale.columns + column
+        if cell < len(self._cells):
+            self._point(cell)
+            if event.chain > 1:
+                self.action_open()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Later blocks."""
+        self.action_move(1, 0)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Earlier blocks."""
+        self.action_move(-1, 0)
+
+    # How it is drawn.
+
+    def on_resize(self) -> None:
+        """Another size is another scale."""
+        self._rows = ()
+        self.refresh()
+        self._fold()
+
+    def _tell(self) -> None:
+        """Head the map, and say what is under the cursor."""
+        width = self.size.width
+        around = (self._heading(width), *(fit(line, width) for line in self._under()))
+        before, self._around = self._around, around
+        height = self.size.height
+        for row, line in zip((0, height - 2, height - 1), around, strict=True):
+            if line not in before:
+                self.refresh(Region(0, row, width, 1))
+
+    def _heading(self, width: int) -> Line:
+        told = [f"by {self.order.value}", self.scale.text]
+        if self.scale.blocks > 1:
+            told.append("shows what most of it is")
+        count, cells = len(self._blocks.order) if self._blocks else 0, len(self._cells)
+        seen = self.scale.columns * self._room[1]
+        if cells > seen:
+            first = self._top * self.scale.columns
+            last = min(first + seen, count)
+            told.append(f"{first + 1:,}–{last:,} of {count:,} in sight")
+        if self._rank:
+            told.insert(0, self._rank)
+        age: Line = ()
+        if self._age_s > OLD_S:
+            age = (TextRun(f"as of {age_text(self._age_s)} ago", "warn"),)
+        name = (TextRun("block map", "accent" if self.has_focus else "strong"),)
+        parts = [name, *((TextRun(each, "muted"),) for each in told)]
+        return ruled(join_whole(parts, width - width_of(age) - 8, " · "), age, width)
+
+    def _under(self) -> Sequence[Line]:
+        pointed = self.pointed if self.has_focus else None
+        if self._held is None or pointed is None:
+            return (TextRun(f"  {HINT}", "faint"),), ()
+        return told_of_blocks(self._held, pointed, self._names, self._block_tokens)
+
+    def render_line(self, y: int) -> Strip:
+        """The heading, a row of cells, or what is under the cursor."""
+        width, height = self.size
+        if y == 0:
+            return self.strip_of(self._around[0], width)
+        if y >= height - 2:
+            return self.strip_of(self._around[y - height + 3], width)
+        if y > len(self._rows):
+            return Strip.blank(width, self.ink(""))
+        return self._cells_strip(self._rows[y - 1], width)
+
+    def _cells_strip(self, row: DrawnRow, width: int) -> Strip:
+        segments = [Segment(row.label.rjust(MARGIN - 1) + " ", self.ink("muted"))]
+        looks, cursor = row.looks, row.cursor
+        for found in RUNS.finditer(looks):
+            start, end = found.span()
+            glyph, ink = GLYPHS[Look(looks[start] % LIT)]
+            style = self.ink("pointed" if looks[start] >= LIT else ink)
+            text = self._cell_text(glyph)
+            if cursor is None or not start <= cursor < end:
+                segments.append(Segment(text * (end - start), style))
+                continue
+            segments += [
+                Segment(text * (cursor - start), style),
+                Segment(text, self.ink("cursor")),
+                Segment(text * (end - cursor - 1), style),
+            ]
+        return Strip(segments).adjust_cell_length(width, self.ink(""))
+
+    def _cell_text(self, glyph: str) -> str:
+        """One cell: few blocks are drawn large, with a gap between them."""
+        wide = self.scale.wide
+        return glyph * wide if wide == 1 else glyph * (wide - 1) + " "
+
+
+def _moment(picture: BlockPicture) -> tuple[str, int, int]:
+    """What tells one map from another."""
+    return picture.source, picture.rank, picture.t_ns

@@ -1,0 +1,209 @@
+"""What sharing saves, what the lack of memory costs, and what more of it would."""
+
+from collections.abc import Sequence
+from math import ceil
+from statistics import median
+
+from inferwatch.formatting import (
+    about,
+    counted,
+    format_count,
+    format_durations,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.kv.memory import HitPoint, Memory
+from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
+from inferwatch.ui.kv.bar import peak_of
+from inferwatch.ui.shared.counted import ROUGHLY, at_last_reading, length_of
+from inferwatch.ui.shared.totals import Fact
+
+Facts = Sequence[Sequence[Fact]]
+
+
+def facts_of(shown: Snapshot) -> Facts:
+    """In use and saved; hits; evictions; a larger cache; how many more fit."""
+    kv, memory = shown.kv, shown.memory or Memory()
+    return [
+        _in_use(kv, memory),
+        _hits(kv, memory),
+        _losses(kv, memory),
+        [("a larger cache", _larger(memory), "")],
+        [("room for", _room(shown), "")],
+    ]
+
+
+def _in_use(kv: KvState, memory: Memory) -> Sequence[Fact]:
+    waste = _tokens(memory.waste_tokens)
+    if memory.waste_share is not None:
+        waste += f", {format_share(memory.waste_share).strip()}"
+    return [
+        (label_of("kv.used_blocks"), _blocks(kv, kv.used_blocks), "kv"),
+        ("saved", _tokens(memory.tokens_saved), "shared"),
+        ("waste", waste, ""),
+    ]
+
+
+def _hits(kv: KvState, memory: Memory) -> Sequence[Fact]:
+    window = memory.hit_rate
+    if window is None and kv.prefix_queries:
+        window = kv.prefix_hits / kv.prefix_queries
+    rates = format_share(window).strip()
+    if memory.hit_rate_lifetime is not None:
+        rates += f", in its life {format_share(memory.hit_rate_lifetime).strip()}"
+    return [
+        ("hit rate", rates, "cached"),
+        (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
+        (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
+    ]
+
+
+def _losses(kv: KvState, memory: Memory) -> Sequence[Fact]:
+    return [
+        (label_of("kv.preemptions"), _count(kv.preemptions), ""),
+        (label_of("kv.recomputed_tokens"), _tokens(kv.recomputed_tokens), ""),
+        ("evicted", _evicted(memory), ""),
+    ]
+
+
+def _evicted(memory: Memory) -> str:
+    if memory.evicted is None:
+        return "–"
+    told = f"{memory.evicted:,}"
+    if memory.evicted_per_s is not None:
+        told += f", {format_rate(memory.evicted_per_s).strip()}/s"
+    if memory.eviction_age_p50_s is None:
+        return told
+    ages = format_durations((memory.eviction_age_p50_s, memory.eviction_age_max_s))
+    p50, most = (each.strip() for each in ages)
+    return f"{told}, unused for {p50} (p50), {most} at most"
+
+
+def _larger(memory: Memory) -> str:
+    """By how much it would have hit more; an estimate, as its mark says."""
+    now, *larger = memory.hit_curve or (None,)
+    if now is None or not larger or not memory.hit_curve_blocks:
+        return "– (nothing was looked up yet)"
+    first, *others = larger
+    told = (
+        f"{_factor(first)} would have hit {_estimate(first)} "
+        f"instead of {_estimate(now)}"
+    )
+    told += "".join(f", {_factor(each)} {_estimate(each)}" for each in others)
+    return f"{told}; n {memory.hit_curve_blocks:,} blocks"
+
+
+def _factor(point: HitPoint) -> str:
+    return "without limit" if point.factor is None else f"{point.factor:g}×"
+
+
+def _estimate(point: HitPoint) -> str:
+    return about(format_share(point.hit_rate).strip())
+
+
+def _room(shown: Snapshot) -> str:
+    """With its arithmetic, so that people can check it."""
+    room, kv = (shown.memory.room if shown.memory else None), shown.kv
+    if room is None:
+        return _room_unknown(shown)
+    idle = f"{room.idle_blocks:,} idle"
+    if kv.free_blocks is not None and room.idle_blocks == kv.free_blocks + (
+        kv.cached_blocks or 0
+    ):
+        idle = f"(free {kv.free_blocks:,} + idle {kv.cached_blocks or 0:,})"
+    each = f"{room.blocks_per_request:,}"
+    if room.shared_blocks_per_request:
+        each = f"({each} − {room.shared_blocks_per_request:.3g} shared)"
+    size = f"the median request, {room.tokens_per_request:,} tokens"
+    return f"{idle} ÷ {each} blocks of {size} = {room.requests:,} more, n {room.n:,}"
+
+
+def _room_unknown(shown: Snapshot) -> str:
+    more = more_that_fit(shown)
+    if more is None and shown.kv.free_blocks is not None:
+        return "– (no request has finished yet)"
+    if more is None:
+        return "–"
+    count, tokens = more
+    return f"{counted(count, 'more request')} of the median size, {tokens:,} tokens"
+
+
+def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:
+    """How many requests of the median size would fit now, and that size in tokens."""
+    kv = shown.kv
+    sizes = [
+        row.prompt_tokens + (row.output_tokens or 0)
+        for row in shown.requests
+        if row.state is RequestState.FINISHED and row.prompt_tokens
+    ]
+    if not sizes or not kv.block_tokens or kv.free_blocks is None:
+        return None
+    tokens = ceil(median(sizes))
+    idle = kv.free_blocks + (kv.cached_blocks or 0)
+    return idle // ceil(tokens / kv.block_tokens), tokens
+
+
+def counted_facts(shown: Snapshot) -> Facts:
+    """What is known where nobody tells of single blocks."""
+    kv, usage = shown.kv, at_last_reading(shown).kv_usage
+    used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
+    used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
+    rows: list[list[Fact]] = [
+        [(label_of("kv.used_blocks"), used, "kv")],
+        [
+            ("hit rate", format_share(kv.prefix_hits / kv.prefix_queries).strip(), ""),
+            (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
+            (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
+        ]
+        if kv.prefix_queries
+        else [("prefix cache", "nothing was looked up", "")],
+        [
+            *([_peak_fact(kv)] if peak_of(kv) is not None else []),
+            (label_of("kv.preemptions"), f"{kv.preemptions:,}", ""),
+        ],
+    ]
+    room = room_of_mean_size(shown)
+    if room is not None:
+        more, tokens = room
+        said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
+        rows.append([("room for", f"{said}, {tokens:,} tokens", "")])
+    return rows
+
+
+def _peak_fact(kv: KvState) -> Fact:
+    peak = _blocks(kv, kv.peak_used_blocks)
+    if kv.peak_used_blocks is None:
+        peak = format_share(kv.peak_usage).strip()
+    return (label_of("kv.peak_used_blocks"), peak, "kv")
+
+
+def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:
+    """How many requests of the mean size would fit, and that size in tokens."""
+    kv = shown.kv
+    lengths = [length_of(shown, name) for name in ("prompt_tokens", "output_tokens")]
+    means = [each.quantiles.mean for each in lengths if each is not None]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < len(lengths) or not kv.block_tokens or not kv.total_blocks:
+        return None
+    if kv.used_blocks is None:
+        return None
+    tokens = ceil(sum(known))
+    return (kv.total_blocks - kv.used_blocks) // ceil(tokens / kv.block_tokens), tokens
+
+
+def _blocks(kv: KvState, blocks: int | None) -> str:
+    if blocks is None:
+        return "–"
+    share = (
+        f" {format_share(blocks / kv.total_blocks).strip()}" if kv.total_blocks else ""
+    )
+    return f"{counted(blocks, 'block')}{share}"
+
+
+def _tokens(count: int | None) -> str:
+    return "–" if count is None else f"{_count(count)} tokens"
+
+
+def _count(count: int | None) -> str:
+    return format_count(count).strip()

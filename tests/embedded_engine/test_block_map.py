@@ -1,0 +1,254 @@
+"""The block map, rebuilt from what is told, is the pool of a real vLLM."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+import pytest_asyncio
+
+from collectors.clock import SessionClock
+from collectors.collector import SourceLostError
+from collectors.probe.stream import ProbeStream
+from collectors.readings import (
+    AnyReading,
+    BlockMap,
+    EngineInfo,
+    EventKind,
+    Note,
+    PromptBlocks,
+    RequestEvent,
+    Step,
+    Vantage,
+)
+from embedded_engine.startup import make_tiny_model
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group("mapped engine"),
+]
+
+PROGRAM = str(Path(__file__).with_name("mapped_engine.py"))
+DEADLINE_S = 200.0
+
+
+@dataclass
+class Rebuilt:
+    """A pool as its maps tell it."""
+
+    lists: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    cached: set[int] = field(default_factory=set)
+    sequence: int | None = None
+
+    def apply(self, told: BlockMap) -> None:
+        assert self.sequence is None or told.sequence == self.sequence + 1
+        self.sequence = told.sequence
+        if told.whole:
+            self.lists, self.cached = {}, set()
+        self.cached -= set(told.uncached)
+        for gone in told.gone:
+            mine = [key for key in self.lists if key[0] == gone]
+            assert mine, "it never held any"
+            for key in mine:
+                del self.lists[key]
+        groups = told.groups or [0] * len(told.holders)
+        for holder, group, kept, blocks in zip(
+            told.holders, groups, told.kept, told.blocks, strict=True
+        ):
+            before = self.lists.get((holder, group), [])
+            assert kept <= len(before)
+            self.lists[holder, group] = before[:kept] + blocks
+        self.cached |= set(told.cached)
+
+    @property
+    def references(self) -> Counter[int]:
+        return Counter(block for held in self.lists.values() for block in held if block)
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the engine's pool really was like, and what its probe told."""
+
+    truth: dict[str, Any]
+    readings: list[AnyReading]
+    late: list[AnyReading]
+    """What somebody heard who came later."""
+    start_ns: int
+
+    def maps(self, readings: Iterable[AnyReading]) -> list[BlockMap]:
+        """From the first whole one on: those before tell of what others know."""
+        maps = [r for r in readings if isinstance(r, BlockMap)]
+        first = next(at for at, told in enumerate(maps) if told.whole)
+        assert first * 0.02 < 2 * 0.7, "a newcomer waits too long"
+        return maps[first:]
+
+    def at(self, told: BlockMap) -> dict[str, Any]:
+        moment: dict[str, Any] = self.truth["moments"][str(told.t_ns + self.start_ns)]
+        return moment
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story]:
+    home = tmp_path_factory.mktemp("mapped")
+    clock = SessionClock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFERWATCH_RUNTIME_DIR", str(home))
+        streams = [ProbeStream(clock, "mapped") for _ in range(2)]
+        first = asyncio.create_task(
+            everything(streams[0], until_map := asyncio.Event())
+        )
+        truth = asyncio.create_task(run(home / "log"))
+        await asyncio.wait_for(until_map.wait(), DEADLINE_S)
+        await asyncio.sleep(1.0)
+        second = asyncio.create_task(everything(streams[1], asyncio.Event()))
+        found = await asyncio.wait_for(truth, DEADLINE_S)
+        heard = await asyncio.wait_for(first, DEADLINE_S)
+        late = await asyncio.wait_for(second, DEADLINE_S)
+        for stream in streams:
+            await stream.close()
+        yield Story(found, heard, late, clock.start_ns)
+
+
+async def run(log_path: Path) -> dict[str, Any]:
+    environment = {
+        **os.environ,
+        "INFERWATCH_PROBE": "1",
+        "INFERWATCH_ENGINE_ID": "mapped",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    }
+    cache = platformdirs.user_cache_path("inferwatch", appauthor=False)
+    model = await make_tiny_model(cache)
+    with log_path.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, PROGRAM, str(model)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            env=environment,
+            limit=1 << 27,
+        )
+    assert process.stdout is not None
+    try:
+        while not (line := await process.stdout.readline()).startswith(b"{"):
+            assert line, log_path.read_text("utf-8")[-3000:]
+        await asyncio.sleep(1.0)  # what it told last is on its way
+        return dict(json.loads(line))
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def everything(stream: ProbeStream, mapped: asyncio.Event) -> list[AnyReading]:
+    readings: list[AnyReading] = []
+    with suppress(SourceLostError):
+        async for batch in stream.batches():
+            readings += batch
+            if any(isinstance(each, BlockMap) for each in batch):
+                mapped.set()
+    return readings
+
+
+async def test_the_map_is_the_pool_at_every_moment(story: Story) -> None:
+    rebuilt = Rebuilt()
+    compared = shared = 0
+    events = [r for r in story.readings if isinstance(r, RequestEvent)]
+    names = {e.ordinal: e.request_id for e in events if e.ordinal is not None}
+
+    for told in story.maps(story.readings):
+        rebuilt.apply(told)
+        truth = story.at(told)
+        references = {int(block): n for block, n in truth["references"].items()}
+        assert dict(rebuilt.references) == references
+        assert rebuilt.cached == set(truth["cached"])
+        assert told.num_blocks - 1 - len(rebuilt.references) == truth["free"]
+        held = {names[holder]: ids for (holder, _), ids in rebuilt.lists.items() if ids}
+        assert held == truth["held"]
+        compared += 1
+        shared += any(count > 1 for count in references.values())
+
+    assert compared > 100
+    assert shared > 20
+    assert story.truth["preempted"] > 5
+    assert any(
+        told.uncached and not told.cleared for told in story.maps(story.readings)
+    )
+
+
+async def test_the_first_is_whole_and_so_is_one_now_and_then(story: Story) -> None:
+    assert next(r for r in story.readings if isinstance(r, BlockMap)).whole
+    for readings in (story.readings, story.late):
+        maps = story.maps(readings)
+        assert sum(told.whole for told in maps) > 2
+        assert sum(told.whole for told in maps) < len(maps) / 3
+
+
+async def test_who_comes_late_soon_knows_the_same(story: Story) -> None:
+    early, late = Rebuilt(), Rebuilt()
+    for told in story.maps(story.readings):
+        early.apply(told)
+    for told in story.maps(story.late):
+        late.apply(told)
+
+    assert story.maps(story.late)[0].sequence > 0
+    assert late == early
+    losses = [r for r in story.late if isinstance(r, Note)]
+    assert [note.text for note in losses] == []
+    steps = [
+        [s.index for s in r if isinstance(s, Step)]
+        for r in (story.readings, story.late)
+    ]
+    assert steps[0] == steps[1]  # the ring lacks maps, and nothing else
+
+
+async def test_forgetting_on_demand_is_told_as_such(story: Story) -> None:
+    (cleared,) = [told for told in story.maps(story.readings) if told.cleared]
+
+    assert cleared.uncached
+    assert not story.at(cleared)["cached"]
+
+
+async def test_at_rest_nobody_holds_anything(story: Story) -> None:
+    rebuilt = Rebuilt()
+    for told in story.maps(story.readings):
+        rebuilt.apply(told)
+
+    assert not rebuilt.references
+    assert rebuilt.cached
+
+
+async def test_each_request_with_a_full_block_tells_what_it_was(story: Story) -> None:
+    info = next(r for r in story.readings if isinstance(r, EngineInfo))
+    told = {r.ordinal: r for r in story.readings if isinstance(r, PromptBlocks)}
+    events = [r for r in story.readings if isinstance(r, RequestEvent)]
+    asked = {
+        e.ordinal: e.prompt_tokens or 0 for e in events if e.kind is EventKind.ADDED
+    }
+    made = {
+        e.ordinal: e.output_tokens or 0
+        for e in events
+        if e.kind is EventKind.FINISHED and e.vantage is Vantage.ENGINE
+    }
+    size = info.kv_block_tokens or 0
+    full = {o: (asked[o] // size, (asked[o] + made[o]) // size) for o in made}
+
+    assert {o: (r.prompt_blocks, r.total_blocks) for o, r in told.items()} == {
+        ordinal: blocks for ordinal, blocks in full.items() if blocks[1]
+    }
+    assert all(len(r.hashes) == r.total_blocks and not r.places for r in told.values())
+    begins = Counter(r.hashes[0] for r in told.values() if r.prompt_blocks > 3)
+    assert max(begins.values()) > 30  # the prefix that half of them share
+    assert {r.block_tokens for r in told.values()} == {size}
