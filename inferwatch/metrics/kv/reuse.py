@@ -4,6 +4,8 @@ A cache that gives up what was least recently used hits a block if fewer others 
 has room for were used since its last use: its reuse distance, by which one pass tells
 of every size (Mattson et al., 1970). Of a large pool only a share of the hashes is
 followed, and distances count for so many more (SHARDS, Waldspurger et al., 2015).
+Misses are counted, for they are of many blocks, each missed once: hits may be of a few
+that all prompts begin with, and a share of those may be none.
 
 It stays an estimate: a request counts as one use, at its end, where the engine looks
 up when it starts, and takes as many blocks as it needs while it runs.
@@ -152,17 +154,15 @@ class ReuseCounts(msgspec.Struct, array_like=True):
     """What all requests add up to; saved as it is."""
 
     blocks: int = 0
-    """Looked up, and told of."""
+    """Looked up, whether they are followed or not."""
     full_tokens: int = 0
     """Of full blocks, which alone can be found."""
     prompt_tokens: int = 0
-    looked_up: int = 0
-    """Blocks that were followed, each for as many as it stands for."""
-    hits: list[int] = msgspec.field(default_factory=lambda: [0] * len(FACTORS))
-    """Of these, in a cache of each size."""
-    looked_up_ever: int = 0
-    hits_ever: int = 0
-    """Likewise of blocks that are known however long ago they were used."""
+    misses: list[int] = msgspec.field(default_factory=lambda: [0] * len(FACTORS))
+    """In a cache of each size; a block that is followed counts for those it stands for.
+    """
+    misses_ever: int = 0
+    """Likewise without limit."""
 
 
 class SavedReuses(msgspec.Struct, array_like=True):
@@ -193,7 +193,7 @@ class Reuse:
         keys = _keys(told.hashes)
         prompt = places < told.prompt_blocks
         findable = places < _findable(told, prompt_tokens)
-        self._count_prompt(told, prompt_tokens, int(prompt.sum()))
+        self._count_prompt(told, prompt_tokens)
         self._look_up(rank, keys[prompt], findable[prompt])
         # As vLLM lets blocks go: the last of a request is given up first.
         followed = keys[keys & np.uint32(rank.of_ours - 1) == 0]
@@ -219,18 +219,19 @@ class Reuse:
     def curve(self, pool: int | None) -> tuple[HitPoint, ...]:
         """Hit rates by size, the present one first, last without limit."""
         counts = self._counts
-        if not counts.looked_up or not counts.looked_up_ever:
+        if not counts.blocks:
             return ()
         full = counts.full_tokens / counts.prompt_tokens
-        rates = [hits / counts.looked_up * full for hits in counts.hits]
-        ever = max(*rates, counts.hits_ever / counts.looked_up_ever * full)
-        sized = zip(FACTORS, rates, strict=True) if pool else ()
+        shares = [misses / counts.blocks for misses in counts.misses]
+        ever = min(*shares, counts.misses_ever / counts.blocks)
+        rates = [full * max(1 - share, 0) for share in (*shares, ever)]
+        sized = zip(FACTORS, rates, strict=False) if pool else ()
         return (
             *(
                 HitPoint(blocks=factor * (pool or 0), factor=factor, hit_rate=rate)
                 for factor, rate in sized
             ),
-            HitPoint(blocks=0, factor=None, hit_rate=ever),
+            HitPoint(blocks=0, factor=None, hit_rate=rates[-1]),
         )
 
     def saved(self, parts: Parts) -> SavedReuses:
@@ -256,8 +257,8 @@ class Reuse:
 
     def restore(self, saved: SavedReuses, parts: WrittenParts) -> None:
         """Take over what was saved."""
-        if len(saved.counts.hits) != len(FACTORS):
-            raise msgspec.ValidationError("these are not the hits that were saved")
+        if len(saved.counts.misses) != len(FACTORS):
+            raise msgspec.ValidationError("these are not the counts that were saved")
         self._counts = saved.counts
         for number in saved.ranks:
             held = parts.get(number, SavedReuse)
@@ -283,12 +284,10 @@ class Reuse:
             rank = self._ranks[key] = RankReuse(told.one_in, pool)
         return rank
 
-    def _count_prompt(
-        self, told: PromptBlocks, prompt_tokens: int | None, blocks: int
-    ) -> None:
+    def _count_prompt(self, told: PromptBlocks, prompt_tokens: int | None) -> None:
         full = told.prompt_blocks * (told.block_tokens or 1)
         known = prompt_tokens if told.block_tokens is not None else None
-        self._counts.blocks += blocks
+        self._counts.blocks += told.prompt_blocks
         self._counts.full_tokens += full
         self._counts.prompt_tokens += max(known or 0, full)
 
@@ -305,16 +304,14 @@ class Reuse:
         beyond = FACTORS[-1] * rank.pool
         known = (distances >= 0) & findable[mine]
         worst = np.maximum.accumulate(np.where(known, distances * weight, beyond))
-        counts.looked_up += weight * len(worst)
         for place, factor in enumerate(FACTORS):
-            counts.hits[place] += weight * int((worst < factor * rank.pool).sum())
+            missed = int((worst >= factor * rank.pool).sum())
+            counts.misses[place] += weight * missed
         mine = keys & np.uint32(rank.seen_one_in - 1) == 0
         seen = [key in rank.seen for key in keys[mine].tolist()]
-        missed = ~(np.array(seen, np.bool_) & findable[mine])
-        run = int(missed.argmax()) if missed.any() else len(missed)
-        ever = rank.one_in * rank.seen_one_in
-        counts.looked_up_ever += ever * len(missed)
-        counts.hits_ever += ever * run
+        found = np.logical_and.accumulate(np.array(seen, np.bool_) & findable[mine])
+        missed = int((~found).sum())
+        counts.misses_ever += rank.one_in * rank.seen_one_in * missed
 
 
 def _plausible(told: PromptBlocks) -> bool:

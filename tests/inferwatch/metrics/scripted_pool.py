@@ -190,6 +190,15 @@ def shared_load(  # noqa: PLR0913 - what a load is
             yield pool.map(t_ns, whole=whole)
 
 
+def blocks_told(pool: Pool, seconds: int) -> list[list[AnyReading]]:
+    """Maps and prompts alone, by the second."""
+    told: list[list[AnyReading]] = [[] for _ in range(seconds)]
+    for each in shared_load(pool, seconds, whole_s=2):
+        if isinstance(each, BlockMap | PromptBlocks):
+            told[min(each.t_ns // S, seconds - 1)].append(each)
+    return told
+
+
 def told_at_end(
     pool: Pool, ordinal: int, prompt_blocks: int, t_ns: int, one_in: int = 1
 ) -> PromptBlocks:

@@ -37,6 +37,7 @@ from inferwatch.metrics.series.quantiles import (
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
+from tests.inferwatch.metrics.scripted_pool import Pool, blocks_told
 
 S = 1_000_000_000
 PLAN = '{"run_id":"load-1","slo":"ttft_s<0.02","duration_s":9}'
@@ -85,6 +86,7 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
     Another host has GPUs, one of which is lost for a second.
     """
     hardware = iter(plausible(9, hz=10, host="node-2"))
+    blocks = blocks_told(Pool(60), 8)
     for each in traffic.start():
         sized = isinstance(each, EngineInfo)
         yield replace(each, **SIZES) if sized else each
@@ -93,6 +95,7 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
     for second in range(8):
         yield from traffic.run(1)
         yield from islice(hardware, 23)
+        yield from blocks[second]
         if second in {3, 4}:
             why = "it fell off the bus" if second == 3 else None
             yield gpu_info(1, t_ns=second * S, host="node-2", lost_because=why)
@@ -158,6 +161,12 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
     assert shown.hosts[0].api_loop_lag_s
     assert shown.prefix_cache is not None
     assert shown.prefix_cache.stored_again
+    assert shown.memory is not None
+    assert shown.memory.evicted
+    assert shown.memory.eviction_age_max_s
+    assert shown.memory.hit_curve[-1].hit_rate
+    assert shown.memory.room is not None
+    assert shown.block_maps[0].holders
     client = shown.client
     assert client is not None
     assert client.run is not None
@@ -167,6 +176,8 @@ def test_a_model_of_two_servers_is_restored_with_that_of_each(
     traffic_of: Callable[..., Any],
 ) -> None:
     readings = [*eventful(traffic_of(slots=3)), *beside(traffic_of(seed=2))]
+    for told in blocks_told(Pool(70, "engine-2"), 8)[3:]:
+        readings += told
     readings.sort(key=lambda each: getattr(each, "end_ns", getattr(each, "t_ns", 0)))
     model, plain, keeps = Model(), Model(), Keeps()
     for number, reading in enumerate(readings):
@@ -182,6 +193,7 @@ def test_a_model_of_two_servers_is_restored_with_that_of_each(
             now = model.snapshot(9 * S, window, source=source)
             assert now.shown_source == source
             assert now == plain.snapshot(9 * S, window, source=source)
+            assert [each.source for each in now.block_maps] == [source]
 
 
 def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(

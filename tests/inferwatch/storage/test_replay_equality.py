@@ -8,6 +8,7 @@ import pytest
 
 from collectors.readings import (
     AnyReading,
+    BlockMap,
     KvCacheEvents,
     Note,
     NoteKind,
@@ -20,6 +21,7 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
+from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
 WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
 
@@ -98,6 +100,33 @@ async def test_gpus_and_hosts_are_replayed_as_they_were(
 
 def in_full(model: Model, tick: Tick) -> list[Snapshot]:
     return [model.snapshot(tick.t_ns, window, hardware=True) for window in WINDOWS]
+
+
+async def test_the_memory_is_replayed_as_it_was(
+    record: Callable[..., Recorder],
+    path: Path,
+    traffic: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{__name__}.WINDOWS", [*WINDOWS, Window.MINUTE])
+    pool, readings = Pool(150), [*traffic.start()]
+    for reading in shared_load(pool, 20):
+        readings.append(reading)
+        if isinstance(reading, BlockMap):
+            readings.append(Tick(t_ns=reading.t_ns))
+    readings += [pool.map(21 * 10**9), Tick(t_ns=21 * 10**9)]
+
+    live = watched_live(record(), readings)
+    again = await watched_again(path)
+
+    assert len(live) > 75
+    assert live == again
+    shown = again[-1][-1]
+    refs = [sum(block in held for held in pool.held.values()) for block in range(150)]
+    assert list(shown.block_maps[0].references) == refs
+    assert shown.memory is not None
+    assert shown.memory.hit_curve
+    assert shown.memory.evicted
 
 
 def told_late() -> Iterator[AnyReading]:
