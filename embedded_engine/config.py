@@ -14,6 +14,7 @@ from collectors.liveness import birth
 from collectors.runtime_dir import runtime_dir
 from embedded_engine.errors import FlagError
 from embedded_engine.logs import new_log_path
+from embedded_engine.probe_settings import ProbeSettings
 
 OURS = ("--host", "--port", "--uds")
 """Flags of ``vllm serve`` that we must know, so they are ours to give."""
@@ -71,6 +72,7 @@ class EngineConfig:
     hostage: bool = True
     """It dies with us; else it is served: it outlives us and can be found again."""
     env: Mapping[str, str] = field(default_factory=dict)
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
     notice: str | None = None
     """What to tell of it before it starts."""
     tiny_model_dir: Path | None = None
@@ -109,6 +111,7 @@ class EngineConfig:
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_LOGGING_COLOR": "0",
             **self.env,
+            **self.probe.environment,
             "INFERWATCH_PROBE": "1",
             "INFERWATCH_ENGINE_ID": self.engine_id,
             "INFERWATCH_RUNTIME_DIR": str(runtime_dir()),
@@ -135,7 +138,7 @@ class EngineConfig:
         return "https" if secured else "http"
 
 
-def demo_config() -> EngineConfig:
+def demo_config(probe: ProbeSettings | None = None) -> EngineConfig:
     """The engine of the demo: a tiny model, and a KV cache that visibly fills.
 
     256 blocks of 32 tokens hold 8,192 tokens: 32 sequences of 256 tokens, so that
@@ -152,6 +155,7 @@ def demo_config() -> EngineConfig:
         engine_id=engine_id,
         log_path=new_log_path(engine_id),
         env=DEMO_ENV,
+        probe=probe or ProbeSettings(),
         tiny_model_dir=platformdirs.user_cache_path("inferwatch", appauthor=False),
     )
 

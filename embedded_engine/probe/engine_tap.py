@@ -114,6 +114,13 @@ class EngineTap:
         self._queued = AttributeReader("Request", names.QUEUED, missing)
         self._computed = AttributeReader("Request", names.COMPUTED, missing)
         self._ended = AttributeReader("Request", names.ENDED, missing)
+        self._requests = AttributeReader("Scheduler", names.REQUESTS, missing)
+        self._prefill = AttributeReader("Request", names.PREFILL, missing)
+        policy, connector = AttributeReader("Scheduler", names.POLICY, missing).read(
+            scheduler
+        )
+        self._by_priority = getattr(policy, "value", None) == names.BY_PRIORITY
+        self._has_connector = connector is not None
         self._preempted: list[str] = []
         self._out_of_blocks = False
 
@@ -139,7 +146,9 @@ class EngineTap:
         members, tokens, new, resumed = self._step.read(output)
         if not tokens:
             return
-        starting = self._starting(new, resumed, entered) if new or resumed else ()
+        starting: Sequence[str] = ()
+        if new or resumed:
+            starting = self._starting(scheduler, new, resumed, entered)
         running, waiting, holding = self._queues.read(scheduler)
         waits, bound = len(waiting) + len(holding), NOTHING
         if waits:
@@ -157,13 +166,25 @@ class EngineTap:
         runs = len(running), waits, bound, preempted
         self._begin((output, members, entered, tokens, runs, work))
 
-    def _starting(self, new: Vllm, resumed: Vllm, at_ns: int) -> list[str]:
+    def _starting(
+        self, scheduler: Vllm, new: Vllm, resumed: Vllm, at_ns: int
+    ) -> list[str]:
         starting = list(resumed)
         for request in new:
             request_id, cached = self._first.read(request)
             starting.append(request_id)
-            self._put(self._story.scheduled, at_ns, request_id, cached)
+            external = None
+            if self._has_connector:
+                external = self._external_tokens(scheduler, request_id)
+            self._put(self._story.scheduled, at_ns, request_id, cached, external)
         return starting
+
+    def _external_tokens(self, scheduler: Vllm, request_id: str) -> int | None:
+        """Of a request's prompt, what a KV connector brought."""
+        request = self._requests.read(scheduler).get(request_id)
+        stats = None if request is None else self._prefill.read(request)
+        tokens: int | None = getattr(stats, names.EXTERNAL_TOKENS, None)
+        return tokens
 
     def _updated(
         self, _: Vllm, given: Given, outputs: Vllm, entered: int, returned: int
@@ -178,10 +199,14 @@ class EngineTap:
 
     def _added(self, _: Vllm, given: Given, __: None, ___: int, returned: int) -> None:
         """After ``add_request()``: it is in the queue."""
-        request_id, prompt_tokens, max_tokens, params = self._queued.read(given[0])
+        request_id, prompt_tokens, max_tokens, params, lora, priority = (
+            self._queued.read(given[0])
+        )
         temperature = getattr(params, names.TEMPERATURE, None)
         asked = prompt_tokens, max_tokens, temperature
-        self._put(self._story.added, returned, request_id, asked)
+        adapter = None if lora is None else getattr(lora, names.LORA_NAME, None)
+        kind = adapter, priority if self._by_priority else None
+        self._put(self._story.added, returned, request_id, asked, kind)
 
     def _preempts(self, _: Vllm, given: Given) -> None:
         """Before ``_preempt_request()``, which forgets what was computed."""

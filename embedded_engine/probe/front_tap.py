@@ -11,6 +11,7 @@ from time import monotonic_ns
 from collectors.clock import NS_PER_S, wall_offset_ns
 from collectors.readings import AnyReading, EventKind, RequestEvent, Vantage
 from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.asked_header import asked_header
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.loop_lag import LoopLag
@@ -38,6 +39,7 @@ class FrontEndAssembler:
         request_id: str,
         external_id: str | None,
         asked: tuple[int | None, int | None, float | None],
+        header: str | None = None,
     ) -> list[AnyReading]:
         """A client's request, tokenised and handed to the engine."""
         self.arrived_count += 1
@@ -52,6 +54,7 @@ class FrontEndAssembler:
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
+            header=header,
         )
         self._keep(f"{EventKind.ARRIVED} {request_id}", event)
         return [event]
@@ -133,9 +136,9 @@ class FrontTap:
         self._wait_for_token.add(request_id)
         arrived_ns = entered if arrival_s is None else _monotonic_ns(arrival_s)
         asked = self._asked.read(state)
-        self._put(
-            self._story.arrived, arrived_ns, returned, request_id, external_id, asked
-        )
+        ids = request_id, external_id
+        header = asked_header()
+        self._put(self._story.arrived, arrived_ns, returned, *ids, asked, header)
 
     def _processed(
         self, processor: Vllm, given: Given, result: Vllm, _: int, __: int

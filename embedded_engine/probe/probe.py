@@ -18,6 +18,7 @@ from collectors.runtime_dir import socket_path
 from embedded_engine.channel import Channel
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.asked_header import AskedHeader
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.block_maps import BlockMaps, MapAssembler
 from embedded_engine.probe.block_tap import BlockTap
@@ -28,10 +29,9 @@ from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.idle_cache import IdleCache
 from embedded_engine.probe.step_assembler import StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
+from embedded_engine.probe_settings import BLOCK_MAP, GROUP_HEADER, refusal
 
 RING_MB = 64
-BLOCK_MAP = "INFERWATCH_BLOCK_MAP"
-"""At 0 there are no block maps."""
 MB = 1_000_000
 
 
@@ -47,6 +47,8 @@ class Probe:
         self._left_to_parent: Channel | None = None
         self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
         self._noticed: set[str] = set()
+        self._refused: str | None = None
+        """Why requests are not grouped by the header that somebody chose."""
         self._unsaid: list[str] = []
         """Notes from before anybody could listen."""
         self._front_story = FrontEndAssembler(self._keep, self._let_go)
@@ -57,7 +59,7 @@ class Probe:
             lambda: self.fuse.blown,
         )
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
-        self._blocks = BlockTap(self.report, self._lacks(Role.CORE))
+        self.blocks = BlockTap(self.report, self._lacks(Role.CORE))
         self._size = EngineSize(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
@@ -76,8 +78,14 @@ class Probe:
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
         if os.environ.get(BLOCK_MAP) != "0":
-            blocks = self._blocks
+            blocks = self.blocks
             hooks.install(names.ENGINE_METHODS, blocks.hooks, self.fuse, blocks.lacks)
+        if header := os.environ.get(GROUP_HEADER, "").strip():
+            self._refused = refusal(header)
+            if self._refused is None:
+                hooks.install(
+                    names.HEADER_METHODS, AskedHeader(header).hooks(), self.fuse, api
+                )
         front = {"born": Hook(self._front_born), **self._front.hooks()}
         hooks.install(names.FRONT_METHODS, front, self.fuse, api)
         os.register_at_fork(after_in_child=self._forked)
@@ -155,7 +163,7 @@ class Probe:
         cache = self._idle_cache
         cache.born(scheduler)
         self._scheduler = weakref.ref(scheduler)
-        blocks_of = self._blocks
+        blocks_of = self.blocks
         self._tap = EngineTap(scheduler, self._story, cache, blocks_of, channel, lacks)
         self._tap.take(self._engine_hooks)
         if os.environ.get(BLOCK_MAP) != "0" and blocks_of.born(scheduler):
@@ -167,6 +175,9 @@ class Probe:
 
     def _front_born(self, *_: Vllm) -> None:
         self.speak(Role.API)
+        if self._refused is not None:
+            self.report(f"requests are not grouped by a header: {self._refused}")
+            self._refused = None
 
     def _now(self) -> tuple[int | None, int | None, int | None]:
         """Running, waiting, KV blocks used: right between steps, too."""
@@ -228,7 +239,7 @@ class Probe:
         """A child has its parent's hooks but no thread: it speaks for itself."""
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
-        self._blocks.stop()
+        self.blocks.stop()
 
 
 def vllm_version() -> str:

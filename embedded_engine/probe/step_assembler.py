@@ -169,10 +169,12 @@ class StepAssembler:
         t_ns: int,
         request_id: str,
         asked: tuple[int | None, int | None, float | None],
+        kind: tuple[str | None, int | None] = (None, None),
     ) -> list[AnyReading]:
-        """The request came into the queue."""
+        """The request came into the queue; ``kind`` is its adapter and priority."""
         self.requests_added += 1
         prompt_tokens, max_tokens, temperature = asked
+        lora, priority = kind
         event = RequestEvent(
             t_ns=t_ns,
             kind=EventKind.ADDED,
@@ -182,12 +184,18 @@ class StepAssembler:
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
+            lora=lora,
+            priority=priority,
         )
         self._keep(f"{EventKind.ADDED} {request_id}", event)
         return [event]
 
     def scheduled(
-        self, t_ns: int, request_id: str, cached_tokens: int | None
+        self,
+        t_ns: int,
+        request_id: str,
+        cached_tokens: int | None,
+        external_tokens: int | None = None,
     ) -> list[AnyReading]:
         """The request was scheduled; told the first time only."""
         if request_id in self._cached:
@@ -200,6 +208,7 @@ class StepAssembler:
             request_id=request_id,
             ordinal=self.ordinals.of(request_id),
             cached_tokens=cached_tokens,
+            external_tokens=external_tokens,
         )
         self._keep(f"{EventKind.SCHEDULED} {request_id}", event)
         return [event]

@@ -59,6 +59,13 @@ FRONT_METHODS = {
     "abort": Method(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
 }
 
+HEADER_METHODS = {
+    "asked": Method(
+        "starlette.applications:Starlette", "__call__", "the header to group by"
+    ),
+}
+"""Of the web framework that vLLM's server is made with."""
+
 Fields = tuple[tuple[str, Any], ...]
 """Dotted paths from an object, each with what it reads as when it is missing.
 
@@ -137,6 +144,9 @@ BLOCK_ID = "block_id"
 """Of KVCacheBlock, as is the following."""
 BLOCK_CONTENT: Fields = (("_block_hash|block_hash", None),)
 NULL_BLOCK = 0
+POLICY: Fields = (("policy", None), ("connector", None))
+BY_PRIORITY = "priority"
+"""Value of the one policy that looks at priorities."""
 RANK: Fields = (("parallel_config.data_parallel_index", 0),)
 INFO: Fields = (
     ("vllm_config.model_config.model", "?"),
@@ -177,8 +187,15 @@ QUEUED: Fields = (
     ("num_prompt_tokens", None),
     ("max_tokens", None),
     ("sampling_params", None),
+    ("lora_request", None),
+    ("priority", None),
 )
 """Of Request, as are the following."""
+LORA_NAME = "lora_name"
+"""Of LoRARequest."""
+PREFILL: Fields = (("prefill_stats", None),)
+EXTERNAL_TOKENS = "num_external_cached_tokens"
+"""Of PrefillStats."""
 TEMPERATURE = "temperature"
 """Of SamplingParams."""
 PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))

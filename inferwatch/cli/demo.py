@@ -2,10 +2,14 @@
 
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+
+if TYPE_CHECKING:
+    from embedded_engine.probe_settings import ProbeSettings
 
 HEADLESS_S = 30.0
 """How long a headless demo runs unless told."""
@@ -13,6 +17,7 @@ HEADLESS_S = 30.0
 
 @click.command()
 @watch_options
+@probe_options
 @click.option(
     "--seed", default=0, show_default=True, help="Seed of the load's schedule."
 )
@@ -22,7 +27,7 @@ HEADLESS_S = 30.0
     help="Start no engine: replay the recording of this demo that ships with "
     "inferwatch.",
 )
-def demo(options: WatchOptions, seed: int, sample: bool) -> int:
+def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool) -> int:
     """Watch a real vLLM engine on a tiny random model, under load.
 
     Needs no GPU and no download. The engine stops with the demo. Without a terminal
@@ -38,7 +43,7 @@ def demo(options: WatchOptions, seed: int, sample: bool) -> int:
 
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
-    return run_engine_watch("demo", options, demo_source(), demo_load(seed))
+    return run_engine_watch("demo", options, demo_source(probe), demo_load(seed))
 
 
 def _show_sample(options: WatchOptions) -> int:

@@ -92,6 +92,17 @@ def dcgm(
     return urls
 
 
+def group_header(
+    context: click.Context, param: click.Parameter, value: str | None
+) -> str | None:
+    """A header that is no secret."""
+    from embedded_engine.probe_settings import refusal
+
+    if value is not None and (why := refusal(value)) is not None:
+        raise click.BadParameter(why, context, param)
+    return value
+
+
 # Commands that watch.
 
 
@@ -186,6 +197,38 @@ _GPU_OPTIONS = [
         "counters]",
     ),
 ]
+
+
+_PROBE_OPTIONS = [
+    click.option(
+        "--no-block-map",
+        is_flag=True,
+        help="Do not follow which request holds which KV block.  "
+        "[env: INFERWATCH_BLOCK_MAP=0]",
+    ),
+    click.option(
+        "--group-header",
+        metavar="NAME",
+        callback=group_header,
+        help="Tell this header of each request, such as x-tenant, to group by.  "
+        "[env: INFERWATCH_GROUP_HEADER]",
+    ),
+]
+
+
+def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gather what an engine's probe is to tell into one ``probe: ProbeSettings``."""
+
+    @wraps(command)
+    def gathered(
+        *, no_block_map: bool, group_header: str | None, **others: object
+    ) -> object:
+        from embedded_engine.probe_settings import ProbeSettings
+
+        probe = ProbeSettings(block_map=not no_block_map, group_header=group_header)
+        return command(probe=probe, **others)
+
+    return _with(_PROBE_OPTIONS, gathered)
 
 
 def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,10 +3,14 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+
+if TYPE_CHECKING:
+    from embedded_engine.probe_settings import ProbeSettings
 
 LOOPBACK = "127.0.0.1"
 
@@ -15,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 @click.argument("model")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options
+@probe_options
 @click.option(
     "--host", default=LOOPBACK, show_default=True, help="Address to listen on."
 )
@@ -35,6 +40,7 @@ LOOPBACK = "127.0.0.1"
 )
 def serve(
     options: WatchOptions,
+    probe: "ProbeSettings",
     model: str,
     flags: tuple[str, ...],
     host: str,
@@ -59,5 +65,13 @@ def serve(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)
     hostage = with_ui or options.headless
-    source = serve_source(model, flags, host=host, port=port, uds=uds, hostage=hostage)
+    source = serve_source(
+        model,
+        flags,
+        host=host,
+        port=port,
+        uds=uds,
+        hostage=hostage,
+        probe=probe,
+    )
     return run_engine_watch("serve", options, source)

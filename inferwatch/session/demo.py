@@ -1,6 +1,9 @@
 """What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
 
+from functools import partial
+
 from embedded_engine.config import demo_config
+from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.loadgen.plan.demo_load import demo_plan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Snapshot
@@ -12,14 +15,14 @@ MODEL_KV_TOKENS = 8192
 """What the demo's engine holds, should its probe not have told."""
 
 
-def demo_source() -> StartedEngine:
+def demo_source(probe: ProbeSettings | None = None) -> StartedEngine:
     """A tiny engine that ends with us.
 
     Raises:
         SourceError: vLLM is not installed.
     """
     require_vllm()
-    return StartedEngine(configure=demo_config)
+    return StartedEngine(configure=partial(demo_config, probe))
 
 
 def demo_load(seed: int) -> MakeLoad:

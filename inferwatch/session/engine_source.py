@@ -17,6 +17,7 @@ from embedded_engine.engine_file import EngineFile, find_engine
 from embedded_engine.errors import NOT_INSTALLED, EngineError, NoSuchEngineError
 from embedded_engine.launch import Engine, check
 from embedded_engine.logs import new_log_path
+from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.errors import SourceError, UsageError
 
 OnStage = Callable[[Note], None]
@@ -149,7 +150,7 @@ class FoundEngine:
         return Engine.adopt(self.file.engine_id)
 
 
-def serve_source(
+def serve_source(  # noqa: PLR0913 - as the command line has them
     model: str,
     flags: tuple[str, ...],
     *,
@@ -157,6 +158,7 @@ def serve_source(
     port: int | None,
     uds: Path | None,
     hostage: bool,
+    probe: ProbeSettings,
 ) -> StartedEngine:
     """An engine of the user's choice; unless a hostage, it outlives the screen.
 
@@ -179,6 +181,7 @@ def serve_source(
             log_path=new_log_path(engine_id),
             hostage=hostage,
             env=env,
+            probe=probe,
             notice=notice,
         )
 

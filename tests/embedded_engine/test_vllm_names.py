@@ -22,7 +22,7 @@ FIELDS = {
     "NewRequestData": ["FIRST"],
     "Scheduler": [
         *("QUEUES", "FREE_QUEUE", "REQUESTS", "BLOCK_TOTAL", "LIMITS", "BLOCKS"),
-        *("GATES", "CACHE_KIND", "RANK", "INFO", "BLOCK_MAP"),
+        *("GATES", "CACHE_KIND", "RANK", "INFO", "BLOCK_MAP", "POLICY"),
     ],
     "Executor": ["WORKERS"],
     "KVCacheConfig": ["KV_GROUPS"],
@@ -34,6 +34,7 @@ FIELDS = {
     "FreeKVCacheBlockQueue": ["QUEUE_SIZE"],
     "Request": [
         *("QUEUED", "PROGRESS", "COMPUTED", "SIZE", "STATUS", "ENDED", "CONTENT"),
+        "PREFILL",
     ],
     "EngineCoreRequest": ["ARRIVED"],
     "EngineCoreOutputs": ["OUTPUTS"],
@@ -54,6 +55,8 @@ SINGLE = [
     ("SamplingParams", names.TEMPERATURE),
     ("SpeculativeConfig", names.DRAFT_SLOTS),
     ("KVCacheBlock", names.BLOCK_ID),
+    ("LoRARequest", names.LORA_NAME),
+    ("PrefillStats", names.EXTERNAL_TOKENS),
     ("RequestStateStats", names.SENT_TOKENS),
     ("IterationStats", names.ITERATION_STAMP),
 ]
@@ -74,11 +77,14 @@ LEADS_TO = {
 }
 """What an attribute in the middle of a path is."""
 NOT_READ = {
-    release: {"KVCacheCoordinator", "SingleTypeKVCacheManager", "KVCacheBlock"}
+    release: {
+        *("KVCacheCoordinator", "SingleTypeKVCacheManager", "KVCacheBlock"),
+        *("LoRARequest", "PrefillStats"),
+    }
     for release in ("0.26.0", "0.29.0", "0.33.0")
 }
 """Classes that came to the table after the source of these was read. Where one of them
-has other names, there is a note and no block map."""
+has other names, there is a note, and no block map, adapter or count."""
 
 releases = pytest.mark.parametrize("release", sorted(FACTS))
 

@@ -39,6 +39,7 @@ CLASSES = {
     ),
     "v1/metrics/stats.py": (
         *("SchedulerStats", "BaseCacheStats", "IterationStats", "RequestStateStats"),
+        "PrefillStats",
     ),
     "v1/spec_decode/metrics.py": ("SpecDecodingStats",),
     "compilation/cuda_graph.py": ("CUDAGraphStat",),
@@ -49,6 +50,7 @@ CLASSES = {
     "config/cache.py": ("CacheConfig",),
     "config/parallel.py": ("ParallelConfig",),
     "config/speculative.py": ("SpeculativeConfig",),
+    "lora/request.py": ("LoRARequest",),
     "sampling_params.py": ("SamplingParams",),
 }
 Facts = dict[str, dict[str, dict[str, str]]]
