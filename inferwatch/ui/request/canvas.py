@@ -1,12 +1,15 @@
-"""Everything of one request in one drawing, arranged by the room there is."""
+"""The one drawing of a request: it keeps a story, draws it and hears clicks."""
 
 from collections.abc import Sequence
-from textwrap import wrap
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
 
 from inferwatch.metrics.causes.story import RequestStory
-from inferwatch.ui.request.diagnosis import diagnosis, wait_parts
-from inferwatch.ui.request.ttft import ttft_bar, ttft_legend
-from inferwatch.ui.requests.phases import STATES
+from inferwatch.ui.request.layout import draw_request
+from inferwatch.ui.request.looking import Drawing, Looking
+from inferwatch.ui.request.moments import GapColumns, Moments
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled
 
@@ -18,41 +21,48 @@ class RequestCanvas(Panel):
     RequestCanvas { height: 1fr; }
     """
 
-    _story: RequestStory | None = None
-    _remark = ""
-    _back = ""
+    @dataclass
+    class Clicked(Message):
+        """A moment of the request was pointed at."""
 
-    def show(self, story: RequestStory | None, remark: str, back: str) -> None:
-        """Take a story, what to say where there is none, and where esc leads."""
-        self._story, self._remark, self._back = story, remark, back
+        t_ns: int
+
+    moments: Moments | None = None
+    """Of the story that is shown."""
+    _remark = ""
+    _looking = Looking()
+    _drawing = Drawing()
+
+    def show(self, story: RequestStory | None, remark: str, looking: Looking) -> None:
+        """Take a story, what to say where there is none, and how it is looked at."""
+        if story is None:
+            self.moments = None
+        elif self.moments is None or self.moments.story is not story:
+            self.moments = Moments(story)
+        self._remark, self._looking = remark, looking
         self.redraw()
 
+    @property
+    def columns(self) -> GapColumns | None:
+        """Of the gaps as they are drawn: what the cursor goes by."""
+        return self._drawing.columns
+
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Who it is, why it was slow, where its time went."""
-        del height
-        back = (
-            TextRun("esc", "accent", "screen.back"),
-            TextRun(f" {self._back}", "muted", "screen.back"),
-        )
-        story = self._story
-        if story is None:
-            return (
-                ruled((TextRun("request", "muted"),), back, width),
-                (),
-                (TextRun(f"  {self._remark}", "muted"),),
+        """As much as there is room for."""
+        if self.moments is None:
+            back = (
+                TextRun("esc", "accent", "screen.back"),
+                TextRun(f" {self._looking.back}", "muted", "screen.back"),
             )
-        row = story.row
-        glyph, ink = STATES[row.state]
-        title = (
-            TextRun("request ", "muted"),
-            TextRun(row.external_id or row.request_id, "strong"),
-        )
-        state = (TextRun(f"{glyph} {row.state.value}  ", ink), *back)
-        parts = wait_parts(story)
-        return (
-            ruled(title, state, width),
-            *((TextRun(f" {line}"),) for line in wrap(diagnosis(story), width - 2)),
-            (),
-            (TextRun(" "), *ttft_bar(parts, width - 2)),
-            *((TextRun(" "), *line) for line in ttft_legend(parts, width - 2)),
-        )
+            title = (TextRun("request", "muted"),)
+            self._drawing = Drawing()
+            return (ruled(title, back, width), (), (TextRun(f" {self._remark}"),))
+        self._drawing = draw_request(self.moments, self._looking, width, height)
+        return self._drawing.lines
+
+    def on_click(self, event: events.Click) -> None:
+        """Point at the moment under the mouse."""
+        moment = self._drawing.clickable.get(event.y)
+        t_ns = None if moment is None else moment(event.x)
+        if t_ns is not None:
+            self.post_message(self.Clicked(t_ns))

@@ -6,12 +6,16 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import counted, format_duration, format_share
 from inferwatch.metrics.causes.cause import SPOKEN, Cause, Parts
 from inferwatch.metrics.causes.story import RequestStory
-from inferwatch.ui.request.words import ESTIMATES
+from inferwatch.ui.request.words import ESTIMATES, LATE
 
 ORDINARY = {Cause.API, Cause.QUEUE_STEP, Cause.PREFILL, Cause.SEND}
 """What every request spends time on, with nobody in its way."""
 WORTH_TELLING = 0.1
 """A share of the TTFT; below it a second cause is not named."""
+STANDS_OUT = 1 / 3
+"""A share of the TTFT that is more than everybody's lot."""
+NAMED_CAUSES = 3
+"""Of late tokens; a sentence of all would not be read."""
 
 
 def diagnosis(story: RequestStory) -> str:
@@ -39,7 +43,10 @@ def diagnosis(story: RequestStory) -> str:
         f"{_spoken(cause)}"
         for share, cause in named
     )
-    if largest[0] in ORDINARY and not story.spikes and len(named) == 1:
+    hindered = max(
+        (share for share, cause in shares if cause not in ORDINARY), default=0
+    )
+    if largest[0] in ORDINARY and not story.spikes and hindered < STANDS_OUT:
         return f"nothing stands out: {ttft}, {of_it}; {late}"
     return f"{ttft}: {of_it}; {late}"
 
@@ -64,13 +71,17 @@ def _late(story: RequestStory) -> str:
             return "too few tokens for a gap"
         return f"none of {counted(len(story.token_ns) - 1, 'gap')} is late"
     causes = Counter(spike.cause for spike in story.spikes)
-    worst_s = max(spike.gap_ns for spike in story.spikes) / NS_PER_S
-    why = ", ".join(
-        f"{_spoken(cause)}" + (f" ({count})" if len(causes) > 1 else "")
-        for cause, count in causes.most_common()
-    )
-    late = counted(len(story.spikes), "late token")
-    return f"{late}, up to {_short(worst_s)}: {why}"
+    worst = _short(max(spike.gap_ns for spike in story.spikes) / NS_PER_S)
+    if len(story.spikes) == 1:
+        return f"1 late token, after {worst}: {_spoken(story.spikes[0].cause)}"
+    late = f"{len(story.spikes):,} late tokens, the worst after {worst}"
+    if len(causes) == 1:
+        return f"{late}: {_spoken(story.spikes[0].cause)}"
+    named = causes.most_common(NAMED_CAUSES)
+    why = [f"{count}× {LATE[cause].name}" for cause, count in named]
+    if len(causes) > len(named):
+        why.append(f"{len(causes) - len(named)} other causes")
+    return f"{late}: {', '.join(why)}"
 
 
 def _spoken(cause: Cause) -> str:

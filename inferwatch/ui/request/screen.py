@@ -1,9 +1,11 @@
 """Why was this one slow? One request, over the screen it was opened from."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
 
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
@@ -11,10 +13,13 @@ from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
 from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
+from inferwatch.ui.request.looking import Looking, Part, part_within, parts_within
+from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.header import Tab
-from inferwatch.ui.shared.messages import LookAgain, LookAt
+from inferwatch.ui.shared.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.shared.status_lines import VerdictLine
 from inferwatch.ui.shared.view import REQUEST, View
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -47,6 +52,47 @@ class RequestScreen(WatchScreen):
     ADVISES = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", tooltip="Back to where you came from"),
+        Binding(
+            "z",
+            "zoom",
+            "zoom",
+            tooltip="Its whole life, up to the first token, or around the cursor",
+        ),
+        Binding(
+            "s",
+            "late(1)",
+            "late",
+            key_display="s S",
+            tooltip="To the next or previous token that came late",
+        ),
+        Binding("S", "late(-1)", "previous late", key_display="s S", show=False),
+        Binding("tab", "next_part(1)", "part", tooltip="One part alone, then the next"),
+        Binding("shift+tab", "next_part(-1)", "previous part", show=False),
+        Binding(
+            "down",
+            "choose(1)",
+            "who beside",
+            key_display="↑ ↓",
+            tooltip="Choose one that was prefilled in the same steps",
+        ),
+        Binding("up", "choose(-1)", "choose up", key_display="↑ ↓", show=False),
+        Binding(
+            "enter", "open_chosen", "open", tooltip="Open the request that is chosen"
+        ),
+        Binding(
+            "3",
+            "steps",
+            "steps",
+            show=False,
+            tooltip="The steps at the time under the cursor, else where most went",
+        ),
+        Binding(
+            "left",
+            "move(-1)",
+            "cursor",
+            key_display="← →",
+            tooltip="By phase and by token; with shift ten at a time",
+        ),
     ]
     DEFAULT_CSS = """
     RequestScreen {
@@ -63,6 +109,28 @@ class RequestScreen(WatchScreen):
         """Of which request, as of when, the last story was asked for."""
         self._asked_s = float("-inf")
         self._asking = False
+        self._looking = Looking()
+        self._budget: int | None = None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No late token, nothing to go to; nobody beside it, nobody to choose."""
+        story = self._story
+        can = {
+            "late": story is not None and bool(story.spikes),
+            "choose": story is not None and bool(story.companions),
+            "open_chosen": self._chosen is not None,
+            "zoom": story is not None,
+            "next_part": story is not None,
+        }.get(action)
+        return super().check_action(action, parameters) if can is None else can
+
+    @property
+    def _chosen(self) -> str | None:
+        """Key of the companion that is chosen."""
+        place, story = self._looking.companion, self._story
+        if story is None or place is None or place >= len(story.companions):
+            return None
+        return story.companions[place].key
 
     def compose_panels(self) -> Iterable[Widget]:
         """One drawing."""
@@ -76,6 +144,7 @@ class RequestScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """What is known of it; more is asked for where it may have changed."""
         self.query_one(VerdictLine).display = False  # it is about the server
+        self._budget = _budget(shown)
         if self.key is not None and self._is_due(self.key, shown.now_ns):
             self._asking = True
             self.run_worker(self._ask(self.key, shown.now_ns), group="story")
@@ -101,6 +170,7 @@ class RequestScreen(WatchScreen):
         self._asked, self._asked_s = (key, now_ns), monotonic()
         if self._story is not None and self._story.row.key != key:
             self._story, self._remark = None, LOOKING
+            self._looking = replace(self._looking, companion=None, zoom=Zoom.LIFE)
             self._draw()
         try:
             told, remark = await self.feed.recall.request(key), NOTHING
@@ -111,16 +181,125 @@ class RequestScreen(WatchScreen):
         if key == self.key:
             self._story, self._remark = told, remark
             self._draw()
+            self.refresh_bindings()
         else:
             self.post_message(LookAgain())
 
     def _draw(self) -> None:
         if not self.is_mounted:
             return
+        story = self._story
         back = "back" if len(self.view.opened) > 1 else self.view.opened_from
-        self.query_one(RequestCanvas).show(self._story, self._remark, back)
+        arrived = self.feed.wall_text(story.row.arrived_ns, ms=True) if story else ""
+        looking = replace(
+            self._looking,
+            cursor_ns=self.view.cursor_ns,
+            budget=self._budget,
+            arrived=arrived,
+            back=back,
+        )
+        self.query_one(RequestCanvas).show(story, self._remark, looking)
+
+    def _look(self, looking: Looking) -> None:
+        """Look at it in another way."""
+        self._looking = looking
+        self._draw()
+        self.refresh_bindings()
+
+    @on(RequestCanvas.Clicked)
+    def _point_at(self, message: RequestCanvas.Clicked) -> None:
+        self._point_to(message.t_ns)
+
+    def _point_to(self, t_ns: int) -> None:
+        self.view.cursor_ns = t_ns
+        self._draw()
+        self.refresh_bindings()
+
+    @property
+    def _moments(self) -> Moments | None:
+        return self.query_one(RequestCanvas).moments
+
+    def action_move(self, bins: int) -> None:
+        """By phase up to the first token, by columns of gaps from there on."""
+        canvas = self.query_one(RequestCanvas)
+        if canvas.moments is None or canvas.columns is None:
+            return
+        stop = canvas.moments.moved(self.view.cursor_ns, bins, canvas.columns)
+        if stop is not None:
+            self._point_to(stop.t_ns)
+
+    def action_late(self, by: int) -> None:
+        """To the late token that comes next, or came before."""
+        if self._moments is None:
+            return
+        spike = self._moments.late_from(self.view.cursor_ns, by)
+        if spike is None:
+            after, before = "after this time; S goes back", "before this time"
+            self.notify(f"no late token {after if by > 0 else before}", timeout=2)
+            return
+        self._point_to(spike.t_ns)
+
+    def action_zoom(self) -> None:
+        """More or less of its time."""
+        zoom = self._looking.zoom.next
+        moments, cursor_ns = self._moments, self.view.cursor_ns
+        stop = None if moments is None else moments.stop_at_cursor(cursor_ns)
+        if zoom is Zoom.CURSOR and stop is None:
+            zoom = zoom.next
+        self._look(replace(self._looking, zoom=zoom))
+
+    def action_next_part(self, by: int) -> None:
+        """Another part, as far as there is room for all at once: that, too."""
+        height = self.query_one(RequestCanvas).size.height
+        parts = parts_within(height)
+        here = parts.index(part_within(self._looking.part, height))
+        self._look(replace(self._looking, part=parts[(here + by) % len(parts)]))
+
+    def action_part(self, name: str) -> None:
+        """A part by its name."""
+        self._look(replace(self._looking, part=Part(name)))
+
+    def action_choose(self, by: int) -> None:
+        """The companion below, or above."""
+        story, place = self._story, self._looking.companion
+        if story is None or not story.companions:
+            return
+        last = len(story.companions) - 1
+        wanted = (0 if by > 0 else last) if place is None else place + by
+        chosen = min(max(wanted, 0), last)
+        self._look(replace(self._looking, companion=chosen))
+
+    def action_companion(self, place: int) -> None:
+        """Choose a companion; the one that is chosen is opened."""
+        if place == self._looking.companion:
+            self.action_open_chosen()
+        else:
+            self._look(replace(self._looking, companion=place))
+
+    def action_open_chosen(self) -> None:
+        """The request that is chosen, on this screen."""
+        if self._chosen is not None:
+            self.post_message(OpenRequest(self._chosen))
+
+    def action_steps(self) -> None:
+        """The steps of the moment under the cursor, else of what took the longest."""
+        moments = self._moments
+        if moments is not None and moments.stop_at_cursor(self.view.cursor_ns) is None:
+            self.view.cursor_ns = moments.telling_ns
+        self.post_message(LookAt("steps"))
+
+    def action_now(self) -> None:
+        """Let the time cursor go."""
+        super().action_now()
+        self._draw()
 
     def action_back(self) -> None:
         """To the request before, else to the screen that it was opened from."""
         self.post_message(LookAt(self.view.close_request()))
         self.post_message(LookAgain())
+
+
+def _budget(shown: Snapshot) -> int | None:
+    """Tokens that a step may have, where all engines agree."""
+    found = {each.max_num_batched_tokens for each in shown.engines}
+    return found.pop() if len(found) == 1 else None

@@ -32,17 +32,33 @@ def ttft_bar(parts: Parts, width: int) -> Line:
     )
 
 
-def ttft_legend(parts: Parts, width: int) -> list[Line]:
-    """Glyph, cause, seconds and share of each, in as many columns as there is room."""
+def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
+    """Glyph, cause, seconds and share of each, in as many columns as there is room.
+
+    Where there are rows for some only, the smallest stand together.
+    """
     total_s = sum(seconds for _, seconds in parts)
-    if not total_s:
+    if not total_s or most_rows < 1:
         return []
-    texts = format_durations(seconds for _, seconds in parts)
+    columns = max((width + GAP) // (ENTRY_WIDTH + GAP), 1)
+    room = columns * most_rows
+    shown = parts
+    if len(parts) > room:
+        largest = sorted(parts, key=lambda part: -part[1])[: room - 1]
+        shown = tuple(part for part in parts if part in largest)
+    rest_s = total_s - sum(seconds for _, seconds in shown)
+    seconds_ = [seconds for _, seconds in shown]
+    if len(shown) < len(parts):
+        seconds_.append(rest_s)
+    texts = format_durations(seconds_)
     entries = [
         _entry(*CAUSES[cause], text, seconds / total_s, estimated=cause in ESTIMATES)
-        for (cause, seconds), text in zip(parts, texts, strict=True)
+        for (cause, seconds), text in zip(shown, texts, strict=False)
     ]
-    columns = max((width + GAP) // (ENTRY_WIDTH + GAP), 1)
+    if len(shown) < len(parts):
+        name = f"{len(parts) - len(shown)} smaller ones"
+        share = rest_s / total_s
+        entries.append(_entry(" ", "", name, texts[-1], share, estimated=False))
     rows = -(-len(entries) // columns)
     return [_row(entries[row::rows]) for row in range(rows)]
 

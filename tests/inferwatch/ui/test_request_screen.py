@@ -1,6 +1,7 @@
 """One request on a screen of its own: how one gets there and back, live and held."""
 
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -10,8 +11,12 @@ from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import RequestState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.request.canvas import RequestCanvas
+from inferwatch.ui.request.looking import part_within
+from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.shared.messages import OpenRequest
 from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, requests
+from tests.inferwatch.ui.stories import STORIES
 
 SIZE = (120, 40)
 WAITED = next(each for each in requests(NOW_NS) if each.key == "demo:12")
@@ -108,13 +113,15 @@ async def test_a_living_request_is_told_again_twice_a_second_at_most(
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await opened(app, pilot, settle, "demo:12")
+        feed.recall.asked.clear()
         feed.at_ns += 10**8
+        app.screen._asked_s = monotonic() + 60  # type: ignore[attr-defined]
+        await settle(pilot)
+        assert not feed.recall.asked
+
+        app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
         await settle(pilot)
         assert feed.recall.asked == ["request demo:12"]
-
-        app.screen._asked_s -= 1  # type: ignore[attr-defined]
-        await settle(pilot)
-        assert feed.recall.asked == ["request demo:12"] * 2
 
 
 async def test_a_held_moment_that_moves_is_told_at_once(
@@ -146,3 +153,245 @@ async def test_the_number_keys_lead_away_as_everywhere(
         await settle(pilot)
 
         assert app.current_mode != "request"
+
+
+async def shown(
+    feed: ScriptedFeed, app: InferwatchApp, pilot: Any, settle: Any, name: str
+) -> RequestScreen:
+    """A story on the screen, opened from Requests."""
+    feed.recall.stories[name] = STORIES[name]()
+    await settle(pilot)
+    await pilot.press("2")
+    await settle(pilot)
+    await opened(app, pilot, settle, name)
+    screen = app.screen
+    assert isinstance(screen, RequestScreen)
+    return screen
+
+
+def said(text_of: Any, app: InferwatchApp) -> str:
+    return "\n".join(text_of(app, "RequestCanvas")).replace("\xa0", " ")
+
+
+async def test_arrows_go_by_phase_and_token_and_the_time_cursor_is_everybodys(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(feed, app, pilot, settle, "spiky")
+        await pilot.press("left")
+        assert app.session.view.cursor_ns is not None
+        last_ns = app.session.view.cursor_ns
+        await pilot.press("left", "left", "right")
+        assert app.session.view.cursor_ns < last_ns
+        await pilot.press(*["shift+left"] * 20)
+        assert "tokenise" in said(text_of, app).splitlines()[-1]
+
+        await pilot.press("end")
+        assert app.session.view.cursor_ns is None
+
+
+async def test_s_goes_from_one_late_token_to_the_next_and_back(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(feed, app, pilot, settle, "spiky")
+        await pilot.press("s")
+        assert "chatcmpl-771-0 had 2,048 of 2,071 tokens" in said(text_of, app)
+        await pilot.press("s")
+        assert "no step for 88 ms" in said(text_of, app)
+        await pilot.press("S")
+        assert "chatcmpl-771-0 had 2,048" in said(text_of, app)
+        before_ns = app.session.view.cursor_ns
+        await pilot.press("S")
+        assert app.session.view.cursor_ns == before_ns
+
+
+async def test_z_goes_through_the_zooms_that_there_are(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(feed, app, pilot, settle, "spiky")
+        assert "its time  whole life" in said(text_of, app)
+        await pilot.press("z")
+        assert "its time  up to the first token" in said(text_of, app)
+        await pilot.press("z")
+        assert "its time  whole life" in said(text_of, app)  # there is no cursor
+        await pilot.press("s", "z", "z")
+        assert "its time  around the cursor" in said(text_of, app)
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"),
+    [
+        pytest.param(
+            (120, 40), ["all", "time", "tokens", "steps", "facts"], id="120x40"
+        ),
+        pytest.param((80, 24), ["time", "tokens", "steps", "facts"], id="80x24"),
+    ],
+)
+async def test_tab_shows_one_part_after_the_other(
+    feed: ScriptedFeed,
+    app: InferwatchApp,
+    settle: Any,
+    size: tuple[int, int],
+    parts: list[str],
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        screen = await shown(feed, app, pilot, settle, "spiky")
+        height = screen.query_one(RequestCanvas).size.height
+        seen = []
+        for _ in range(len(parts) + 1):
+            seen.append(part_within(screen._looking.part, height).value)
+            await pilot.press("tab")
+
+        assert seen == [*parts, parts[0]]
+        await pilot.press("shift+tab", "shift+tab")
+        assert part_within(screen._looking.part, height).value == parts[-1]
+
+
+async def test_who_was_prefilled_beside_it_is_chosen_and_opened(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(feed, app, pilot, settle, "queued")
+        feed.recall.stories["demo:1"] = told("demo:1")
+        await pilot.press("down", "down", "enter")
+        await pilot.pause()
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+
+        assert app.session.view.opened == ["queued", "demo:1"]
+        assert "TTFT 2.00 s" in said(text_of, app)
+
+        await pilot.press("escape")
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        assert "chatcmpl-queued-0" in said(text_of, app)
+
+
+async def test_enter_does_nothing_while_nobody_is_chosen(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await shown(feed, app, pilot, settle, "queued")
+        assert not screen.check_action("open_chosen", ())
+        await pilot.press("up")
+        assert screen._looking.companion == 8
+        assert screen.check_action("open_chosen", ())
+
+
+@pytest.mark.parametrize("with_cursor", [True, False])
+async def test_3_leads_to_the_steps_of_the_cursor_or_of_the_longest_wait(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, with_cursor: bool
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await shown(feed, app, pilot, settle, "queued")
+        if with_cursor:
+            await pilot.press("left")
+        before_ns = app.session.view.cursor_ns
+        await pilot.press("3")
+        await settle(pilot)
+        cursor_ns = app.session.view.cursor_ns
+
+        assert app.current_mode == "steps"
+        assert cursor_ns is not None
+        if with_cursor:
+            assert cursor_ns == before_ns
+        else:
+            waits = screen._story.spans[5]  # type: ignore[union-attr]
+            assert waits.start_ns < cursor_ns < waits.end_ns
+
+
+async def test_a_click_puts_the_cursor_there_and_words_act(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(feed, app, pilot, settle, "spiky")
+        rows = said(text_of, app).splitlines()
+        marks = next(i for i, row in enumerate(rows) if row.strip().startswith("late"))
+        await pilot.click(RequestCanvas, offset=(rows[marks].index("P"), marks))
+        assert "chatcmpl-771-0 had 2,048" in said(text_of, app)
+
+        await pilot.click(RequestCanvas, offset=(rows[0].index("facts"), 0))
+        assert "what is known" in said(text_of, app)
+        await pilot.click(RequestCanvas, offset=(rows[0].index("esc") + 1, 0))
+        await settle(pilot)
+        assert app.current_mode == "requests"
+
+
+async def test_help_explains_every_key_of_the_screen(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await shown(feed, app, pilot, settle, "queued")
+        await pilot.press("question_mark")
+        await pilot.pause()
+        told_ = str(screen.query_one("HelpDrawer Static").render())
+
+        assert "Why was this one slow?" in told_
+        for words in (
+            "Back to where you came from",
+            "whole life, up to the first token",
+            "One part alone",
+            "prefilled in the same steps",
+            "The steps at the time under the cursor",
+            "By phase and by token",
+        ):
+            assert words in " ".join(told_.split())
+
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not screen.query("HelpDrawer")
+        assert app.current_mode == "request"
+
+
+async def test_the_log_and_the_playback_keys_work_as_everywhere(
+    replayed_feed: ScriptedFeed, settle: Any, text_of: Any
+) -> None:
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(replayed_feed, app, pilot, settle, "spiky")
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        playback = replayed_feed.playback
+        assert playback is not None
+        assert playback.told[-1].startswith("seek")
+        await pilot.press("space")
+        await settle(pilot)
+        assert playback.told[-1] == "play"
+        await pilot.press("l")
+        await settle(pilot)
+        assert app.screen.query("LogDrawer")
+
+
+async def test_a_request_of_a_hundred_thousand_tokens_answers_keys_at_once(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(200, 60)) as pilot:
+        screen = await shown(feed, app, pilot, settle, "long")
+        canvas = screen.query_one(RequestCanvas)
+        moments = canvas.moments
+        await pilot.press("left", "shift+left", "s", "z", "tab")
+
+        assert canvas.moments is moments  # arrays are made once a story
+
+
+async def test_no_color_leaves_glyphs_that_tell_causes_apart(
+    feed: ScriptedFeed,
+    settle: Any,
+    text_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await shown(feed, app, pilot, settle, "queued")
+        queue = next(
+            row
+            for row in said(text_of, app).splitlines()
+            if row[:12].strip() == "queue"
+        )
+
+    assert {"░", "▒", "▓"} <= set(queue)

@@ -1,0 +1,277 @@
+"""The parts of one request below each other, each in the rows it is given."""
+
+from collections.abc import Sequence
+
+from inferwatch.ui.request.axis import (
+    LABEL_WIDTH,
+    Axis,
+    axis_of,
+    row,
+    tick_line,
+)
+from inferwatch.ui.request.company import (
+    companion_rows,
+    companions_title,
+    step_rows,
+    steps_title,
+)
+from inferwatch.ui.request.diagnosis import wait_parts
+from inferwatch.ui.request.facts import fact_lines, missing_lines
+from inferwatch.ui.request.gap_strip import (
+    gap_heading,
+    gap_rows,
+    late_entries,
+    late_list,
+    legend_is_below,
+)
+from inferwatch.ui.request.held import block_rows, gpu_rows
+from inferwatch.ui.request.looking import Drawing, Looking
+from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.request.ttft import ttft_bar, ttft_legend
+from inferwatch.ui.request.waterfall import BEFORE_QUEUE, waterfall
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells_of,
+    fit,
+    join_whole,
+    ruled,
+)
+
+BESIDE_FROM = 110
+"""Columns; with fewer companions stand below the steps."""
+COMPANION_WIDTH = 38
+MOST_GAP_ROWS, LEAST_GAP_ROWS = 12, 3
+MOST_BLOCK_ROWS = 4
+LEAST_STEP_ROWS = 3
+
+
+class Body:
+    """Adds the parts, each in the rows it is given."""
+
+    def __init__(
+        self,
+        drawing: Drawing,
+        moments: Moments,
+        looking: Looking,
+        width: int,
+        room: int,
+    ) -> None:
+        self.drawing, self.moments, self.looking = drawing, moments, looking
+        self.width, self.room = width, room
+        columns = drawing.columns
+        self.columns = columns if columns is not None else moments.columns(room)
+        self.axis: Axis = axis_of(
+            moments, looking.zoom, looking.cursor_ns, room, len(self.columns.worst)
+        )
+        here_ns = looking.cursor_ns
+        self.at = None if here_ns is None else self.axis.column_at(here_ns)
+        stop = None if here_ns is None else moments.stop_at(here_ns)
+        self.gap = stop.gap if stop is not None else None
+
+    @property
+    def at_gap(self) -> int | None:
+        """The cursor's column among the gaps."""
+        return None if self.gap is None else self.columns.column_of(self.gap)
+
+    def add_all(self, rows: int) -> None:
+        """Everything; what is left over goes where it tells most."""
+        missing = missing_lines(self.moments.story, self.width, 2)
+        legend, lanes = len(self._legend(3)), len(self.moments.lanes)
+        gpu = gpu_rows(self.moments, self.axis, self.at)
+        late = self._late_below
+        taken = 2 + legend + 3 + lanes + 2 + LEAST_GAP_ROWS + late + 2 + LEAST_STEP_ROWS
+        spare = rows - taken - len(missing)
+        spare, rest = _take(spare, -spare, len(missing))
+        missing = missing[: len(missing) - rest]
+        lanes -= min(max(-spare, 0), lanes)
+        spare, kept = _take(spare, len(gpu), len(gpu))
+        gpu = gpu if kept == len(gpu) else []
+        spare, gaps = _take(spare, 2, 2)
+        spare, blocks = _take(spare, 1, 1)
+        spare, steps = _take(spare, 3, 3)
+        spare, more_gaps = _take(spare, spare // 2, MOST_GAP_ROWS - LEAST_GAP_ROWS - 2)
+        spare, more_blocks = _take(spare, spare // 3, MOST_BLOCK_ROWS - 2)
+        self._add_ttft(legend)
+        self._add_lanes(lanes, 1 + blocks + more_blocks, gpu)
+        self._add_gaps(LEAST_GAP_ROWS + gaps + more_gaps)
+        story = self.moments.story
+        listed = max(len(story.steps), len(story.companions), 1)
+        rows = min(LEAST_STEP_ROWS + steps + max(spare, 0), max(listed, 3))
+        self._add_company(2 + rows)
+        left = LEAST_STEP_ROWS + steps + max(spare, 0) - rows + len(missing)
+        self.drawing.add(*missing_lines(story, self.width, left))
+
+    def add_time(self, rows: int) -> None:
+        """The wait for the first token, and the phases of its life."""
+        legend, lanes = len(self._legend()), len(self.moments.lanes)
+        gpu = gpu_rows(self.moments, self.axis, self.at)
+        titled = bool(legend)
+        spare = rows - (legend + 1 + titled if legend else 0) - lanes - 2
+        if spare < 0 and titled:
+            titled, spare = False, spare + 1
+        merged = len([each for each in self.moments.lanes if each.kind in BEFORE_QUEUE])
+        cut = min(max(-spare, 0), max(merged - 1, 0))
+        lanes, spare = lanes - cut, spare + cut
+        cut = min(max(-spare, 0), max(legend - 2, 0))
+        legend, spare = legend - cut, spare + cut
+        lanes -= min(max(-spare, 0), lanes)
+        spare, blocks = _take(spare, MOST_BLOCK_ROWS, MOST_BLOCK_ROWS)
+        self._add_ttft(legend, titled=titled)
+        self._add_lanes(lanes, blocks, gpu if spare >= len(gpu) else [])
+
+    def add_tokens(self, rows: int) -> None:
+        """The gaps, large, and the late ones in words."""
+        listed = min(len(self.moments.story.spikes), max(rows // 2 - 1, 0))
+        strip = min(max(rows - listed - 2 - self._late_below, 1), MOST_GAP_ROWS + 8)
+        self._add_gaps(strip)
+        left = rows - strip - 2 - self._late_below
+        if listed:
+            self.drawing.add(*late_list(self.moments, self.gap, self.width, left))
+
+    def add_steps(self, rows: int) -> None:
+        """Steps, and who was prefilled in them."""
+        self._add_company(rows)
+
+    def add_facts(self, rows: int) -> None:
+        """Every fact, memory over time, and what is not known."""
+        story = self.moments.story
+        facts = fact_lines(story, self.looking.arrived, self.width)
+        gpu = gpu_rows(self.moments, self.axis, self.at)
+        known = bool(story.kv_blocks) or bool(gpu)
+        least = len(facts) + 2 + (len(gpu) + 3 if known else 0)
+        missing = missing_lines(story, self.width, max(rows - least, 1))
+        left = rows - len(facts) - len(gpu) - len(missing) - 3 - bool(missing)
+        title = (TextRun("what is known", "strong"),)
+        self.drawing.add(ruled(title, (), self.width), *facts)
+        if known:
+            head = (TextRun("KV blocks", "strong"), TextRun("  that it held", "muted"))
+            self.drawing.add(ruled(head, self._zoomed(), self.width))
+            tall = min(max(left, 1), 2 * MOST_BLOCK_ROWS)
+            blocks = block_rows(self.moments, self.axis, tall, self.at)
+            self.drawing.add_clickable([*blocks, *gpu, self._ticks()], self._moment)
+        if missing:
+            unknown = TextRun("what is not known", "strong")
+            self.drawing.add(ruled((unknown,), (), self.width), *missing)
+
+    # The pieces.
+
+    def _legend(self, most_rows: int = 9) -> list[Line]:
+        parts = wait_parts(self.moments.story)
+        return ttft_legend(parts, self.width - 2, most_rows)
+
+    def _add_ttft(self, rows: int, *, titled: bool = True) -> None:
+        """A heading, the bar, so many rows of legend."""
+        story = self.moments.story
+        legend = self._legend(rows)
+        if not legend:
+            return
+        waits = story.row.ttft_s is None
+        title = TextRun("wait so far" if waits else "time to first token", "strong")
+        if titled:
+            self.drawing.add(ruled((title,), (), self.width))
+        self.drawing.add((TextRun(" "), *ttft_bar(wait_parts(story), self.width - 2)))
+        self.drawing.add(*((TextRun(" "), *line) for line in legend))
+
+    def _add_lanes(self, lanes: int, blocks: int, gpu: Sequence[Line]) -> None:
+        title = (TextRun("its time", "strong"), TextRun(f"  {self._span}", "muted"))
+        self.drawing.add(ruled(title, self._zoomed(), self.width))
+        lines = waterfall(self.moments, self.axis, self.at, lanes)
+        if blocks:
+            lines += block_rows(self.moments, self.axis, blocks, self.at)
+        self.drawing.add_clickable([*lines, *gpu, self._ticks()], self._moment)
+
+    @property
+    def _span(self) -> str:
+        return self.looking.zoom.value
+
+    def _zoomed(self) -> Line:
+        return (
+            TextRun("z", "accent", "screen.zoom"),
+            TextRun(f" {self.looking.zoom.next}", "muted", "screen.zoom"),
+        )
+
+    def _ticks(self) -> Line:
+        return row("arrival +", tick_line(self.axis, self.at), "")
+
+    def _moment(self, x: int) -> int | None:
+        column = x - LABEL_WIDTH
+        return self.axis.moment(column) if 0 <= column < self.room else None
+
+    def _add_gaps(self, rows: int) -> None:
+        moments, columns = self.moments, self.columns
+        if not len(columns.worst):
+            between = TextRun("gaps between tokens", "strong")
+            self.drawing.add(ruled((between,), (), self.width))
+            self.drawing.add((TextRun(" no two tokens yet", "muted"),))
+            return
+        self.drawing.add(gap_heading(moments, columns, self.width))
+        drawn = gap_rows(moments, columns, self.room, rows, self.at_gap)
+        self.drawing.add_clickable(drawn, self._moment_of_gap)
+        if self._late_below:
+            room = self.width - LABEL_WIDTH
+            legend = join_whole(late_entries(moments), room)
+            self.drawing.add((TextRun(" " * LABEL_WIDTH), *legend))
+
+    @property
+    def _late_below(self) -> bool:
+        return legend_is_below(self.moments, self.columns, self.width)
+
+    def _moment_of_gap(self, x: int) -> int | None:
+        column = x - LABEL_WIDTH
+        if 0 <= column < len(self.columns.worst):
+            return int(self.moments.gap_ends[self.columns.worst[column]])
+        return None
+
+    def _add_company(self, rows: int) -> None:
+        if rows < 3:
+            return
+        story, looking = self.moments.story, self.looking
+        cursor_ns = looking.cursor_ns
+        at = None if cursor_ns is None else self.moments.step_at(cursor_ns)
+        slowest = at is None and bool(story.steps)
+        if self.width >= BESIDE_FROM:
+            right = COMPANION_WIDTH + max(self.width - 160, 0) // 2
+            left = self.width - right - 2
+            titled = ruled(steps_title(story, left, slowest=slowest), (), left)
+            beside = ruled(companions_title(story, right), (), right)
+            self.drawing.add((*titled, TextRun("  "), *beside))
+            steps = step_rows(
+                self.moments, looking.cursor_ns, looking.budget, left, rows - 1
+            )
+            company = companion_rows(
+                story.companions, looking.companion, right, rows - 1
+            )
+            self.drawing.add(*_beside(steps, company, left + 2))
+            return
+        beside_rows = min(len(story.companions) + 2, rows // 2)
+        self.drawing.add(
+            ruled(steps_title(story, self.width, slowest=slowest), (), self.width),
+            *step_rows(
+                self.moments,
+                looking.cursor_ns,
+                looking.budget,
+                self.width,
+                rows - beside_rows - 1,
+            ),
+            ruled(companions_title(story, self.width), (), self.width),
+            *companion_rows(
+                story.companions, looking.companion, self.width, beside_rows - 1
+            ),
+        )
+
+
+def _beside(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
+    """Two columns of lines; the right one begins at a column."""
+    lines: list[Line] = []
+    for place in range(max(len(left), len(right))):
+        first = fit(left[place], at - 1) if place < len(left) else ()
+        gap = TextRun(" " * (at - sum(cells_of(run.text) for run in first)))
+        lines.append((*first, gap, *(right[place] if place < len(right) else ())))
+    return lines
+
+
+def _take(spare: int, wanted: int, most: int) -> tuple[int, int]:
+    """What is left of the spare rows, and how many were taken."""
+    taken = min(max(wanted, 0), most, max(spare, 0))
+    return spare - taken, taken

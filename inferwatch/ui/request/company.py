@@ -1,0 +1,212 @@
+"""The steps that a request was in, and who was prefilled in them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rich.cells import set_cell_size
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.causes.story import Companion, RequestStory, StoryStep
+from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.shared.renderables.bars import gauge
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    cells_of,
+    fit,
+    join_whole,
+)
+from inferwatch.visible import visible
+
+GAUGE_WIDTH = 8
+NAME_LEAST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumn:
+    """One column of the list of steps."""
+
+    title: str
+    width: int
+    right: bool = True
+
+
+STEP_COLUMNS = (
+    StepColumn("step", 9),
+    StepColumn("ended", 9),
+    StepColumn("took", 9),
+    StepColumn("its own", 9),
+    StepColumn("batch", 6),
+    StepColumn("tokens", 8),
+    StepColumn("of budget", GAUGE_WIDTH + 7),
+    StepColumn("prefill", 9),
+    StepColumn("waiting", 9),
+    StepColumn("  bound by", 11, right=False),
+)
+"""The most telling first: those without room go, from the last on."""
+BUDGET = 6
+"""The place of the column that needs to know the budget."""
+
+
+def steps_title(story: RequestStory, width: int, *, slowest: bool) -> Line:
+    """How many there were, and how full."""
+    steps = story.steps
+    facts: list[Line] = [(TextRun("its steps", "strong"),)]
+    facts.append((TextRun(format_count(story.steps_total).strip()),))
+    if slowest:
+        facts.append((TextRun("the slowest of them", "muted"),))
+    if steps:
+        batch = fmean(each.requests for each in steps)
+        tokens = fmean(each.tokens for each in steps)
+        facts.append((TextRun("mean batch ", "muted"), TextRun(f"{batch:.1f}")))
+        facts.append((TextRun("tokens ", "muted"), TextRun(f"{tokens:,.0f}")))
+    if len(steps) < story.steps_total:
+        facts.append((TextRun(f"the last {len(steps):,} are told", "muted"),))
+    return join_whole(facts, width - 8)
+
+
+def step_rows(
+    moments: Moments,
+    cursor_ns: int | None,
+    budget: int | None,
+    width: int,
+    rows: int,
+) -> list[Line]:
+    """Those around the cursor; without one the slowest, in order of time."""
+    steps = moments.story.steps
+    if not steps or rows < 2:
+        return [(TextRun(" no step of it is told", "muted"),)] if rows > 0 else []
+    at = None if cursor_ns is None else moments.step_at(cursor_ns)
+    count = min(rows - 1, len(steps))
+    if at is None:
+        slowest = sorted(steps, key=lambda each: each.duration_ns)[-count:]
+        shown: Sequence[StoryStep] = sorted(slowest, key=lambda each: each.end_ns)
+    else:
+        place = steps.index(at)
+        first = min(max(place - count // 2, 0), len(steps) - count)
+        shown = steps[first : first + count]
+    columns = _columns_within(width, with_budget=budget is not None)
+    titles = [TextRun("  ")]
+    for index in columns:
+        column = STEP_COLUMNS[index]
+        titles.append(cells(column.title, column.width, "muted", right=column.right))
+    lines = [tuple(titles)]
+    for step in shown:
+        mark = TextRun("▸ ", "accent") if step is at else TextRun("  ")
+        line: list[TextRun] = [mark]
+        for index in columns:
+            line += _step_cell(index, step, moments.arrived_ns, budget)
+        if step is at:
+            line = [run._replace(ink=f"{run.ink} chosen".strip()) for run in line]
+        lines.append(tuple(line))
+    return lines
+
+
+def _columns_within(width: int, *, with_budget: bool) -> list[int]:
+    room, kept = width - 2, list[int]()
+    for index, column in enumerate(STEP_COLUMNS):
+        if index == BUDGET and not with_budget:
+            continue
+        if column.width > room:
+            if index == BUDGET:
+                continue
+            break
+        kept.append(index)
+        room -= column.width
+    return kept
+
+
+def _step_cell(
+    index: int, step: StoryStep, zero_ns: int, budget: int | None
+) -> Sequence[TextRun]:
+    column = STEP_COLUMNS[index]
+    since_s = (step.end_ns - zero_ns) / NS_PER_S
+    if index == BUDGET:
+        share = step.tokens / budget if budget else None
+        told = "–" if share is None else f"{share:.0%}"
+        bar = gauge(share, GAUGE_WIDTH, "tokens")
+        return (TextRun("  "), *bar, TextRun(f"{told:>5}"))
+    texts = {
+        0: f"#{step.index:,}",
+        1: format_duration(since_s).strip(),
+        2: format_duration(step.duration_ns / NS_PER_S).strip(),
+        3: _own(step),
+        4: f"{step.requests:,}",
+        5: f"{step.tokens:,}",
+        7: f"{step.prefill_tokens:,}",
+        8: f"{step.waiting:,}",
+        9: f"  {step.bound_by.value}",
+    }
+    return (cells(texts[index], column.width, right=column.right),)
+
+
+def _own(step: StoryStep) -> str:
+    """What was scheduled for it, and what came out where that is another number."""
+    if step.produced in {0, step.scheduled}:
+        return f"{step.scheduled:,}"
+    return f"{step.scheduled:,}→{step.produced:,}"
+
+
+def companion_rows(
+    companions: Sequence[Companion], chosen: int | None, width: int, rows: int
+) -> list[Line]:
+    """Who else was prefilled in its steps, most tokens first; each can be opened."""
+    if rows < 1:
+        return []
+    if not companions:
+        return [(TextRun("  nobody else", "muted"),)]
+    name_width = max(width - 2 - 9 - 8, NAME_LEAST)
+    head = (
+        TextRun("  "),
+        cells("request", name_width, "muted"),
+        cells("tokens", 9, "muted", right=True),
+        cells("steps", 8, "muted", right=True),
+    )
+    count = rows - 1
+    first = min(max((chosen or 0) - count // 2, 0), max(len(companions) - count, 0))
+    lines = [fit(head, width)]
+    for place in range(first, min(first + count, len(companions))):
+        each, here = companions[place], place == chosen
+        ink, action = "chosen" if here else "", f"screen.companion({place})"
+        lines.append(
+            (
+                TextRun("▸ " if here else "  ", "accent", action),
+                cells(shortened(each.name, name_width), name_width, ink)._replace(
+                    action=action
+                ),
+                cells(f"{each.prefill_tokens:,}", 9, ink, right=True),
+                cells(f"{each.steps:,}", 8, ink, right=True),
+            )
+        )
+    return lines
+
+
+def companions_title(story: RequestStory, width: int) -> Line:
+    """How many prompts were computed beside it."""
+    title = (TextRun("prefilled in the same steps", "strong"),)
+    told = (TextRun(f"{len(story.companions):,}", "muted"),)
+    return join_whole((title, told if story.companions else ()), width - 6)
+
+
+def shortened(name: str, room: int) -> str:
+    """Head and tail of a name: ids share their beginnings, and often their ends.
+
+    >>> shortened("chatcmpl-0123456789", 12), shortened("short", 12)
+    ('chatc…456789', 'short')
+    >>> shortened("大大大大大大", 8)
+    '大…大大'
+    """
+    name = visible(name)
+    if cells_of(name) <= room or room < NAME_LEAST // 2:
+        return name
+    head = set_cell_size(name, (room - 1) // 2).rstrip()
+    tail, left = "", room - 1 - cells_of(head)
+    for letter in reversed(name):
+        left -= cells_of(letter)
+        if left < 0:
+            break
+        tail = letter + tail
+    return f"{head}…{tail}"

@@ -1,0 +1,244 @@
+"""What is known of a request beside its times, and what is not known."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import (
+    counted,
+    format_count,
+    format_duration,
+    format_durations,
+    format_share,
+)
+from inferwatch.metrics.causes.story import RequestStory, SpanKind
+from inferwatch.ui.request.moments import Moments, Stop
+from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join, join_whole
+from inferwatch.visible import visible
+
+HINT = "← → go by phase and token, s S by late token, 3 to the steps of that time"
+BETWEEN = "   "
+
+
+def fact_line(story: RequestStory, width: int) -> Line:
+    """The most telling facts, as many as there is room for."""
+    return join_whole(_facts(story), width, BETWEEN)
+
+
+def fact_lines(story: RequestStory, arrived: str, width: int) -> list[Line]:
+    """All of them, in as many rows as they take."""
+    row = story.row
+    rest = [
+        _fact("arrived", arrived),
+        *_known("temperature", row.temperature, "g"),
+        *_known("priority", row.priority, "d"),
+        *([_fact("LoRA", row.lora)] if row.lora else []),
+        *([_fact("header", row.header)] if row.header else []),
+        *([_fact("class", row.class_name)] if row.class_name else []),
+        *([_fact("ended by", row.reason)] if row.reason else []),
+        *_client(story),
+    ]
+    lines = _folded([*_facts(story), *rest], width)
+    for label, name in (("client's id", row.external_id), ("engine's", row.request_id)):
+        if name:
+            lines += _long(label, name, width)
+    return lines
+
+
+def _facts(story: RequestStory) -> list[Line]:
+    row = story.row
+    texts = format_durations((row.queue_s, row.prefill_s, row.tpot_s, row.itl_max_s))
+    queue, prefill, tpot, longest = (text.strip() for text in texts)
+    cached = story.cached_tokens
+    cached = row.cached_tokens if cached is None else cached
+    told = [
+        _fact("prompt", _count(row.prompt_tokens)),
+        _fact("cached", _cached(cached, row.prompt_tokens)),
+        _fact("out", _out(row.output_tokens, row.max_tokens)),
+        _fact("TPOT", tpot),
+        _fact("ITL max", longest),
+        _fact("E2EL", format_duration(row.e2el_s).strip()),
+        *([_fact("preempted", f"{row.preemptions}×")] if row.preemptions else []),
+        *_speculated(story),
+        _fact("queue", queue),
+        _fact("prefill", prefill),
+    ]
+    if story.kv_peak_blocks is not None:
+        told.append(_fact("KV peak", counted(story.kv_peak_blocks, "block")))
+    return told
+
+
+def _cached(cached: int | None, prompt: int | None) -> str:
+    if not cached or not prompt:
+        return _count(cached)
+    return f"{_count(cached)} ({format_share(cached / prompt).strip()})"
+
+
+def _out(output: int | None, most: int | None) -> str:
+    return f"{_count(output)} of {_count(most)}" if most else _count(output)
+
+
+def _speculated(story: RequestStory) -> list[Line]:
+    """Where nothing is drafted, nothing is said."""
+    if not story.drafted_tokens:
+        return []
+    share = format_share((story.accepted_tokens or 0) / story.drafted_tokens).strip()
+    told = f"{_count(story.accepted_tokens)} of {_count(story.drafted_tokens)}"
+    return [_fact("drafts accepted", f"{told} ({share})")]
+
+
+def _client(story: RequestStory) -> list[Line]:
+    return [
+        (
+            TextRun("client: ", "muted"),
+            TextRun(f"{CAUSES[cause].name} ", "muted"),
+            TextRun(format_duration(seconds).strip()),
+        )
+        for cause, seconds in story.client
+    ]
+
+
+def _known(label: str, value: float | None, how: str) -> list[Line]:
+    return [] if value is None else [_fact(label, format(value, how))]
+
+
+def _fact(label: str, value: str) -> Line:
+    return (TextRun(f"{label} ", "muted"), TextRun(value))
+
+
+def _count(count: int | None) -> str:
+    return format_count(count).strip()
+
+
+def _folded(facts: Iterable[Line], width: int) -> list[Line]:
+    """None of them cut."""
+    lines: list[list[Line]] = [[]]
+    for fact in facts:
+        longer = [*lines[-1], fact]
+        if lines[-1] and len(join_whole(longer, width, BETWEEN)) < len(
+            join(longer, BETWEEN)
+        ):
+            lines.append([fact])
+        else:
+            lines[-1] = longer
+    return [(TextRun(" "), *join(each, BETWEEN)) for each in lines]
+
+
+def _long(label: str, text: str, width: int) -> list[Line]:
+    """A name over as many rows as it takes: here it is whole."""
+    head = f" {label} "
+    text, room = visible(text), max(width - len(head) - 1, 8)
+    pieces = wrap(text, room, break_on_hyphens=False) or [""]
+    return [
+        (TextRun(head if not place else " " * len(head), "muted"), TextRun(piece))
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def missing_lines(story: RequestStory, width: int, rows: int) -> list[Line]:
+    """What is not known and why; where there is no room, how much more there is."""
+    if rows < 1:
+        return []
+    told: list[list[str]] = [
+        wrap(visible(each), max(width - 4, 20)) for each in story.missing
+    ]
+    whole = [line for lines in told for line in lines]
+    if len(whole) <= rows:
+        return [line for lines in told for line in _marked(lines)]
+    kept: list[Line] = []
+    left = len(told)
+    for lines in told:
+        if len(kept) + len(lines) > rows - 1:
+            break
+        kept += _marked(lines)
+        left -= 1
+    more = f"and {left:,} more" if kept else counted(left, "thing") + " not known"
+    return [*kept, (TextRun(" ? ", "faint"), TextRun(more, "muted"))]
+
+
+def _marked(lines: Sequence[str]) -> list[Line]:
+    first, *rest = lines or [""]
+    return [
+        (TextRun(" ? ", "faint"), TextRun(first, "muted")),
+        *((TextRun(f"   {each}", "muted"),) for each in rest),
+    ]
+
+
+def readout(moments: Moments, stop: Stop | None, width: int) -> list[Line]:
+    """What is under the cursor, and why; what to press where it is nowhere."""
+    if stop is None:
+        return [(TextRun(f" {HINT}", "faint"),)]
+    since_s = (stop.t_ns - moments.arrived_ns) / NS_PER_S
+    sign = "−" if since_s < 0 else "+"
+    when = TextRun(f" ▲ {sign}{format_duration(abs(since_s)).strip()} ", "accent")
+    if stop.gap is not None:
+        facts, why = _of_gap(moments, stop.gap)
+    else:
+        facts, why = _of_phase(moments, stop)
+    facts += _of_step(moments, stop)
+    lines = [(when, TextRun(" "), *join_whole(facts, width - len(when.text) - 2))]
+    wrapped = wrap(visible(why), max(width - 4, 20))
+    return lines + [(TextRun(f"   {line}", "muted"),) for line in wrapped]
+
+
+def _of_gap(moments: Moments, gap: int) -> tuple[list[Line], str]:
+    gap_ns = int(moments.gaps[gap])
+    facts: list[Line] = [
+        (
+            TextRun(f"token {gap + 2:,} ", "strong"),
+            TextRun("after ", "muted"),
+            TextRun(format_duration(gap_ns / NS_PER_S).strip(), "strong"),
+        )
+    ]
+    spike = moments.spikes.get(gap)
+    if spike is None:
+        facts.append((TextRun("in time", "muted"),))
+        return facts, ""
+    look = LATE[spike.cause]
+    times = gap_ns / moments.median_ns if moments.median_ns else None
+    if times is not None:
+        facts.append((TextRun(f"{times:.0f}× the median", "muted"),))
+    facts.append((TextRun(f"{look.glyph} {look.name}", f"{look.ink} bold"),))
+    return facts, spike.evidence
+
+
+def _of_phase(moments: Moments, stop: Stop) -> tuple[list[Line], str]:
+    span = stop.span
+    if span is None:
+        return [], ""
+    took = format_duration((span.end_ns - span.start_ns) / NS_PER_S).strip()
+    look, name = LANES[span.kind], LANES[span.kind].name
+    if span.kind is SpanKind.CHUNK:
+        chunks = [each for each in moments.story.spans if each.kind is SpanKind.CHUNK]
+        place = next(i for i, each in enumerate(chunks, 1) if each is span)
+        name = f"prefill, chunk {place:,} of {len(chunks):,}"
+    facts: list[Line] = [
+        (TextRun(f"{name} ", f"{look.ink} bold"), TextRun(took, "strong"))
+    ]
+    if span.tokens is not None:
+        facts.append((TextRun(counted(span.tokens, "token")),))
+    if span.cause is not None and CAUSES[span.cause].name != name:
+        told = CAUSES[span.cause]
+        about = " (estimated)" if span.cause in ESTIMATES else ""
+        facts.append((TextRun(f"{told.glyph} {told.name}{about}", told.ink),))
+    return facts, ""
+
+
+def _of_step(moments: Moments, stop: Stop) -> list[Line]:
+    """The step of that moment and how full it was."""
+    step = moments.step_at(stop.t_ns)
+    if step is None:
+        return []
+    return [
+        (TextRun("step ", "muted"), TextRun(f"#{step.index:,}")),
+        (TextRun("took ", "muted"), TextRun(_ms(step.duration_ns))),
+        (TextRun("batch ", "muted"), TextRun(f"{step.requests:,}")),
+        (TextRun("tokens ", "muted"), TextRun(f"{step.tokens:,}")),
+        (TextRun("prefill ", "muted"), TextRun(f"{step.prefill_tokens:,}")),
+        (TextRun("waiting ", "muted"), TextRun(f"{step.waiting:,}")),
+    ]
+
+
+def _ms(duration_ns: int) -> str:
+    return format_duration(duration_ns / NS_PER_S).strip()

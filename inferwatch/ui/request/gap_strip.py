@@ -1,0 +1,192 @@
+"""The gaps between a request's tokens, a column each, with the late ones marked."""
+
+from collections import Counter
+from collections.abc import Sequence
+from textwrap import wrap
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import format_duration
+from inferwatch.metrics.causes.cause import SPIKE_FACTOR, Cause
+from inferwatch.metrics.causes.story import Spike
+from inferwatch.ui.request.axis import BLANK, Cell, pointed, row
+from inferwatch.ui.request.moments import GapColumns, Moments
+from inferwatch.ui.request.words import LATE
+from inferwatch.ui.shared.renderables.plot import axis_top, tick_text
+from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled, width_of
+from inferwatch.visible import visible
+
+BARS = " ▁▂▃▄▅▆▇█"
+LEVEL = "╌"
+NAMED_FROM = 100
+"""Columns; with fewer the letters alone name causes in the list of late tokens."""
+EVIDENCE_LEAST = 12
+
+
+def gap_heading(moments: Moments, columns: GapColumns, width: int) -> Line:
+    """How many gaps there are, what a column stands for, and usual gaps at the end."""
+    told = f"{len(moments.gaps):,}"
+    if len(columns.worst) < len(moments.gaps) and columns.fold == 1:
+        first, last = columns.first + 1, columns.first + len(columns.worst)
+        told = f"{first:,} to {last:,} of {told}"
+    if columns.fold > 1:
+        told += f", the worst of {columns.fold:,} a column"
+    aside = TextRun(f"  {told}", "muted")
+    levels, late = _level_facts(moments), late_legend(moments)
+    name = TextRun("gaps between tokens", "strong")
+    choices = (
+        ((name, aside), join((late, *levels), "  ")),
+        ((name, aside), join(levels, "  ")),
+        ((TextRun("gaps", "strong"), aside), join(levels, "  ")),
+        ((TextRun("gaps", "strong"), aside), join(levels[:2], "  ")),
+    )
+    fits = (
+        each for each in choices if width_of(each[0]) + width_of(each[1]) + 8 <= width
+    )
+    title, right = next(fits, choices[-1])
+    return ruled(title, right, width)
+
+
+def legend_is_below(moments: Moments, columns: GapColumns, width: int) -> bool:
+    """What the letters of late tokens mean has no room in the heading."""
+    late = late_legend(moments)
+    heading = gap_heading(moments, columns, width)
+    return bool(late) and not set(late) <= set(heading)
+
+
+def _level_facts(moments: Moments) -> list[Line]:
+    """The gap that half of them stay below, and all but one of a hundred."""
+    story = moments.story
+    most_ns = int(moments.gaps.max()) if len(moments.gaps) else None
+    levels = (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns), ("max", most_ns))
+    return [
+        (TextRun(f"{name} ", "muted"), TextRun(_text(value_ns)))
+        for name, value_ns in levels
+        if value_ns is not None
+    ]
+
+
+def gap_rows(
+    moments: Moments, columns: GapColumns, room: int, rows: int, cursor: int | None
+) -> list[Line]:
+    """The bars, the uppermost row first, and below them a letter for each late one.
+
+    They leave room for what would be late. ``cursor`` is the column it stands in.
+    """
+    gaps_s = moments.gaps[columns.worst] / NS_PER_S
+    usual_s = (moments.median_ns or 0) * SPIKE_FACTOR / NS_PER_S
+    top_s = axis_top(max(float(gaps_s.max()), usual_s))
+    eighths = [max(round(gap / top_s * rows * 8), 1) for gap in gaps_s.tolist()]
+    late = _late(moments, columns)
+    inks = [f"{LATE[late[i]].ink}" if i in late else "decode" for i in range(room)]
+    levels = _levels(moments, top_s, rows)
+    lines: list[Line] = []
+    for height in reversed(range(rows)):
+        cells: list[Cell] = [
+            (BARS[min(max(each - 8 * height, 0), 8)], inks[i])
+            for i, each in enumerate(eighths)
+        ]
+        cells += [BLANK] * (room - len(cells))
+        named = levels.get(height, "")
+        blank = sum(cell[0] == " " for cell in cells)
+        if named and blank > room // 2:  # among bars a line would be but noise
+            cells = [cell if cell[0] != " " else (LEVEL, "faint") for cell in cells]
+        label = tick_text(top_s, "s") if height == rows - 1 else ""
+        label = "0" if height == 0 and rows > 1 else label
+        lines.append(row(label, pointed(cells, cursor), named))
+    marks: list[Cell] = [BLANK] * room
+    if not late:
+        _number(marks, columns)
+    for column, cause in late.items():
+        marks[column] = (LATE[cause].glyph, f"{LATE[cause].ink} bold")
+    if cursor is not None and cursor not in late:
+        marks[cursor] = ("▲", "accent")
+    elif cursor is not None:
+        marks[cursor] = (marks[cursor][0], f"{marks[cursor][1]} chosen")
+    lines.append(row("late" if late else "token", marks, ""))
+    return lines
+
+
+def _number(marks: list[Cell], columns: GapColumns) -> None:
+    """The tokens that the first and the last gap end with."""
+    first, last = columns.first + 2, int(columns.edges[-1]) + 1
+    used = len(columns.worst)
+    for text, at in ((f"{first:,}", 0), (f"{last:,}", used - len(f"{last:,}"))):
+        if at >= 0 and all(cell == BLANK for cell in marks[at : at + len(text) + 1]):
+            marks[at : at + len(text)] = [(letter, "faint") for letter in text]
+
+
+def late_legend(moments: Moments) -> Line:
+    """What the letters mean, and how many there are of each."""
+    return join(late_entries(moments), "  ")
+
+
+def late_entries(moments: Moments) -> list[Line]:
+    """The same, each by itself; the most frequent first."""
+    counts = Counter(spike.cause for spike in moments.story.spikes)
+    return [
+        (
+            TextRun(f"{LATE[cause].glyph} ", f"{LATE[cause].ink} bold"),
+            TextRun(f"{LATE[cause].name} ", "muted"),
+            TextRun(f"{count}"),
+        )
+        for cause, count in counts.most_common()
+    ]
+
+
+def _late(moments: Moments, columns: GapColumns) -> dict[int, Cause]:
+    """Cause by column; of several the longest."""
+    worst: dict[int, tuple[int, Cause]] = {}
+    for gap, spike in moments.spikes.items():
+        column = columns.column_of(gap)
+        if column is not None and (spike.gap_ns, spike.cause) > worst.get(
+            column, (0, spike.cause)
+        ):
+            worst[column] = (spike.gap_ns, spike.cause)
+    return {column: cause for column, (_, cause) in worst.items()}
+
+
+def _levels(moments: Moments, top_s: float, rows: int) -> dict[int, str]:
+    """Names of percentiles by the row they are in."""
+    story, found = moments.story, dict[int, list[str]]()
+    for name, value_ns in (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns)):
+        if value_ns is not None:
+            height = min(int(value_ns / NS_PER_S / top_s * rows), rows - 1)
+            found.setdefault(height, []).append(name)
+    return {height: " ".join(names) for height, names in found.items()}
+
+
+def late_list(
+    moments: Moments, here: int | None, width: int, rows: int
+) -> Sequence[Line]:
+    """Late tokens one below the other, those around the cursor, with their evidence."""
+    spikes = sorted(moments.spikes.items())
+    at = next((i for i, (gap, _) in enumerate(spikes) if gap == here), 0)
+    first = min(max(at - 1, 0), max(len(spikes) - rows, 0))
+    lines: list[Line] = []
+    for gap, spike in spikes[first:]:
+        told = _late_lines(gap, spike, width, "chosen" if gap == here else "")
+        if len(lines) + len(told) > rows:
+            break
+        lines += told
+    return lines
+
+
+def _late_lines(gap: int, spike: Spike, width: int, chosen: str) -> list[Line]:
+    """One late token, with all that is known of why."""
+    look = LATE[spike.cause]
+    name = f"{look.name:<13} " if width >= NAMED_FROM else ""
+    head = (
+        TextRun(f" {look.glyph} ", f"{look.ink} bold {chosen}".strip()),
+        TextRun(f"token {gap + 2:>7,} ", chosen),
+        TextRun(f"after {_text(spike.gap_ns):>7}  ", chosen),
+        TextRun(name, f"{look.ink} {chosen}".strip()),
+    )
+    room = max(width - width_of(head) - 1, EVIDENCE_LEAST)
+    ink = f"muted {chosen}".strip()
+    first, *more = wrap(visible(spike.evidence), room) or [""]
+    below = TextRun(" " * width_of(head))
+    return [(*head, TextRun(first, ink)), *((below, TextRun(m, ink)) for m in more)]
+
+
+def _text(value_ns: int | None) -> str:
+    return format_duration(None if value_ns is None else value_ns / NS_PER_S).strip()

@@ -1,0 +1,92 @@
+"""What one request looks like, at three sizes; a change is reviewed as a picture."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.messages import OpenRequest
+from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.stories import STORIES
+
+Compare = Callable[..., bool]
+
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+ALL = (SMALL, USUAL, LARGE)
+VIEWS: dict[str, tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+    **{name: (name, (), ALL) for name in STORIES},
+    "late": ("spiky", ("s", "s"), ALL),
+    "zoomed": ("spiky", ("s", "z", "z"), (SMALL, USUAL)),
+    "first-token": ("queued", ("z",), (USUAL,)),
+    "tokens": ("spiky", ("tab", "s"), (SMALL,)),
+    "steps": ("queued", ("tab", "tab", "down"), (SMALL,)),
+    "facts": ("spiky", ("tab", "tab", "tab"), (SMALL,)),
+    "unknown-facts": ("unknown", ("tab", "tab", "tab"), (SMALL,)),
+    "light": ("queued", ("t",), (USUAL,)),
+    "unheard-of": ("nobody", (), (SMALL,)),
+}
+REPLAYED = (SMALL, USUAL)
+
+
+def opening(key: str, *keys: str) -> Callable[[Pilot[None]], Any]:
+    """Opens a request from Requests, presses keys, and lets the screen draw again."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        await pilot.press("2")
+        app.screen.post_message(OpenRequest(key))
+        await pilot.pause()
+        for pressed in ("", *keys, ""):
+            if pressed:
+                await pilot.press(pressed)
+            app.look()
+            await pilot.pause()
+            await app.workers.wait_for_complete()
+        await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}")
+        for name, (_, _, sizes) in VIEWS.items()
+        for size in sizes
+    ],
+)
+def test_picture_of_a_request(
+    snap_compare: Compare,
+    feed: ScriptedFeed,
+    app: InferwatchApp,
+    name: str,
+    size: tuple[int, int],
+) -> None:
+    key, keys, _ = VIEWS[name]
+    if key in STORIES:
+        feed.recall.stories[key] = STORIES[key]()
+
+    assert snap_compare(app, terminal_size=size, run_before=opening(key, *keys))
+
+
+@pytest.mark.parametrize("size", REPLAYED, ids=["80x24", "120x40"])
+def test_picture_of_a_request_in_a_replay(
+    snap_compare: Compare, replayed_feed: ScriptedFeed, size: tuple[int, int]
+) -> None:
+    replayed_feed.recall.stories["queued"] = STORIES["queued"]()
+    app = InferwatchApp(SessionPage(replayed_feed))
+
+    assert snap_compare(app, terminal_size=size, run_before=opening("queued"))
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    """Left-over pictures would be reviewed for nothing."""
+    folder = Path(__file__).parent / "__snapshots__" / "test_request_pictures"
+    count = sum(len(sizes) for _, _, sizes in VIEWS.values()) + len(REPLAYED)
+
+    assert len(list(folder.glob("*.svg"))) == count
