@@ -140,10 +140,13 @@ REQUESTS = (
         ),
         Metric(
             key="lora",
-            abbr="LoRA",
+            abbr="model/LoRA",
             title="LoRA adapter",
             unit=Unit.NONE,
-            definition="The LoRA adapter that it asked for, if any.",
+            definition=(
+                "The LoRA adapter that it asked for; where there is none, screens name "
+                "the model."
+            ),
             formula="added",
         ),
         Metric(

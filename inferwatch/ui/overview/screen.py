@@ -20,6 +20,7 @@ from inferwatch.ui.shared.drawers import (
 from inferwatch.ui.shared.hardware_charts import HARDWARE_KEYS, MEMORY
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain, LookAt
+from inferwatch.ui.shared.slow_line import SlowLine
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 TINY = 22
@@ -48,13 +49,13 @@ class OverviewScreen(WatchScreen):
             "enter",
             "slowest",
             "slowest",
-            tooltip="The slowest requests, and what each waited for",
+            tooltip="The slowest request and why; without a known cause, all of them",
         ),
         *CHART_BINDINGS,
     ]
     DEFAULT_CSS = """
     OverviewScreen {
-        FlowPanel { margin-top: 1; }
+        &.-short SlowLine { display: none; }
         LatencyTable { margin-top: 1; }
         #chart-0 { height: 5fr; }
         #chart-1 { height: 4fr; }
@@ -71,11 +72,13 @@ class OverviewScreen(WatchScreen):
     }
     """
 
+    WORST_KEY = "enter"
     WILL_SHOW = "latencies, batch, KV blocks and tokens over time"
     TELLS_HOW = True
 
     def compose_panels(self) -> Iterable[Widget]:
         """From the flow down to the charts and their axis."""
+        yield SlowLine(self.WORST_KEY)
         yield FlowPanel()
         yield LatencyTable()
         yield CanaryLine()
@@ -107,6 +110,9 @@ class OverviewScreen(WatchScreen):
         self.query_one(LatencyTable).show(shown.latencies, shown.window)
 
     def action_slowest(self) -> None:
-        """To the requests, those first that waited longest for their first token."""
+        """To the slowest request, or to all, those first that waited longest."""
+        if self._slow is not None and self._slow.groups:
+            self.action_worst()
+            return
         self.view.slowest_first = True
         self.post_message(LookAt("requests"))

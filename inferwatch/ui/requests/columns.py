@@ -1,12 +1,26 @@
 """The columns of the request table."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from collectors.clock import NS_PER_S
-from inferwatch.formatting import MILLISECONDS, format_count, format_in
-from inferwatch.metrics.catalog import label_of
+from inferwatch.formatting import (
+    MILLISECONDS,
+    UNKNOWN,
+    format_clock,
+    format_count,
+    format_in,
+)
+from inferwatch.metrics.catalog import CATALOG, label_of
+from inferwatch.metrics.causes.cause import (
+    ITL_CAUSES,
+    PREFILL_CAUSES,
+    QUEUE_CAUSES,
+    TTFT_CAUSES,
+    Cause,
+)
+from inferwatch.metrics.engine.request_groups import model_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.ui.requests.phases import (
     BEFORE_FIRST_TOKEN,
@@ -16,10 +30,22 @@ from inferwatch.ui.requests.phases import (
     phases,
 )
 from inferwatch.ui.shared.renderables.bars import waterfall
-from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.row_filter import FieldKind, FilterField
-from inferwatch.ui.shared.table import TableColumn
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of
+from inferwatch.ui.shared.row_filter import NO_WORD, FieldKind, FilterField
+from inferwatch.ui.shared.table import UNBOUNDED, TableColumn
 from inferwatch.visible import visible
+
+KEPT_LONGEST = (
+    *("ttft", "queue", "cause", "e2el", "output", "prompt", "tpot", "itl_max"),
+    *("prefill", "itl_cause", "reason", "preemptions", "cached", "clock", "itl"),
+    *("class", "model", "priority", "header", "max", "temperature", "phases"),
+)
+"""Columns that people chose, in the order in which room is kept for them."""
+
+
+def rank_of(key: str) -> int:
+    """A later one gives way sooner."""
+    return KEPT_LONGEST.index(key) + 1
 
 
 @dataclass
@@ -29,10 +55,18 @@ class RequestView:
     now_ns: int = 0
     longest_s: float = 0.0
     """The longest request in sight."""
+    wall_text: Callable[[int], str] = format_clock
+    """A moment as a clock has it."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The model of each source of requests."""
 
 
 def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
-    """The columns of the request table, from left to right."""
+    """The columns of the request table, from left to right.
+
+    Those with a rank can be chosen; the others, and those with room at a width, are
+    shown until people choose.
+    """
 
     def bar(row: RequestRow, width: int) -> Line:
         spent = phases(row, view.now_ns)
@@ -65,13 +99,26 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             most=30,
             filter=FilterField("id", _ids),
         ),
+        TableColumn(
+            "clock",
+            label_of("request.arrived_ns"),
+            10,
+            lambda row, _: TextRun(view.wall_text(row.arrived_ns).strip(), "muted"),
+            value=lambda row: row.arrived_ns,
+            right=True,
+            from_width=UNBOUNDED,
+            rank=rank_of("clock"),
+            tells=tells("arrived_ns"),
+        ),
         _count("prompt", "prompt_tokens", from_width=72),
-        _count("output", "output_tokens"),
+        _count("cached", "cached_tokens", from_width=176),
+        _count("output", "output_tokens", also=("tokens", "output")),
         _growing("queue", "queue_s", view, _queued_ns),
+        _growing("prefill", "prefill_s", view, _prefilled_ns, from_width=168),
         _growing("ttft", "ttft_s", view, _first_token_awaited_ns),
         _duration("tpot", "tpot_s", from_width=90),
-        _duration("itl", "itl_last_s", from_width=130),
-        _duration("itl_max", "itl_max_s", from_width=102),
+        _duration("itl", "itl_last_s", from_width=156, also=("itl",)),
+        _duration("itl_max", "itl_max_s", from_width=120),
         _growing("e2el", "e2el_s", view, _lives_ns),
         TableColumn(
             "preemptions",
@@ -80,23 +127,179 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             _preemptions,
             value=lambda row: row.preemptions,
             right=True,
-            from_width=118,
-            filter=_field("preemptions", FieldKind.COUNT),
+            from_width=126,
+            filter=_field("preemptions", FieldKind.COUNT, also=("preemptions",)),
+            rank=rank_of("preemptions"),
+            tells=tells("preemptions"),
         ),
+        _text("reason", "reason", 10, from_width=136),
+        _count("max", "max_tokens", from_width=UNBOUNDED, also=("max_tokens",)),
         TableColumn(
-            "reason",
-            "  reason",
-            10,
-            lambda row, _: TextRun(f"  {row.reason or ''}", "muted"),
-            value=lambda row: row.reason,
-            from_width=114,
-            filter=FilterField("reason", lambda row: row.reason),
+            "temperature",
+            label_of("request.temperature"),
+            6,
+            _temperature,
+            value=lambda row: row.temperature,
+            right=True,
+            from_width=UNBOUNDED,
+            filter=_field("temperature", FieldKind.NUMBER, also=("temperature",)),
+            rank=rank_of("temperature"),
+            tells=tells("temperature"),
         ),
-        TableColumn("phases", " phases", 16, bar, least=8),
+        _cause("cause", 20, TTFT_CAUSES, from_width=110),
+        _cause(
+            "itl_cause",
+            14,
+            ITL_CAUSES,
+            from_width=192,
+            also=("late",),
+        ),
+        _model(view),
+        TableColumn(
+            "priority",
+            label_of("request.priority"),
+            9,
+            lambda row, _: TextRun(
+                UNKNOWN if row.priority is None else str(row.priority)
+            ),
+            value=lambda row: row.priority,
+            right=True,
+            from_width=UNBOUNDED,
+            filter=_field("priority", FieldKind.COUNT),
+            rank=rank_of("priority"),
+            tells=tells("priority"),
+        ),
+        _text("class", "class_name", 12, from_width=UNBOUNDED),
+        _text("header", "header", 16, from_width=UNBOUNDED),
+        TableColumn(
+            "phases",
+            " phases",
+            16,
+            bar,
+            least=8,
+            rank=rank_of("phases"),
+            tells="Where its time went: API, queue, prefill and decode as a bar.",
+        ),
     )
 
 
-def _duration(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRow]:
+def tells(name: str) -> str:
+    """What the catalog says of a fact of a request."""
+    return CATALOG[f"request.{name}"].definition
+
+
+def _text(
+    key: str, name: str, width: int, *, from_width: int
+) -> TableColumn[RequestRow]:
+    """A column of what others wrote, named in the catalog; cut where it is long."""
+    value = attrgetter(name)
+
+    def write(row: RequestRow, _: int) -> TextRun:
+        return TextRun(f"  {value(row) or ''}", "muted")
+
+    label = label_of(f"request.{name}")
+    return TableColumn(
+        key,
+        f"  {label}",
+        width,
+        write,
+        value=value,
+        from_width=from_width,
+        filter=FilterField(label, value),
+        rank=rank_of(key),
+        tells=tells(name),
+    )
+
+
+def _cause(
+    key: str,
+    width: int,
+    causes: Iterable[Cause],
+    *,
+    from_width: int,
+    also: Sequence[str] = (),
+) -> TableColumn[RequestRow]:
+    value = attrgetter(key)
+
+    def write(row: RequestRow, _: int) -> TextRun:
+        return cause_run(value(row))
+
+    def words(row: RequestRow) -> str | None:
+        cause: Cause | None = value(row)
+        return None if cause is None else words_of_cause(cause)
+
+    label = label_of(f"request.{key}")
+    return TableColumn(
+        key,
+        f" {label}",
+        width,
+        write,
+        value=value,
+        ascending=True,
+        from_width=from_width,
+        filter=FilterField(
+            label.replace(" ", "_"),
+            words,
+            choices=[words_of_cause(each) for each in causes],
+            also=also,
+        ),
+        rank=rank_of(key),
+        tells=tells(key),
+    )
+
+
+def words_of_cause(cause: Cause) -> str:
+    """A cause as it is typed, without spaces.
+
+    >>> words_of_cause(Cause.QUEUE_KV)
+    'queue_kv_blocks'
+    """
+    return NO_WORD.sub("_", cause.value.lower())
+
+
+def cause_run(cause: Cause | None) -> TextRun:
+    """A cause in a cell."""
+    return TextRun(f" {cause or UNKNOWN}", _cause_ink(cause))
+
+
+def _cause_ink(cause: Cause | None) -> str:
+    """As the phases that they are parts of."""
+    if cause is Cause.RECOMPUTE:
+        return "warn"
+    if cause in QUEUE_CAUSES:
+        return "waiting"
+    if cause in PREFILL_CAUSES:
+        return "prefill"
+    if cause is None or cause is Cause.UNKNOWN:
+        return "faint"
+    return "worst" if cause in ITL_CAUSES else "muted"
+
+
+def _model(view: RequestView) -> TableColumn[RequestRow]:
+    def value(row: RequestRow) -> str | None:
+        return row.lora or model_of(row, view.models)
+
+    def write(row: RequestRow, width: int) -> TextRun:
+        name = value(row) or UNKNOWN
+        return TextRun(f"  {end_of(name, width - 2)}", "" if row.lora else "muted")
+
+    return TableColumn(
+        "model",
+        f"  {label_of('request.lora')}",
+        16,
+        write,
+        value=value,
+        ascending=True,
+        from_width=UNBOUNDED,
+        filter=FilterField("model", value, also=("lora",)),
+        rank=rank_of("model"),
+        tells=tells("lora"),
+    )
+
+
+def _duration(
+    key: str, name: str, *, from_width: int = 0, also: Sequence[str] = ()
+) -> TableColumn[RequestRow]:
     """A column of milliseconds, named in the catalog."""
     value = attrgetter(name)
 
@@ -114,7 +317,9 @@ def _duration(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRo
         value=value,
         right=True,
         from_width=from_width,
-        filter=_field(name, FieldKind.DURATION),
+        filter=_field(name, FieldKind.DURATION, also=also),
+        rank=rank_of(key),
+        tells=tells(name),
     )
 
 
@@ -123,6 +328,8 @@ def _growing(
     name: str,
     view: RequestView,
     since_ns: Callable[[RequestRow], int | None],
+    *,
+    from_width: int = 0,
 ) -> TableColumn[RequestRow]:
     """Milliseconds, and while they grow what they will be at least, with a ``+``.
 
@@ -146,19 +353,31 @@ def _growing(
             return TextRun(f"{text}+", "muted")
         return TextRun(f"{text} ")
 
+    title = f"{_in_ms(f'request.{name}')} "
     return TableColumn(
         key,
-        f"{_in_ms(f'request.{name}')} ",
-        10,
+        title,
+        max(len(title) + 1, 10),
         write,
         value=at_least,
         right=True,
+        from_width=from_width,
         filter=replace(_field(name, FieldKind.DURATION), at_least=at_least),
+        rank=rank_of(key),
+        tells=tells(name),
     )
 
 
 def _queued_ns(row: RequestRow) -> int | None:
     return row.added_ns if row.state is RequestState.QUEUED else None
+
+
+def _prefilled_ns(row: RequestRow) -> int | None:
+    if row.state is not RequestState.PREFILL or row.queue_s is None:
+        return None
+    return (
+        None if row.added_ns is None else row.added_ns + round(row.queue_s * NS_PER_S)
+    )
 
 
 def _first_token_awaited_ns(row: RequestRow) -> int | None:
@@ -175,7 +394,9 @@ def _in_ms(key: str) -> str:
     return f"{label_of(key)} {MILLISECONDS.name}"
 
 
-def _count(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRow]:
+def _count(
+    key: str, name: str, *, from_width: int = 0, also: Sequence[str] = ()
+) -> TableColumn[RequestRow]:
     """A column of whole numbers, named in the catalog."""
     value = attrgetter(name)
 
@@ -191,14 +412,18 @@ def _count(key: str, name: str, from_width: int = 0) -> TableColumn[RequestRow]:
         value=value,
         right=True,
         from_width=from_width,
-        filter=_field(name, FieldKind.COUNT),
+        filter=_field(name, FieldKind.COUNT, also=also),
+        rank=rank_of(key),
+        tells=tells(name),
     )
 
 
-def _field(name: str, kind: FieldKind) -> FilterField[RequestRow]:
+def _field(
+    name: str, kind: FieldKind, *, also: Sequence[str] = ()
+) -> FilterField[RequestRow]:
     """A number of a request, called as the catalog does: ``ttft``, ``max_itl``."""
     label = label_of(f"request.{name}").lower().replace(" ", "_")
-    return FilterField(label, attrgetter(name), kind)
+    return FilterField(label, attrgetter(name), kind, also=also)
 
 
 def _state(row: RequestRow, _: int) -> TextRun:
@@ -207,14 +432,24 @@ def _state(row: RequestRow, _: int) -> TextRun:
 
 
 def _id(row: RequestRow, width: int) -> TextRun:
-    """What tells requests apart: ids share their beginning, so it goes first."""
-    room = max(width - 1, 1)
-    name = visible(row.external_id or row.request_id)
+    name = row.external_id or row.request_id
     for prefix in ("chatcmpl-", "cmpl-"):
         name = name.removeprefix(prefix)
-    if len(name) > room:
-        name = f"…{name[-max(room - 1, 1) :]}"
-    return TextRun(name, "" if row.state.live else "muted")
+    return TextRun(end_of(name, width - 1), "" if row.state.live else "muted")
+
+
+def end_of(name: str, room: int) -> str:
+    """What tells names apart: they share their beginning, so it goes first."""
+    name, room = visible(name[-LONG:]), max(room, 1)
+    if cells_of(name) <= room:
+        return name
+    while cells_of(name) > room - 1 and name:
+        name = name[max(cells_of(name) - room + 1, 2) // 2 :]
+    return f"…{name}"
+
+
+LONG = 400
+"""Characters; of a longer name only the end can be in sight."""
 
 
 def _ids(row: RequestRow) -> str:
@@ -223,3 +458,10 @@ def _ids(row: RequestRow) -> str:
 
 def _preemptions(row: RequestRow, _: int) -> TextRun:
     return TextRun(str(row.preemptions), "warn" if row.preemptions else "faint")
+
+
+def _temperature(row: RequestRow, _: int) -> TextRun:
+    known = row.temperature is not None
+    return TextRun(
+        f"{row.temperature:g}" if known else UNKNOWN, "" if known else "faint"
+    )

@@ -7,22 +7,40 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from inferwatch.formatting import format_count
+from inferwatch.formatting import counted, format_count
+from inferwatch.metrics.engine.request_groups import GroupBy
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
+from inferwatch.ui.requests.groups import GroupTable
 from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.column_chooser import ColumnChooser
 from inferwatch.ui.shared.counted import counts_only, request_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.messages import OpenRequest
-from inferwatch.ui.shared.renderables.text import TextRun
+from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.ui.shared.slow_line import SlowLine
 from inferwatch.ui.shared.totals import TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 from inferwatch.ui.shared.welcome import is_untouched
 
-OF_THE_LIST = {"sort", "reverse", "filter", "scope"}
+OF_THE_LIST = {"sort", "reverse", "filter", "scope", "columns", "group"}
+FIND = (
+    "slower than 2s",
+    "prompt>1k",
+    "state:queued",
+    "cause:kv",
+    "or part of an X-Request-Id",
+    "tab completes",
+    "tpot>20ms",
+    "late:prefill",
+    "model: class: header: priority=1",
+    "longer than 1k",
+    "reason:abort",
+)
+"""What can be looked for, the most useful first."""
 HOW_TO_BEGIN = ": 1 says how to send one, 7 sends a load"
 
 
@@ -38,7 +56,12 @@ class RequestsScreen(WatchScreen):
             "request",
             "state prompt_tokens cached_tokens output_tokens max_tokens queue_s "
             "prefill_s ttft_s tpot_s itl_last_s itl_max_s decode_s e2el_s preemptions "
-            "reason",
+            "reason arrived_ns temperature cause itl_cause lora priority class_name "
+            "header",
+        ),
+        *catalog_keys(
+            "group",
+            "requests live ttft_s tpot_p50_s itl_max_s cached_share failed cause",
         ),
         *COST_KEYS,
     )
@@ -55,50 +78,72 @@ class RequestsScreen(WatchScreen):
             "filter",
             "filter",
             key_display="/",
-            tooltip="Filter: ttft>1s state:queued prompt>1k, or part of an id",
+            tooltip="Filter: slower than 2s, prompt>1k, cause:kv, or part of an id",
+        ),
+        Binding("c", "columns", "columns", tooltip="Choose what columns are shown"),
+        Binding(
+            "G",
+            "group",
+            "group",
+            tooltip="Group by prompt length, model, priority, class, header or cause",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
         Binding("S", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        Binding(
+            "W",
+            "worst",
+            "worst",
+            show=False,
+            tooltip="Why the slowest request of the window was slow",
+        ),
         Binding(
             "escape",
             "close",
             "clear",
             show=False,
-            tooltip="Clear the filter, else the time cursor",
+            tooltip="Back to all groups, clear the filter, end grouping, cursor off",
         ),
     ]
     DEFAULT_CSS = """
     RequestsScreen {
-        FilterBar { margin-top: 1; }
-        &.-short FilterBar { margin-top: 0; }
+        &.-short SlowLine { display: none; }
         RequestTable { height: 2fr; }
+        &.-grouped RequestTable, &.-grouped RequestDetail { display: none; }
+        &.-grouped GroupTable { display: block; }
         ChartStack { display: none; height: 1fr; }
         &.-tall ChartStack, &.-counted ChartStack { display: block; }
         &.-counted FilterBar, &.-counted RequestTable, &.-counted RequestDetail {
             display: none;
         }
-        #counted { display: none; height: 5; margin-top: 1; }
+        &.-counted GroupTable { display: none; }
+        #counted { display: none; height: 5; }
         &.-counted #counted { display: block; }
-        &.-short #counted { margin-top: 0; }
     }
     """
 
     AUTO_FOCUS = "RequestTable"
     """A hidden field can hold the focus, and would swallow every key."""
 
+    WORST_KEY = "W"
     _shown: Snapshot | None = None
+    _by: GroupBy | None = None
+    """What requests are grouped by; one group may be listed."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nothing to sort or to filter where none is told singly."""
         if action in OF_THE_LIST and self.has_class("-counted"):
+            return False
+        if action == "columns" and self.has_class("-grouped"):
             return False
         return super().check_action(action, parameters)
 
     def compose_panels(self) -> Iterable[Widget]:
         """What is listed, the table, the detail."""
         table = RequestTable()
-        yield FilterBar(table.grammar, scope_key="e")
+        yield SlowLine(self.WORST_KEY)
+        yield FilterBar(table.grammar, scope_key="e", examples=FIND)
         yield table
+        yield GroupTable()
         yield RequestDetail()
         yield TotalsPanel(id="counted")
         yield ChartStack((charts.TTFT, charts.BATCH))
@@ -112,50 +157,96 @@ class RequestsScreen(WatchScreen):
         if self.has_class("-counted"):
             title = f"requests of {shown.window.span}"
             aside = "counted by the server, none told singly"
-            counted = self.query_one("#counted", TotalsPanel)
-            counted.show(title, aside, request_facts(shown))
+            totals = self.query_one("#counted", TotalsPanel)
+            totals.show(title, aside, request_facts(shown))
             return
         table = self.query_one(RequestTable)
         table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, shown) else ""
         table.seen = shown.requests_seen > 0
         if self.view.slowest_first:
             self.view.slowest_first = False
+            self._group_by(None)
             table.put_slowest_first()
+        models = {each.source: each.model for each in shown.engines}
+        table.know(models, self.feed.wall_text)
+        if table.chosen != self.view.request_columns:
+            table.choose(self.view.request_columns)
         table.show(shown.requests, shown.now_ns)
-        self._show_filter()
-        self._preview(shown)
+        self._show_list()
+        self._show_chooser()
 
-    def _show_filter(self) -> None:
+    def _show_list(self) -> None:
+        """Whatever hangs on which requests are listed."""
         if self._shown is None:
             return
+        if self._by is not None:
+            groups = self.query_one(RequestTable).groups(self._by)
+            self.query_one(GroupTable).show_rows(groups)
+        self._show_filter(self._shown)
+        self._preview(self._shown)
+
+    def _show_filter(self, shown: Snapshot) -> None:
         table = self.query_one(RequestTable)
-        known, evicted = len(self._shown.requests), self._shown.requests_evicted
+        known, evicted = len(shown.requests), shown.requests_evicted
         listed, every = _count(len(table.rows)), _count(known + evicted)
-        told = f"{listed} of {every} requests"
-        if not known and self._shown.requests_seen:
-            told = "requests come with the next look"
+        told = (f"{listed} of {every} requests", f"{listed} of {every}")
+        if self.has_class("-grouped"):
+            count = len(self.query_one(GroupTable).rows)
+            groups = counted(count, "group")
+            told = (f"{groups} of the {listed} listed", f"{groups} of {listed}")
+        elif not known and shown.requests_seen:
+            told = ("requests come with the next look", "")
         elif evicted:
-            told = f"{listed} of the latest {_count(known)} of {every} requests"
+            of_latest = f"{listed} of the latest {_count(known)}"
+            told = (f"{of_latest} of {every} requests", of_latest)
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
+        whole, short = (TextRun(f"{each} ", "muted") for each in told)
+        without, group = self._told_without_room(table), self._told_group(table)
+        lines: list[Line] = [(*without, whole), (*without, short), (short,)]
         bar = self.query_one(FilterBar)
-        told_run = TextRun(f"{told} ", "muted")
-        bar.show(chips, table.scope, table.filter.text, (told_run,))
+        bar.show(chips, table.scope, table.filter.text, *lines, group=group)
+
+    def _told_group(self, table: RequestTable) -> Line:
+        if self._by is None:
+            return ()
+        click = "screen.group"
+        if table.group is None:
+            said = TextRun(f"by {self._by.value}", "muted", click)
+        else:
+            said = TextRun(f"{self._by.value} {table.group[1]}", "accent", click)
+        return (TextRun("   G ", "accent", click), said)
+
+    def _told_without_room(self, table: RequestTable) -> Line:
+        """Chosen columns that are not there: the table is too narrow."""
+        names = [each.name for each in table.without_room]
+        if not names or self.has_class("-grouped"):
+            return ()
+        more = f" +{len(names) - 1}" if len(names) > 1 else ""
+        return (TextRun(f"no room for {names[0]}{more}  ", "warn", "screen.columns"),)
 
     def _preview(self, shown: Snapshot) -> None:
         """The request pointed at, where there is room."""
         detail = self.query_one(RequestDetail)
-        row = self.query_one(RequestTable).pointed if self.has_class("-tall") else None
+        room = self.has_class("-tall") and not self.has_class("-grouped")
+        row = self.query_one(RequestTable).pointed if room else None
         detail.display = row is not None
         if row is not None:
             detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
 
+    @property
+    def _table(self) -> RequestTable | GroupTable:
+        """The one in sight."""
+        if self.has_class("-grouped"):
+            return self.query_one(GroupTable)
+        return self.query_one(RequestTable)
+
     def action_sort(self) -> None:
         """Sort by the next column."""
-        self.query_one(RequestTable).sort_by_next()
+        self._table.sort_by_next()
 
     def action_reverse(self) -> None:
         """Reverse the order."""
-        self.query_one(RequestTable).reverse()
+        self._table.reverse()
 
     def action_scope(self) -> None:
         """List all requests, live ones or ended ones."""
@@ -172,20 +263,25 @@ class RequestsScreen(WatchScreen):
         self.query_one(RequestTable).action_open()
 
     def action_close(self) -> None:
-        """Clear the filter, else let go of the time cursor."""
-        if self.query_one(RequestTable).filter.text:
+        """Back to the groups, clear the filter, end grouping, or let the cursor go."""
+        table = self.query_one(RequestTable)
+        if table.group is not None:
+            self._open_group(None)
+        elif table.filter.text:
             self.query_one(FilterBar).clear()
+        elif self._by is not None:
+            self._group_by(None)
         else:
             self.action_release()
 
     @on(FilterBar.Closed)
     def _leave_filter(self) -> None:
-        self.query_one(RequestTable).focus()
+        self._table.focus()
 
     @on(FilterBar.FilterChanged)
     def _match(self, message: FilterBar.FilterChanged) -> None:
         self.query_one(RequestTable).narrow(message.filter)
-        self._show_filter()
+        self._show_list()
 
     @on(FilterBar.ScopeChosen)
     def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
@@ -193,7 +289,7 @@ class RequestsScreen(WatchScreen):
 
     def _list_within(self, scope: RequestScope) -> None:
         self.query_one(RequestTable).within(scope)
-        self._show_filter()
+        self._show_list()
 
     @on(RequestTable.RowHighlighted)
     def _follow(self) -> None:
@@ -202,7 +298,70 @@ class RequestsScreen(WatchScreen):
 
     @on(RequestTable.RowSelected)
     def _open(self, message: RequestTable.RowSelected) -> None:
-        self.post_message(OpenRequest(message.key))
+        if self._by is not None and self.has_class("-grouped"):
+            self._open_group((self._by, message.key))
+        else:
+            self.post_message(OpenRequest(message.key))
+
+    # Groups.
+
+    def action_group(self) -> None:
+        """By the next thing that requests tell, or one by one again."""
+        ways = list(GroupBy)
+        table = self.query_one(RequestTable)
+        next_ones = ways[ways.index(self._by) + 1 :] if self._by is not None else ways
+        self._group_by(next((by for by in next_ones if table.tells(by)), None))
+
+    def _group_by(self, by: GroupBy | None) -> None:
+        if by is not self._by:
+            self.query_one(GroupTable).to_first()
+        self._by = by
+        self._open_group(None)
+
+    def _open_group(self, group: tuple[GroupBy, str] | None) -> None:
+        """List one group, or show all of them, or requests where there are none."""
+        table = self.query_one(RequestTable)
+        if group != table.group:
+            table.only(group)
+        self._close_chooser()
+        self.set_class(self._by is not None and group is None, "-grouped")
+        self._table.focus()
+        self._show_list()
+        self.refresh_bindings()
+
+    # Columns.
+
+    def action_columns(self) -> None:
+        """Choose columns under the table, or be done with that."""
+        if self.query(ColumnChooser):
+            self._close_chooser()
+            return
+        chooser = ColumnChooser(self.query_one(RequestTable).columns)
+        self.mount(chooser)
+        chooser.focus()
+        self._show_chooser()
+
+    def _show_chooser(self) -> None:
+        table = self.query_one(RequestTable)
+        for chooser in self.query(ColumnChooser):
+            chooser.show(
+                [column.key for column, _ in table.sized_at(table.size.width)],
+                [column.key for column in table.without_room],
+                default=table.chosen is None,
+            )
+
+    @on(ColumnChooser.Chosen)
+    def _choose(self, message: ColumnChooser.Chosen) -> None:
+        self.view.request_columns = message.columns
+        self.query_one(RequestTable).choose(message.columns)
+        self._show_chooser()
+        self._show_list()
+
+    @on(ColumnChooser.Closed)
+    def _close_chooser(self) -> None:
+        if self.query(ColumnChooser):
+            self.query(ColumnChooser).remove()
+            self._table.focus()
 
 
 def _count(count: int) -> str:

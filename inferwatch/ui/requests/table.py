@@ -1,16 +1,23 @@
 """The live table of requests."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from inferwatch.metrics.engine.request_groups import (
+    GroupBy,
+    RequestGroup,
+    group_of,
+    group_requests,
+)
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.ui.requests.columns import RequestView, request_columns
 from inferwatch.ui.requests.phases import length_s, phases
 from inferwatch.ui.shared.renderables.text import TextRun
+from inferwatch.ui.shared.row_filter import Phrases
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 
 PHASE_TITLES = (
@@ -46,11 +53,19 @@ class RequestTable(CursorTable[RequestRow]):
     ]
     MARGIN = 1
     STAYS_FIRST = True
+    PHRASES: ClassVar[Phrases] = {
+        "slower than": ("ttft", ">"),
+        "faster than": ("ttft", "<"),
+        "longer than": ("prompt", ">"),
+        "shorter than": ("prompt", "<"),
+    }
 
     def __init__(self) -> None:
         self.scope = RequestScope.ALL
         self.how_to_begin = ""
         """What can be done while there is none; said behind that."""
+        self.group: tuple[GroupBy, str] | None = None
+        """The one group that is listed, of those that stand for something in common."""
         self.seen = False
         """There were requests, whether or not their rows are here yet."""
         self._view = RequestView()
@@ -60,6 +75,10 @@ class RequestTable(CursorTable[RequestRow]):
         """Take the requests that are known at a moment."""
         self._view.now_ns = now_ns
         self.show_rows(rows)
+
+    def know(self, models: Mapping[str, str], wall_text: Callable[[int], str]) -> None:
+        """Take the model of each source, and how a moment is told."""
+        self._view.models, self._view.wall_text = models, wall_text
 
     def put_slowest_first(self) -> None:
         """The longest wait for a first token on top, and under the cursor."""
@@ -71,19 +90,61 @@ class RequestTable(CursorTable[RequestRow]):
         self.scope = scope
         self.list_again()
 
+    def only(self, group: tuple[GroupBy, str] | None) -> None:
+        """List only the requests of a group, or of any."""
+        self.group = group
+        self.to_first()
+        self.list_again()
+
+    def groups(self, by: GroupBy) -> Sequence[RequestGroup]:
+        """Those of the requests of the scope and filter, whichever one is open."""
+        admits = self.filter.admits
+        rows = (row for row in self._all_rows if self._in_scope(row) and admits(row))
+        return group_requests(rows, by, self._view.models)
+
+    def tells(self, by: GroupBy) -> bool:
+        """Any request known has it, so that there are groups."""
+        models = self._view.models
+        return any(group_of(row, by, models) is not None for row in self._all_rows)
+
     def is_listed(self, row: RequestRow) -> bool:
-        """Whether the request belongs to the scope that is listed."""
+        """Whether the request belongs to the scope and group that are listed."""
+        if not self._in_scope(row):
+            return False
+        if self.group is None:
+            return True
+        by, name = self.group
+        return group_of(row, by, self._view.models) == name
+
+    def _in_scope(self, row: RequestRow) -> bool:
         if self.scope is RequestScope.ALL:
             return True
         return row.state.live == (self.scope is RequestScope.LIVE)
+
+    @property
+    def sort_keys(self) -> Sequence[str]:
+        """Of the columns in sight, once any is."""
+        keys = super().sort_keys
+        if not self.size.width:
+            return keys
+        seen = {column.key for column, _ in self.sized_at(self.size.width)}
+        return [key for key in keys if key in seen]
 
     def key_of(self, row: RequestRow) -> str:
         """The key of the request in the model."""
         return row.key
 
     def words_of(self, row: RequestRow) -> Iterable[str | None]:
-        """Its state, both ids and the reason why it ended."""
-        return (row.state.value, row.request_id, row.external_id, row.reason)
+        """Its state, both ids, why it ended, and what it was sent with."""
+        return (
+            row.state.value,
+            row.request_id,
+            row.external_id,
+            row.reason,
+            row.lora,
+            row.class_name,
+            row.header,
+        )
 
     def recency(self, row: RequestRow) -> float:
         """The request that arrived last stands first."""
@@ -93,6 +154,8 @@ class RequestTable(CursorTable[RequestRow]):
         """There is none, or none of those that are asked for."""
         if self.filter.text:
             return TextRun("no request matches: esc clears the filter", "muted")
+        if self.group is not None:
+            return TextRun("none of the group is left: esc goes back", "muted")
         if self.scope is not RequestScope.ALL:
             return TextRun(f"no {self.scope} request: e lists others", "muted")
         told = "…" if self.seen else f"no request yet{self.how_to_begin}"

@@ -13,7 +13,14 @@ from textual.suggester import Suggester
 from textual.widgets import Input
 
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join_whole,
+    spread,
+    width_of,
+)
 from inferwatch.ui.shared.row_filter import FilterGrammar, RowFilter
 
 ScopeChip = tuple[str, str]
@@ -51,22 +58,38 @@ class FilterBar(Vertical):
     class Closed(Message):
         """The field was closed: the owner takes the focus back."""
 
-    def __init__(self, grammar: FilterGrammar[Any], scope_key: str = "") -> None:
+    def __init__(
+        self,
+        grammar: FilterGrammar[Any],
+        scope_key: str = "",
+        examples: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self._grammar = grammar
         self._scope_key = scope_key
+        self._examples = examples
 
     def compose(self) -> ComposeResult:
         """The line, the field, what can be typed into it."""
         yield FilterLine(self._scope_key)
         yield FilterInput(self._grammar)
-        yield FilterRemark(self._grammar)
+        yield FilterRemark(self._grammar, self._examples)
 
     def show(
-        self, chips: Sequence[ScopeChip], scope: str, words: str, told: Line
+        self,
+        chips: Sequence[ScopeChip],
+        scope: str,
+        words: str,
+        told: Line,
+        *shorter: Line,
+        group: Line = (),
     ) -> None:
-        """Take what is listed, and what is told of it on the right."""
-        self.query_one(FilterLine).show(chips, scope, words, told)
+        """Take what is listed, its group, and what is told of it on the right.
+
+        Where there is no room for that, something shorter is told.
+        """
+        line = self.query_one(FilterLine)
+        line.show(chips, scope, words, (told, *shorter), group)
 
     @property
     def asking(self) -> bool:
@@ -106,7 +129,7 @@ class FilterBar(Vertical):
     def _take(self, text: str, *, typing: bool) -> str:
         """What is wrong with it."""
         reading = self._grammar.read(text, typing=typing)
-        self.query_one(FilterRemark).say(reading.fault)
+        self.query_one(FilterRemark).say(reading.fault, reading.hint)
         self.query_one(FilterInput).set_class(bool(reading.fault), "-wrong")
         self.post_message(self.FilterChanged(reading.filter))
         return reading.fault
@@ -156,16 +179,16 @@ class FilterRemark(Panel):
     DEFAULT_CSS = """
     FilterRemark { background: $surface; }
     """
-    _fault = ""
+    _fault = _needs = ""
 
-    def __init__(self, grammar: FilterGrammar[Any]) -> None:
+    def __init__(self, grammar: FilterGrammar[Any], examples: Sequence[str]) -> None:
         super().__init__()
-        fields = " ".join(each.begun for each in grammar.fields.values())
-        self._hint = f" {fields}  or any text, with spaces between"
+        self._examples = examples
+        self._fields = " ".join(each.begun for each in grammar.fields.values())
 
-    def say(self, fault: str) -> None:
-        """Show a fault, else the hint."""
-        self._fault = fault
+    def say(self, fault: str, needs: str = "") -> None:
+        """Show a fault, else what the word needs that is typed, else the hint."""
+        self._fault, self._needs = fault, needs
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -173,7 +196,12 @@ class FilterRemark(Panel):
         del height
         if self._fault:
             return (fit((TextRun(f" ✖ {self._fault}", "bad"),), width),)
-        return (fit((TextRun(self._hint, "muted"),), width),)
+        if self._needs or not self._examples:
+            text = self._needs or f"{self._fields}  or any text, with spaces between"
+            return (fit((TextRun(f" {text}", "muted"),), width),)
+        parts = [(TextRun(each, "muted"),) for each in self._examples]
+        hint = join_whole(parts, width - 1, " · ")
+        return ((TextRun(" "), *hint),)
 
 
 class FilterLine(Panel):
@@ -182,18 +210,24 @@ class FilterLine(Panel):
     _chips: Sequence[ScopeChip] = ()
     _scope = ""
     _words = ""
-    _told: Line = ()
+    _told: Sequence[Line] = ((),)
+    _group: Line = ()
 
     def __init__(self, scope_key: str) -> None:
         super().__init__()
         self._scope_key = scope_key
 
     def show(
-        self, chips: Sequence[ScopeChip], scope: str, words: str, told: Line
+        self,
+        chips: Sequence[ScopeChip],
+        scope: str,
+        words: str,
+        told: Sequence[Line],
+        group: Line,
     ) -> None:
         """Take what is listed."""
         self._chips, self._scope = chips, scope
-        self._words, self._told = words, told
+        self._words, self._told, self._group = words, told, group
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -212,7 +246,10 @@ class FilterLine(Panel):
         else:
             chips.insert(0, TextRun(f"{self._scope_key} ", "accent"))
             asked = (TextRun("   / ", "accent", "ask"), TextRun(words, ink, "ask"))
-        return (spread((TextRun(" "), *chips, *asked), self._told, width),)
+        line = (TextRun(" "), *chips, *asked, *self._group)
+        room = width - width_of(line) - 1
+        fits = (each for each in self._told if width_of(each) <= room)
+        return (spread(line, next(fits, self._told[-1]), width),)
 
     def action_ask(self) -> None:
         """The words were clicked."""

@@ -1,15 +1,17 @@
 """The language of filters: words, and fields compared with values.
 
     ttft>1s state:queued prompt>1k f3a9
+    slower than 2s
 
 All of it must hold. The columns of a table say which fields there are; any other word
 is looked for in what the table calls the words of a row. What is unknown of a row
-matches no comparison.
+matches no comparison. A table may know phrases: each stands for a field and a sign,
+and for another field if that stands before it (``e2el slower than 2s``).
 """
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -25,6 +27,7 @@ class FieldKind(Enum):
     TEXT = "a text"
     DURATION = "a time such as 50ms, 1s or 250us"
     COUNT = "a number such as 100 or 1k"
+    NUMBER = "a number such as 0.7"
     BYTES = "a size such as 500kB or 2MB"
 
 
@@ -38,6 +41,7 @@ UNITS = {
         "h": 3_600.0,
     },
     FieldKind.COUNT: {"": 1.0, "k": 1e3, "m": 1e6},
+    FieldKind.NUMBER: {"": 1.0},
     FieldKind.BYTES: {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9},
 }
 """What one of each unit is, in lower case."""
@@ -51,7 +55,12 @@ COMPARED: dict[str, Callable[[float, float], bool]] = {
 }
 SAME = ("=", ":")
 TERM = re.compile(r"([a-z]\w*)(>=|<=|>|<|=|:)(.*)", re.IGNORECASE)
-NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([^\d.]*)")
+NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\d.]*)")
+COUNTED = (FieldKind.COUNT, FieldKind.NUMBER)
+"""What can be equal to a number that somebody types."""
+NO_WORD = re.compile(r"[^\w]+")
+Phrases = Mapping[str, tuple[str, str]]
+"""Two words each, and the field and sign that they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,9 @@ class FilterField(Generic[Row]):
     value: Callable[[Row], float | str | None]
     kind: FieldKind = FieldKind.TEXT
     choices: Sequence[str] = ()
-    """All texts there are; the first letters of one will do."""
+    """All texts there are; the first letters of one will do, or of a word within it."""
+    also: Sequence[str] = ()
+    """Other names that people may give it."""
     at_least: Callable[[Row], float | None] | None = None
     """What an unknown value will be at least: more than ``>`` asks for will do."""
 
@@ -91,6 +102,8 @@ class FilterReading(Generic[Row]):
 
     filter: RowFilter[Row]
     fault: str = ""
+    hint: str = ""
+    """What the word needs that is being typed."""
 
 
 class _Fault(Exception):  # noqa: N818 - told beside the text, not raised to anybody
@@ -109,9 +122,15 @@ class FilterGrammar(Generic[Row]):
         self,
         fields: Iterable[FilterField[Row]],
         words_of: Callable[[Row], Iterable[str | None]],
+        phrases: Phrases | None = None,
     ) -> None:
         self.fields = {each.name: each for each in fields}
+        self._named = {
+            name: each for each in self.fields.values() for name in each.also
+        }
+        self._named.update(self.fields)
         self._words_of = words_of
+        self._phrases = phrases or {}
 
     def read(self, text: str, *, typing: bool = False) -> FilterReading[Row]:
         """The filter that a text stands for.
@@ -119,37 +138,70 @@ class FilterGrammar(Generic[Row]):
         While somebody is typing, a last word that may become something counts for
         nothing yet.
         """
-        words = text.split()
-        last = len(words) - 1 if typing and not text[-1:].isspace() else None
+        terms = list(self._terms(text, typing=typing))
         tests: dict[str, Test[Row]] = {}
-        wrong = ""
-        for place, word in enumerate(words):
+        wrong = hint = ""
+        for place, word in enumerate(terms):
+            goes_on = not text[-1:].isspace() or not text.rstrip().endswith(word)
+            being_typed = typing and goes_on and place == len(terms) - 1
             try:
-                if place == last and self._begins_field(word):
+                if being_typed and self._begins_field(word):
                     continue
                 tests[word] = self._test(word)
             except _Fault as fault:
-                if place != last or not fault.may_go_on:
+                if being_typed and fault.may_go_on:
+                    hint = str(fault)
+                else:
                     wrong = wrong or str(fault)
-        return FilterReading(RowFilter(" ".join(tests), tuple(tests.values())), wrong)
+        found = RowFilter(" ".join(tests), tuple(tests.values()))
+        return FilterReading(found, wrong, hint)
+
+    def _terms(self, text: str, *, typing: bool) -> Iterator[str]:
+        """Words, and phrases as what they stand for; not one that is just begun."""
+        words, end = text.split(), " " if text[-1:].isspace() else ""
+        place = 0
+        while place < len(words):
+            field = words[place].lower() if words[place].lower() in self._named else ""
+            for at, whose in ((place + 1, field), (place, "")):
+                if at == place + 1 and not field:
+                    continue
+                rest = " ".join(words[at:]).lower() + end
+                begun = (each for each in self._phrases if each.startswith(rest))
+                if typing and rest.strip() and any(begun):
+                    return
+                meant = self._phrases.get(" ".join(words[at : at + 2]).lower())
+                if meant is not None:
+                    value, place = _value_at(words, at + 2)
+                    yield f"{whose or meant[0]}{meant[1]}{value}"
+                    break
+            else:
+                yield words[place]
+                place += 1
 
     def complete(self, text: str) -> str | None:
         """The text with its last word completed; None where there is nothing to add."""
-        word = "" if not text or text[-1].isspace() else text.rsplit(maxsplit=1)[-1]
-        whole = next(self._completions(word.lower()), "") if word else ""
-        return text + whole[len(word) :] if len(whole) > len(word) else None
+        if not text or text[-1].isspace():
+            return None
+        last_two = text.split()[-2:]
+        for typed in dict.fromkeys((" ".join(last_two), last_two[-1])):
+            whole = next(self._completions(typed.lower()), "")
+            if len(whole) > len(typed):
+                return text + whole[len(typed) :]
+        return None
 
     def _completions(self, word: str) -> Iterator[str]:
         parts = TERM.fullmatch(word)
         if parts is None:
             names = (each for each in self.fields if each.startswith(word))
             yield from (self.fields[each].begun for each in names)
+            yield from (each for each in self._phrases if each.startswith(word))
             return
         name, sign, value = parts.groups()
-        found = self.fields.get(name)
+        found = self._named.get(name)
         if found is None or not value:
             return
-        begun = (each for each in found.choices if each.startswith(value))
+        ends = (each for choice in found.choices for each in _ends(choice))
+        begun = (each for each in ends if each.startswith(value))
         yield from (f"{name}{sign}{each}" for each in begun)
         number = NUMBER.fullmatch(value)
         if number is not None and found.kind in UNITS:
@@ -158,14 +210,14 @@ class FilterGrammar(Generic[Row]):
             yield from (f"{name}{sign}{digits}{each}" for each in units)
 
     def _begins_field(self, word: str) -> bool:
-        return any(each.startswith(word.lower()) for each in self.fields)
+        return any(each.startswith(word.lower()) for each in self._named)
 
     def _test(self, word: str) -> Test[Row]:
         parts = TERM.fullmatch(word)
         if parts is None:
             return _has_word(word.lower(), self._words_of)
         name, sign, value = parts.groups()
-        found = self.fields.get(name.lower())
+        found = self._named.get(name.lower())
         if found is None:
             raise _Fault(f"unknown field {name}: {self._names_like(name.lower())}")
         if found.kind is FieldKind.TEXT:
@@ -190,13 +242,40 @@ def _text_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
         raise _Fault(f"{field.begun} needs {examples}", may_go_on=True)
     if not field.choices:
         return lambda row: wanted in str(field.value(row) or "").lower()
-    if not any(each.startswith(wanted) for each in field.choices):
+    sought = NO_WORD.sub("_", wanted)
+    if not any(_names(each, sought) for each in field.choices):
         raise _Fault(f"no {field.name} is called {wanted}: {examples}")
-    return lambda row: str(field.value(row) or "").startswith(wanted)
+    return lambda row: _names(str(field.value(row) or ""), sought)
+
+
+def _ends(choice: str) -> Iterator[str]:
+    """It from each of its words on.
+
+    >>> list(_ends("queue_kv_blocks"))
+    ['queue_kv_blocks', 'kv_blocks', 'blocks']
+    """
+    words = choice.split("_")
+    return ("_".join(words[place:]) for place in range(len(words)))
+
+
+def _names(choice: str, wanted: str) -> bool:
+    return any(each.startswith(wanted) for each in _ends(choice))
+
+
+def _value_at(words: Sequence[str], place: int) -> tuple[str, int]:
+    """A value, also one with a space before its unit, and the place behind it.
+
+    >>> _value_at(["slower", "than", "2", "s", "f3"], 2)
+    ('2s', 4)
+    """
+    value, unit = (*words[place : place + 2], "", "")[:2]
+    if value[-1:].isdigit() and unit.lower() in UNITS[FieldKind.DURATION]:
+        return value + unit, place + 2
+    return value, place + 1
 
 
 def _number_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
-    if sign in SAME and field.kind is not FieldKind.COUNT:
+    if sign in SAME and field.kind not in COUNTED:
         raise _Fault(f"{field.name} takes > or <: {field.name}>{wanted}")
     limit, compare = _number(field, sign, wanted), COMPARED[sign]
     asks_for_more = sign.startswith(">")
@@ -212,7 +291,7 @@ def _number_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
 def _number(field: FilterField[Row], sign: str, text: str) -> float:
     units = UNITS[field.kind]
     needs = f"{field.name}{sign} needs {field.kind.value}"
-    if not text:
+    if text in ("", "-"):
         raise _Fault(needs, may_go_on=True)
     parts = NUMBER.fullmatch(text.replace(",", ""))
     if parts is None:

@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.snapshot import Health, Snapshot, Timeline, Verdict
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.hardware_charts import bytes_per_s_text
@@ -25,6 +26,7 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
     width_of,
 )
+from inferwatch.ui.shared.slow_line import slow_words
 from inferwatch.visible import visible
 
 GLYPHS = {
@@ -36,6 +38,8 @@ GLYPHS = {
     Health.LOST: ("✖", "bad"),
 }
 """Shape, word and colour say the same: colour is never the only signal."""
+GAP = 2
+"""Between what is so now and what made requests slow."""
 
 
 class VerdictLine(Panel):
@@ -43,10 +47,19 @@ class VerdictLine(Panel):
 
     _verdict: Verdict | None = None
     _now_ns = 0
+    _slow: SlowRequests | None = None
+    _opener = ""
 
-    def show(self, verdict: Verdict, now_ns: int) -> None:
-        """Take the verdict as of now."""
+    def show(
+        self,
+        verdict: Verdict,
+        now_ns: int,
+        slow: SlowRequests | None = None,
+        opener: str = "",
+    ) -> None:
+        """Take the verdict as of now; and the slowest, with the key to the worst."""
         self._verdict, self._now_ns = verdict, now_ns
+        self._slow, self._opener = slow, opener
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -56,9 +69,16 @@ class VerdictLine(Panel):
             return ()
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.sentence.partition("\n")[0]
+        in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
+        for text in (first_line, in_short):
+            said = (word, TextRun(f" {text}"))
+            room = width - width_of(said) - GAP - 1
+            slow = slow_words(self._slow, room, self._opener)
+            if slow:
+                return (spread(said, (*slow, TextRun(" ")), width),)
         if width_of((word,)) + len(first_line) + 1 > width:
-            first_line = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
+            first_line = in_short
         said = (word, TextRun(f" {first_line}"))
         aside = self._aside()
         if width_of(said) + width_of(aside) >= width:

@@ -1,8 +1,8 @@
 """The table widget: columns declared as data, rows under a cursor, sorted, filtered."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
 from rich.segment import Segment
@@ -14,7 +14,12 @@ from textual.strip import Strip
 
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
-from inferwatch.ui.shared.row_filter import FilterField, FilterGrammar, RowFilter
+from inferwatch.ui.shared.row_filter import (
+    FilterField,
+    FilterGrammar,
+    Phrases,
+    RowFilter,
+)
 
 Row = TypeVar("Row")
 SortValue = float | str | None
@@ -59,6 +64,16 @@ class TableColumn(Generic[Row]):
     """What the help says of it, for a column that the catalog does not explain."""
     filter: FilterField[Row] | None = None
     """What rows can be listed by."""
+    rank: int = 0
+    """People choose whether it is shown; of those chosen, the highest are left out
+    first where room is short. 0: it always stays."""
+    tells: str = ""
+    """One sentence for who chooses."""
+
+    @property
+    def name(self) -> str:
+        """What it is called where no unit is of interest."""
+        return self.title.strip().removesuffix(" ms")
 
 
 Sized = tuple[TableColumn[Row], int]
@@ -87,6 +102,35 @@ def share_width(
         others = sum(sizes[each.key] for each in elastic if each is not rest)
         sizes[rest.key] = max(spare - others, rest.least or 0)
     return [(each, sizes[each.key]) for each in shown if each.key in sizes]
+
+
+def fit_chosen(
+    columns: Iterable[TableColumn[Row]],
+    chosen: Collection[str],
+    width: int,
+    margin: int = 0,
+) -> tuple[list[TableColumn[Row]], list[TableColumn[Row]]]:
+    """The chosen columns that a table so wide has room for, and those it has not.
+
+    Which these are goes by their rank alone: none is ever cut.
+    """
+    kept = [
+        replace(each, from_width=0, below_width=UNBOUNDED)
+        for each in columns
+        if not each.rank or each.key in chosen
+    ]
+    without: list[TableColumn[Row]] = []
+    while _least_width(kept) > width - margin and any(each.rank for each in kept):
+        last = max(kept, key=lambda each: each.rank)
+        kept.remove(last)
+        without.append(last)
+    return kept, without
+
+
+def _least_width(columns: Sequence[TableColumn[Row]]) -> int:
+    elastic = [each for each in columns if each.least is not None]
+    fixed = sum(each.width for each in columns if each.least is None)
+    return fixed + (_needed(elastic) if elastic else 0)
 
 
 def _needed(elastic: Sequence[TableColumn[Row]]) -> int:
@@ -121,6 +165,9 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     STAYS_FIRST: ClassVar[bool] = False
     """On the first row the cursor stays there, whatever row comes first."""
 
+    PHRASES: ClassVar[Phrases] = {}
+    """Words in which people may ask for rows."""
+
     @dataclass
     class RowHighlighted(Message):
         """The cursor was moved to a row."""
@@ -143,9 +190,12 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self.sorted_by = sorted_by
         """The key of a column; with None rows stand in the order they came in."""
         self.descending = True
+        self.chosen: Collection[str] | None = None
+        """The columns that people chose, by their keys; None: those that suit the
+        width."""
         self._sorted_first = () if sorted_by is None else (sorted_by,)
         fields = [each.filter for each in self.columns if each.filter]
-        self.grammar = FilterGrammar(fields, self.words_of)
+        self.grammar = FilterGrammar(fields, self.words_of, self.PHRASES)
         """How rows to list are asked for."""
         self.filter: RowFilter[Row] = RowFilter()
         self._all_rows: Sequence[Row] = ()
@@ -235,6 +285,32 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     def to_first(self) -> None:
         """The cursor stands on whatever row comes first."""
         self._key = None
+
+    # Which columns.
+
+    def choose(self, chosen: Collection[str] | None) -> None:
+        """Show these columns, as far as there is room, or those that suit the width."""
+        self.chosen = chosen
+        self._draw_again()
+
+    @property
+    def without_room(self) -> Sequence[TableColumn[Row]]:
+        """Columns that were chosen and have no room, in their order."""
+        if self.chosen is None or not self.size.width:
+            return ()
+        _, without = fit_chosen(self.columns, self.chosen, self.size.width, self.MARGIN)
+        keys = {each.key for each in without}
+        return [each for each in self.columns if each.key in keys]
+
+    def columns_at(self, width: int) -> Sequence[TableColumn[Row]]:
+        """Those that can be shown in so many cells."""
+        if self.chosen is None:
+            return self.columns
+        return fit_chosen(self.columns, self.chosen, width, self.MARGIN)[0]
+
+    def sized_at(self, width: int) -> list[Sized[Row]]:
+        """Those that are shown in so many cells, and how wide each is."""
+        return share_width(self.columns_at(width), width, self.MARGIN)
 
     @property
     def sort_keys(self) -> Sequence[str]:
@@ -353,7 +429,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Titles, then the rows in sight."""
         self._follow(height)
-        sized = share_width(self.columns, width, self.MARGIN)
+        sized = self.sized_at(width)
         titles = tuple(self.title_of(column, size) for column, size in sized)
         if not self.rows:
             said = self.empty_text()

@@ -28,6 +28,8 @@ class View:
     """Keys of the requests that were opened one from the other; the last is shown."""
     opened_from: str = "requests"
     """The screen that the first of them was opened from, by its name."""
+    request_columns: tuple[str, ...] | None = None
+    """Columns that people chose for the list of requests; None: those that fit."""
     slowest_first: bool = False
     """Somebody asks what was slow: the next list of requests begins with it."""
     reference: Reference | None = None

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from collectors.clock import NS_PER_S
 from collectors.readings import Step
 from inferwatch.feed import Feed, FeedState
+from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.changes_drawer import ReferenceControl
 from inferwatch.ui.shared.chart_stack import ChartStack
@@ -18,7 +19,7 @@ from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.header import Tab, TabLine
 from inferwatch.ui.shared.host_line import HostLine
-from inferwatch.ui.shared.messages import LookAgain, LookAt
+from inferwatch.ui.shared.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.playback_control import PLAYBACK_BINDINGS, PlaybackControl
 from inferwatch.ui.shared.renderables.text import Line, TextRun, age_text
@@ -32,6 +33,7 @@ from inferwatch.ui.shared.server_lines import (
     tells_nothing,
 )
 from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
+from inferwatch.ui.shared.slow_line import SlowLine
 from inferwatch.ui.shared.status_lines import LostBanner, ReadoutLine, VerdictLine
 from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
@@ -133,8 +135,12 @@ class WatchScreen(SessionScreen):
     """It tells in full how to send the first one."""
     TAB: ClassVar[str] = ""
     """The screen whose tab is marked while this one is shown; none: its own."""
+    WORST_KEY: ClassVar[str] = ""
+    """It tells what made requests slow: the key that opens the worst of them."""
     ADVISES: ClassVar[bool] = True
     """Its numbers are the server's: it says what would make more of them known."""
+
+    _slow: SlowRequests | None = None
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
@@ -154,6 +160,7 @@ class WatchScreen(SessionScreen):
             "all_servers": view.source is not None and not cursor and not self.OF_ALL,
             "server": len(view.servers) > 1 and not self.OF_ALL,
             "canary": self.feed.canary is not None,
+            "worst": self._slow is not None and bool(self._slow.groups),
             "copy_curl": self.TELLS_HOW and self.has_class("-untouched"),
             "copy_advice": self.ADVISES and TELLS_MORE in self._explanations,
         }.get(action, self.playback.can(action))
@@ -204,7 +211,7 @@ class WatchScreen(SessionScreen):
         """The picture of one moment."""
         self.fit_height()
         self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
-        self.query_one(VerdictLine).show(now.verdict, now.now_ns)
+        self._show_verdict(now)
         self.query_one(HostLine).show(now)
         position = position_of(self.feed)
         self.set_class(position is not None, "-elsewhere")
@@ -218,6 +225,20 @@ class WatchScreen(SessionScreen):
                 stack.show(self.charted(now))
         self._show_moment(now)
         self.reference.show(now)
+
+    def _show_verdict(self, shown: Snapshot) -> None:
+        """With what made requests slow, where no line of its own has room for it."""
+        self._slow = slow = shown.slowest if self.WORST_KEY else None
+        behind = slow if self.is_short else None
+        verdict = self.query_one(VerdictLine)
+        verdict.show(shown.verdict, shown.now_ns, behind, self.WORST_KEY)
+        for line in self.query(SlowLine):
+            line.show(slow)
+
+    def action_worst(self) -> None:
+        """The slowest request of the window, on a screen of its own."""
+        if self._slow is not None and self._slow.groups:
+            self.post_message(OpenRequest(self._slow.worst_key))
 
     def _show_welcome(self, shown: Snapshot) -> None:
         untouched = is_untouched(self.feed, shown)

@@ -27,6 +27,13 @@ from inferwatch.feed import (
     MarkKind,
     RecordState,
 )
+from inferwatch.metrics.causes.cause import (
+    TTFT_CAUSES,
+    Cause,
+    Parts,
+    SlowGroup,
+    SlowRequests,
+)
 from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import (
     Cost,
@@ -203,6 +210,25 @@ def name(i: int) -> str:
     return f"{7919 * (i + 3) % 65536:04x}{104729 * (i + 1) % 65536:04x}"
 
 
+CAUSES = (
+    Cause.QUEUE_KV,
+    Cause.PREFILL,
+    Cause.QUEUE_KV,
+    Cause.PREFILL_SHARED,
+    Cause.QUEUE_SEQS,
+    Cause.API,
+    Cause.QUEUE_TOKENS,
+)
+CLASSES = ("chat", "rag", "batch")
+
+
+def parts(cause: Cause, queue: float, prefill: float) -> Parts:
+    """Of a TTFT: what it went to above all first has what the others leave."""
+    spent = {Cause.API: 0.002, Cause.PREFILL: prefill, Cause.SEND: 0.002}
+    spent[cause] = spent.get(cause, 0.0) + queue
+    return tuple((each, spent[each]) for each in TTFT_CAUSES if each in spent)
+
+
 def requests(now_ns: int) -> tuple[RequestRow, ...]:
     """Sixty requests, the first eighteen of them alive."""
     live = (
@@ -220,6 +246,8 @@ def requests(now_ns: int) -> tuple[RequestRow, ...]:
         decoding = began and state is not RequestState.PREFILL
         tokens = (17 * i) % 90 + 4 if decoding else 0
         queue, prefill = 0.004 + 0.03 * (i % 7), 0.021 + 0.011 * (i % 5)
+        spent = parts(CAUSES[i % 7], queue, prefill)
+        main = max(spent, key=lambda part: part[1])[0]
         rows.append(
             RequestRow(
                 key=f"demo:{i}",
@@ -246,11 +274,58 @@ def requests(now_ns: int) -> tuple[RequestRow, ...]:
                 reason=("abort" if i == 23 else "stop" if i % 3 else "length")
                 if done
                 else None,
+                cause=main if decoding else CAUSES[i % 7],
+                ttft_parts=spent if decoding else (),
+                itl_cause=Cause.LONG_PREFILL if decoding and i % 6 == 5 else None,
+                lora="sql-adapter" if i % 9 == 4 else None,
+                priority=i % 3,
+                header=f"team-{'ab'[i % 2]}",
+                class_name=CLASSES[i % 3],
             )
         )
     return tuple(rows)
 
 
+SLOWEST = SlowRequests(
+    n=6,
+    of=546,
+    from_s=0.71,
+    is_p99=True,
+    ttft_s=5.1,
+    groups=(
+        SlowGroup(
+            cause=Cause.QUEUE_KV,
+            requests=4,
+            share=0.61,
+            worst_key="demo:40",
+            worst_ttft_s=1.23,
+        ),
+        SlowGroup(
+            cause=Cause.PREFILL_SHARED,
+            requests=1,
+            share=0.22,
+            worst_key="demo:33",
+            worst_ttft_s=0.91,
+        ),
+        SlowGroup(
+            cause=Cause.PREFILL,
+            requests=1,
+            share=0.15,
+            worst_key="demo:21",
+            worst_ttft_s=0.74,
+        ),
+        SlowGroup(
+            cause=Cause.UNKNOWN,
+            requests=0,
+            share=0.02,
+            worst_key="demo:21",
+            worst_ttft_s=0.74,
+        ),
+    ),
+    worst_key="demo:40",
+    worst_ttft_s=1.23,
+)
+"""What most of the slowest waited for."""
 ENGINE = EngineInfo(
     t_ns=8 * S,
     pid=4242,
@@ -358,6 +433,7 @@ def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
             prefix_hits=53_424,
         ),
         requests=requests(now_ns),
+        slowest=SLOWEST,
         cost=Cost(
             self_cpu_s=5.1,
             self_cpu_share=0.031,

@@ -1,0 +1,58 @@
+"""The list of requests: causes, columns, groups, finding; at three sizes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+VIEWS = {
+    "columns": ("2", "c", "down", "down", "space", "right", "space"),
+    "groups": ("2", "G"),
+    "by-cause": ("2", *"GGGGGG"),
+    "one-group": ("2", "G", "down", "enter"),
+    "find": ("2", "slash"),
+    "found": ("2", "slash", *"slower than 100ms cause:kv"),
+    "fault": ("2", "slash", *"slower than 2", "enter"),
+}
+
+
+def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
+    """Presses keys on a screen that has drawn itself, and lets it draw again."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        for key in ("", *keys, ""):
+            if key:
+                await pilot.press(key)
+            app.look()
+            await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("played", ["feed", "replayed_feed"], ids=["live", "replayed"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_picture(
+    snap_compare: Callable[..., bool],
+    request: pytest.FixtureRequest,
+    view: str,
+    played: str,
+    size: tuple[int, int],
+) -> None:
+    app = InferwatchApp(SessionPage(request.getfixturevalue(played)))
+
+    assert snap_compare(app, terminal_size=size, run_before=showing(*VIEWS[view]))
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    folder = Path(__file__).parent / "__snapshots__" / "test_request_list_pictures"
+
+    assert len(list(folder.glob("*.svg"))) == len(VIEWS) * 2 * len(SIZES)
