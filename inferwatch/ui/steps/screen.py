@@ -1,41 +1,42 @@
 """What does the scheduler do?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, Step
-from inferwatch.formatting import (
-    bound_text,
-    counted,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_durations,
-    format_share,
-)
-from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import Snapshot, StepTotals
+from collectors.readings import Step
+from inferwatch.formatting import counted
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.counted import step_facts
+from inferwatch.ui.shared.counted import step_facts as counted_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.hardware_charts import (
-    HARDWARE_CHARTS,
-    HARDWARE_KEYS,
-    averaged_over_s,
-    bytes_per_s_text,
-    step_traffic,
-)
-from inferwatch.ui.shared.totals import Fact, TotalsPanel
+from inferwatch.ui.shared.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
+from inferwatch.ui.shared.messages import LookAgain, OpenRequest
+from inferwatch.ui.shared.totals import TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.steps.curve import CurvePanel
+from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
+from inferwatch.ui.steps.heat_strip import HeatStrip
+from inferwatch.ui.steps.members import StepPanel
+from inferwatch.ui.steps.singly import SingleSteps
+from inferwatch.ui.steps.stall_list import StallList
+
+VIEWS = ("over time", "single steps", "efficiency")
+OVER_TIME, SINGLE, EFFICIENCY = range(len(VIEWS))
+PLAIN_ROWS = 3
+"""Of the totals, where no engine tells of CUDA graphs."""
+IN_LISTS = {"choose", "open"}
+ON_LINE = {"zoom", "pick"}
 
 
 class StepsScreen(WatchScreen):
-    """Batch, step time, what binds; below, one step: the one here, or the slowest."""
+    """Three views: charts over time, single steps, what batches cost and stalls."""
 
     NAME = "steps"
     KEY = "3"
@@ -50,28 +51,84 @@ class StepsScreen(WatchScreen):
         *catalog_keys("timeline", "batch_decode batch_prefill step_mean_s step_max_s"),
         *catalog_keys(
             "timeline",
-            "bound_kv bound_seqs bound_tokens bound_deferred bound_other slowest_step",
+            "bound_kv bound_seqs bound_tokens bound_deferred bound_other slowest_step "
+            "step_heat",
         ),
+        *catalog_keys("batch_curve", "points now_batch prefill_steps"),
+        *catalog_keys("stall", "kind"),
         *HARDWARE_KEYS,
         *COST_KEYS,
     )
-    KEYS = CHART_KEYS
-    BINDINGS: ClassVar[list[BindingType]] = CHART_BINDINGS
+    NEEDS_REQUESTS = True
+    KEYS = (
+        *CHART_KEYS,
+        ("click", "on a step, a request or a stall: choose it, or go there"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "view(1)", "view", tooltip="Charts, single steps, efficiency"),
+        Binding("V", "view(-1)", "view before", show=False),
+        *CHART_BINDINGS,
+        Binding(
+            "z",
+            "zoom(1)",
+            "zoom",
+            key_display="z Z",
+            tooltip="More steps a column; Z fewer, down to one",
+        ),
+        Binding("Z", "zoom(-1)", "closer", show=False, tooltip="Fewer steps a column"),
+        Binding(
+            "left_square_bracket",
+            "pick(-1)",
+            "step",
+            key_display="[ ]",
+            tooltip="Look at the step before, or the next one; esc lets go",
+        ),
+        Binding("left_square_bracket", "skip(-1)", "second back", show=False),
+        Binding("right_square_bracket", "pick(1)", "next step", show=False),
+        Binding("right_square_bracket", "skip(1)", "second forward", show=False),
+        Binding(
+            "up",
+            "choose(-1)",
+            "choose",
+            key_display="↑ ↓",
+            tooltip="Choose a request of the step, or a stall",
+        ),
+        Binding("down", "choose(1)", "choose the next", show=False),
+        Binding(
+            "enter",
+            "open",
+            "open",
+            tooltip="Open the chosen request, or go to the chosen stall",
+        ),
+    ]
     DEFAULT_CSS = """
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
+        &.-launched #totals { height: 5; }
         #slowest { height: 4; }
         &.-traffic #slowest { height: 5; }
         &.-short #totals { margin: 0; }
         &.-untouched #slowest, &.-counted #slowest { display: none; }
         &.-counted #totals { height: 3; }
+        SingleSteps, #efficiency { display: none; height: 1fr; }
+        StepPanel { height: 12; }
+        &.-short StepPanel { height: 8; }
+        &.-single ChartStack, &.-single #slowest { display: none; }
+        &.-efficiency ChartStack, &.-efficiency #slowest { display: none; }
+        &.-single SingleSteps, &.-efficiency #efficiency { display: block; }
+        &.-short.-single #totals, &.-short.-efficiency #totals { display: none; }
+        &.-short HeatStrip { height: 6; }
+        &.-untouched SingleSteps, &.-untouched #efficiency { display: none; }
     }
     """
 
     WILL_SHOW = "batch, step time and what limits them, step by step"
 
+    _in_view = OVER_TIME
+    """The view, by its place."""
+
     def compose_panels(self) -> Iterable[Widget]:
-        """Totals, charts, the slowest step."""
+        """Totals, and the panels of all views."""
         yield TotalsPanel(id="totals")
         yield ChartStack(
             (
@@ -83,27 +140,68 @@ class StepsScreen(WatchScreen):
             )
         )
         yield TotalsPanel(id="slowest")
+        yield SingleSteps(self.feed, self.view, self._one_step)
+        with Vertical(id="efficiency"):
+            yield CurvePanel()
+            yield HeatStrip()
+            yield StallList()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Each view has keys of its own; servers without steps have one view."""
+        counts = self.has_class("-counted")
+        if action in ON_LINE:
+            return self._in_view == SINGLE and not counts
+        if action == "skip" and self._in_view == SINGLE and not counts:
+            return False
+        if action in IN_LISTS:
+            return self._in_view != OVER_TIME and not counts
+        if action == "chart":
+            return self._in_view == OVER_TIME or counts
+        if action == "view":
+            return not counts
+        return super().check_action(action, parameters)
 
     def show_panels(self, shown: Snapshot) -> None:
-        """Totals of the window, and one step."""
+        """Totals of the window, and what the view is about."""
         window = f"steps of {shown.window.span}"
-        self.set_class(shown.without_steps, "-counted")
+        if shown.without_steps != self.has_class("-counted"):
+            self.set_class(shown.without_steps, "-counted")
+            self._change_view(OVER_TIME if shown.without_steps else self._in_view)
+        totals = self.query_one("#totals", TotalsPanel)
         if shown.without_steps:
-            counted = self.query_one("#totals", TotalsPanel)
-            counted.show(
-                window, "counted by the server, none told singly", step_facts(shown)
-            )
+            told = "counted by the server, none told singly"
+            totals.show(window, told, counted_facts(shown))
             return
-        self.query_one("#totals", TotalsPanel).show(window, "", _totals(shown.steps))
+        facts = total_facts(shown.steps)
+        if len(facts) > PLAIN_ROWS:  # once it was told, its row stays
+            self.add_class("-launched")
+        totals.show(window, self._others(), facts)
+        if self._in_view == OVER_TIME:
+            self._show_one_step(shown)
+        elif self._in_view == SINGLE:
+            self.query_one(SingleSteps).show(shown)
+        else:
+            self._show_efficiency(shown)
+
+    def _others(self) -> str:
+        """Which view this is of those there are."""
+        names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
+        return "v  " + " · ".join(names)
+
+    # Charts, and one step.
+
+    def _show_one_step(self, shown: Snapshot) -> None:
         title, step = self._one_step(shown)
-        aside = ""
-        if step is not None:
-            aside = f"ended {self.feed.wall_text(step.end_ns, ms=True)}"
-        traffic = _traffic(shown, self.view.bin_of(shown))
+        traffic = traffic_facts(shown, self.view.bin_of(shown))
         if traffic:  # once it was there, its row stays
             self.add_class("-traffic")
         self.query_one("#slowest", TotalsPanel).show(
-            title, aside, [*_facts(step), *([traffic] if traffic else [])]
+            title, self._ended(step), [*step_facts(step), *([traffic] * bool(traffic))]
+        )
+
+    def _ended(self, step: Step | None) -> str:
+        return (
+            "" if step is None else f"ended {self.feed.wall_text(step.end_ns, ms=True)}"
         )
 
     def _one_step(self, shown: Snapshot) -> tuple[str, Step | None]:
@@ -122,106 +220,60 @@ class StepsScreen(WatchScreen):
         among = f", of {counted(count, 'step')}" if count else ""
         return f"slowest step {where}{among}", line.slowest_step[index]
 
+    # Batches, spread, stalls.
 
-def _traffic(shown: Snapshot, index: int | None) -> Sequence[Fact]:
-    """What memory moved for a step of this time: readings are longer than steps."""
-    line = shown.timeline
-    measured = any(each is not None for each in line.hbm_bytes_per_s)
-    known = measured or any(line.derived_bytes_per_s)
-    if index is None or not line.steps[index] or not known:
-        return ()
-    a_step = step_traffic(shown, index)
-    derived = ("derived", format_bytes(a_step.derived), "")
-    if not measured:
-        return [("a step reads", "", "mean"), derived]
-    over_s = averaged_over_s(shown)
-    return [
-        ("a step moves", "", "mean"),
-        ("HBM", format_bytes(a_step.measured), ""),
-        derived,
-        ("at", bytes_per_s_text(line.hbm_bytes_per_s[index]), ""),
-        *([] if over_s is None else [("mean of", f"{over_s:.3g} s", "")]),
-    ]
+    def _show_efficiency(self, shown: Snapshot) -> None:
+        span = shown.window.span
+        self.query_one(CurvePanel).show(shown.batch_curve, span)
+        self.query_one(HeatStrip).show(shown, self.view.cursor_ns)
+        self.query_one(StallList).show(shown.stalls, span, self.feed.wall_text)
 
+    @on(StallList.Chosen)
+    def _stall_chosen(self, message: StallList.Chosen) -> None:
+        """Look at the steps of that time; they end when it was over."""
+        self.query_one(SingleSteps).let_go()
+        self.view.cursor_ns = max(message.stall.end_ns, 0)
+        self._change_view(SINGLE)
 
-def _totals(steps: StepTotals) -> Sequence[Sequence[Fact]]:
-    names = ("mean", "p50", "p95", "p99", "max")
-    texts = format_durations(getattr(steps.duration_s, name) for name in names)
-    times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
-    bound = [
-        (bound_text(bound), format_share(steps.share_by_bound.get(bound)), "")
-        for bound in BoundBy
-    ]
-    return [
-        [
-            (label_of("steps.count"), format_count(steps.count), ""),
-            (label_of("steps.batch_mean"), _mean(steps.batch_mean), "decode"),
-            (label_of("steps.batch_max"), f"{steps.batch_max or '–'}", "decode"),
-            (
-                label_of("steps.output_tokens"),
-                format_count(steps.output_tokens),
-                "output",
-            ),
-            (
-                label_of("steps.prefill_tokens"),
-                format_count(steps.prefill_tokens),
-                "prefill",
-            ),
-            (
-                label_of("steps.recomputed_tokens"),
-                format_count(steps.recomputed_tokens),
-                "",
-            ),
-        ],
-        [
-            (f"{label_of('steps.duration_s')} time", "", "mean"),
-            *times,
-            (label_of("steps.gap_share"), format_share(steps.gap_share), ""),
-        ],
-        [(label_of("steps.share_by_bound"), "", "kv"), *bound],
-    ]
+    # Views and lists.
 
+    def action_pick(self, by: int) -> None:
+        """Another step."""
+        self.query_one(SingleSteps).pick(by)
 
-def _facts(step: Step | None) -> Sequence[Sequence[Fact]]:
-    if step is None:
-        return [[("no step in this time", "", "faint")]]
-    decode = _work(step.decode_requests, step.decode_tokens)
-    prefill = _work(step.prefill_requests, step.prefill_tokens)
-    return [
-        [
-            ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
-            ("step", f"#{step.index:,}", ""),
-            ("bound by", bound_text(step.bound_by), "kv"),
-            ("running", f"{step.running}", ""),
-            ("waiting", f"{step.waiting}", "waiting"),
-        ],
-        [
-            ("decode", decode, "decode"),
-            ("prefill", prefill, "prefill"),
-            _graph(step.graph_mode),
-        ],
-        [
-            ("KV used", _blocks(step.kv_used_blocks), "kv"),
-            ("idle-cached", _blocks(step.kv_cached_blocks), "cached"),
-            ("free", counted(step.kv_free_blocks, "block"), ""),
-            ("preempted", f"{len(step.preempted)}", ""),
-            ("recomputed", counted(step.recomputed_tokens, "token"), ""),
-        ],
-    ]
+    def action_zoom(self, by: int) -> None:
+        """More steps a column, or fewer."""
+        self.query_one(SingleSteps).zoom(by)
 
+    def action_view(self, by: int) -> None:
+        """The next view."""
+        self._change_view((self._in_view + by) % len(VIEWS))
 
-def _mean(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+    def _change_view(self, view: int) -> None:
+        self._in_view = view
+        self.set_class(view == SINGLE, "-single")
+        self.set_class(view == EFFICIENCY, "-efficiency")
+        self.refresh_bindings()
+        self.post_message(LookAgain())
 
+    def action_choose(self, by: int) -> None:
+        """Another request of the step, or another stall."""
+        if self._in_view == SINGLE:
+            self.query_one(SingleSteps).choose(by)
+        else:
+            self.query_one(StallList).choose(by)
 
-def _blocks(value: int | None) -> str:
-    return format_count(value).strip()
-
-
-def _graph(mode: str | None) -> Fact:
-    """NONE is a step without one; unknown is where vLLM says nothing."""
-    return ("no CUDA graph", "", "") if mode == "NONE" else ("graph", mode or "–", "")
-
-
-def _work(requests: int, tokens: int) -> str:
-    return f"{counted(requests, 'request')}, {counted(tokens, 'token')}"
+    @on(StepPanel.Opened)
+    def action_open(self) -> None:
+        """The request on a screen of its own, or the moment of the stall."""
+        if self._in_view == EFFICIENCY:
+            self.query_one(StallList).open()
+            return
+        member = self.query_one(SingleSteps).chosen
+        if member is None:
+            return
+        if member.row is None:
+            told = "of this request nothing is known any more but its number"
+            self.notify(told, severity="warning", timeout=4)
+            return
+        self.post_message(OpenRequest(member.row.key))

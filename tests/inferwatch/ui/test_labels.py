@@ -21,7 +21,8 @@ from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.requests.table import RequestTable
-from inferwatch.ui.steps import screen as steps
+from inferwatch.ui.steps.facts import total_facts
+from inferwatch.ui.steps.screen import StepsScreen
 from tests.inferwatch.ui import hardware_sessions
 from tests.inferwatch.ui.conftest import snapshot
 
@@ -46,7 +47,7 @@ def of_kv() -> set[str]:
 
 
 def of_steps() -> set[str]:
-    first, *others = steps._totals(StepTotals())
+    first, *others = total_facts(StepTotals())
     return {label for label, _, _ in (*first, *(row[0] for row in others))}
 
 
@@ -75,7 +76,7 @@ def of_hardware() -> set[str]:
         (of_hardware(), HardwareScreen.EXPLAINS),
         (of_overview(), OverviewScreen.EXPLAINS),
         (of_kv(), KvScreen.EXPLAINS),
-        (of_steps(), steps.StepsScreen.EXPLAINS),
+        (of_steps(), StepsScreen.EXPLAINS),
         (of_requests(), RequestsScreen.EXPLAINS),
     ],
     ids=["hardware", "overview", "kv", "steps", "requests"],

@@ -1,0 +1,162 @@
+"""What a batch costs and brings: step time and tokens a second, by batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
+
+from inferwatch.formatting import (
+    counted,
+    format_count,
+    format_duration,
+    format_rate,
+)
+from inferwatch.metrics.steps.batches import BATCHES, point_at
+from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.bars import PARTS
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
+
+TEXT_WIDTH = 42
+"""Of a row: batch, steps, step time and rate in numbers."""
+LEAST_BAR = 6
+
+
+class CurvePanel(Panel):
+    """A row for each batch, largest below; where the engine works is marked."""
+
+    DEFAULT_CSS = """
+    CurvePanel { height: 3fr; min-height: 4; }
+    """
+    _curve: BatchCurve | None = None
+    _span = ""
+
+    def show(self, curve: BatchCurve | None, span: str) -> None:
+        """Take it as of a window."""
+        self._curve, self._span = curve, span
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heading, titles, rows."""
+        curve = self._curve
+        now = _now(curve)
+        aside = (TextRun(now, "muted"),) if now else ()
+        title = (TextRun("batching", "strong"),)
+        noted = (*title, TextRun(f" steps that only decode, {self._span}", "muted"))
+        lines = [ruled(noted if width >= len(now) + 60 else title, aside, width)]
+        if curve is None or not curve.points:
+            return [*lines, (TextRun("  no step that only decodes", "faint"),)]
+        here = point_at(curve, curve.now_batch)
+        rows = rows_of(curve.points, height - 2)
+        head = f"  {'batch':>8}{'steps':>9}{'step time':>12}{'tok/s':>9}  "
+        lines.append(fit((TextRun(head, "muted"), *_legend(width)), width))
+        worst = max(row.step_s for row in rows)
+        best = max(row.tokens_per_s for row in rows) or 1.0
+        for row in rows:
+            is_here = here is not None and row.first <= here <= row.last
+            numbers = _numbers(curve.points, row, is_here)
+            lines.append(fit((*numbers, *_bars(row, worst, best, width)), width))
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRow:
+    """Neighbouring points in one row: exact, as if they had been counted together."""
+
+    first: int
+    last: int
+    """Places of the points."""
+    steps: int
+    spent_s: float
+    tokens: float
+
+    @classmethod
+    def of(cls, points: Sequence[BatchPoint], place: int) -> Self:
+        """One point alone."""
+        point = points[place]
+        spent_s = point.steps * point.step_mean_s
+        tokens = point.output_tokens_per_s * spent_s
+        return cls(place, place, point.steps, spent_s, tokens)
+
+    @property
+    def step_s(self) -> float:
+        """Mean time of a step."""
+        return self.spent_s / self.steps
+
+    @property
+    def tokens_per_s(self) -> float:
+        """While such steps run."""
+        return self.tokens / self.spent_s if self.spent_s else 0.0
+
+    def and_then(self, other: "CurveRow") -> "CurveRow":
+        """This and the next one."""
+        return CurveRow(
+            self.first,
+            other.last,
+            self.steps + other.steps,
+            self.spent_s + other.spent_s,
+            self.tokens + other.tokens,
+        )
+
+
+def rows_of(points: Sequence[BatchPoint], most: int) -> list[CurveRow]:
+    """A row each where there is room; else those with the fewest steps share one."""
+    rows = [CurveRow.of(points, place) for place in range(len(points))]
+    while len(rows) > max(most, 1):
+        sums = [a.steps + b.steps for a, b in pairwise(rows)]
+        at = sums.index(min(sums))
+        rows[at : at + 2] = [rows[at].and_then(rows[at + 1])]
+    return rows
+
+
+def range_of(points: Sequence[BatchPoint], row: CurveRow) -> str:
+    """The batches of a row, as measured: from its first point up to the next one's."""
+    begin, last = points[row.first].batch, points[row.last].batch
+    end = next((each for each in BATCHES if each > last), last + 1) - 1
+    return f"{begin}" if begin == end else f"{begin}–{end}"
+
+
+def _numbers(points: Sequence[BatchPoint], row: CurveRow, here: bool) -> Line:  # noqa: FBT001
+    ink = "strong" if here else ""
+    text = (
+        f"{range_of(points, row):>8}{format_count(row.steps).strip():>9}"
+        f"{format_duration(row.step_s).strip():>12}"
+        f"{format_rate(row.tokens_per_s).strip():>9}  "
+    )
+    return (TextRun("▶ " if here else "  ", "marker"), TextRun(text, ink))
+
+
+def _bars(row: CurveRow, worst: float, best: float, width: int) -> Line:
+    room = (width - TEXT_WIDTH - 2) // 2
+    if room < LEAST_BAR:
+        return ()
+    time = _bar(row.step_s / worst, room)
+    rate = "⣿" * max(round(row.tokens_per_s / best * room), 1)
+    return (TextRun(f"{time:<{room}}  ", "mean"), TextRun(rate, "output"))
+
+
+def _bar(share: float, room: int) -> str:
+    whole, part = divmod(round(share * room * 8), 8)
+    return "█" * whole + (PARTS[part - 1] if part else "")
+
+
+def _legend(width: int) -> Line:
+    room = (width - TEXT_WIDTH - 2) // 2
+    if room < LEAST_BAR:
+        return ()
+    return (TextRun(f"{'█ step time':<{room}}  ", "mean"), TextRun("⣿ tok/s", "output"))
+
+
+def _now(curve: BatchCurve | None) -> str:
+    """Where the engine works."""
+    if curve is None:
+        return ""
+    mixed = f"{counted(curve.prefill_steps, 'step').strip()} with prefill left out"
+    if curve.now_batch is None:
+        return mixed
+    here = point_at(curve, curve.now_batch)
+    told = f"now batch {curve.now_batch:.1f}"
+    if here is not None:
+        point = curve.points[here]
+        told += f": {format_duration(point.step_mean_s).strip()} a step"
+    return f"{told} · {mixed}"

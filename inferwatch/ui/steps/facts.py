@@ -1,0 +1,145 @@
+"""What is told of steps in words: totals of a window, and one step."""
+
+from collections.abc import Sequence
+
+from collectors.clock import NS_PER_S
+from collectors.readings import BoundBy, Step
+from inferwatch.formatting import (
+    bound_text,
+    counted,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_durations,
+    format_share,
+)
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.snapshot import Snapshot, StepTotals
+from inferwatch.ui.shared.hardware_charts import (
+    averaged_over_s,
+    bytes_per_s_text,
+    step_traffic,
+)
+from inferwatch.ui.shared.totals import Fact
+
+
+def traffic_facts(shown: Snapshot, index: int | None) -> Sequence[Fact]:
+    """What memory moved for a step of this time: readings are longer than steps."""
+    line = shown.timeline
+    measured = any(each is not None for each in line.hbm_bytes_per_s)
+    known = measured or any(line.derived_bytes_per_s)
+    if index is None or not line.steps[index] or not known:
+        return ()
+    a_step = step_traffic(shown, index)
+    derived = ("derived", format_bytes(a_step.derived), "")
+    if not measured:
+        return [("a step reads", "", "mean"), derived]
+    over_s = averaged_over_s(shown)
+    return [
+        ("a step moves", "", "mean"),
+        ("HBM", format_bytes(a_step.measured), ""),
+        derived,
+        ("at", bytes_per_s_text(line.hbm_bytes_per_s[index]), ""),
+        *([] if over_s is None else [("mean of", f"{over_s:.3g} s", "")]),
+    ]
+
+
+def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
+    """What the steps of a window add up to."""
+    names = ("mean", "p50", "p95", "p99", "max")
+    texts = format_durations(getattr(steps.duration_s, name) for name in names)
+    times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
+    bound = [
+        (bound_text(bound), format_share(steps.share_by_bound.get(bound)), "")
+        for bound in BoundBy
+    ]
+    return [
+        [
+            (label_of("steps.count"), format_count(steps.count), ""),
+            (label_of("steps.batch_mean"), _mean(steps.batch_mean), "decode"),
+            (label_of("steps.batch_max"), f"{steps.batch_max or '–'}", "decode"),
+            (
+                label_of("steps.output_tokens"),
+                format_count(steps.output_tokens),
+                "output",
+            ),
+            (
+                label_of("steps.prefill_tokens"),
+                format_count(steps.prefill_tokens),
+                "prefill",
+            ),
+            (
+                label_of("steps.recomputed_tokens"),
+                format_count(steps.recomputed_tokens),
+                "",
+            ),
+        ],
+        [
+            (f"{label_of('steps.duration_s')} time", "", "mean"),
+            *times,
+            (label_of("steps.gap_share"), format_share(steps.gap_share), ""),
+        ],
+        [(label_of("steps.share_by_bound"), "", "kv"), *bound],
+        *_launched(steps),
+    ]
+
+
+def _launched(steps: StepTotals) -> Sequence[Sequence[Fact]]:
+    """Shares by graph mode, and padding, where an engine tells of them."""
+    if not steps.share_by_graph and steps.padded_share is None:
+        return ()
+    shares = sorted(steps.share_by_graph.items(), key=lambda each: -each[1])
+    modes = [(_mode(name), format_share(share), "") for name, share in shares]
+    padding = (label_of("steps.padded_share"), format_share(steps.padded_share), "")
+    return [[(label_of("steps.share_by_graph"), "", "mean"), *modes, padding]]
+
+
+def _mode(name: str) -> str:
+    """As vLLM writes it, but for none."""
+    return "no graph" if name == "NONE" else name
+
+
+def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
+    """What one step did."""
+    if step is None:
+        return [[("no step in this time", "", "faint")]]
+    decode = _work(step.decode_requests, step.decode_tokens)
+    prefill = _work(step.prefill_requests, step.prefill_tokens)
+    return [
+        [
+            ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
+            ("step", f"#{step.index:,}", ""),
+            ("bound by", bound_text(step.bound_by), "kv"),
+            ("running", f"{step.running}", ""),
+            ("waiting", f"{step.waiting}", "waiting"),
+        ],
+        [
+            ("decode", decode, "decode"),
+            ("prefill", prefill, "prefill"),
+            _graph(step.graph_mode),
+        ],
+        [
+            ("KV used", _blocks(step.kv_used_blocks), "kv"),
+            ("idle-cached", _blocks(step.kv_cached_blocks), "cached"),
+            ("free", counted(step.kv_free_blocks, "block"), ""),
+            ("preempted", f"{len(step.preempted)}", ""),
+            ("recomputed", counted(step.recomputed_tokens, "token"), ""),
+        ],
+    ]
+
+
+def _mean(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _blocks(value: int | None) -> str:
+    return format_count(value).strip()
+
+
+def _graph(mode: str | None) -> Fact:
+    """NONE is a step without one; unknown is where vLLM says nothing."""
+    return ("no CUDA graph", "", "") if mode == "NONE" else ("graph", mode or "–", "")
+
+
+def _work(requests: int, tokens: int) -> str:
+    return f"{counted(requests, 'request')}, {counted(tokens, 'token')}"

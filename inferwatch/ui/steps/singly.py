@@ -1,0 +1,202 @@
+"""Single steps: their time line, and below it one of them with its requests."""
+
+from collections.abc import Callable, Iterable
+
+from textual import on
+from textual.containers import Vertical
+from textual.widget import Widget
+
+from collectors.clock import NS_PER_S
+from collectors.readings import Step
+from inferwatch.feed import Feed
+from inferwatch.metrics.snapshot import RequestRow, Snapshot
+from inferwatch.ui.shared.messages import LookAgain
+from inferwatch.ui.shared.view import View
+from inferwatch.ui.steps.columns import (
+    MOST_STEPS,
+    ZOOMS,
+    StepKey,
+    key_of,
+    limits_of,
+    since_ns,
+)
+from inferwatch.ui.steps.facts import step_facts
+from inferwatch.ui.steps.members import Member, StepPanel, members_of
+from inferwatch.ui.steps.recalled import RecalledSteps, Wish
+from inferwatch.ui.steps.step_line import StepLine, StepPicture
+
+
+class SingleSteps(Vertical):
+    """Follows time; around a step that people chose, the line stands still."""
+
+    DEFAULT_CSS = """
+    SingleSteps { height: 1fr; }
+    """
+
+    _zoom = 0
+    _picked: Step | None = None
+    """The step that the time cursor stands at, as people chose it."""
+    _held_end_ns: int | None = None
+    """The right end of the line while one is chosen."""
+    _shown: Snapshot | None = None
+
+    def __init__(
+        self,
+        feed: Feed,
+        view: View,
+        one_step: Callable[[Snapshot], tuple[str, Step | None]],
+    ) -> None:
+        super().__init__()
+        self._feed, self._view, self._one_step = feed, view, one_step
+        self._recalled = RecalledSteps(self, feed, self._show_again)
+
+    def compose(self) -> Iterable[Widget]:
+        """The line, and a step."""
+        yield StepLine()
+        yield StepPanel()
+
+    @property
+    def chosen(self) -> Member | None:
+        """The request that Enter opens."""
+        return self.query_one(StepPanel).chosen
+
+    def choose(self, by: int) -> None:
+        """Another request of the step."""
+        self.query_one(StepPanel).choose(by)
+
+    def let_go(self) -> None:
+        """No step is chosen: the time cursor alone says where to look."""
+        self._picked = self._held_end_ns = None
+
+    def _show_again(self) -> None:
+        """They came: draw them, and nothing else anew."""
+        if self._shown is not None and self.is_attached:
+            self._draw(self._shown)
+
+    def show(self, shown: Snapshot) -> None:
+        """Fetch the steps of its moment, and draw those there are meanwhile."""
+        self._shown = shown
+        line = self.query_one(StepLine)
+        if not line.size:  # not laid out yet
+            self.call_after_refresh(self.post_message, LookAgain())
+        picked = self._picked
+        if picked is not None and self._view.cursor_ns != picked.end_ns:
+            self.let_go()  # the cursor went elsewhere
+        end_ns = self._line_end_ns(shown)
+        most = min(line.capacity * ZOOMS[self._zoom], MOST_STEPS)
+        start_ns = since_ns(shown.timeline, end_ns, most)
+        self._recalled.want(Wish(start_ns - 1, end_ns, most, self._view.source))
+        self._draw(shown)
+
+    def _line_end_ns(self, shown: Snapshot) -> int:
+        """The right end: now, or where the cursor's stretch of time ends."""
+        if self._held_end_ns is not None:
+            return self._held_end_ns
+        index = self._view.bin_of(shown)
+        if self._view.cursor_ns is None or index is None:
+            return shown.charts_end_ns
+        line = shown.timeline
+        return min(line.start_ns + (index + 1) * line.bin_ns - 1, shown.charts_end_ns)
+
+    def _draw(self, shown: Snapshot) -> None:
+        steps = self._recalled.steps
+        title, step = self._step_of(shown)
+        budget, seqs = limits_of(shown)
+        chosen: StepKey | None = None if step is None else key_of(step)
+        end_ns = self._line_end_ns(shown)
+        self.query_one(StepLine).show(
+            StepPicture(
+                steps=steps,
+                why_none=self._why_none(shown),
+                a_column=ZOOMS[self._zoom],
+                chosen=chosen,
+                budget=budget,
+                max_seqs=seqs,
+                end=self._feed.wall_text(end_ns, ms=True),
+            )
+        )
+        rows = {} if step is None else self._rows_of(step, shown)
+        self.query_one(StepPanel).show(
+            title,
+            self._ended(step),
+            step_facts(step),
+            [] if step is None else members_of(step, rows),
+        )
+
+    def _why_none(self, shown: Snapshot) -> str:
+        recalled = self._recalled
+        if not recalled.any_came:
+            return "reading the steps…"
+        if recalled.failure is not None:
+            return recalled.failure
+        if not shown.steps.count:
+            return f"no step ended in {shown.window.span}"
+        return "single steps of this time were not kept"
+
+    def _step_of(self, shown: Snapshot) -> tuple[str, Step | None]:
+        """The step below the line: the picked one, else the one the moment is about."""
+        steps = self._recalled.steps
+        if self._picked is not None:
+            return f"step #{self._picked.index:,}", self._picked
+        title, step = self._one_step(shown)
+        if step is None:
+            return title, None
+        wanted = key_of(step)  # a snapshot tells of steps without their members
+        found = next((each for each in reversed(steps) if key_of(each) == wanted), None)
+        return title, found or step
+
+    def _rows_of(self, step: Step, shown: Snapshot) -> dict[int, RequestRow]:
+        """What is known of the requests of an engine, by ordinal."""
+        source = f"{step.source}/"
+        return {
+            row.ordinal: row
+            for row in shown.requests
+            if row.ordinal is not None and row.key.startswith(source)
+        }
+
+    @on(StepLine.Chosen)
+    def _step_chosen(self, message: StepLine.Chosen) -> None:
+        self._pick(message.step)
+
+    def _pick(self, step: Step) -> None:
+        """Put the time cursor at a step; the line stands still around it."""
+        shown, steps = self._shown, self._recalled.steps
+        if shown is None:
+            return
+        if self._held_end_ns is None:
+            self._held_end_ns = max(steps[-1].end_ns, step.end_ns)
+        self._picked = step
+        self._view.cursor_ns = step.end_ns
+        self.post_message(LookAgain())
+
+    def pick(self, by: int) -> None:
+        """The step before the one below the line, or the one after it."""
+        steps, shown = self._recalled.steps, self._shown
+        if not steps or shown is None:
+            return
+        _, step = self._step_of(shown)
+        keys = [key_of(each) for each in steps]
+        here = None if step is None else key_of(step)
+        at = keys.index(here) + by if here in keys else len(steps) - 1
+        if not 0 <= at < len(steps):
+            self._scroll(shown, by)
+            return
+        self._pick(steps[at])
+
+    def _scroll(self, shown: Snapshot, by: int) -> None:
+        """Past an end of the line: half a line further, if there is more."""
+        steps = self._recalled.steps
+        span_ns = max(steps[-1].end_ns - steps[0].end_ns, NS_PER_S // 10)
+        end_ns = self._line_end_ns(shown) + by * span_ns // 2
+        self._held_end_ns = min(max(end_ns, 0), shown.charts_end_ns)
+        self.post_message(LookAgain())
+
+    def zoom(self, by: int) -> None:
+        """More steps a column, or fewer."""
+        self._zoom = min(max(self._zoom + by, 0), len(ZOOMS) - 1)
+        self.post_message(LookAgain())
+
+    def _ended(self, step: Step | None) -> str:
+        if step is None:
+            return ""
+        return f"ended {self._feed.wall_text(step.end_ns, ms=True)}"
