@@ -29,6 +29,7 @@ from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
+from inferwatch.cli.why import why
 from inferwatch.errors import InferwatchError, OutputError
 from inferwatch.storage.file.sqlite import check_sqlite
 
@@ -92,6 +93,7 @@ def inferwatch(context: click.Context) -> None:
     Load a server, measure it:   inferwatch load http://localhost:8000 --rate 5
     What was recorded:           inferwatch sessions
     Replay a recording:          inferwatch replay last
+    Why was it slow?             inferwatch why
     Did the change help?         inferwatch compare before after
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
@@ -109,6 +111,7 @@ inferwatch.add_command(load)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
 inferwatch.add_command(compare)
+inferwatch.add_command(why)
 inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)

@@ -68,6 +68,19 @@ NAMES = (
     "WHERE session = ? AND ordinal <= ? AND source = ? AND added_ns <= ? "
     "ORDER BY ordinal DESC LIMIT 50000"
 )
+SLOWEST = (
+    "SELECT source, request_id FROM requests WHERE session = ? "
+    "AND first_token_ns <= ? AND ttft_s IS NOT NULL ORDER BY ttft_s DESC LIMIT ?"
+)
+MEANT = (
+    "SELECT source, request_id, external_id FROM requests WHERE session = :session "
+    "AND :wanted IN (request_id, external_id) ORDER BY ordinal DESC LIMIT :most"
+)
+MEANT_IN_PART = (
+    "SELECT source, request_id, external_id FROM requests WHERE session = :session "
+    "AND (instr(request_id, :wanted) OR instr(external_id, :wanted)) "
+    "ORDER BY ordinal DESC LIMIT :most"
+)
 LOSSES = (
     "SELECT source, t_ns, kind, text, count FROM notes "
     "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
@@ -254,6 +267,30 @@ class RecordLookup:
             for number, t_ns, kind, text, count in rows
             if self.sources[number] in {"", source}
         ]
+
+    def slowest(self, now_ns: int, most: int) -> list[str]:
+        """Keys of those with the longest TTFT of all that had their first token."""
+        rows = self._connection.execute(SLOWEST, (self._session, now_ns, most))
+        return [f"{self.sources[number]}/{request}" for number, request in rows]
+
+    def meant(self, wanted: str, most: int) -> list[Name]:
+        """Requests of that id, else those with it in theirs, the latest first.
+
+        Of several with the very same id only the latest, which is most asked for.
+        """
+        for query in (MEANT, MEANT_IN_PART):
+            asked = {"session": self._session, "wanted": wanted, "most": most}
+            rows = self._connection.execute(query, asked).fetchall()
+            if rows:
+                found = [
+                    (f"{self.sources[number]}/{request}", external or request)
+                    for number, request, external in rows
+                ]
+                return found[:1] if query is MEANT else found
+        number, _, request = wanted.partition("/")
+        if number in self._numbers and request:
+            return [each for each in self.meant(request, most) if each[0] == wanted]
+        return []
 
     since_ns: int | None = None
     """All there ever was is here."""

@@ -153,7 +153,7 @@ def clocks_dropped(samples: Sequence[GpuSample], start_ns: int, end_ns: int) -> 
 
 
 def _seconds(ns: int) -> str:
-    return format_duration(ns / 1e9)
+    return format_duration(ns / NS_PER_S).strip()
 
 
 def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -> str:

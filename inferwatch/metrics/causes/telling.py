@@ -335,7 +335,8 @@ def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
     told = []
     start_ns = readings.events[0].t_ns
     if readings.since_ns is not None and readings.since_ns > start_ns:
-        ago = format_duration((readings.now_ns - readings.since_ns) / NS_PER_S)
+        ago_ns = readings.now_ns - readings.since_ns
+        ago = format_duration(ago_ns / NS_PER_S).strip()
         told.append(
             f"Steps longer ago than {ago} are not remembered, and nothing is recorded."
         )

@@ -35,6 +35,9 @@ CAUSES = {
     Cause.CLOCK_DROP: Look("C", "bad", "clock drop"),
     Cause.HOST_STALL: Look("H", "bad", "host stall"),
     Cause.MERGED: Look("M", "muted", "merged"),
+    Cause.CLIENT: Look("·", "muted", "client"),
+    Cause.NETWORK: Look("·", "muted", "network"),
+    Cause.RETURN: Look("·", "muted", "way back"),
     Cause.UNKNOWN: Look("?", "faint", "unknown"),
 }
 LATE = {**CAUSES, Cause.RECOMPUTE: Look("R", "warn", "preempted")}

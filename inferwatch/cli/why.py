@@ -1,0 +1,66 @@
+"""``inferwatch why``: what made requests slow."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Why requests were slow: queue, prefill, late tokens.")
+@click.argument("session", default="last")
+@click.argument("request_id", metavar="[REQUEST]", required=False)
+@click.option(
+    "--db",
+    "database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
+)
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="As of this time: 12:03:40 on the clock, 1:30 or 90s after the start, "
+    "-30s before the end, 50%.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(1, 1_000),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How many of the slowest requests to tell of.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def why(
+    session: str,
+    request_id: str | None,
+    database: Path | None,
+    at: str | None,
+    most: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Tell why requests of SESSION were slow, or one REQUEST of it.
+
+    SESSION is an id, a name, the beginning of either, `last`, or a file (its latest
+    session). Without REQUEST: what the slowest requests spent their time to first token
+    on, grouped by cause, then the slowest of all with their parts. REQUEST is the id
+    that its client sent (X-Request-Id), that of the server or the engine, or a part of
+    one that no other has: its waterfall, its late tokens each with a cause, and with
+    whom it shared its steps.
+
+    \b
+    inferwatch why                           the latest session
+    inferwatch why s17 --most 20             its twenty slowest requests
+    inferwatch why s17 chatcmpl-7f3a         one request
+    inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
+    inferwatch why yesterday.db --json       for other programs
+
+    Parts of a TTFT add up to it; what no reading explains is *unknown*. A token is late
+    when its gap is beyond three times the request's median and 5 ms. Steps and queues
+    are told by the probe: of a server without one there is nothing to tell.
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.replay_command import where
+    from inferwatch.cli.why_command import WhyOptions, tell_why
+
+    path, wanted = where(session, database)
+    options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
+    return tell_why(path, wanted, options)

@@ -1,0 +1,96 @@
+"""Runs ``inferwatch why``."""
+
+import asyncio
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferwatch.cli.replay_start import ReplayStart
+from inferwatch.cli.say import say, say_damage, say_json
+from inferwatch.errors import UsageError
+from inferwatch.metrics.causes.telling import tell
+from inferwatch.metrics.snapshot import Window
+from inferwatch.replay.player import Player
+from inferwatch.reports.why import Why, shortened, why_json, why_text
+from inferwatch.storage.file.connections import reading
+from inferwatch.storage.record_lookup import RecordLookup
+
+SHOWN = 5
+"""Of requests that might be meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyOptions:
+    """The options of ``inferwatch why``, as people gave them."""
+
+    request: str | None
+    at: str | None
+    most: int
+    as_json: bool
+
+
+def tell_why(path: Path, session: str, options: WhyOptions) -> int:
+    """Print it.
+
+    Raises:
+        InferwatchError: there is no such session, request or moment.
+    """
+    with closing(Player.open(path, session)) as player:
+        moment_ns = ReplayStart(at=options.at).moment(player)
+        if options.request is None:
+            why = _slowest(player, path, moment_ns, options.most)
+        else:
+            now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
+            why = _one(path, player.record.session_id, options.request, now_ns)
+        if options.as_json:
+            say_json(why_json(why))
+        else:
+            say(why_text(why, lambda t_ns: player.wall_text(t_ns, ms=True)))
+    say_damage(path)
+    return 0
+
+
+def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Why:
+    """The slowest of the session up to a moment."""
+    now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
+    asyncio.run(player.playback.seek(now_ns))
+    slowest = player.snapshot(Window.SESSION).slowest
+    session_id = player.record.session_id
+    with reading(path) as connection:
+        connection.execute("BEGIN")
+        lookup = RecordLookup(connection, session_id)
+        keys = lookup.slowest(now_ns, most)
+        stories = [tell(lookup, key, now_ns) for key in keys]
+    return Why(
+        session_id=session_id,
+        now_ns=now_ns,
+        slowest=slowest,
+        stories=tuple(each for each in stories if each is not None),
+    )
+
+
+def _one(path: Path, session_id: str, wanted: str, now_ns: int) -> Why:
+    """The story of the request that is meant.
+
+    Raises:
+        UsageError: none is, or more than one may be.
+    """
+    with reading(path) as connection:
+        connection.execute("BEGIN")
+        lookup = RecordLookup(connection, session_id)
+        found = lookup.meant(wanted, SHOWN + 1)
+        if not found:
+            raise UsageError(
+                f"{session_id} has no request {shortened(wanted, 60)}: give the id its "
+                "client sent, or a part of it"
+            )
+        if len(found) > 1:
+            names = ", ".join(shortened(name, 60) for _, name in found[:SHOWN])
+            more = " and more" if len(found) > SHOWN else ""
+            raise UsageError(
+                f"{shortened(wanted, 60)} may be any of {names}{more}: give more of it"
+            )
+        story = tell(lookup, found[0][0], now_ns)
+    if story is None:
+        raise UsageError(f"{shortened(found[0][1], 60)} had not come by then")
+    return Why(session_id=session_id, now_ns=now_ns, stories=(story,), asked=True)

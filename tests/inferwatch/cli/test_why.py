@@ -1,0 +1,139 @@
+"""``inferwatch why`` names what made requests slow, in text and as JSON."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from inferwatch.cli.main import inferwatch
+from inferwatch.errors import InferwatchError
+from inferwatch.sample import sample_file
+
+Run = Callable[..., Result]
+SLOWEST = "cmpl-load-141b29-226-0"
+WIDE = "長" * 100 + "\x1b[31m" + "x" * 100
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sample session in a file of this test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Path(shutil.copy(sample_file(), tmp_path / "s.db"))
+
+
+@pytest.fixture
+def run(sample: Path) -> Run:
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(inferwatch, ["why", str(sample), *arguments])
+
+    return invoke
+
+
+def told(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_slowest_requests_of_a_session_are_those_with_the_longest_ttft(
+    run: Run, sample: Path
+) -> None:
+    with closing(sqlite3.connect(sample)) as file:
+        rows = file.execute("SELECT ttft_s FROM requests ORDER BY ttft_s DESC LIMIT 3")
+        slowest = [ttft_s for (ttft_s,) in rows]
+
+    worst = told(run("--json", "--most", "3"))["worst"]
+
+    assert [each["row"]["ttft_s"] for each in worst] == slowest
+    for each in worst:
+        parts = each["ttft_parts_s"]
+        assert sum(parts.values()) == pytest.approx(each["row"]["ttft_s"], abs=1e-6)
+        assert parts["queue: KV blocks"] > 0.5
+
+
+@pytest.mark.parametrize(
+    "wanted", [SLOWEST, "load-141b29-226", "226-0-8faa32d8"], ids=["its", "part", "own"]
+)
+def test_a_request_is_found_by_its_ids_or_a_part_of_one(run: Run, wanted: str) -> None:
+    story = told(run(wanted, "--json"))["request"]
+
+    assert story["row"]["external_id"] == SLOWEST
+    assert story["row"]["cause"] == "queue: KV blocks"
+    assert story["steps_total"] == len(story["token_ns"]) == 222
+
+
+def test_the_story_of_a_request_fits_a_terminal(run: Run) -> None:
+    result = run("219-0")
+
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    for word in ("queue: sequences", "preempted", "recompute", "long prefill", "send"):
+        assert any(word in line for line in lines), word
+
+
+def test_the_slowest_are_told_in_lines_that_fit_too(run: Run) -> None:
+    lines = run("--most", "9").stdout.splitlines()
+
+    assert max(map(cell_len, lines)) <= 80
+    assert sum(line.startswith((" 2.", " 1.")) for line in lines) == 9
+
+
+def test_as_of_a_moment_only_what_had_come_is_told(run: Run) -> None:
+    early = told(run("--at", "20s", "--json"))
+    end = told(run("--json"))
+
+    assert early["now_ns"] == 20_000_000_000
+    assert early["worst"][0]["row"]["ttft_s"] < end["worst"][0]["row"]["ttft_s"]
+    assert all(each["row"]["arrived_ns"] < 20e9 for each in early["worst"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nobody"], "has no request nobody"),
+        (["22"], "may be any of"),
+        ([SLOWEST, "--at", "10s"], "had not come by then"),
+        ([WIDE], "has no request 長"),
+    ],
+    ids=["unknown", "ambiguous", "too early", "hostile"],
+)
+def test_what_cannot_be_told_of_is_said(
+    run: Run, arguments: list[str], said: str
+) -> None:
+    error = run(*arguments).exception
+
+    assert isinstance(error, InferwatchError)
+    assert error.exit_status == 2
+    assert said in str(error)
+    assert "\x1b" not in str(error)
+
+
+def test_ids_as_long_and_wide_as_they_come_fit_and_obey_nobody(
+    run: Run, sample: Path
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        file.execute(
+            "UPDATE requests SET external_id = ? || external_id WHERE ttft_s > 1",
+            (WIDE,),
+        )
+
+    whole, one = run("--most", "4").stdout, run(SLOWEST).stdout
+
+    for text in (whole, one):
+        assert "長長" in text
+        assert "\x1b" not in text
+        assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_before_any_request_there_is_nothing_to_tell(run: Run) -> None:
+    result = run("--at", "0s")
+
+    assert result.exit_code == 0
+    assert "No request has had its first token" in result.stdout
