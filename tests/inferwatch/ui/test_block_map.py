@@ -1,0 +1,463 @@
+"""The map of blocks on its screen: keys, mouse, ranks, age, sizes, and its price."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import pytest
+from textual import on
+from textual.pilot import Pilot
+
+from inferwatch.feed import FeedState
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.kv.memory import BlockPicture, Memory
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kv.block_cells import MapOrder
+from inferwatch.ui.kv.block_map import BlockMapPanel
+from inferwatch.ui.kv.holders import HolderTable
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.messages import OpenRequest
+from inferwatch.ui.shared.time_chart import TimeChart
+from tests.inferwatch.ui import attached_sessions
+from tests.inferwatch.ui.block_maps import (
+    busy,
+    feed_of,
+    mapped,
+    memory_of,
+    pool,
+)
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
+from tests.inferwatch.ui.test_prefix_cache import CACHE
+
+SIZES = [(80, 24), (120, 40), (200, 60)]
+USUAL = (120, 40)
+SMALL = (80, 24)
+TWELVE = pool(12, [(1, 2, 5, 6), (1, 2, 8), (4,)], cached=(3, 10))
+
+
+class Opening(InferwatchApp):
+    """Notes which requests people want to see."""
+
+    def __init__(self, feed: ScriptedFeed) -> None:
+        super().__init__(SessionPage(feed))
+        self.opened: list[str] = []
+
+    @on(OpenRequest)
+    def _note(self, wish: OpenRequest) -> None:
+        wish.prevent_default()
+        self.opened.append(wish.key)
+
+
+@pytest.fixture
+def showing(settle: Any) -> Any:
+    """An app on the screen of the KV cache, its map drawn."""
+
+    async def show(pilot: Pilot[None], *keys: str) -> None:
+        for key in ("", "4", "", *keys, ""):
+            if key:
+                await pilot.press(key)
+            await settle(pilot)
+
+    return show
+
+
+def rows(app: InferwatchApp, selector: str = "BlockMapPanel") -> list[str]:
+    widget = app.screen.query_one(selector)
+    return [widget.render_line(y).text.rstrip() for y in range(widget.size.height)]
+
+
+def words(app: InferwatchApp, selector: str = "BlockMapPanel") -> str:
+    return " ".join(" ".join(rows(app, selector)).split())
+
+
+def panel(app: InferwatchApp) -> BlockMapPanel:
+    return app.screen.query_one(BlockMapPanel)
+
+
+async def test_the_arrows_name_a_block_and_who_holds_it(showing: Any) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "▸ block 1 shared reference count 2" in words(app)
+
+        await pilot.press("right")
+        assert "▸ block 2 shared" in words(app)
+        assert "tokens 16–31, block 2 of 4" in words(app)
+        await pilot.press("left", "left")
+        assert "▸ block 0" in words(app)
+        await pilot.press("shift+right")
+        assert "▸ block 10 idle-cached" in words(app)
+        await pilot.press("shift+left", "left")
+        assert "▸ block 0" in words(app)
+        await pilot.press("shift+right", "shift+right")
+        assert "▸ block 11 free" in words(app)
+
+
+async def test_rows_are_crossed_by_up_down_and_pages(showing: Any) -> None:
+    app = Opening(feed_of(busy(4_097)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        cells = panel(app).scale.columns * panel(app).scale.blocks
+        first = panel(app).at
+        assert first is not None
+        await pilot.press("down")
+        assert panel(app).at == first // 4 * 4 + cells
+        await pilot.press("up")
+        assert panel(app).at == first // 4 * 4
+        await pilot.press("pagedown")
+        assert panel(app).at == first // 4 * 4 + 9 * cells
+        await pilot.press("pageup")
+        assert panel(app).at == first // 4 * 4
+
+
+async def test_the_mouse_points_at_blocks_and_twice_opens_their_holder(
+    showing: Any,
+) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "tab")
+        at = 9 + panel(app).scale.wide * 8
+        await pilot.click(BlockMapPanel, offset=(at, 1))
+        assert "▸ block 8 private" in words(app)
+        assert panel(app).has_focus
+        assert app.opened == []
+
+        await pilot.click(BlockMapPanel, offset=(at, 1), times=2)
+        await pilot.pause()
+        assert app.opened[-1:] == ["demo/cmpl-399"]
+        await pilot.click(BlockMapPanel, offset=(2, 1))
+        await pilot.click(BlockMapPanel, offset=(100, 5))
+        assert panel(app).at == 8
+
+
+async def test_enter_opens_the_holder_of_the_block(showing: Any) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "right", "right", "right", "enter")
+        assert app.opened == ["demo/cmpl-398"]
+
+        await pilot.press("left", "enter")  # nobody holds block 3
+        await pilot.pause()
+        assert app.opened == ["demo/cmpl-398"]
+
+
+async def test_m_puts_the_blocks_into_another_order_and_keeps_the_cursor(
+    showing: Any,
+) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "right")
+        seen = []
+        for order in (*MapOrder, MapOrder.ID):
+            assert f"by {order.value}" in rows(app)[0]
+            assert "▸ block 2 shared" in words(app)
+            seen.append(rows(app)[1:3])
+            await pilot.press("m")
+        assert seen[0] == seen[3]
+        assert seen[0] != seen[1]
+
+
+async def test_z_gives_each_block_a_cell_and_scrolls(showing: Any) -> None:
+    app = Opening(feed_of(busy(4_097)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "1 cell = 4 blocks" in rows(app)[0]
+        assert "shows what most of it is" in rows(app)[0]
+        await pilot.press("z")
+        assert "1 cell = 1 block" in rows(app)[0]
+        assert "1–1,040 of 4,097 in sight" in rows(app)[0]
+
+        await pilot.press("pagedown", "pagedown")
+        assert "in sight" in rows(app)[0]
+        assert rows(app)[1].split()[0] != "0"
+        assert "▸ block " in words(app)
+        await pilot.press("z")
+        assert "in sight" not in rows(app)[0]
+
+
+async def test_k_shows_the_map_of_the_next_rank(showing: Any) -> None:
+    app = Opening(feed_of(busy(257), busy(257, requests=2, rank=1)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "rank 0 (1 of 2)" in rows(app)[0]
+        first = rows(app)[1:8]
+        await showing(pilot, "k")
+        assert "rank 1 (2 of 2)" in rows(app)[0]
+        assert rows(app)[1:8] != first
+        await showing(pilot, "k")
+        assert rows(app)[1:8] == first
+
+
+async def test_an_old_map_says_how_old_it_is(showing: Any) -> None:
+    feed = feed_of(pool(300, t_ns=NOW_NS - 5 * S))
+    app = Opening(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "as of 5 s ago" in rows(app)[0]
+        feed.change = mapped([pool(300, t_ns=NOW_NS - S // 2)])
+        await showing(pilot)
+        assert "ago" not in rows(app)[0]
+
+
+async def test_a_holder_that_is_pointed_at_has_its_blocks_stand_out(
+    showing: Any,
+) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "tab")
+        pointed = panel(app).ink("pointed")
+        table = app.screen.query_one(HolderTable)
+        assert table.has_focus
+
+        def lit() -> int:
+            line = panel(app).render_line(1)
+            return sum(len(s.text.split()) for s in line if s.style == pointed)
+
+        assert lit() == 4  # blocks 1 2 5 6
+        await pilot.press("down", "down")
+        assert lit() == 1
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.opened == ["demo/cmpl-398"]
+
+
+async def test_holders_are_sorted_by_any_column(showing: Any) -> None:
+    app = Opening(feed_of(busy(4_097)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "tab")
+        assert "blocks↓" in rows(app, "HolderTable")[0]
+        counts = [int(row.split()[1]) for row in rows(app, "HolderTable")[1:]]
+        assert counts == sorted(counts, reverse=True)
+        await pilot.press("S")
+        assert "blocks↑" in rows(app, "HolderTable")[0]
+        await pilot.press("s")
+        assert "held by↑" in rows(app, "HolderTable")[0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_tab_comes_by_everything_and_round_again(
+    showing: Any, size: tuple[int, int]
+) -> None:
+    app = Opening(feed_of(busy(4_097)))
+    async with app.run_test(size=size) as pilot:
+        await showing(pilot)
+        stops = []
+        for _ in range(6 if size == SMALL else 4):
+            seen = {
+                type(each).__name__ if each.id is None else each.id
+                for each in app.screen.query("BlockMapPanel, HolderTable, TimeChart")
+                if each.is_on_screen
+            }
+            focused = type(app.focused).__name__ if app.focused else "charts"
+            stops.append((focused, seen))
+            await showing(pilot, "tab")
+
+    charts = {f"chart-{index}" for index in range(3)}
+    both, focuses = {"BlockMapPanel", "HolderTable"}, [each for each, _ in stops]
+    if size == SMALL:
+        assert [seen for _, seen in stops[:2]] == [{each} for each in sorted(both)]
+        assert [seen for _, seen in stops[2:5]] == [{each} for each in sorted(charts)]
+        assert stops[5] == stops[0]
+    else:
+        assert focuses == ["BlockMapPanel", "HolderTable", "charts", "BlockMapPanel"]
+        last = both | charts if size == SIZES[2] else charts
+        assert stops[2][1] == last
+        assert both <= stops[0][1]
+
+
+async def test_the_arrows_move_the_time_cursor_where_the_charts_have_the_keys(
+    showing: Any,
+) -> None:
+    app = Opening(feed_of(busy(4_097)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "left")
+        assert app.session.view.cursor_ns is None
+        await showing(pilot, "tab", "tab", "left")
+        assert app.session.view.cursor_ns is not None
+        await showing(pilot, "escape", "shift+tab")
+        assert app.session.view.cursor_ns is None
+        assert app.screen.query_one(HolderTable).has_focus
+
+
+async def test_the_help_explains_the_keys_of_the_map(showing: Any) -> None:
+    app = Opening(feed_of(busy(4_097), busy(4_097, rank=1)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "question_mark")
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+        for told in (
+            "Who holds the memory?",
+            "by block id, by holder",
+            "A cell for each block",
+            "next rank",
+            "Another block",
+            CATALOG["kv.cached_blocks"].definition,
+        ):
+            assert told in said
+
+
+@pytest.mark.parametrize(
+    ("feed", "told", "state"),
+    [
+        ("scraped", "only how much is in use", FeedState.LIVE),
+        ("events", "what is cached, not who holds it", FeedState.LIVE),
+        ("off", "--no-block-map", FeedState.LIVE),
+        ("off", "older than maps", FeedState.REPLAYING),
+        ("new", "comes with the first step", FeedState.LIVE),
+    ],
+)
+async def test_without_a_map_the_screen_says_why_and_draws_none(
+    showing: Any, feed: str, told: str, state: FeedState
+) -> None:
+    async with Opening(without_map(feed, state)).run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        assert told in words(app, "NoMapLine")
+        assert not panel(app).is_on_screen
+        assert not app.screen.query_one(HolderTable).is_on_screen
+        assert all(each.is_on_screen for each in app.screen.query(TimeChart))
+        for key in ("m", "z", "k", "down"):
+            await pilot.press(key)  # none of them does anything
+
+
+def without_map(kind: str, state: FeedState = FeedState.LIVE) -> ScriptedFeed:
+    """A session that tells of no single block."""
+    changes: dict[str, Callable[[Snapshot], Snapshot]] = {
+        "scraped": attached_sessions.as_scraped,
+        "events": lambda made: replace(
+            attached_sessions.as_scraped(made), prefix_cache=CACHE
+        ),
+        "off": lambda made: replace(
+            made, memory=replace(memory_of([TWELVE]), private_blocks=None, holders=())
+        ),
+        "new": lambda made: replace(made, latest_step=None, memory=Memory()),
+    }
+    playback = ScriptedPlayback() if state is FeedState.REPLAYING else None
+    return ScriptedFeed(change=changes[kind], state=state, playback=playback)
+
+
+async def test_a_map_that_comes_late_gets_the_keys(showing: Any) -> None:
+    feed = without_map("new")
+    app = Opening(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "first step" in words(app, "NoMapLine")
+        feed.change = mapped([TWELVE])
+        await showing(pilot)
+        assert panel(app).has_focus
+        assert "block map" in rows(app)[0]
+        assert not app.screen.query_one("NoMapLine").display
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["x" * 200, "大" * 200, "a\x1b[31m\n" * 20])
+async def test_no_name_is_too_long_or_too_wide(
+    showing: Any, size: tuple[int, int], name: str
+) -> None:
+    picture = busy(4_097)
+    named = memory_of([picture], lambda i: f"{name}{i}")
+    app = Opening(feed_of(picture, memory=named))
+    async with app.run_test(size=size) as pilot:
+        await showing(pilot)
+        for keys in (("m",), ("right",), ("z",), ("tab",), ("down",)):
+            await showing(pilot, *keys)
+            for widget in app.screen.query("Inked"):
+                lines = [widget.render_line(y) for y in range(widget.size.height)]
+                assert {line.cell_length for line in lines} <= {widget.size.width}
+                assert "\x1b" not in "".join(line.text for line in lines)
+
+
+async def test_private_and_shared_are_parts_of_the_bar(showing: Any) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        head, bar, *_, legend = rows(app, "KvBar")
+        assert "11 blocks × 16 tokens" in head
+        assert "full in 0 s" not in head
+        width = len(bar.strip())
+        for glyph, blocks in (("█", 4), ("▓", 2), ("⣿", 2)):
+            assert bar.count(glyph) == pytest.approx(blocks / 11 * width, abs=1)
+        assert "█ private 4 36%" in legend
+        assert "▓ shared 2 18%" in legend
+        assert "⣿ idle-cached 2 18%" in legend
+        assert "· free 3 27%" in legend
+
+
+@pytest.mark.parametrize(
+    ("growth", "full_in_s", "told"),
+    [
+        (12.0, 42.4, "full in 42 s at +12.0 blocks/s"),
+        (12.0, 0.2, "full now at +12.0 blocks/s"),
+        (0.4, 192.0, "full in 3 min 12 s at +0.40 blocks/s"),
+        (-3.0, None, ""),
+        (None, None, ""),
+    ],
+)
+async def test_when_it_will_be_full_is_told_while_it_grows(
+    showing: Any, growth: float | None, full_in_s: float | None, told: str
+) -> None:
+    memory = replace(
+        memory_of([TWELVE]), growth_blocks_per_s=growth, full_in_s=full_in_s
+    )
+    app = Opening(feed_of(TWELVE, memory=memory))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        head = rows(app, "KvBar")[0]
+        assert (told in head) if told else ("full" not in head)
+
+
+async def test_what_a_larger_cache_would_hit_is_marked_as_an_estimate(
+    showing: Any,
+) -> None:
+    app = Opening(feed_of(TWELVE))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        said = words(app, "TotalsPanel")
+        assert "2× would have hit ~61% instead of ~48%, 4× ~66%" in said
+        assert "without limit ~71%; n 61,204 blocks" in said
+        assert "(free 3 + idle 2) ÷ 38 blocks of the median request" in said
+        assert "601 tokens = 0 more, n 539" in said
+        assert "evicted 312, 5.20/s" in said
+        assert "hit rate 42%, in its life 48%" in said
+        assert "saved 32 tokens" in said  # blocks 1 and 2, each held twice
+
+
+async def test_a_map_that_did_not_change_is_not_drawn_again(showing: Any) -> None:
+    feed = feed_of(busy(4_097))
+    app = Opening(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        drawn = panel(app)._rows
+        feed.at_ns += 100_000_000
+        await showing(pilot)
+        assert panel(app)._rows is drawn
+
+
+def _later(picture: BlockPicture, by: int) -> BlockPicture:
+    return replace(picture, t_ns=picture.t_ns + by)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("order", MapOrder)
+async def test_a_map_of_50_000_blocks_is_drawn_in_milliseconds(
+    showing: Any, order: MapOrder
+) -> None:
+    before, after = busy(50_001, 200), busy(50_001, 201)
+    app = Opening(feed_of(before))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        shown = panel(app)
+        shown.show_by(order)
+        took_s = []
+        for turn in range(1, 21):
+            picture = _later((before, after)[turn % 2], turn)
+            began_s = perf_counter()
+            shown.show(picture, {}, 16, 0, "")
+            for y in range(shown.size.height):
+                shown.render_line(y)
+            took_s.append(perf_counter() - began_s)
+
+    assert median(took_s) < 0.010, f"{median(took_s) * 1e3:.1f} ms"
