@@ -58,6 +58,14 @@ class KvBar(Panel):
         """Blocks that the bar is made of."""
         return max(self._kv.total_blocks or 0, sum(each.blocks for each in self._parts))
 
+    @property
+    def _used(self) -> float | None:
+        """Share in use, 0-1."""
+        if not self._parts or not self._total:
+            return self._usage
+        *held, _, _ = self._parts
+        return sum(each.blocks for each in held) / self._total
+
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """The heading, rows of bar, one for the peak, one that says what is what."""
         head, room = self._head(width), width - 4
@@ -74,6 +82,9 @@ class KvBar(Panel):
         size = f"{counted(self._kv.total_blocks, 'block')}" if self._total else ""
         if size and self._kv.block_tokens:
             size += f" × {self._kv.block_tokens} tokens"
+        used = self._used
+        if size and used is not None:
+            size += f", {format_share(used).strip()} {label_of('kv.used_blocks')}"
         title = (TextRun("KV cache", "strong"), TextRun(f"  {size}", "muted"))
         return ruled(title, full_in(self._memory), width)
 
@@ -142,8 +153,8 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
         held = [BarPart(label_of("kv.used_blocks"), "█", "kv", kv.used_blocks)]
     else:
         held = [
-            BarPart("private", "█", "kv", private),
-            BarPart("shared", "▓", "shared", shared),
+            BarPart(label_of("memory.private_blocks"), "█", "kv", private),
+            BarPart(label_of("memory.shared_blocks"), "▓", "shared", shared),
         ]
     cached, free = kv.cached_blocks, kv.free_blocks
     if shown.block_maps:

@@ -6,16 +6,17 @@ Numbers alone, no colours: 50,000 blocks are arranged and folded in a few millis
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from inferwatch.metrics.kv.memory import BlockPicture, BlockState
 
-Ints = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.intp]
 Looks = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
+Listed = tuple[tuple[int, ...], Ints]
+"""Blocks of a request as a map has them, and as an array."""
 
 
 class MapOrder(StrEnum):
@@ -86,23 +87,32 @@ def states_of(picture: BlockPicture) -> Looks:
 class HeldBlocks:
     """Who holds what, as two columns: all lists of held blocks one after the other."""
 
-    def __init__(self, picture: BlockPicture) -> None:
+    def __init__(
+        self, picture: BlockPicture, before: "HeldBlocks | None" = None
+    ) -> None:
         self.picture = picture
-        sizes = np.fromiter(map(len, picture.held), dtype=np.int32)
-        entries = chain.from_iterable(picture.held)
-        blocks = np.fromiter(entries, dtype=np.int32, count=int(sizes.sum()))
-        owners = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        known = (blocks >= 0) & (blocks < len(picture.states))
-        self.blocks: Ints = blocks[known]
-        self.owners: Ints = owners[known]
+        known: dict[int, Listed] = before.by_holder if before else {}
+        self.by_holder: dict[int, Listed] = {
+            ordinal: _grown(known.get(ordinal), blocks)
+            for ordinal, blocks in zip(picture.holders, picture.held, strict=True)
+        }
+        """The blocks of each as they are told, and as an array."""
+        arrays = [array for _, array in self.by_holder.values()]
+        blocks = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.intp)
+        sizes = np.fromiter(map(len, arrays), dtype=np.intp, count=len(arrays))
+        owners = np.repeat(np.arange(len(arrays)), sizes)
+        known_ids = (blocks >= 0) & (blocks < len(picture.states))
+        whole = bool(known_ids.all())
+        self.blocks: Ints = blocks if whole else blocks[known_ids]
+        self.owners: Ints = owners if whole else owners[known_ids]
         """The place of the holder in ``picture.holders``."""
 
     def once(self) -> tuple[Ints, Ints]:
         """Every held block once, with whoever held it first, in the order of tokens."""
-        places = np.arange(len(self.blocks), dtype=np.int32)
-        first = np.zeros(len(self.picture.states), dtype=np.int32)
+        places = np.arange(len(self.blocks))
+        first = np.zeros(len(self.picture.states), dtype=np.intp)
         first[self.blocks[::-1]] = places[::-1]  # of equal ones the last one stays
-        kept = first[self.blocks] == places
+        kept = np.flatnonzero(first[self.blocks] == places)
         return self.blocks[kept], self.owners[kept]
 
     def by_sharers(self, shared: Ints) -> tuple[Ints, Ints]:
@@ -117,9 +127,9 @@ class HeldBlocks:
             sums[shared], return_index=True, return_inverse=True
         )
         references = np.frombuffer(picture.references, dtype=np.uint8)[shared]
-        rank = -references[first].astype(np.int32)
+        rank = -references[first].astype(np.intp)
         by = np.lexsort((first[group], rank[group]))
-        return shared[by], group[by].astype(np.int32)
+        return shared[by], group[by]
 
     def of(self, place: int) -> Flags:
         """By block id: this holder has it."""
@@ -131,16 +141,30 @@ class HeldBlocks:
         """Who holds how many of these blocks: most first, by place of the holder."""
         among = np.zeros(len(self.picture.states), dtype=np.bool_)
         among[blocks] = True
-        counts = np.bincount(self.owners[among[self.blocks]])
+        counts = np.bincount(self.owners[np.flatnonzero(among[self.blocks])])
         found = np.argsort(-counts, kind="stable")
         return [(int(each), int(counts[each])) for each in found if counts[each]]
+
+
+def _grown(before: Listed | None, blocks: Sequence[int]) -> Listed:
+    """As an array; requests mostly keep their blocks and get more."""
+    told = tuple(blocks)
+    if before is None:
+        return told, np.array(told, dtype=np.intp)
+    known, array = before
+    if known is told:
+        return before
+    if told[: len(known)] != known:
+        return told, np.array(told, dtype=np.intp)
+    more = np.array(told[len(known) :], dtype=np.intp)
+    return told, np.concatenate((array, more))
 
 
 def arrange(held_blocks: HeldBlocks, by: MapOrder) -> ArrangedBlocks:
     """Put the blocks of a map into an order."""
     states = states_of(held_blocks.picture)
     if by is MapOrder.ID:
-        order = np.arange(len(states), dtype=np.int32)
+        order = np.arange(len(states))
         return ArrangedBlocks(order, states, np.zeros(len(states), dtype=np.bool_))
     held, owners = held_blocks.once()
     if by is MapOrder.PREFIX:
@@ -150,7 +174,7 @@ def arrange(held_blocks: HeldBlocks, by: MapOrder) -> ArrangedBlocks:
         owners = np.concatenate((groups, owners[~shared] + len(held) + 1))
     unheld = np.ones(len(states), dtype=np.bool_)
     unheld[held] = False
-    rest = np.flatnonzero(unheld).astype(np.int32)
+    rest = np.flatnonzero(unheld)
     rest = rest[np.argsort(UNHELD_ORDER[states[rest]], kind="stable")]
     order = np.concatenate((held, rest))
     turns = np.zeros(len(order), dtype=np.bool_)

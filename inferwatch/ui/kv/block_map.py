@@ -53,6 +53,8 @@ GLYPHS = {
 """No two look alike without colour."""
 LIT = len(Look)
 """Added to the look of a cell that holds something of the request pointed at."""
+CELLS = [GLYPHS[look] for look in Look]
+"""By look: glyph and ink."""
 RUNS = re.compile(rb"(.)\1*", re.DOTALL)
 MARGIN = 9
 """Characters before a row: where it begins."""
@@ -141,7 +143,7 @@ class BlockMapPanel(Inked, can_focus=True):
         self._age_s = max(age_ns, 0) / NS_PER_S
         before = self._held.picture if self._held else None
         if before is None or _moment(before) != _moment(picture):
-            self._held = HeldBlocks(picture)
+            self._held = HeldBlocks(picture, self._held)
             self._arrange()
         else:
             self._tell()
@@ -381,7 +383,7 @@ class BlockMapPanel(Inked, can_focus=True):
         looks, cursor = row.looks, row.cursor
         for found in RUNS.finditer(looks):
             start, end = found.span()
-            glyph, ink = GLYPHS[Look(looks[start] % LIT)]
+            glyph, ink = CELLS[looks[start] % LIT]
             style = self.ink("pointed" if looks[start] >= LIT else ink)
             text = self._cell_text(glyph)
             if cursor is None or not start <= cursor < end:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import ceil
-from statistics import median
 
 from inferwatch.formatting import (
     about,
@@ -14,7 +13,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.kv.memory import HitPoint, Memory
-from inferwatch.metrics.snapshot import KvState, RequestState, Snapshot
+from inferwatch.metrics.snapshot import KvState, Snapshot
 from inferwatch.ui.kv.bar import peak_of
 from inferwatch.ui.shared.counted import ROUGHLY, at_last_reading, length_of
 from inferwatch.ui.shared.totals import Fact
@@ -23,75 +22,76 @@ Facts = Sequence[Sequence[Fact]]
 
 
 def facts_of(shown: Snapshot) -> Facts:
-    """In use and saved; hits; evictions; a larger cache; how many more fit."""
+    """Saved and wasted; hits; evictions; a larger cache; how many more fit."""
     kv, memory = shown.kv, shown.memory or Memory()
     return [
-        _in_use(kv, memory),
-        _hits(kv, memory),
-        _losses(kv, memory),
-        [("a larger cache", _larger(memory), "")],
-        [("room for", _room(shown), "")],
+        [
+            (label_of("memory.tokens_saved"), _tokens(memory.tokens_saved), "shared"),
+            (label_of("memory.waste_tokens"), _waste(memory), ""),
+            (label_of("kv.recomputed_tokens"), _tokens(kv.recomputed_tokens), ""),
+        ],
+        [
+            (label_of("memory.hit_rate"), _hit_rates(kv, memory), "cached"),
+            (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
+            (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
+        ],
+        [
+            (label_of("memory.evicted"), _evicted(memory), ""),
+            (label_of("memory.eviction_age_p50_s"), _ages(memory), ""),
+            (label_of("kv.preemptions"), _count(kv.preemptions), ""),
+        ],
+        [(label_of("memory.hit_curve"), _larger(memory), "")],
+        [(label_of("memory.room"), _room(shown), "")],
     ]
 
 
-def _in_use(kv: KvState, memory: Memory) -> Sequence[Fact]:
+def _waste(memory: Memory) -> str:
     waste = _tokens(memory.waste_tokens)
-    if memory.waste_share is not None:
-        waste += f", {format_share(memory.waste_share).strip()}"
-    return [
-        (label_of("kv.used_blocks"), _blocks(kv, kv.used_blocks), "kv"),
-        ("saved", _tokens(memory.tokens_saved), "shared"),
-        ("waste", waste, ""),
-    ]
+    if memory.waste_share is None:
+        return waste
+    return f"{waste}, {format_share(memory.waste_share).strip()}"
 
 
-def _hits(kv: KvState, memory: Memory) -> Sequence[Fact]:
+def _hit_rates(kv: KvState, memory: Memory) -> str:
     window = memory.hit_rate
     if window is None and kv.prefix_queries:
         window = kv.prefix_hits / kv.prefix_queries
     rates = format_share(window).strip()
-    if memory.hit_rate_lifetime is not None:
-        rates += f", in its life {format_share(memory.hit_rate_lifetime).strip()}"
-    return [
-        ("hit rate", rates, "cached"),
-        (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
-        (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
-    ]
-
-
-def _losses(kv: KvState, memory: Memory) -> Sequence[Fact]:
-    return [
-        (label_of("kv.preemptions"), _count(kv.preemptions), ""),
-        (label_of("kv.recomputed_tokens"), _tokens(kv.recomputed_tokens), ""),
-        ("evicted", _evicted(memory), ""),
-    ]
+    if memory.hit_rate_lifetime is None:
+        return rates
+    return f"{rates}, session {format_share(memory.hit_rate_lifetime).strip()}"
 
 
 def _evicted(memory: Memory) -> str:
     if memory.evicted is None:
         return "–"
-    told = f"{memory.evicted:,}"
-    if memory.evicted_per_s is not None:
-        told += f", {format_rate(memory.evicted_per_s).strip()}/s"
-    if memory.eviction_age_p50_s is None:
+    told = counted(memory.evicted, "block")
+    if memory.evicted_per_s is None:
         return told
+    return f"{told}, {format_rate(memory.evicted_per_s).strip()}/s"
+
+
+def _ages(memory: Memory) -> str:
+    if memory.eviction_age_p50_s is None:
+        return "–"
     ages = format_durations((memory.eviction_age_p50_s, memory.eviction_age_max_s))
     p50, most = (each.strip() for each in ages)
-    return f"{told}, unused for {p50} (p50), {most} at most"
+    return f"p50 {p50}, max {most}"
 
 
 def _larger(memory: Memory) -> str:
     """By how much it would have hit more; an estimate, as its mark says."""
-    now, *larger = memory.hit_curve or (None,)
-    if now is None or not larger or not memory.hit_curve_blocks:
+    points = memory.hit_curve
+    now = next((each for each in points if each.factor == 1), None)
+    larger = [each for each in points if each is not now]
+    if not larger or not memory.hit_curve_blocks:
         return "– (nothing was looked up yet)"
     first, *others = larger
-    told = (
-        f"{_factor(first)} would have hit {_estimate(first)} "
-        f"instead of {_estimate(now)}"
-    )
+    told = f"{_factor(first)} would have hit {_estimate(first)}"
+    if now is not None:
+        told += f" instead of {_estimate(now)}"
     told += "".join(f", {_factor(each)} {_estimate(each)}" for each in others)
-    return f"{told}; n {memory.hit_curve_blocks:,} blocks"
+    return f"{told}; n {counted(memory.hit_curve_blocks, 'block')}"
 
 
 def _factor(point: HitPoint) -> str:
@@ -106,7 +106,7 @@ def _room(shown: Snapshot) -> str:
     """With its arithmetic, so that people can check it."""
     room, kv = (shown.memory.room if shown.memory else None), shown.kv
     if room is None:
-        return _room_unknown(shown)
+        return "– (no request has finished yet)" if kv.total_blocks else "–"
     idle = f"{room.idle_blocks:,} idle"
     if kv.free_blocks is not None and room.idle_blocks == kv.free_blocks + (
         kv.cached_blocks or 0
@@ -119,31 +119,6 @@ def _room(shown: Snapshot) -> str:
     return f"{idle} ÷ {each} blocks of {size} = {room.requests:,} more, n {room.n:,}"
 
 
-def _room_unknown(shown: Snapshot) -> str:
-    more = more_that_fit(shown)
-    if more is None and shown.kv.free_blocks is not None:
-        return "– (no request has finished yet)"
-    if more is None:
-        return "–"
-    count, tokens = more
-    return f"{counted(count, 'more request')} of the median size, {tokens:,} tokens"
-
-
-def more_that_fit(shown: Snapshot) -> tuple[int, int] | None:
-    """How many requests of the median size would fit now, and that size in tokens."""
-    kv = shown.kv
-    sizes = [
-        row.prompt_tokens + (row.output_tokens or 0)
-        for row in shown.requests
-        if row.state is RequestState.FINISHED and row.prompt_tokens
-    ]
-    if not sizes or not kv.block_tokens or kv.free_blocks is None:
-        return None
-    tokens = ceil(median(sizes))
-    idle = kv.free_blocks + (kv.cached_blocks or 0)
-    return idle // ceil(tokens / kv.block_tokens), tokens
-
-
 def counted_facts(shown: Snapshot) -> Facts:
     """What is known where nobody tells of single blocks."""
     kv, usage = shown.kv, at_last_reading(shown).kv_usage
@@ -152,7 +127,11 @@ def counted_facts(shown: Snapshot) -> Facts:
     rows: list[list[Fact]] = [
         [(label_of("kv.used_blocks"), used, "kv")],
         [
-            ("hit rate", format_share(kv.prefix_hits / kv.prefix_queries).strip(), ""),
+            (
+                label_of("memory.hit_rate"),
+                format_share(kv.prefix_hits / kv.prefix_queries).strip(),
+                "",
+            ),
             (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
             (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
         ]
@@ -167,7 +146,7 @@ def counted_facts(shown: Snapshot) -> Facts:
     if room is not None:
         more, tokens = room
         said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
-        rows.append([("room for", f"{said}, {tokens:,} tokens", "")])
+        rows.append([(label_of("memory.room"), f"{said}, {tokens:,} tokens", "")])
     return rows
 
 

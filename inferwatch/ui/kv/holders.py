@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.kv.memory import Holder
 from inferwatch.ui.shared.renderables.text import Line, TextRun
 from inferwatch.ui.shared.table import CursorTable, TableColumn
@@ -109,7 +110,7 @@ def _columns(view: HolderView) -> Iterable[TableColumn[Holder]]:
         _count("waste", "waste_tokens"),
         TableColumn(
             "age",
-            "age",
+            label_of("holder.age_s"),
             9,
             lambda row, _: TextRun(format_duration(row.age_s)),
             value=attrgetter("age_s"),
@@ -127,7 +128,8 @@ def _count(key: str, name: str) -> TableColumn[Holder]:
         count = value(row)
         return TextRun(format_count(count).strip(), "" if count else "faint")
 
-    return TableColumn(key, key, 8, write, value=value, right=True)
+    title = label_of(f"holder.{name}")
+    return TableColumn(key, title, 8, write, value=value, right=True)
 
 
 def _name(row: Holder, width: int) -> TextRun:

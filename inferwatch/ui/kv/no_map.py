@@ -2,10 +2,17 @@
 
 from collections.abc import Sequence
 
+from collectors.clock import NS_PER_S
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
+
+OFF = "the probe's map is off (--no-block-map)"
+FAILED = "the block map switched itself off"
+"""What a probe says of its own trouble."""
+SOON_NS = 3 * NS_PER_S
+"""Of an engine that is watched since then a map should have come."""
 
 
 def why_no_map(shown: Snapshot, state: FeedState) -> str:
@@ -13,18 +20,27 @@ def why_no_map(shown: Snapshot, state: FeedState) -> str:
     if shown.block_maps or not (shown.without_steps or shown.engines):
         return ""
     if shown.without_steps:
-        known = "only how much is in use"
-        if shown.prefix_cache is not None:
-            known = "what is cached, not who holds it"
-        return f"no block map: {known} is told; without a probe it would be invented"
-    if state is FeedState.REPLAYING:
+        if shown.prefix_cache is None:
+            return (
+                "no probe: a block map would be invented; only the share used is told"
+            )
         return (
-            "no block map was recorded: the recording is older than maps, "
-            "or the probe's map was off (--no-block-map)"
+            "no probe: who holds what would be invented; KV events tell what is cached"
         )
-    if shown.latest_step is None:
-        return "the block map comes with the first step"
-    return "no block map: the probe's map is off (--no-block-map)"
+    if shown.memory is not None and shown.memory.evicted is not None:
+        return "no block map now: a part of it was lost; a whole one comes soon"
+    return _why_none_came(shown, state)
+
+
+def _why_none_came(shown: Snapshot, state: FeedState) -> str:
+    broke = [each.text for each in shown.notes if FAILED in each.text]
+    if broke:
+        return broke[-1]
+    if state is FeedState.REPLAYING:
+        return f"no block map: a recording older than maps, or {OFF}"
+    if shown.latest_step is None or shown.covered_ns < SOON_NS:
+        return "the block map comes with the first steps"
+    return f"no block map: {OFF}"
 
 
 class NoMapLine(Panel):

@@ -51,6 +51,19 @@ class KvScreen(WatchScreen):
             "peak_used_blocks prefix_queries prefix_hits preemptions "
             "recomputed_tokens",
         ),
+        *catalog_keys(
+            "memory",
+            "private_blocks shared_blocks map_age_s growth_blocks_per_s full_in_s "
+            "tokens_saved waste_tokens waste_share hit_rate hit_rate_lifetime evicted "
+            "evicted_per_s eviction_age_p50_s eviction_age_max_s hit_curve "
+            "hit_curve_blocks room",
+        ),
+        *catalog_keys(
+            "room",
+            "idle_blocks tokens_per_request blocks_per_request "
+            "shared_blocks_per_request n",
+        ),
+        *catalog_keys("holder", "blocks tokens waste_tokens age_s"),
         *PREFIX_KEYS,
         *catalog_keys("timeline", "waiting_max"),
         *COST_KEYS,

@@ -73,7 +73,7 @@ def busy(
     def take(many: int) -> list[int]:
         return [free.pop() for _ in range(min(many, len(free)))]
 
-    heads = [take(max(count // size, 1)) for size in (18, 30, 48)]
+    heads = [take(max(count // size, 1)) for size in (40, 60, 90)]
     own = max(int(count * used / max(requests, 1)), 1)
     held = []
     for i in range(requests):

@@ -16,6 +16,7 @@ from inferwatch.ui.hardware.gpu_panel import _bars, _facts, _memory
 from inferwatch.ui.hardware.host_panel import _lags, _scheduler
 from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kv.facts import facts_of
+from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
 from inferwatch.ui.overview.screen import OverviewScreen
@@ -42,8 +43,9 @@ def of_overview() -> set[str]:
 
 
 def of_kv() -> set[str]:
-    computed = {"hit rate", "room for", "saved", "waste", "evicted", "a larger cache"}
-    return {label for row in facts_of(NOTHING) for label, _, _ in row} - computed
+    table = {each.title.strip() for each in HolderTable().columns}
+    facts = {label for row in facts_of(NOTHING) for label, _, _ in row}
+    return facts | table - {"held by", "shared and private"}
 
 
 def of_steps() -> set[str]:

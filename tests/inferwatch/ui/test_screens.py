@@ -9,9 +9,8 @@ import pytest
 
 from inferwatch.feed import FeedState
 from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
+from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
-from inferwatch.ui.kv.facts import more_that_fit
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.shared.header import HeaderLine
@@ -275,23 +274,6 @@ async def test_an_idle_engine_without_a_step_shows_dashes_not_zeros(
         assert "req/s" in text_of(app, "FlowPanel")[1]
         assert "–" in text_of(app, "FlowPanel")[1]
         assert "0.00" not in text_of(app, "FlowPanel")[1]
-
-
-def test_how_many_more_requests_fit_follows_from_the_median_size(feed: Any) -> None:
-    made = feed.snapshot(Window.MINUTE)
-    finished = sorted(
-        row.prompt_tokens + row.output_tokens
-        for row in made.requests
-        if row.state is RequestState.FINISHED
-    )
-    tokens = finished[len(finished) // 2]
-    fit = more_that_fit(made)
-    assert fit is not None
-    count, size = fit
-    blocks = -(-size // 16)
-
-    assert abs(size - tokens) <= 40
-    assert count == (made.kv.free_blocks + made.kv.cached_blocks) // blocks
 
 
 async def test_without_colour_every_cell_is_grey(
