@@ -7,6 +7,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.formatting import counted, format_count, format_rate
 from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.snapshot import ClientView, PrefixCache, Snapshot
+from inferwatch.reports.causes import cause_lines, cause_rows
 from inferwatch.reports.hardware import hardware_lines, hardware_rows
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
@@ -71,6 +72,8 @@ def summarise(
             "share_by_bound": dict(steps.share_by_bound),
             "steps_by_bound": dict(steps.steps_by_bound),
             "gap_share": steps.gap_share,
+            "share_by_graph": dict(steps.share_by_graph),
+            "padded_share": steps.padded_share,
         },
         "output_tokens_per_s": flow.output_tokens_per_s,
         "prompt_tokens_per_s": flow.prefill_tokens_per_s,
@@ -90,6 +93,7 @@ def summarise(
         "servers": server_rows(snapshot),
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
+        **cause_rows(snapshot),
         **hardware_rows(snapshot),
     }
 
@@ -216,6 +220,7 @@ def _facts(summary: Summary) -> list[str]:
         + _part(summary["kv_peak_blocks"], "blocks")
         + _part(summary["preemptions"], "preemptions"),
         *_cached(summary["prefix_cache"]),
+        *cause_lines(summary),
         *hardware_lines(summary),
     ]
 
