@@ -80,6 +80,7 @@ class Rebuilt:
 class Story:
     """What the engine's pool really was like, and what its probe told."""
 
+    kind: str
     truth: dict[str, Any]
     readings: list[AnyReading]
     late: list[AnyReading]
@@ -98,8 +99,12 @@ class Story:
         return moment
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story]:
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["one group", "hybrid"]
+)
+async def story(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Story]:
     home = tmp_path_factory.mktemp("mapped")
     clock = SessionClock()
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +113,7 @@ async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story
         first = asyncio.create_task(
             everything(streams[0], until_map := asyncio.Event())
         )
-        truth = asyncio.create_task(run(home / "log"))
+        truth = asyncio.create_task(run(home / "log", request.param))
         await asyncio.wait_for(until_map.wait(), DEADLINE_S)
         await asyncio.sleep(1.0)
         second = asyncio.create_task(everything(streams[1], asyncio.Event()))
@@ -117,10 +122,10 @@ async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story
         late = await asyncio.wait_for(second, DEADLINE_S)
         for stream in streams:
             await stream.close()
-        yield Story(found, heard, late, clock.start_ns)
+        yield Story(request.param, found, heard, late, clock.start_ns)
 
 
-async def run(log_path: Path) -> dict[str, Any]:
+async def run(log_path: Path, kind: str) -> dict[str, Any]:
     environment = {
         **os.environ,
         "INFERWATCH_PROBE": "1",
@@ -133,7 +138,7 @@ async def run(log_path: Path) -> dict[str, Any]:
     model = await make_tiny_model(cache)
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, PROGRAM, str(model)),
+            *(sys.executable, PROGRAM, str(model), kind),
             stdin=PIPE,
             stdout=PIPE,
             stderr=log,
@@ -175,8 +180,8 @@ async def test_the_map_is_the_pool_at_every_moment(story: Story) -> None:
         assert dict(rebuilt.references) == references
         assert rebuilt.cached == set(truth["cached"])
         assert told.num_blocks - 1 - len(rebuilt.references) == truth["free"]
-        held = {names[holder]: ids for (holder, _), ids in rebuilt.lists.items() if ids}
-        assert held == truth["held"]
+        held = [[names[o], group, ids] for (o, group), ids in rebuilt.lists.items()]
+        assert sorted(held) == sorted(truth["held"])
         compared += 1
         shared += any(count > 1 for count in references.values())
 
@@ -186,6 +191,15 @@ async def test_the_map_is_the_pool_at_every_moment(story: Story) -> None:
     assert any(
         told.uncached and not told.cleared for told in story.maps(story.readings)
     )
+
+
+async def test_layers_that_look_back_a_little_are_told_apart(story: Story) -> None:
+    maps = story.maps(story.readings)
+    groups = {group for told in maps for group in told.groups}
+    given_up = any(0 in blocks for told in maps for blocks in told.blocks)
+
+    assert groups == ({0, 1} if story.kind == "hybrid" else set())
+    assert given_up == (story.kind == "hybrid")
 
 
 async def test_the_first_is_whole_and_so_is_one_now_and_then(story: Story) -> None:
