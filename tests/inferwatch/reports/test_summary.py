@@ -121,6 +121,8 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "share_by_bound",
         "steps_by_bound",
         "gap_share",
+        "share_by_graph",
+        "padded_share",
     }
 
 
