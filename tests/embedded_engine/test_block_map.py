@@ -31,6 +31,9 @@ from collectors.readings import (
     Vantage,
 )
 from embedded_engine.startup import make_tiny_model
+from inferwatch.metrics.kv.memory import BlockState
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Window
 
 pytestmark = [
     pytest.mark.engine,
@@ -266,3 +269,49 @@ async def test_each_request_with_a_full_block_tells_what_it_was(story: Story) ->
     begins = Counter(r.hashes[0] for r in told.values() if r.prompt_blocks > 3)
     assert max(begins.values()) > 30  # the prefix that half of them share
     assert {r.block_tokens for r in told.values()} == {size}
+
+
+async def test_the_model_draws_that_pool(story: Story) -> None:
+    model, compared, held_tokens = Model(), 0, 0
+    began = id(story.maps(story.readings)[0])
+    drawn = False
+    for reading in story.readings:
+        model.fold(reading)
+        drawn |= id(reading) == began
+        if not drawn or not isinstance(reading, BlockMap):
+            continue
+        shown = model.snapshot(reading.t_ns, Window.MINUTE)
+        (picture,), truth = shown.block_maps, story.at(reading)
+        references = {int(block): n for block, n in truth["references"].items()}
+        told = {block: n for block, n in enumerate(picture.references) if n}
+        assert told == references
+        idle = {b for b, s in enumerate(picture.states) if s == BlockState.CACHED}
+        assert idle == set(truth["cached"]) - references.keys()
+        assert picture.counts[0] + picture.counts[1] == truth["free"]
+        assert sorted(map(list, picture.held)) == sorted(truth["held"].values())
+        memory = shown.memory
+        assert memory is not None
+        assert memory.shared_blocks == sum(n > 1 for n in references.values())
+        size = shown.kv.block_tokens or 1
+        for holder in memory.holders:
+            if holder.tokens is not None:
+                needed = -(-holder.tokens // size)
+                assert needed <= holder.blocks <= needed + 1, holder
+                held_tokens += 1
+        compared += 1
+    assert compared > 100
+    assert held_tokens > 500
+
+
+async def test_reuse_distances_tell_what_the_engine_hit(story: Story) -> None:
+    model = Model()
+    for reading in story.readings:
+        model.fold(reading)
+
+    memory = model.snapshot(story.maps(story.readings)[-1].t_ns, Window.SESSION).memory
+
+    assert memory is not None
+    assert memory.hit_rate
+    rates = [point.hit_rate for point in memory.hit_curve]
+    assert rates[0] == pytest.approx(memory.hit_rate, abs=0.1)
+    assert rates == sorted(rates)

@@ -177,7 +177,8 @@ MEMORY = metrics(
         unit=Unit.NONE,
         definition=(
             "What the prefix cache would have hit if it were larger: an estimate by "
-            "the reuse distance of blocks."
+            "the reuse distance of blocks, as far off as its first point is from the "
+            "counted hit rate of the session."
         ),
         formula="hashes of the blocks of requests that ended",
         span="session",
@@ -188,7 +189,7 @@ MEMORY = metrics(
         title="Blocks looked up",
         unit=Unit.BLOCKS,
         definition="How many blocks of prompts that estimate rests on.",
-        formula="full blocks of prompts, where few are told those",
+        formula="full blocks of the prompts of requests that ended",
         span="session",
     ),
     Metric(

@@ -127,6 +127,7 @@ def every_table() -> list[ReadingTable[Any]]:
                     "change",
                     "block",
                     "member",
+                    "kv_group",
                     "place",
                 ),
                 rows=_map_changes,
@@ -259,11 +260,6 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
             )
 
 
-def _lists(blob: bytes) -> dict[str, Any]:
-    held: dict[str, Any] = msgspec.json.decode(zlib.decompress(blob))
-    return held
-
-
 class PackedRows(ReadingTable[Any]):
     """A row for a reading, with its lists as one compressed JSON object."""
 
@@ -280,8 +276,9 @@ class PackedRows(ReadingTable[Any]):
     ) -> None:
         """``counts``: columns that say how long a list is, for who asks in SQL."""
         self.name, self.kind, self.unpacked = name, kind, unpacked
+        self._lists = msgspec.json.Decoder(_struct_of(kind, lists))
         self.blobs = (
-            Blob(table=name, column=column, reader=_lists, quick=zlib.decompress),
+            Blob(table=name, column=column, reader=self._held, quick=zlib.decompress),
         )
         self._make, self._names, self._counts = kind, lists, dict(counts or {})
         self._columns = Columns(kind, without=lists, renamed=renamed or {})
@@ -309,8 +306,20 @@ class PackedRows(ReadingTable[Any]):
         """One reading a row."""
         rows = connection.execute(self._select, (session, after.ordinal))
         for ordinal, source, blob, *values in rows:
-            fields = self._columns.restore(values) | _lists(blob)
+            fields = self._columns.restore(values) | self._held(blob)
             yield ordinal, self._make(source=sources[source], **fields)
+
+    def _held(self, blob: bytes) -> dict[str, Any]:
+        return msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
+
+
+def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:
+    """Some fields of a reading: whatever else a damaged blob holds is none of them."""
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields: list[Any] = [
+        (name, known[name].type, msgspec.field(default_factory=list)) for name in lists
+    ]
+    return msgspec.defstruct(f"ListsOf{kind.__name__}", fields)
 
 
 def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
@@ -323,17 +332,23 @@ def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
 
 
 def _map_changes(blocks: BlockMap) -> Iterator[Row]:
-    """Each list of blocks that changed, each holder that went, each cached block."""
+    """Content that went, who went, each list that changed, content that came.
+
+    Of a list the first is how many blocks are kept of it, then those that follow.
+    """
     about = (blocks.t_ns, blocks.rank, blocks.sequence)
-    lists = zip_longest(blocks.holders, blocks.kept, blocks.blocks)
-    for holder, kept, held in lists:
-        for place, block in enumerate(held or (), kept or 0):
-            yield *about, "held", block, holder, place
-    for change in ("uncached", "cached"):
-        for block in getattr(blocks, change):
-            yield *about, change, block, None, None
+    for block in blocks.uncached:
+        yield *about, "uncached", block, None, None, None
     for holder in blocks.gone:
-        yield *about, "gone", None, holder, None
+        yield *about, "gone", None, holder, None, None
+    lists = zip_longest(blocks.holders, blocks.groups, blocks.kept, blocks.blocks)
+    for holder, group, kept, held in lists:
+        at, group = kept or 0, group or 0  # noqa: PLW2901 - all are of the first
+        yield *about, "kept", None, holder, group, at
+        for place, block in enumerate(held or (), at):
+            yield *about, "held", block, holder, group, place
+    for block in blocks.cached:
+        yield *about, "cached", block, None, None, None
 
 
 def _content(blocks: PromptBlocks) -> Iterator[Row]:
