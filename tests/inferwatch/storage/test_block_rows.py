@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from collectors.readings import AnyReading, BlockMap, PromptBlocks
+from inferwatch.errors import StorageError
 from inferwatch.export.destination import Destination
 from inferwatch.export.recording import opened
 from inferwatch.export.table_files import write_jsonl
@@ -93,14 +94,18 @@ def test_what_is_left_of_a_damaged_file_is_saved(
 
 
 @pytest.mark.parametrize("held", [b'{"holders":"x"}', b'{"blocks":[[1.5]]}', b"[]"])
-def test_lists_of_something_else_are_no_map(
+def test_lists_of_something_else_are_told_in_a_sentence_and_the_rest_is_saved(
     kept: list[Numbered], path: Path, read_back: ReadBack, held: bytes
 ) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         change = "UPDATE block_maps SET changes = ? WHERE sequence = 3"
         connection.execute(change, (zlib.compress(held),))
 
-    assert len(read_back(path, "last")) == len(kept) - 1
+    into = path.with_name("saved.db")
+    with pytest.raises(StorageError, match="is unreadable"):
+        read_back(path, "last")
+    assert recover_into(path, into).lost == 1
+    assert len(read_back(into, "last")) == len(kept) - 1
 
 
 def test_an_export_tells_who_held_what(
