@@ -15,7 +15,7 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 LABEL_WIDTH = 12
 """Columns of names to the left of an axis ..."""
-VALUE_WIDTH = 11
+VALUE_WIDTH = 12
 """... and of values to the right of it."""
 TICK_ROOM = 12
 """Columns; labels stand no nearer to each other."""
@@ -99,7 +99,7 @@ def row(label: str, cells: Sequence[Cell], value: str, ink: str = "muted") -> Li
     return (
         TextRun(f"{label:>{LABEL_WIDTH - 1}} ", ink),
         *merged(cells),
-        TextRun(f" {value:>{VALUE_WIDTH - 1}}"),
+        TextRun(f" {value:>{VALUE_WIDTH - 2}} "),
     )
 
 

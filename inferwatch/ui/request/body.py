@@ -41,7 +41,7 @@ from inferwatch.ui.shared.renderables.text import (
 BESIDE_FROM = 110
 """Columns; with fewer companions stand below the steps."""
 COMPANION_WIDTH = 38
-MOST_GAP_ROWS, LEAST_GAP_ROWS = 12, 3
+MOST_GAP_ROWS, LEAST_GAP_ROWS = 10, 3
 MOST_BLOCK_ROWS = 4
 LEAST_STEP_ROWS = 3
 
@@ -122,7 +122,8 @@ class Body:
 
     def add_tokens(self, rows: int) -> None:
         """The gaps, large, and the late ones in words."""
-        listed = min(len(self.moments.story.spikes), max(rows // 2 - 1, 0))
+        every = late_list(self.moments, None, self.width, rows)
+        listed = min(len(every), max(rows // 2 - 1, 0))
         strip = min(max(rows - listed - 2 - self._late_below, 1), MOST_GAP_ROWS + 8)
         self._add_gaps(strip)
         left = rows - strip - 2 - self._late_below

@@ -21,7 +21,7 @@ from inferwatch.ui.shared.renderables.text import (
 )
 from inferwatch.visible import visible
 
-GAUGE_WIDTH = 8
+GAUGE_WIDTH, GAUGE_MOST = 8, 32
 NAME_LEAST = 12
 
 
@@ -89,16 +89,22 @@ def step_rows(
         first = min(max(place - count // 2, 0), len(steps) - count)
         shown = steps[first : first + count]
     columns = _columns_within(width, with_budget=budget is not None)
+    taken = 2 + sum(STEP_COLUMNS[index].width for index in columns)
+    more = min(max(width - taken - 2, 0), GAUGE_MOST - GAUGE_WIDTH)
     titles = [TextRun("  ")]
     for index in columns:
         column = STEP_COLUMNS[index]
-        titles.append(cells(column.title, column.width, "muted", right=column.right))
+        wide = column.width + (more if index == BUDGET else 0)
+        titles.append(cells(column.title, wide, "muted", right=column.right))
     lines = [tuple(titles)]
     for step in shown:
         mark = TextRun("▸ ", "accent") if step is at else TextRun("  ")
         line: list[TextRun] = [mark]
         for index in columns:
-            line += _step_cell(index, step, moments.arrived_ns, budget)
+            if index == BUDGET and budget:
+                line += _budget_cell(step, budget, GAUGE_WIDTH + more)
+            else:
+                line.append(_step_cell(index, step, moments.arrived_ns))
         if step is at:
             line = [run._replace(ink=f"{run.ink} chosen".strip()) for run in line]
         lines.append(tuple(line))
@@ -119,16 +125,15 @@ def _columns_within(width: int, *, with_budget: bool) -> list[int]:
     return kept
 
 
-def _step_cell(
-    index: int, step: StoryStep, zero_ns: int, budget: int | None
-) -> Sequence[TextRun]:
+def _budget_cell(step: StoryStep, budget: int, width: int) -> Sequence[TextRun]:
+    """How full it was."""
+    share = step.tokens / budget
+    return (TextRun("  "), *gauge(share, width, "tokens"), TextRun(f"{share:>5.0%}"))
+
+
+def _step_cell(index: int, step: StoryStep, zero_ns: int) -> TextRun:
     column = STEP_COLUMNS[index]
     since_s = (step.end_ns - zero_ns) / NS_PER_S
-    if index == BUDGET:
-        share = step.tokens / budget if budget else None
-        told = "–" if share is None else f"{share:.0%}"
-        bar = gauge(share, GAUGE_WIDTH, "tokens")
-        return (TextRun("  "), *bar, TextRun(f"{told:>5}"))
     texts = {
         0: f"#{step.index:,}",
         1: format_duration(since_s).strip(),
@@ -140,7 +145,7 @@ def _step_cell(
         8: f"{step.waiting:,}",
         9: f"  {step.bound_by.value}",
     }
-    return (cells(texts[index], column.width, right=column.right),)
+    return cells(texts[index], column.width, right=column.right)
 
 
 def _own(step: StoryStep) -> str:
@@ -158,7 +163,7 @@ def companion_rows(
         return []
     if not companions:
         return [(TextRun("  nobody else", "muted"),)]
-    name_width = max(width - 2 - 9 - 8, NAME_LEAST)
+    name_width = max(width - 2 - 9 - 8 - 1, NAME_LEAST)
     head = (
         TextRun("  "),
         cells("request", name_width, "muted"),

@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
+from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.story import RequestStory, SpanKind
 from inferwatch.ui.request.moments import Moments, Stop
 from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE
@@ -89,14 +90,12 @@ def _speculated(story: RequestStory) -> list[Line]:
 
 
 def _client(story: RequestStory) -> list[Line]:
-    return [
-        (
-            TextRun("client: ", "muted"),
-            TextRun(f"{CAUSES[cause].name} ", "muted"),
-            TextRun(format_duration(seconds).strip()),
-        )
+    """What the client saw beyond the server's TTFT, where the client is ours."""
+    told = [
+        f"{CAUSES[cause].name} {format_duration(seconds).strip()}"
         for cause, seconds in story.client
     ]
+    return [_fact("its client adds", " + ".join(told))] if told else []
 
 
 def _known(label: str, value: float | None, how: str) -> list[Line]:
@@ -184,14 +183,17 @@ def readout(moments: Moments, stop: Stop | None, width: int) -> list[Line]:
 
 def _of_gap(moments: Moments, gap: int) -> tuple[list[Line], str]:
     gap_ns = int(moments.gaps[gap])
+    spike = moments.spikes.get(gap)
+    merged = spike is not None and spike.cause is Cause.MERGED
+    if spike is not None and merged:
+        gap_ns = spike.gap_ns
     facts: list[Line] = [
         (
             TextRun(f"token {gap + 2:,} ", "strong"),
-            TextRun("after ", "muted"),
+            TextRun("at the client after " if merged else "after ", "muted"),
             TextRun(format_duration(gap_ns / NS_PER_S).strip(), "strong"),
         )
     ]
-    spike = moments.spikes.get(gap)
     if spike is None:
         facts.append((TextRun("in time", "muted"),))
         return facts, ""

@@ -85,11 +85,11 @@ def gap_rows(
             (BARS[min(max(each - 8 * height, 0), 8)], inks[i])
             for i, each in enumerate(eighths)
         ]
-        cells += [BLANK] * (room - len(cells))
         named = levels.get(height, "")
         blank = sum(cell[0] == " " for cell in cells)
-        if named and blank > room // 2:  # among bars a line would be but noise
+        if named and blank > len(cells) // 2:  # among bars a line would be but noise
             cells = [cell if cell[0] != " " else (LEVEL, "faint") for cell in cells]
+        cells += [BLANK] * (room - len(cells))
         label = tick_text(top_s, "s") if height == rows - 1 else ""
         label = "0" if height == 0 and rows > 1 else label
         lines.append(row(label, pointed(cells, cursor), named))
@@ -158,16 +158,20 @@ def _levels(moments: Moments, top_s: float, rows: int) -> dict[int, str]:
 def late_list(
     moments: Moments, here: int | None, width: int, rows: int
 ) -> Sequence[Line]:
-    """Late tokens one below the other, those around the cursor, with their evidence."""
-    spikes = sorted(moments.spikes.items())
-    at = next((i for i, (gap, _) in enumerate(spikes) if gap == here), 0)
-    first = min(max(at - 1, 0), max(len(spikes) - rows, 0))
+    """Late tokens one below the other with their evidence, that of the cursor too."""
+    told = [
+        _late_lines(gap, spike, width, "chosen" if gap == here else "")
+        for gap, spike in moments.spikes.items()
+    ]
+    at = next((i for i, gap in enumerate(moments.spikes) if gap == here), 0)
+    first = 0
+    while first < at and sum(map(len, told[first : at + 1])) > rows:
+        first += 1
     lines: list[Line] = []
-    for gap, spike in spikes[first:]:
-        told = _late_lines(gap, spike, width, "chosen" if gap == here else "")
-        if len(lines) + len(told) > rows:
+    for each in told[first:]:
+        if len(lines) + len(each) > rows:
             break
-        lines += told
+        lines += each
     return lines
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.clock import NS_PER_S
+from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.story import (
     RequestStory,
     SpanKind,
@@ -124,11 +125,19 @@ class Moments:
 
     @cached_property
     def spikes(self) -> dict[int, Spike]:
-        """Late tokens by the number of the gap before each."""
-        return {
-            int(np.searchsorted(self.gap_ends, spike.t_ns)): spike
-            for spike in self.story.spikes
-        }
+        """Late tokens by the number of the gap before each, in order.
+
+        One that was late only at its client is told of when the engine had made it.
+        """
+        if not len(self.gaps):
+            return {}
+        found: dict[int, Spike] = {}
+        for spike in sorted(self.story.spikes, key=lambda each: each.t_ns):
+            place = int(np.searchsorted(self.gap_ends, spike.t_ns, side="right")) - 1
+            known = found.get(max(place, 0))
+            if known is None or known.cause is Cause.MERGED:
+                found[max(place, 0)] = spike
+        return dict(sorted(found.items()))
 
     @cached_property
     def step_ends(self) -> Ints:
@@ -213,14 +222,14 @@ class Moments:
             return past if t_ns > self.end_ns or before else -1
         return next(i for i, each in enumerate(self.phases) if each.span is stop.span)
 
-    def late_from(self, cursor_ns: int | None, by: int) -> Spike | None:
-        """The late token next to a moment; from nowhere the first, or the last."""
-        spikes = sorted(self.story.spikes, key=lambda spike: spike.t_ns)
+    def late_from(self, cursor_ns: int | None, by: int) -> int | None:
+        """When the late token next to a moment came; from nowhere the first or last."""
+        late_ns = [int(self.gap_ends[gap]) for gap in self.spikes]
         if by > 0:
             here_ns = self.start_ns - 1 if cursor_ns is None else cursor_ns
-            return next((each for each in spikes if each.t_ns > here_ns), None)
+            return next((each for each in late_ns if each > here_ns), None)
         here_ns = self.end_ns + 1 if cursor_ns is None else cursor_ns
-        return next((each for each in reversed(spikes) if each.t_ns < here_ns), None)
+        return next((each for each in reversed(late_ns) if each < here_ns), None)
 
     def step_at(self, t_ns: int) -> StoryStep | None:
         """The step that was under way."""

@@ -130,7 +130,7 @@ class RequestScreen(WatchScreen):
         place, story = self._looking.companion, self._story
         if story is None or place is None or place >= len(story.companions):
             return None
-        return story.companions[place].key
+        return story.companions[place].key or None
 
     def compose_panels(self) -> Iterable[Widget]:
         """One drawing."""
@@ -232,12 +232,12 @@ class RequestScreen(WatchScreen):
         """To the late token that comes next, or came before."""
         if self._moments is None:
             return
-        spike = self._moments.late_from(self.view.cursor_ns, by)
-        if spike is None:
+        late_ns = self._moments.late_from(self.view.cursor_ns, by)
+        if late_ns is None:
             after, before = "after this time; S goes back", "before this time"
             self.notify(f"no late token {after if by > 0 else before}", timeout=2)
             return
-        self._point_to(spike.t_ns)
+        self._point_to(late_ns)
 
     def action_zoom(self) -> None:
         """More or less of its time."""

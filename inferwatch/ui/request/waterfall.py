@@ -100,8 +100,8 @@ def _look(lane: Lane, place: int) -> Look:
 
 def _mark_late(cells: list[Cell], moments: Moments, axis: Axis) -> None:
     """The worst late token of a column by the letter of its cause."""
-    for spike in sorted(moments.story.spikes, key=lambda each: each.gap_ns):
-        column = axis.column_at(spike.t_ns)
+    for gap, spike in sorted(moments.spikes.items(), key=lambda each: each[1].gap_ns):
+        column = axis.column_at(int(moments.gap_ends[gap]))
         if column is not None:
             look = LATE[spike.cause]
             cells[column] = (look.glyph, f"{look.ink} bold")

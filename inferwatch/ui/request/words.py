@@ -38,6 +38,9 @@ CAUSES = {
     Cause.CLIENT: Look("·", "muted", "client"),
     Cause.NETWORK: Look("·", "muted", "network"),
     Cause.RETURN: Look("·", "muted", "way back"),
+    Cause.CLIENT: Look("‹", "muted", "before its send"),
+    Cause.NETWORK: Look("→", "muted", "network"),
+    Cause.RETURN: Look("←", "muted", "way back"),
     Cause.UNKNOWN: Look("?", "faint", "unknown"),
 }
 LATE = {**CAUSES, Cause.RECOMPUTE: Look("R", "warn", "preempted")}

@@ -207,7 +207,11 @@ def queued() -> RequestStory:
     made = story("queued", told, ends, parts, facts=facts)
     return replace(
         made,
-        client=((Cause.API, 0.0011), (Cause.SEND, 0.0007)),
+        client=(
+            (Cause.CLIENT, 0.0002),
+            (Cause.NETWORK, 0.0011),
+            (Cause.RETURN, 0.0007),
+        ),
         companions=tuple(
             Companion(
                 key=f"demo:{place}",
