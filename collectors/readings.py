@@ -147,6 +147,17 @@ class Endpoint(Reading, frozen=True, kw_only=True):
     log_path: str | None = None
 
 
+RANK_BITS = 40
+
+
+def rank_of(ordinal: int) -> int:
+    """Which data-parallel rank of a server numbered a request so.
+
+    Each counts up from its own number on, ``rank << RANK_BITS``.
+    """
+    return ordinal >> RANK_BITS
+
+
 class Step(Reading, frozen=True, kw_only=True):
     """One pass of scheduler and model (vLLM: engine step, iteration).
 

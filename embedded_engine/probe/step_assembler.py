@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from collectors.readings import (
+    RANK_BITS,
     AnyReading,
     BoundBy,
     EventKind,
@@ -21,7 +22,6 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 
 UNDER_WAY = 10_000
 """Steps that may wait to be told: seconds of them; the thread comes by sooner."""
-RANK_BITS = 40
 REMEMBERED = 4_096
 """Ended requests whose ordinals are kept: a step under way may still name them."""
 

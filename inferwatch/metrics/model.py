@@ -36,8 +36,12 @@ from collectors.readings import (
     Step,
     TokenTimes,
     Totals,
+    Vantage,
     WatchedSlo,
 )
+from inferwatch.metrics.causes.attribution import SavedAttribution
+from inferwatch.metrics.causes.cause import SlowRequests
+from inferwatch.metrics.causes.slowest import SavedSlowLog
 from inferwatch.metrics.engine.canary import CanaryTracker
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines, known_sum
@@ -87,6 +91,7 @@ from inferwatch.metrics.snapshot import (
     Cost,
     KvState,
     Latency,
+    RequestRow,
     ServerState,
     Snapshot,
     Via,
@@ -138,6 +143,8 @@ class SavedState(msgspec.Struct, array_like=True):
     steps: SavedSteps
     stalls: SavedStalls
     scraped: SavedScraped
+    causes: SavedAttribution
+    slow: SavedSlowLog
     servers: SavedServers
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
@@ -275,6 +282,8 @@ class Model:
             steps=self._steps.saved(),
             stalls=self._stalls.saved(),
             scraped=self._scraped.saved(parts),
+            causes=self._tracker.causes.saved(),
+            slow=self._tracker.slow.saved(parts),
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
@@ -320,6 +329,8 @@ class Model:
         model._history.restore(saved.history, written)
         model._outcomes.restore(saved.failed, written)
         model._requests.restore(saved.requests, written)
+        model._tracker.causes.restore(saved.causes, model._requests.every())
+        model._tracker.slow.restore(saved.slow, written)
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
         model._memory.restore(saved.memory, written)
@@ -438,7 +449,8 @@ class Model:
             prefix_cache=self._prefix_caches.shown(now_ns, window),
             memory=self._memory_view(now_ns, window, kv, totals, holders=requests),
             block_maps=self._memory.pictures(),
-            requests=self._requests.rows() if requests else (),
+            requests=self._rows() if requests else (),
+            slowest=self._slowest(now_ns, window, latencies),
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
             client=self._client.view(now_ns, window, grid) if client else None,
@@ -661,6 +673,19 @@ class Model:
         )
         return self._memory.view(moment, self._outcomes, holders=holders)
 
+    def _rows(self) -> tuple[RequestRow, ...]:
+        self._tracker.causes.refresh(self._requests.live)
+        return self._requests.rows()
+
+    def _slowest(
+        self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
+    ) -> SlowRequests | None:
+        """None where no engine tells what requests waited for."""
+        if not any(Vantage.ENGINE in each for each in self._requests.tellers.values()):
+            return None
+        ttft = next(row.quantiles for row in latencies if row.metric == "ttft_s")
+        return self._tracker.slow.of(now_ns, window, ttft)
+
     def _work_now(self, now_ns: int) -> SchedulerState:
         """What is done now, with a rate once there was a second to tell it of."""
         work = scheduler_state(now_ns, self._engines, self._requests)
@@ -700,8 +725,8 @@ class Model:
         self._began(step.start_ns)
         rank = self._engines.rank(step.source, step.rank)
         before = rank.step
-        output_tokens = self._tracker.step(step)
         kv = self._engines.take_step(step)
+        output_tokens = self._tracker.step(step, rank.gap_ns)
         self._steps.add(step, output_tokens, rank)
         self._stalls.step(step, before, rank.gap_ns)
         self._history.add_step(step, output_tokens, kv)

@@ -7,7 +7,12 @@ import msgspec
 
 from collectors.readings import Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause, Parts
-from inferwatch.metrics.causes.queue import PLACE, QueueAccount, nothing_spent
+from inferwatch.metrics.causes.queue import (
+    NO_STEP,
+    PLACE,
+    QueueAccount,
+    nothing_spent,
+)
 
 NS_PER_S = 1_000_000_000
 
@@ -40,26 +45,17 @@ class Wait(msgspec.Struct, array_like=True):
         return cls(added_ns=added_ns, upto_ns=added_ns)
 
     def passed_over(self, account: QueueAccount) -> None:
-        """The latest step of its rank is one that began without it.
-
-        Up to there it waited for the step that was under way when it came, if it is
-        known which one that was.
-        """
-        start_ns = account.start_ns or 0
-        known = account.is_first_after(self.added_ns)
-        self._spend(Cause.QUEUE_STEP if known else Cause.UNKNOWN, start_ns)
+        """The latest step of its rank is the first to begin since it came."""
+        self._came_before(account)
         self.account = account.spent_ns.copy()
 
     def taken(self, account: QueueAccount, cached_tokens: int) -> None:
         """The latest step of its rank is the first that it is in."""
         if self.account is None:
-            self.passed_over(account)
-        before = self.account or account.spent_ns
-        for place, (now_ns, then_ns) in enumerate(
-            zip(account.spent_ns, before, strict=True)
-        ):
-            self.spent_ns[place] += now_ns - then_ns
-            self.upto_ns += now_ns - then_ns
+            self._came_before(account)
+        else:
+            self.spent_ns = self.so_far(account.spent_ns)
+            self.upto_ns = self.added_ns + sum(self.spent_ns)
         self.account, self.computed = None, cached_tokens
 
     def chunk(self, step: Step, tokens: int) -> None:
@@ -92,13 +88,34 @@ class Wait(msgspec.Struct, array_like=True):
         self.lost, self.computed = max(self.lost, self.computed), 0
         self.put_back = True
 
-    def so_far(self, account: QueueAccount | None) -> list[int]:
-        """What it has spent, by what is told of its rank's latest step."""
-        if account is None or self.account is None:
+    @property
+    def is_new(self) -> bool:
+        """No step began since it came."""
+        return self.step is None and self.account is None
+
+    def so_far(self, now_ns: list[int]) -> list[int]:
+        """What it has spent, by ``up_to_now`` of its rank's account."""
+        if self.account is None:
             return self.spent_ns
-        now_ns = account.up_to_now()
         pairs = zip(self.spent_ns, now_ns, self.account, strict=True)
         return [spent + now - then for spent, now, then in pairs]
+
+    def freeze(self, account: QueueAccount | None = None) -> None:
+        """It ended, or was lost sight of: with its rank's account, as of now."""
+        if account is not None and self.account is not None:
+            self.spent_ns = self.so_far(account.up_to_now())
+            self.upto_ns = self.added_ns + sum(self.spent_ns)
+        self.account = None
+        self.step = NO_STEP if self.step is None else self.step
+
+    def _came_before(self, account: QueueAccount) -> None:
+        """Up to the latest step it waited for the one that was under way when it came.
+
+        If it is known which one that was.
+        """
+        known = account.is_first_after(self.added_ns)
+        cause = Cause.QUEUE_STEP if known else Cause.UNKNOWN
+        self._spend(cause, account.start_ns or 0)
 
     def _spend(self, cause: Cause, upto_ns: int) -> None:
         """All up to a moment; nothing if that is told of already."""

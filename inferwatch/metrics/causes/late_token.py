@@ -71,11 +71,9 @@ class Lateness:
     """That only decodes."""
 
 
-def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
-    """A gap is one beyond three times the usual and 5 ms; not where none is usual."""
-    if usual_gap_ns is None:
-        return False
-    return gap_ns > max(SPIKE_LEAST_NS, SPIKE_FACTOR * usual_gap_ns)
+def spike_from_ns(usual_gap_ns: float) -> float:
+    """A gap beyond this is a spike: three times the usual and 5 ms."""
+    return max(SPIKE_LEAST_NS, SPIKE_FACTOR * usual_gap_ns)
 
 
 def usual_gap_ns(recent: Iterable[StepFact]) -> int | None:

@@ -12,6 +12,7 @@ from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
 
 PLACE = {cause: place for place, cause in enumerate(TTFT_CAUSES)}
 """Of a cause in a list of nanoseconds by cause."""
+UNKNOWN = PLACE[Cause.UNKNOWN]
 
 CAUSE_OF_BOUND = {
     BoundBy.NOTHING: Cause.UNKNOWN,
@@ -48,7 +49,8 @@ class QueueAccount(msgspec.Struct, array_like=True):
     """Of the latest step, likewise all below."""
     end_ns: int = 0
     index: int = 0
-    bound_by: BoundBy = BoundBy.NOTHING
+    place: int = UNKNOWN
+    """Of what bound it."""
     before_ns: int | None = None
     """When the step before it began; None where that was not told of."""
 
@@ -59,11 +61,11 @@ class QueueAccount(msgspec.Struct, array_like=True):
             self.before_ns = None
         else:
             passed_ns = max(0, step.start_ns - self.start_ns)
-            place = PLACE_OF_BOUND[self.bound_by] if follows else PLACE[Cause.UNKNOWN]
-            self.spent_ns[place] += passed_ns
+            self.spent_ns[self.place if follows else UNKNOWN] += passed_ns
             self.before_ns = self.start_ns if follows else None
         self.start_ns = step.start_ns
-        self.end_ns, self.index, self.bound_by = step.end_ns, step.index, step.bound_by
+        self.end_ns, self.index = step.end_ns, step.index
+        self.place = PLACE_OF_BOUND[step.bound_by]
 
     def forget(self) -> None:
         """Readings were lost: what follows need not be the next step."""
@@ -82,5 +84,5 @@ class QueueAccount(msgspec.Struct, array_like=True):
         spent_ns = self.spent_ns.copy()
         if self.start_ns is not None:
             under_way_ns = max(0, self.end_ns - self.start_ns)
-            spent_ns[PLACE_OF_BOUND[self.bound_by]] += under_way_ns
+            spent_ns[self.place] += under_way_ns
         return spent_ns

@@ -21,6 +21,9 @@ import msgspec
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestEvent, Vantage
+from inferwatch.metrics.causes.cause import Cause, Parts
+from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent
+from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 
 ORDER = {
@@ -30,6 +33,18 @@ ORDER = {
     RequestState.DECODE: 3,
 }
 """How far a live request has come; reports of two processes may cross."""
+
+
+LEARNT = (
+    "prompt_tokens",
+    "cached_tokens",
+    "max_tokens",
+    "temperature",
+    "lora",
+    "priority",
+    "header",
+)
+"""What events say of a request, under the same name."""
 
 
 def seconds(duration_ns: int | None) -> float | None:
@@ -85,6 +100,21 @@ class Request:
     """Seen in steps."""
     reported_tokens: int | None = None
     preemptions: int = 0
+    preempted_ns: int | None = None
+    """When the step ended that last began with putting it back into the queue."""
+    lora: str | None = None
+    priority: int | None = None
+    header: str | None = None
+    class_name: str | None = None
+    """As its client says."""
+
+    wait: Wait | None = None
+    """In the engine for its first token; None where that was not heard of, and once
+    all of its TTFT is told."""
+    ttft_spent_ns: list[int] | None = None
+    """By place of TTFT_CAUSES, once front end and engine told of its first token."""
+    itl_cause: Cause | None = None
+    """Of its longest gap, where that is a spike."""
 
     awaits_first: bool = False
     """The next token we see is its first."""
@@ -100,7 +130,11 @@ class Request:
     counted_as: RequestState | None = None
     counted_ns: int = 0
     row: RequestRow | None = None
-    """As screens show it, until something changes; not saved."""
+    """As screens show it, until something changes; not saved, as all below."""
+    waits_for: Cause | None = None
+    """In the queue, by the latest step of its rank."""
+    waits_until_ns: int = 0
+    """Before a step that ends then nothing else can hold it up for longer."""
 
     @classmethod
     def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
@@ -113,7 +147,7 @@ class Request:
         if self.ordinal is None:
             self.ordinal = event.ordinal
         self.external_id = event.external_id or self.external_id
-        for name in ("prompt_tokens", "cached_tokens", "max_tokens", "temperature"):
+        for name in LEARNT:
             told = getattr(event, name)
             if told is not None:
                 setattr(self, name, told)
@@ -148,6 +182,50 @@ class Request:
         """What one of the two told must do: the other's word may be lost."""
         self.awaited = False
         self.row = None
+
+    @property
+    def key(self) -> str:
+        """Stable while the session lasts."""
+        return f"{self.source}/{self.request_id}"
+
+    @property
+    def api_ns(self) -> int:
+        """From the front end's arrival to the queue; 0 as long as that is not known."""
+        if self.arrived_ns is None or self.added_ns is None:
+            return 0
+        return self.added_ns - self.arrived_ns
+
+    def explain(self) -> None:
+        """Front end or engine told of its first token; once both did, all is told."""
+        known = self.ttft_ns is not None and self.first_ns is not None
+        if known and self.ttft_spent_ns is None:
+            self.ttft_spent_ns, self.wait = self.spent_ns, None
+            self.row = None
+
+    @property
+    def spent_ns(self) -> list[int] | None:
+        """Its TTFT by cause, as far as is told; None before its first token."""
+        if self.ttft_spent_ns is not None:
+            return self.ttft_spent_ns
+        if self.ttft_ns is None or self.arrived_ns is None:
+            return None
+        return ttft_spent(self.wait, self.arrived_ns, self.ttft_ns, self.first_ns)
+
+    @property
+    def waited_for(self) -> Cause | None:
+        """What it has waited for longest, as long as its TTFT is not known."""
+        wait = self.wait
+        if wait is None:
+            return None if self.arrived_ns is None else Cause.API
+        if wait.is_new:
+            return Cause.QUEUE_STEP
+        if wait.step == NO_STEP and not any(wait.spent_ns):
+            return None
+        if wait.account is not None and not self.ended:
+            return self.waits_for
+        spent_ns = wait.spent_ns.copy()
+        spent_ns[PLACE[Cause.API]] = self.api_ns
+        return largest(spent_ns)
 
     @property
     def ended_by_both(self) -> bool:
@@ -223,8 +301,9 @@ class Request:
         tokens = self._tokens_of_row(state, by_engine=by_engine)
         exact = tokens if self.trusted or not state.live else None
         has_token = tokens != 0
+        cause, parts = self._cause(told=by_engine and has_token)
         return RequestRow(
-            key=f"{self.source}/{self.request_id}",
+            key=self.key,
             request_id=self.request_id or "",
             external_id=self.external_id,
             ordinal=self.ordinal,
@@ -246,11 +325,30 @@ class Request:
             e2el_s=None if state.live else seconds(self.e2el_ns),
             preemptions=self.preemptions,
             reason=None if state.live else self.reason,
+            cause=cause if by_engine else None,
+            ttft_parts=parts,
+            itl_cause=self.itl_cause,
+            lora=self.lora,
+            priority=self.priority,
+            header=self.header,
+            class_name=self.class_name,
         )
 
+    def _cause(self, *, told: bool) -> tuple[Cause | None, Parts]:
+        """The largest part of its TTFT, or of its wait so far, and the parts.
 
-SAVED = [(each.name, each.type) for each in fields(Request) if each.name != "row"]
+        Only front end and engine together know them: where the engine tells nothing,
+        there are none, and where the front end does not, no TTFT to split.
+        """
+        spent_ns = self.spent_ns if told else None
+        if spent_ns is None:
+            return self.waited_for, ()
+        return largest(spent_ns), parts_of(spent_ns)
+
+
+UNSAVED = {"row", "waits_for", "waits_until_ns"}
+SAVED = [(each.name, each.type) for each in fields(Request) if each.name not in UNSAVED]
 SavedRequest = msgspec.defstruct("SavedRequest", SAVED, array_like=True, gc=False)
-"""All fields of a Request but its row."""
+"""All fields of a Request but what follows from the others."""
 as_saved = attrgetter(*(name for name, _ in SAVED))
 """What is saved of a request, in the order of SavedRequest."""

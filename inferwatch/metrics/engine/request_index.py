@@ -194,9 +194,13 @@ class RequestIndex:
         named = sum(each.request_id is not None for each in self.live)
         return self._seen - min(named + len(self._ended), MOST_ROWS)
 
+    def every(self) -> tuple[Request, ...]:
+        """All that what comes may be about."""
+        return (*self.live, *self._ended, *self._remembered)
+
     def saved(self, parts: Parts) -> SavedIndex:
         """Those that ended long ago stand in parts that stay as they are."""
-        every = [*self.live, *self._ended, *self._remembered]
+        every = self.every()
         place = {request: number for number, request in enumerate(every)}
         ended = list(map(as_saved, self._ended))
         remembered = list(map(as_saved, self._remembered))
@@ -274,6 +278,8 @@ class RequestIndex:
         for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns"):
             setattr(request, name, getattr(stranger, name))
         request.trusted = False
+        if request.wait is not None:
+            request.wait.freeze()
         self._leave(stranger)
 
     def _leave(self, request: Request) -> None:

@@ -6,11 +6,15 @@ ends were seen. A request that a stop string ends is finished for the front end,
 then aborts it in the engine: it has an E2EL and no TPOT.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from collectors.readings import EventKind, Note, RequestEvent, Step, Totals, Vantage
+from inferwatch.metrics.causes.attribution import Attribution, Span
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.first_token import Wait
+from inferwatch.metrics.causes.slowest import SlowLog
 from inferwatch.metrics.engine.outcomes import outcome_of
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
@@ -96,6 +100,8 @@ class RequestTracker:
         self._requests = requests
         self._latencies = latencies
         self._outcomes = outcomes
+        self.causes = Attribution()
+        self.slow = SlowLog()
         self._ended_early: list[Request] = []
         self._on_event = {
             (EventKind.ARRIVED, Vantage.FRONTEND): self._arrived,
@@ -118,9 +124,13 @@ class RequestTracker:
         request.learn(event)
         handle(request, event)
 
-    def step(self, step: Step) -> int:
-        """A step's tokens and the gaps before them; how many tokens there were."""
+    def step(self, step: Step, idle_ns: int = 0) -> int:
+        """A step's tokens and the gaps before them; how many tokens there were.
+
+        Before it no step was under way for ``idle_ns``, though there was work.
+        """
         requests = self._requests.members(step.source)
+        rank = self.causes.step(step, idle_ns)
         for ordinal in step.preempted:
             self._preempted(requests.get(ordinal), step)
         gaps: dict[int, int] = {}
@@ -142,10 +152,12 @@ class RequestTracker:
             gap_ns = end_ns - last_ns
             gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
             request.itl_last_ns = gap_ns
-            if gap_ns > request.itl_max_ns:  # noqa: PLR1730 - max() doubles its cost
+            if gap_ns > request.itl_max_ns:
                 request.itl_max_ns = gap_ns
-        for gap_ns, weight in gaps.items():
-            self._latencies.add("itl_s", end_ns, gap_ns, weight)
+                request.itl_cause = None
+                if gap_ns > rank.spike_ns:
+                    self.causes.late(request, rank, ordinal, last_ns, end_ns)
+        self._count_gaps(gaps, end_ns)
         self._finish_late(step)
         return sum(step.produced)
 
@@ -157,13 +169,24 @@ class RequestTracker:
     def dropped(self, note: Note) -> None:
         """Readings were lost: no gap may span the hole."""
         self._requests.doubt(note.source)
+        self.causes.dropped(note.source)
+
+    def clocks_dropped(self, sources: Collection[str], held: Span) -> None:
+        """Clocks of GPUs of these engines were held down for a while."""
+        for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, held):
+            request = self._requests.members(source).get(ordinal)
+            is_it = request is not None and request.itl_max_ns == gap_ns
+            if request and is_it and request.itl_cause is Cause.SLOW_STEP:
+                request.itl_cause, request.row = Cause.CLOCK_DROP, None
 
     def lost(self, note: Note) -> None:
         """The engine is gone, and with it every request it had."""
         for request in self._requests.of(note.source):
             request.front_ended = request.engine_ended = True
             request.reason = "lost"
+            self.causes.ended(request)
             self._end(request, RequestState.FAILED, note.t_ns)
+        self.causes.lost(note.source)
         self._requests.restart(note.source)
 
     def release(self) -> None:
@@ -175,12 +198,15 @@ class RequestTracker:
     def _arrived(self, request: Request, event: RequestEvent) -> None:
         self._outcomes.arrived(request, event.t_ns)
         request.arrived_ns = event.t_ns
+        request.waits_until_ns = 0
 
     def _first_token_sent(self, request: Request, event: RequestEvent) -> None:
         request.first_sent = True
         if request.arrived_ns is not None and request.ttft_ns is None:
             request.ttft_ns = event.t_ns - request.arrived_ns
             self._latencies.add("ttft_s", event.t_ns, request.ttft_ns)
+            request.explain()
+            self.slow.add(request, event.t_ns)
 
     def _finished_sending(self, request: Request, event: RequestEvent) -> None:
         request.front_ended = True
@@ -198,6 +224,9 @@ class RequestTracker:
         if request.added_ns is not None:
             return
         request.added_ns = event.t_ns
+        if not request.output_tokens:
+            request.wait = Wait.since(event.t_ns)
+            self.causes.queued(request)
         request.awaits_first = request.output_tokens == 0
         request.advance(RequestState.QUEUED)
         if not request.ended and request not in self._requests.running:
@@ -217,6 +246,7 @@ class RequestTracker:
 
     def _finished(self, request: Request, event: RequestEvent) -> None:
         request.engine_ended = True
+        self.causes.ended(request)
         outcome = outcome_of(event)
         if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
             request.tpot_due_ns = event.t_ns
@@ -245,6 +275,7 @@ class RequestTracker:
             request.joined_late()
         request.prefilled_tokens += scheduled
         request.row = None
+        self.causes.computed(request, step, scheduled)
         if produced and request.awaits_first:
             self._first_token(request, step.end_ns)
         if produced:
@@ -264,15 +295,23 @@ class RequestTracker:
         if request.scheduled_ns is not None:
             request.prefill_ns = end_ns - request.scheduled_ns
             self._latencies.add("prefill_s", end_ns, request.prefill_ns)
+        request.explain()
+        if request.ttft_ns is not None:
+            self.slow.explain(request)
 
     def _preempted(self, request: Request | None, step: Step) -> None:
         if request is None or request.ended:
             return
+        self.causes.preempted(request, step)
         request.preemptions += 1
         request.stage = RequestState.PREEMPTED
         request.steady = False
         request.row = None
         self._requests.wait(request, step.start_ns)
+
+    def _count_gaps(self, gaps: Mapping[int, int], end_ns: int) -> None:
+        for gap_ns, weight in gaps.items():
+            self._latencies.add("itl_s", end_ns, gap_ns, weight)
 
     def _finish_late(self, step: Step) -> None:
         """Finish what a step brings to an end; after a loss, see who is gone."""

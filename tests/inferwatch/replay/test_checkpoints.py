@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from importlib.resources import as_file, files
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from random import Random
 from shutil import copyfile, copytree
@@ -564,7 +564,7 @@ def fold_some(
     reader: ReadingDecoder,
     into: Checkpoints,
 ) -> None:
-    some = [each for each in reader if each[0] <= count]
+    some = takewhile(lambda each: each[0] <= count, reader)  # its cursor goes along
     some_reader = cast("ReadingDecoder", SomeReader(reader, some))
     CheckpointBuilder._fold(builder, state, some_reader, into)
 
@@ -573,12 +573,12 @@ class SomeReader:
     """As if whoever read had been stopped there."""
 
     def __init__(
-        self, reader: ReadingDecoder, readings: list[tuple[int, AnyReading]]
+        self, reader: ReadingDecoder, readings: Iterator[tuple[int, AnyReading]]
     ) -> None:
         self._reader, self._readings = reader, readings
 
     def __iter__(self) -> Iterator[tuple[int, AnyReading]]:  # noqa: D105 - as ReadingDecoder
-        return iter(self._readings)
+        return self._readings
 
     def cursor(self, ordinal: int) -> Any:
         return self._reader.cursor(ordinal)

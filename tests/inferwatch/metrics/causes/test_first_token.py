@@ -149,7 +149,7 @@ def test_a_wait_is_told_while_it_lasts() -> None:
     account.take(step(1, 100, 200, bound_by=BoundBy.KV))
     wait.passed_over(account)
 
-    assert largest(wait.so_far(account)) is Cause.QUEUE_KV
+    assert largest(wait.so_far(account.up_to_now())) is Cause.QUEUE_KV
     assert largest(wait.spent_ns) is Cause.QUEUE_STEP
     assert largest([0] * len(TTFT_CAUSES)) is None
 
