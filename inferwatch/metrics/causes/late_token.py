@@ -76,6 +76,11 @@ def spike_from_ns(usual_gap_ns: float) -> float:
     return max(SPIKE_LEAST_NS, SPIKE_FACTOR * usual_gap_ns)
 
 
+def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
+    """It is; not where nobody knows what is usual."""
+    return usual_gap_ns is not None and gap_ns > spike_from_ns(usual_gap_ns)
+
+
 def usual_gap_ns(recent: Iterable[StepFact]) -> int | None:
     """Median of what lies between two ends of steps while there is work."""
     gaps = [each.duration_ns + each.gap_ns for each in recent]

@@ -1,7 +1,7 @@
 """The slowest requests of any window, and what they were slow by."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,12 +12,14 @@ from collectors.clock import NS_PER_S
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, SlowGroup, SlowRequests
 from inferwatch.metrics.causes.queue import PLACE, largest
 from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
+from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.snapshot import Quantiles, Window
 
 KEPT_S = max(window.value for window in Window if window.value is not None) // NS_PER_S
 MOST_A_SECOND = 64
-MOST_OF_SESSION = 1_024
+MOST_BEFORE = 1_024
+SECONDS_A_PART = 4
+SECONDS_A_PART_BEFORE = 256
 LEAST_FOR_P99 = 100
 SLOWEST_PART = 10
 """Of fewer requests, one in so many."""
@@ -38,21 +40,20 @@ class SavedSlowLog(msgspec.Struct, array_like=True):
     """A SlowLog: the numbers of its parts."""
 
     lately: list[int]
-    session: list[int]
+    before: list[int]
 
 
 class SlowLog:
-    """Keeps the slowest of each second for as long as the longest rolling window.
+    """Keeps the slowest 64 of each second for as long as the longest rolling window.
 
-    And those of the session. Of what comes at a higher rate the fastest are forgotten:
-    more than 64 first tokens of one second, more than 1,024 of the whole session.
+    And of all before the slowest 1,024.
     """
 
     def __init__(self) -> None:
         self._lately: dict[int, list[Slow]] = {}
         """By second, the slowest last."""
-        self._session: list[Slow] = []
-        """Likewise."""
+        self._before: list[Slow] = []
+        """Of the seconds before those, likewise."""
         self._latest = 0
         """Second."""
 
@@ -66,18 +67,17 @@ class SlowLog:
         if kept is None:
             kept = self._new_second(t_ns // NS_PER_S)
         _keep(kept, slow, MOST_A_SECOND)
-        _keep(self._session, slow, MOST_OF_SESSION)
 
     def explain(self, request: Request) -> None:
         """What the engine told of its first token came after the front end's word."""
         if request.ttft_ns is None or request.arrived_ns is None:
             return
         t_ns, key = request.arrived_ns + request.ttft_ns, request.key
-        for kept in (self._lately.get(t_ns // NS_PER_S, []), self._session):
-            place = bisect_left(kept, (request.ttft_ns, t_ns, key))
-            found = kept[place].key if place < len(kept) else None
-            if found == key and request.spent_ns is not None:
-                kept[place] = kept[place]._replace(spent_ns=request.spent_ns)
+        kept = self._lately.get(t_ns // NS_PER_S, [])
+        place = bisect_left(kept, (request.ttft_ns, t_ns, key))
+        found = kept[place].key if place < len(kept) else None
+        if found == key and request.spent_ns is not None:
+            kept[place] = kept[place]._replace(spent_ns=request.spent_ns)
 
     def of(
         self, now_ns: int, window: Window, ttft: Quantiles | None
@@ -95,17 +95,17 @@ class SlowLog:
 
     def saved(self, parts: Parts) -> SavedSlowLog:
         """Seconds that are over stand in parts that stay as they are."""
-        lately = [slow for _, kept in sorted(self._lately.items()) for slow in kept]
+        lately = (slow for kept in self._lately.values() for slow in kept)
         return SavedSlowLog(
-            lately=_saved(lately, self._latest, parts),
-            session=_saved(self._session, self._latest, parts),
+            lately=_saved(lately, SECONDS_A_PART, parts),
+            before=_saved(self._before, SECONDS_A_PART_BEFORE, parts),
         )
 
     def restore(self, saved: SavedSlowLog, parts: WrittenParts) -> None:
         """Take over what was saved."""
         for slow in _restored(saved.lately, parts):
             self._lately.setdefault(slow.t_ns // NS_PER_S, []).append(slow)
-        self._session = sorted(_restored(saved.session, parts))
+        self._before = sorted(_restored(saved.before, parts))
         self._latest = max(self._lately, default=0)
 
     def _from(self, now_ns: int, window: Window, least_s: float) -> Iterator[Slow]:
@@ -113,7 +113,9 @@ class SlowLog:
         since_ns = -1 if window.value is None else now_ns - window.value
         first = since_ns // NS_PER_S
         kept = [held for second, held in self._lately.items() if second >= first]
-        for held in [self._session] if window.value is None else kept:
+        if window.value is None:
+            kept.append(self._before)
+        for held in kept:
             for slow in reversed(held):
                 if slow.ttft_ns / NS_PER_S < least_s:
                     break
@@ -125,7 +127,8 @@ class SlowLog:
         self._latest = max(self._latest, second)
         oldest = self._latest - KEPT_S
         for old in [each for each in self._lately if each < oldest]:
-            del self._lately[old]
+            for slow in self._lately.pop(old):
+                _keep(self._before, slow, MOST_BEFORE)
         return self._lately.setdefault(second, [])
 
 
@@ -169,16 +172,17 @@ def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
     )
 
 
-def _saved(slow: list[Slow], latest: int, parts: Parts) -> list[int]:
-    """Numbers of the parts, by time."""
+def _saved(slow: Iterable[Slow], seconds: int, parts: Parts) -> list[int]:
+    """Numbers of the parts, each of so many seconds."""
 
-    def chunk_of(each: Slow) -> int:
-        return each.t_ns // NS_PER_S // CHUNK
+    def part_of(each: Slow) -> int:
+        return each.t_ns // NS_PER_S // seconds
 
-    ordered = sorted(slow, key=chunk_of)
+    ordered = sorted(slow, key=lambda each: (part_of(each), each))
+    latest = max(map(part_of, ordered), default=0)
     return [
-        parts.add(list(chunk), lasts=number != latest // CHUNK)
-        for number, chunk in groupby(ordered, key=chunk_of)
+        parts.add(list(some), lasts=number != latest)
+        for number, some in groupby(ordered, key=part_of)
     ]
 
 

@@ -45,7 +45,7 @@ from inferwatch.storage.tables.codec import ReadingDecoder
 
 S = 1_000_000_000
 LONG_S = 45
-MOST_BYTES = 1_000_000
+MOST_BYTES = 1_300_000
 PAGE_BYTES = 8_192
 """Small, as the files are: some hundred pages, as a day's has thousands."""
 NO_MORE = "no checkpoints from here on, so seeking takes longer"

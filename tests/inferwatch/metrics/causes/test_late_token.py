@@ -8,7 +8,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.late_token import (
     Lateness,
     StepFact,
-    spike_from_ns,
+    is_spike,
     usual_gap_ns,
     why_late,
 )
@@ -44,8 +44,10 @@ def late(after: Sequence[StepFact], **known: bool) -> Lateness:
 
 
 def test_a_gap_is_a_spike_beyond_three_usual_ones_and_five_milliseconds() -> None:
-    assert spike_from_ns(5 * MS) == 15 * MS
-    assert spike_from_ns(100_000) == 5 * MS
+    assert is_spike(16 * MS, 5 * MS)
+    assert not is_spike(15 * MS, 5 * MS)
+    assert not is_spike(5 * MS, 100_000)
+    assert not is_spike(900 * MS, None)
     assert usual_gap_ns(USUAL) == 5 * MS
     assert usual_gap_ns(USUAL[:3]) is None
 
