@@ -6,6 +6,7 @@ with holes would be an invented one.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -31,8 +32,10 @@ EACH_MOST = 255
 Refs = npt.NDArray[np.uint32]
 Share = tuple[int, int, int]
 """Of a holder: its ordinal, blocks, and how many of them others hold, too."""
-OnEvicted = Callable[[int, int | None], None]
-"""Takes the moment, and the time since the block's last use where it is known."""
+Ages = Counter[int | None]
+"""How many blocks had not been used for how long; None: that is not known."""
+OnEvicted = Callable[[int, Ages], None]
+"""Takes the moment of a map, and the blocks that were evicted before it."""
 
 
 class ContradictionError(ValueError):
@@ -109,10 +112,13 @@ class RankBlocks:
             self._check(told)
             if told.whole:
                 self._begin(told, follows=follows)
-            self._apply(told, on_evicted)
+            evicted = self._give_up(told)
+            self._apply(told)
         except ContradictionError:
             self.forget()
             return
+        if evicted:
+            on_evicted(told.t_ns, evicted)
         self._sequence, self._cost_ns = told.sequence, told.cost_ns
         self.t_ns, self.doubted = told.t_ns, False
         self._picture = self._shares = None
@@ -241,9 +247,8 @@ class RankBlocks:
             kept = np.where(idle, np.array(idle_ns), told.t_ns)
             self._idle_ns = array("q", kept.astype(np.int64).tobytes())
 
-    def _apply(self, told: BlockMap, on_evicted: OnEvicted) -> None:
-        """Content goes, then holders change, then content comes."""
-        self._give_up(told, on_evicted)
+    def _apply(self, told: BlockMap) -> None:
+        """Holders change, then content comes."""
         for holder in told.gone:
             _agree(holder in self._lists)
             for group in list(self._lists[holder]):
@@ -258,13 +263,16 @@ class RankBlocks:
             if came and not self._refs[block] and not told.whole:
                 self._idle_ns[block] = told.t_ns  # it came and went since
 
-    def _give_up(self, told: BlockMap, on_evicted: OnEvicted) -> None:
+    def _give_up(self, told: BlockMap) -> Ages:
+        """Content goes; what of it was not on demand."""
         if told.cleared:
             self._cached = bytearray(self.num_blocks)
+        evicted: Ages = Counter()
         for block in told.uncached:
             if self._cached[block]:
                 self._cached[block] = False
-                on_evicted(told.t_ns, self._age_ns(block, told.t_ns))
+                evicted[self._age_ns(block, told.t_ns)] += 1
+        return evicted
 
     def _age_ns(self, block: int, t_ns: int) -> int | None:
         """Since its last use: at once, where it was held in the map before."""

@@ -13,7 +13,7 @@ from inferwatch.metrics.engine.flow import LEAST_NS
 from inferwatch.metrics.engine.outcomes import Outcomes, client_id
 from inferwatch.metrics.engine.request import Request, seconds
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.kv.block_maps import BlockMaps, RankBlocks
+from inferwatch.metrics.kv.block_maps import Ages, BlockMaps, RankBlocks
 from inferwatch.metrics.kv.memory import BlockPicture, Holder, Memory, Room
 from inferwatch.metrics.kv.reuse import Reuse, SavedReuses
 from inferwatch.metrics.saving import Parts, WrittenParts
@@ -136,7 +136,7 @@ class MemoryTracker:
             hit_rate_lifetime=ratio(whole["prefix_hits"], whole["prefix_queries"]),
             hit_curve=self._reuse.curve(kv.total_blocks),
             hit_curve_blocks=self._reuse.blocks,
-            room=_room(moment, outcomes, known),
+            room=_room(moment, outcomes, ratio(standing - (private or 0), standing)),
         )
 
     def saved(self, parts: Parts) -> SavedMemory:
@@ -153,10 +153,11 @@ class MemoryTracker:
         self._reuse.restore(saved.reuse, parts)
         self._mapped_since_ns = saved.mapped_since_ns
 
-    def _evicted(self, t_ns: int, age_ns: int | None) -> None:
-        self.evictions.add(t_ns, 1)
-        if age_ns is not None:
-            self.eviction_ages.add(t_ns, age_ns)
+    def _evicted(self, t_ns: int, ages: Ages) -> None:
+        self.evictions.add(t_ns, ages.total())
+        for age_ns, blocks in ages.items():
+            if age_ns is not None:
+                self.eviction_ages.add(t_ns, age_ns, blocks)
 
     def _ages(self, now_ns: int, window: Window) -> tuple[float | None, float | None]:
         ages = self.eviction_ages.quantiles(now_ns, window)
@@ -257,9 +258,12 @@ def _per_s(
 def _room(
     moment: MemoryMoment,
     outcomes: Outcomes,
-    known: Pools,
+    shared_part: float | None,
 ) -> Room | None:
-    """How many more of the median size fit into what is idle."""
+    """How many more of the median size fit into what is idle.
+
+    ``shared_part``: of what a holder holds, that which others hold, too.
+    """
     kv = moment.kv
     sizes = outcomes.sizes.quantiles(moment.now_ns, moment.window)
     if sizes.p50 is None or not kv.block_tokens or kv.free_blocks is None:
@@ -267,7 +271,7 @@ def _room(
     tokens = ceil(sizes.p50)
     blocks = max(ceil(tokens / kv.block_tokens), 1)
     found = outcomes.found.quantiles(moment.now_ns, moment.window).mean or 0
-    shared = min(found / kv.block_tokens, blocks * _shared_part(known))
+    shared = min(found / kv.block_tokens, blocks * (shared_part or 0))
     idle = kv.free_blocks + (kv.cached_blocks or 0)
     return Room(
         requests=int(idle / max(blocks - shared, 1)),
@@ -277,10 +281,3 @@ def _room(
         shared_blocks_per_request=shared,
         n=sizes.n,
     )
-
-
-def _shared_part(known: Pools) -> float:
-    """Of what a holder holds, that which others hold, too: 0-1."""
-    shares = [share for *_, rank in known for share in rank.shares()]
-    blocks = sum(share[1] for share in shares)
-    return sum(share[2] for share in shares) / blocks if blocks else 0.0
