@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from collectors.clock import NS_PER_S
 from collectors.readings import Step
 from inferwatch.metrics.snapshot import Snapshot, Timeline
 
@@ -11,6 +12,8 @@ ZOOMS = (1, 2, 5, 10, 20, 50, 100)
 """Steps a column."""
 MOST_STEPS = 20_000
 """As many as can be recalled at once."""
+LONG_S = 0.01
+"""Of a step, where nobody knows."""
 
 StepKey = tuple[str, int, int]
 """Source, rank and index: names a step as long as its engine lives."""
@@ -80,6 +83,15 @@ def since_ns(line: Timeline, end_ns: int, count: int) -> int:
     sums = accumulate(reversed(line.steps[:last]))  # the one it lies in is not over
     back = next((i for i, total in enumerate(sums, 1) if total >= count), last)
     return line.start_ns + (last - back) * line.bin_ns
+
+
+def usual_ns(shown: Snapshot) -> int:
+    """How long a step takes with what is between two, and a little more.
+
+    The columns of a window do not reach to a line that stands still while it goes on.
+    """
+    mean_s = shown.steps.duration_s.mean or LONG_S
+    return round(1.2 * mean_s * NS_PER_S)
 
 
 def limits_of(shown: Snapshot) -> tuple[int | None, int | None]:

@@ -29,9 +29,11 @@ class HeatStrip(Panel):
     _axis: TimeAxis | None = None
     _columns: Sequence[Mapping[int, int]] = ()
     _marked: int | None = None
+    _end = "now"
 
-    def show(self, shown: Snapshot, cursor_ns: int | None) -> None:
-        """Take the columns of a snapshot."""
+    def show(self, shown: Snapshot, cursor_ns: int | None, end: str = "now") -> None:
+        """Take the columns of a snapshot, and what their end is called."""
+        self._end = end
         line = shown.timeline
         width = self.size.width or self.screen.size.width
         axis = shared_axis(
@@ -77,7 +79,7 @@ class HeatStrip(Panel):
                     TextRun(text, "mean"),
                 )
             )
-        return [*lines, (TextRun(_time(self._axis, width), "muted"),)]
+        return [*lines, (TextRun(_time(self._axis, width, self._end), "muted"),)]
 
 
 def scale_of(first: int, last: int, rows: int) -> tuple[int, int]:
@@ -116,12 +118,12 @@ def _heading(width: int) -> Line:
     return ruled(title, legend, width)
 
 
-def _time(axis: TimeAxis, width: int) -> str:
+def _time(axis: TimeAxis, width: int, end: str) -> str:
     span_s = axis.columns * axis.column_ns / NS_PER_S
     text = list(" " * width)
     for share in (0.0, 0.5, 1.0):
         ago_s = span_s * (1 - share)
-        label = "end" if share == 1.0 else _ago(ago_s)
+        label = end if share == 1.0 else _ago(ago_s)
         at = MARGIN + round(share * (axis.columns - 1))
         start = max(min(at - len(label) // 2, width - len(label)), 0)
         text[start : start + len(label)] = label

@@ -36,6 +36,11 @@ class RecalledSteps:
         """Why there are none, where that is known."""
 
     @property
+    def busy(self) -> bool:
+        """An answer is awaited."""
+        return self._busy
+
+    @property
     def any_came(self) -> bool:
         """The first answer is there, be it empty."""
         return self._done is not None

@@ -225,7 +225,7 @@ class StepsScreen(WatchScreen):
     def _show_efficiency(self, shown: Snapshot) -> None:
         span = shown.window.span
         self.query_one(CurvePanel).show(shown.batch_curve, span)
-        self.query_one(HeatStrip).show(shown, self.view.cursor_ns)
+        self.query_one(HeatStrip).show(shown, self.view.cursor_ns, self._here(shown))
         self.query_one(StallList).show(shown.stalls, span, self.feed.wall_text)
 
     @on(StallList.Chosen)

@@ -19,6 +19,7 @@ from inferwatch.ui.steps.columns import (
     key_of,
     limits_of,
     since_ns,
+    usual_ns,
 )
 from inferwatch.ui.steps.facts import step_facts
 from inferwatch.ui.steps.members import Member, StepPanel, members_of
@@ -60,6 +61,11 @@ class SingleSteps(Vertical):
         """The request that Enter opens."""
         return self.query_one(StepPanel).chosen
 
+    @property
+    def reading(self) -> bool:
+        """Other steps than those drawn are on their way."""
+        return self._recalled.busy
+
     def choose(self, by: int) -> None:
         """Another request of the step."""
         self.query_one(StepPanel).choose(by)
@@ -84,8 +90,10 @@ class SingleSteps(Vertical):
             self.let_go()  # the cursor went elsewhere
         end_ns = self._line_end_ns(shown)
         most = min(line.capacity * ZOOMS[self._zoom], MOST_STEPS)
-        start_ns = since_ns(shown.timeline, end_ns, most)
-        self._recalled.want(Wish(start_ns - 1, end_ns, most, self._view.source))
+        start_ns = min(
+            since_ns(shown.timeline, end_ns, most), end_ns - most * usual_ns(shown)
+        )
+        self._recalled.want(Wish(max(start_ns, 0) - 1, end_ns, most, self._view.source))
         self._draw(shown)
 
     def _line_end_ns(self, shown: Snapshot) -> int:

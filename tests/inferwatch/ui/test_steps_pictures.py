@@ -1,0 +1,105 @@
+"""Single steps, batches and stalls at three sizes, live and replayed."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.replay.player import Player
+from inferwatch.sample import sample_file
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.steps.screen import StepsScreen
+from inferwatch.ui.steps.singly import SingleSteps
+from tests.inferwatch.ui.scripted_steps import feed_with_steps
+
+Compare = Callable[..., bool]
+SIZES = ((80, 24), (120, 40), (200, 60))
+NAMES = [f"{width}x{height}" for width, height in SIZES]
+VIEWS = {
+    "single": ("v",),
+    "zoomed": ("v", "z", "z", "z", "left_square_bracket"),
+    "efficiency": ("v", "v", "down"),
+}
+MOMENT = 0.62
+"""Of the sample: load runs, requests have queued."""
+PATIENCE_S = 20
+
+
+async def drawn(pilot: Pilot[None]) -> None:
+    """What is shown has been read and drawn."""
+    app = pilot.app
+    assert isinstance(app, InferwatchApp)
+    for _ in range(2):
+        app.look()
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, StepsScreen)
+        singly, since_s = screen.query_one(SingleSteps), time.monotonic()
+        while singly.reading and time.monotonic() < since_s + PATIENCE_S:
+            await pilot.pause(0.02)
+        await pilot.pause()
+
+
+def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
+    """Goes to the view."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        app.look()
+        await pilot.pause()
+        for key in ("3", *keys):
+            await pilot.press(key)
+            await drawn(pilot)
+
+    return act
+
+
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_picture_of_a_view(
+    snap_compare: Compare, view: str, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(SessionPage(feed_with_steps()))
+
+    assert snap_compare(app, terminal_size=size, run_before=showing(*VIEWS[view]))
+
+
+@pytest.fixture
+def greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks show the same wherever the test runs."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    """Of the sample."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with closing(Player.open(sample_file(), "last")) as player:
+        yield player
+
+
+@pytest.mark.usefixtures("greenwich")
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+@pytest.mark.parametrize("view", ["single", "efficiency"])
+def test_picture_of_a_replay(
+    snap_compare: Compare, player: Player, view: str, size: tuple[int, int]
+) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await asyncio.to_thread(player._scan.look)
+        await player.playback.seek(round(player.playback.span_ns[1] * MOMENT))
+        await showing(*VIEWS[view])(pilot)
+
+    app = InferwatchApp(SessionPage(player))
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
