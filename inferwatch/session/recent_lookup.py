@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from collectors.readings import (
     EngineInfo,
+    EventKind,
     GpuSample,
     Note,
     RequestEvent,
@@ -14,6 +15,9 @@ from collectors.readings import (
 from inferwatch.metrics.causes.request_readings import BEFORE, Name
 from inferwatch.session.recent_readings import RecentReadings
 from inferwatch.storage.record_lookup import RecordLookup
+
+BEGINNINGS = {EventKind.ARRIVED, EventKind.ADDED}
+_EVER_NS = -(2**63)
 
 
 class RecentLookup:
@@ -36,7 +40,7 @@ class RecentLookup:
     @property
     def is_enough(self) -> bool:
         """Nothing of the request is longer ago than memory reaches."""
-        if not self._known:
+        if not self._begun:
             return False
         since_ns = self._steps.since_ns
         if since_ns is None:
@@ -52,9 +56,14 @@ class RecentLookup:
 
     def events(self, key: str) -> list[RequestEvent]:
         """What was told of a request."""
-        if self._known or self.record is None:
+        if self._begun or self.record is None:
             return self._known
-        return self.record.events(key)
+        return self.record.events(key) or self._known
+
+    @property
+    def _begun(self) -> bool:
+        """It is known from its beginning, as far as anybody told of that."""
+        return any(each.kind in BEGINNINGS for each in self._known)
 
     def steps(
         self, start_ns: int, end_ns: int, source: str | None, most: int
@@ -114,6 +123,3 @@ class RecentLookup:
     def losses(self, source: str) -> list[Note]:
         """When readings of an engine, or itself, were lost."""
         return [each for each in self._losses if each.source in {"", source}]
-
-
-_EVER_NS = -(2**63)

@@ -242,10 +242,8 @@ class RecentRequests:
                 self._members.pop(member, None)
 
     def of(self, key: str) -> list[RequestEvent]:
-        """What was told of one; nothing where that is not known from its beginning."""
-        events = self._live.get(key) or self._events.get(key) or []
-        begun = {EventKind.ARRIVED, EventKind.ADDED}
-        return list(events) if any(each.kind in begun for each in events) else []
+        """What was told of one."""
+        return list(self._live.get(key) or self._events.get(key) or ())
 
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
