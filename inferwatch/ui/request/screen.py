@@ -1,6 +1,6 @@
 """Why was this one slow? One request, over the screen it was opened from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
@@ -17,6 +17,7 @@ from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
 from inferwatch.ui.request.looking import Looking, Part, part_within, parts_within
 from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.request.words import HOW_TO_READ
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.header import Tab
 from inferwatch.ui.shared.messages import LookAgain, LookAt, OpenRequest
@@ -44,8 +45,8 @@ class RequestScreen(WatchScreen):
         *catalog_keys(
             "request",
             "state prompt_tokens cached_tokens output_tokens max_tokens queue_s "
-            "prefill_s ttft_s tpot_s itl_last_s itl_max_s decode_s e2el_s preemptions "
-            "reason",
+            "prefill_s ttft_s ttft_parts cause tpot_s itl_max_s itl_cause e2el_s "
+            "preemptions reason temperature arrived_ns lora priority header class_name",
         ),
         *COST_KEYS,
     )
@@ -123,6 +124,10 @@ class RequestScreen(WatchScreen):
             "next_part": story is not None,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
+
+    def explanations(self) -> Mapping[str, Sequence[str]]:
+        """How bars, lanes and letters are read."""
+        return {"how to read it": HOW_TO_READ, **super().explanations()}
 
     @property
     def _chosen(self) -> str | None:

@@ -7,7 +7,7 @@ import numpy as np
 from inferwatch.formatting import format_duration
 from inferwatch.metrics.causes.story import SpanKind
 from inferwatch.ui.request.axis import BLANK, Axis, Cell, pointed, row
-from inferwatch.ui.request.moments import Lane, Moments, lane_of
+from inferwatch.ui.request.moments import Ints, Lane, Moments, lane_of
 from inferwatch.ui.request.words import CAUSES, LANES, LATE, Look
 from inferwatch.ui.shared.renderables.text import Line
 
@@ -61,25 +61,39 @@ def _cells(lane: Lane, moments: Moments, axis: Axis) -> list[Cell]:
     lefts, rights = edges[:-1], edges[1:]
     shares = np.diff(at_edge) / np.maximum(rights - lefts, 1)
     first = np.searchsorted(lane.ends, lefts, side="right")
-    middle = np.searchsorted(lane.ends, (lefts + rights) // 2, side="right")
+    behind = np.searchsorted(lane.starts, rights, side="left")
     column_ns = (axis.end_ns - axis.start_ns) / axis.columns
     mean_ns = float(covered_ns[-1]) / len(lane.spans)
     apart = lane.kind is SpanKind.CHUNK and mean_ns >= TOLD_APART_FROM * column_ns
     cells: list[Cell] = []
     for column in range(axis.columns):
-        place = int(middle[column])
-        if place >= len(lane.spans) or lane.starts[place] >= rights[column]:
-            place = int(first[column])
-        in_sight = place < len(lane.spans) and lane.starts[place] < rights[column]
-        if not in_sight:
+        low, high = int(first[column]), int(behind[column])
+        if low >= high:
             cells.append(BLANK)
             continue
+        place = (
+            low
+            if high - low == 1
+            else low
+            + _longest(
+                lane.starts[low:high],
+                lane.ends[low:high],
+                lefts[column],
+                rights[column],
+            )
+        )
         look = _look(lane, place)
         glyph = SECOND_CHUNK if apart and place % 2 else look.glyph
         cells.append((glyph if shares[column] >= LITTLE else THIN, look.ink))
     if lane.kind is SpanKind.DECODE:
         _mark_late(cells, moments, axis)
     return cells
+
+
+def _longest(starts: Ints, ends: Ints, left_ns: int, right_ns: int) -> int:
+    """Of the spans that share a column, which one has most of it."""
+    within = np.minimum(ends, right_ns) - np.maximum(starts, left_ns)
+    return int(within.argmax())
 
 
 def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -61,3 +61,20 @@ LANES = {
     SpanKind.SEND: Look("»", "muted", "send"),
 }
 """From top to bottom."""
+
+HOW_TO_READ = tuple(
+    " ".join(text.split())
+    for text in (
+        """The parts of the time to first token add up to it. Those with a ~ are shares
+        of steps by tokens, estimates; what no reading explains is unknown (?).""",
+        """A lane is as long as the phase took; a phase too short for a column is a thin
+        line. The time behind a lane is that of its whole life.""",
+        """A token is late when the gap before it is more than three times the median of
+        its request and more than 5 ms. Its letter says why: P long prefill beside it,
+        R preempted, S slow step, C clock drop, H host stall, M merged on the way to
+        its client, ? unknown.""",
+        """Where there are more gaps than columns, the worst of a column is shown; z
+        around the cursor gives each gap a column of its own.""",
+    )
+)
+"""For the help."""

@@ -1,7 +1,7 @@
 """One request on a screen of its own: how one gets there and back, live and held."""
 
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 import pytest
@@ -11,8 +11,11 @@ from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import RequestState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
-from inferwatch.ui.request.looking import part_within
+from inferwatch.ui.request.layout import draw_request
+from inferwatch.ui.request.looking import Looking, part_within
+from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.shared.messages import OpenRequest
 from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, requests
@@ -338,6 +341,8 @@ async def test_help_explains_every_key_of_the_screen(
             "prefilled in the same steps",
             "The steps at the time under the cursor",
             "By phase and by token",
+            "The parts of the time to first token add up to it",
+            "H host stall",
         ):
             assert words in " ".join(told_.split())
 
@@ -395,3 +400,18 @@ async def test_no_color_leaves_glyphs_that_tell_causes_apart(
         )
 
     assert {"░", "▒", "▓"} <= set(queue)
+
+
+@pytest.mark.timing
+async def test_a_hundred_thousand_tokens_are_drawn_while_a_key_is_held() -> None:
+    told_ = STORIES["long"]()
+    began_s = perf_counter()
+    moments = Moments(told_)
+    drawn = 0
+    for cursor_ns in moments.gap_ends[::5_000].tolist():
+        for zoom in Zoom:
+            looking = Looking(cursor_ns=cursor_ns, zoom=zoom, budget=2_048)
+            draw_request(moments, looking, 200, 56)
+            drawn += 1
+
+    assert (perf_counter() - began_s) / drawn < 0.03
