@@ -47,7 +47,7 @@ class CurvePanel(Panel):
         if curve is None or not curve.points:
             return [*lines, (TextRun("  no step that only decodes", "faint"),)]
         here = point_at(curve, curve.now_batch)
-        rows = rows_of(curve.points, height - 2)
+        rows = rows_of(curve.points, height - 2, here)
         head = f"  {'batch':>8}{'steps':>9}{'step time':>12}{'tok/s':>9}  "
         lines.append(fit((TextRun(head, "muted"), *_legend(width)), width))
         worst = max(row.step_s for row in rows)
@@ -99,11 +99,18 @@ class CurveRow:
         )
 
 
-def rows_of(points: Sequence[BatchPoint], most: int) -> list[CurveRow]:
-    """A row each where there is room; else those with the fewest steps share one."""
+def rows_of(
+    points: Sequence[BatchPoint], most: int, here: int | None = None
+) -> list[CurveRow]:
+    """A row each where there is room; else those with the fewest steps share one.
+
+    The point where the engine works keeps a row for itself as long as others can.
+    """
     rows = [CurveRow.of(points, place) for place in range(len(points))]
     while len(rows) > max(most, 1):
-        sums = [a.steps + b.steps for a, b in pairwise(rows)]
+        sums = [
+            (here in {a.first, b.last}, a.steps + b.steps) for a, b in pairwise(rows)
+        ]
         at = sums.index(min(sums))
         rows[at : at + 2] = [rows[at].and_then(rows[at + 1])]
     return rows

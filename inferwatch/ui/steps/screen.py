@@ -113,11 +113,13 @@ class StepsScreen(WatchScreen):
         SingleSteps, #efficiency { display: none; height: 1fr; }
         StepPanel { height: 12; }
         &.-short StepPanel { height: 8; }
+        &.-tall StepPanel { height: 24; }
         &.-single ChartStack, &.-single #slowest { display: none; }
         &.-efficiency ChartStack, &.-efficiency #slowest { display: none; }
         &.-single SingleSteps, &.-efficiency #efficiency { display: block; }
         &.-short.-single #totals, &.-short.-efficiency #totals { display: none; }
         &.-short HeatStrip { height: 6; }
+        &.-tall HeatStrip { height: 12; }
         &.-untouched SingleSteps, &.-untouched #efficiency { display: none; }
     }
     """
@@ -140,7 +142,7 @@ class StepsScreen(WatchScreen):
             )
         )
         yield TotalsPanel(id="slowest")
-        yield SingleSteps(self.feed, self.view, self._one_step)
+        yield SingleSteps(self.feed, self.view, self._one_step, lambda: self.is_held)
         with Vertical(id="efficiency"):
             yield CurvePanel()
             yield HeatStrip()

@@ -1,6 +1,6 @@
 """Single steps: their time line, and below it one of them with its requests."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from textual import on
 from textual.containers import Vertical
@@ -9,6 +9,7 @@ from textual.widget import Widget
 from collectors.clock import NS_PER_S
 from collectors.readings import Step
 from inferwatch.feed import Feed
+from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import RequestRow, Snapshot
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.view import View
@@ -46,9 +47,11 @@ class SingleSteps(Vertical):
         feed: Feed,
         view: View,
         one_step: Callable[[Snapshot], tuple[str, Step | None]],
+        is_held: Callable[[], bool],
     ) -> None:
         super().__init__()
-        self._feed, self._view, self._one_step = feed, view, one_step
+        self._feed, self._view = feed, view
+        self._one_step, self._is_held = one_step, is_held
         self._recalled = RecalledSteps(self, feed, self._show_again)
 
     def compose(self) -> Iterable[Widget]:
@@ -89,7 +92,7 @@ class SingleSteps(Vertical):
         if picked is not None and self._view.cursor_ns != picked.end_ns:
             self.let_go()  # the cursor went elsewhere
         end_ns = self._line_end_ns(shown)
-        most = min(line.capacity * ZOOMS[self._zoom], MOST_STEPS)
+        most = self._most
         start_ns = min(
             since_ns(shown.timeline, end_ns, most), end_ns - most * usual_ns(shown)
         )
@@ -97,14 +100,24 @@ class SingleSteps(Vertical):
         self._draw(shown)
 
     def _line_end_ns(self, shown: Snapshot) -> int:
-        """The right end: now, or where the cursor's stretch of time ends."""
+        """The right end: now, or soon after the slowest step under the cursor."""
         if self._held_end_ns is not None:
             return self._held_end_ns
         index = self._view.bin_of(shown)
         if self._view.cursor_ns is None or index is None:
             return shown.charts_end_ns
         line = shown.timeline
-        return min(line.start_ns + (index + 1) * line.bin_ns - 1, shown.charts_end_ns)
+        end_ns = min(line.start_ns + (index + 1) * line.bin_ns - 1, shown.charts_end_ns)
+        slowest = line.slowest_step[index]
+        if slowest is None:
+            return end_ns
+        return min(end_ns, slowest.end_ns + self._most // 4 * usual_ns(shown))
+
+    @property
+    def _most(self) -> int:
+        """Steps there is room for."""
+        capacity = self.query_one(StepLine).capacity
+        return min(capacity * ZOOMS[self._zoom], MOST_STEPS)
 
     def _draw(self, shown: Snapshot) -> None:
         steps = self._recalled.steps
@@ -146,6 +159,8 @@ class SingleSteps(Vertical):
         steps = self._recalled.steps
         if self._picked is not None:
             return f"step #{self._picked.index:,}", self._picked
+        if self._view.cursor_ns is None and not self._is_held():
+            return _slowest_of(steps)
         title, step = self._one_step(shown)
         if step is None:
             return title, None
@@ -208,3 +223,10 @@ class SingleSteps(Vertical):
         if step is None:
             return ""
         return f"ended {self._feed.wall_text(step.end_ns, ms=True)}"
+
+
+def _slowest_of(steps: Sequence[Step]) -> tuple[str, Step | None]:
+    """While time goes on: of those in sight, so that it can be seen."""
+    slowest = max(steps, key=lambda step: step.duration_ns, default=None)
+    among = counted(len(steps), "step").strip()
+    return f"slowest of the {among} above", slowest

@@ -97,6 +97,9 @@ class StepLine(Panel):
         scale = f"{a_column} a column"
         if picture.a_column > 1:
             scale += ", the longest of each"
+        ranks = len({key_of(column.longest)[:2] for column in self._columns})
+        if ranks > 1:
+            scale += f", of {ranks} engines"
         title = (TextRun("single steps", "strong"), TextRun(f" {scale}", "muted"))
         legend = (
             (TextRun("█ ", "decode"), TextRun("decode", "muted")),

@@ -112,6 +112,14 @@ def _mean(points: Sequence[BatchPoint]) -> float:
     return sum(point.steps * point.step_mean_s for point in points) / whole
 
 
+def test_the_point_where_the_engine_works_keeps_its_row() -> None:
+    for here in range(len(CURVE.points)):
+        for most in (3, 5, 9):
+            rows = rows_of(CURVE.points, most, here)
+
+            assert [row for row in rows if row.first == here == row.last]
+
+
 def test_a_row_says_which_batches_it_is_of() -> None:
     points = CURVE.points
     alone = rows_of(points, 99)
