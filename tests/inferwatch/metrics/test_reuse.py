@@ -16,6 +16,7 @@ from inferwatch.metrics.kv.reuse import LruOrder, Reuse
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.snapshot import Window
+from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
 S = 1_000_000_000
 Prompt = tuple[list[int], list[int]]
@@ -297,3 +298,20 @@ def test_keys_of_hashes_with_a_common_divisor_differ() -> None:
     assert len(set(keys.tolist())) == 4_096
     low = np.bincount(keys & 15, minlength=16)
     assert low.min() > 150
+
+
+def test_a_pool_that_is_really_larger_hits_what_was_foretold() -> None:
+    """With requests that overlap and hold their blocks, as an engine's do."""
+    really, foretold = [], list[float]()
+    for factor in (1, 2, 4, 8):
+        pool, counted = Pool(400 * factor), Reuse()
+        load = shared_load(pool, 60, per_s=16, most=8, prompt=(3, 30), prefixes=40)
+        for reading in load:
+            if isinstance(reading, PromptBlocks):
+                counted.take(reading, pool.num_blocks - 1, None)
+        really.append(pool.hits / pool.looked_up)
+        curve = counted.curve(pool.num_blocks - 1)
+        foretold = foretold or [point.hit_rate for point in curve]
+
+    assert foretold[:4] == pytest.approx(really, abs=0.02)
+    assert really[-1] > really[0] + 0.15
