@@ -117,7 +117,8 @@ MEMORY = metrics(
         better=Better.LOWER,
         definition=(
             "Cached blocks that gave way to others, as maps tell: one that came and "
-            "went between two of them is not among these."
+            "went between two of them is not among these. The cache's own events, "
+            "where there are any, tell of all."
         ),
         formula="cached blocks whose content was given up, not on demand",
     ),

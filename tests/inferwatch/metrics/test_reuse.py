@@ -315,3 +315,38 @@ def test_a_pool_that_is_really_larger_hits_what_was_foretold() -> None:
 
     assert foretold[:4] == pytest.approx(really, abs=0.02)
     assert really[-1] > really[0] + 0.15
+
+
+numbers = st.integers(-2, 9) | st.sampled_from([1 << 31, (1 << 63) - 1, 1 << 63])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            PromptBlocks,
+            source=st.just("engine-1"),
+            t_ns=numbers,
+            ordinal=numbers,
+            prompt_blocks=numbers,
+            total_blocks=numbers,
+            hashes=st.lists(numbers, max_size=6),
+            places=st.lists(numbers, max_size=6),
+            one_in=numbers,
+            block_tokens=st.none() | numbers,
+        ),
+        max_size=8,
+    ),
+    st.none() | numbers,
+)
+def test_nonsense_never_raises(prompts: list[PromptBlocks], pool: int | None) -> None:
+    counted = Reuse()
+    for prompt in prompts:
+        fits = [
+            prompt,
+            msgspec.structs.replace(prompt, total_blocks=len(prompt.hashes)),
+        ]
+        for each in fits:
+            counted.take(each, pool, prompt.prompt_blocks)
+    assert all(0 <= point.hit_rate <= 1 for point in counted.curve(pool))
+    counted.saved(Parts())
