@@ -19,6 +19,8 @@ from inferwatch.ui.shared.renderables.text import (
     width_of,
 )
 
+AROUND_TITLE = 8
+"""Cells of a heading that are rule and gaps."""
 SOON_S = 60.0
 """A cache that is full before that is worth a warning."""
 FAR_S = 3_600.0
@@ -79,14 +81,23 @@ class KvBar(Panel):
         return [head, *[bar] * rows, self._peak(room), *below][:height]
 
     def _head(self, width: int) -> Line:
-        size = f"{counted(self._kv.total_blocks, 'block')}" if self._total else ""
-        if size and self._kv.block_tokens:
-            size += f" × {self._kv.block_tokens} tokens"
-        used = self._used
-        if size and used is not None:
-            size += f", {format_share(used).strip()} {label_of('kv.used_blocks')}"
-        title = (TextRun("KV cache", "strong"), TextRun(f"  {size}", "muted"))
-        return ruled(title, full_in(self._memory), width)
+        name = (TextRun("KV cache", "strong"),)
+        full = full_in(self._memory)
+        room = width - width_of(full) - AROUND_TITLE
+        sizes = ((*name, TextRun(f"  {size}", "muted")) for size in self._sizes())
+        title = next((each for each in sizes if width_of(each) <= room), name)
+        return ruled(title, full, width)
+
+    def _sizes(self) -> Sequence[str]:
+        """How large the cache is and how much of it is in use; the longest first."""
+        if not self._total:
+            return ()
+        kv, size = self._kv, counted(self._total, "block")
+        share = format_share(self._used).strip()
+        used = f"{share} {label_of('kv.used_blocks')}"
+        each = [f"{used} of {size}", used] if self._used is not None else [size]
+        tokens = f" × {kv.block_tokens} tokens"
+        return [f"{each[0]}{tokens}", *each] if kv.block_tokens else each
 
     def _bar(self, room: int) -> Line:
         total, parts = self._total, list(self._parts)

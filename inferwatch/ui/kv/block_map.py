@@ -51,6 +51,7 @@ GLYPHS = {
     Look.BLANK: (" ", ""),
 }
 """No two look alike without colour."""
+CURSOR = "◆"
 LIT = len(Look)
 """Added to the look of a cell that holds something of the request pointed at."""
 CELLS = [GLYPHS[look] for look in Look]
@@ -294,15 +295,12 @@ class BlockMapPanel(Inked, can_focus=True):
         if ordinal is not None:
             self.post_message(self.Opened(ordinal))
 
-    def on_focus(self) -> None:
-        """The cursor comes: to the first block that somebody holds."""
-        if self.at is None and self._blocks is not None and len(self._blocks.order):
+    def watch_has_focus(self, has_focus: bool) -> None:  # noqa: FBT001 - Textual calls it so
+        """The cursor comes, at first to a block that somebody holds; or it goes."""
+        super().watch_has_focus(has_focus)
+        if has_focus and self.at is None and self._blocks is not None:
             held = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
             self.at = int(self._blocks.order[np.argmax(held)])
-        self._draw()
-
-    def on_blur(self) -> None:
-        """The cursor goes."""
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
@@ -391,7 +389,7 @@ class BlockMapPanel(Inked, can_focus=True):
                 continue
             segments += [
                 Segment(text * (cursor - start), style),
-                Segment(text, self.ink("cursor")),
+                Segment(self._cell_text(CURSOR), self.ink("chip")),
                 Segment(text * (end - cursor - 1), style),
             ]
         return Strip(segments).adjust_cell_length(width, self.ink(""))

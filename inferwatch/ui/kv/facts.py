@@ -18,11 +18,16 @@ from inferwatch.ui.kv.bar import peak_of
 from inferwatch.ui.shared.counted import ROUGHLY, at_last_reading, length_of
 from inferwatch.ui.shared.totals import Fact
 
+LEAST_SHARED = 0.05
+"""Blocks; with fewer there is nothing to subtract."""
 Facts = Sequence[Sequence[Fact]]
 
 
-def facts_of(shown: Snapshot) -> Facts:
-    """Saved and wasted; hits; evictions; a larger cache; how many more fit."""
+def facts_of(shown: Snapshot, *, briefly: bool = False) -> Facts:
+    """Saved and wasted; hits; evictions; a larger cache; how many more fit.
+
+    Briefly where there is no room for whole sentences.
+    """
     kv, memory = shown.kv, shown.memory or Memory()
     return [
         [
@@ -40,8 +45,8 @@ def facts_of(shown: Snapshot) -> Facts:
             (label_of("memory.eviction_age_p50_s"), _ages(memory), ""),
             (label_of("kv.preemptions"), _count(kv.preemptions), ""),
         ],
-        [(label_of("memory.hit_curve"), _larger(memory), "")],
-        [(label_of("memory.room"), _room(shown), "")],
+        [(label_of("memory.hit_curve"), _larger(memory, briefly=briefly), "")],
+        [(label_of("memory.room"), _room(shown, briefly=briefly), "")],
     ]
 
 
@@ -79,44 +84,50 @@ def _ages(memory: Memory) -> str:
     return f"p50 {p50}, max {most}"
 
 
-def _larger(memory: Memory) -> str:
+def _larger(memory: Memory, *, briefly: bool) -> str:
     """By how much it would have hit more; an estimate, as its mark says."""
     points = memory.hit_curve
     now = next((each for each in points if each.factor == 1), None)
     larger = [each for each in points if each is not now]
     if not larger or not memory.hit_curve_blocks:
         return "– (nothing was looked up yet)"
+    n = f"n {memory.hit_curve_blocks:,}"
+    if len({_estimate(each) for each in points}) == 1:
+        return f"would have hit no more than {_estimate(points[0])}, {n} blocks"
     first, *others = larger
-    told = f"{_factor(first)} would have hit {_estimate(first)}"
+    hits = "" if briefly else "would have hit "
+    told = f"{_factor(first)} {hits}{_estimate(first)}"
     if now is not None:
         told += f" instead of {_estimate(now)}"
     told += "".join(f", {_factor(each)} {_estimate(each)}" for each in others)
-    return f"{told}; n {counted(memory.hit_curve_blocks, 'block')}"
+    return f"{told}, {n}" if briefly else f"{told}; {n} blocks looked up"
 
 
 def _factor(point: HitPoint) -> str:
-    return "without limit" if point.factor is None else f"{point.factor:g}×"
+    return "unlimited" if point.factor is None else f"{point.factor:g}×"
 
 
 def _estimate(point: HitPoint) -> str:
     return about(format_share(point.hit_rate).strip())
 
 
-def _room(shown: Snapshot) -> str:
+def _room(shown: Snapshot, *, briefly: bool) -> str:
     """With its arithmetic, so that people can check it."""
     room, kv = (shown.memory.room if shown.memory else None), shown.kv
     if room is None:
         return "– (no request has finished yet)" if kv.total_blocks else "–"
+    cached = kv.cached_blocks or 0
     idle = f"{room.idle_blocks:,} idle"
-    if kv.free_blocks is not None and room.idle_blocks == kv.free_blocks + (
-        kv.cached_blocks or 0
-    ):
-        idle = f"(free {kv.free_blocks:,} + idle {kv.cached_blocks or 0:,})"
+    if kv.free_blocks is not None and room.idle_blocks == kv.free_blocks + cached:
+        idle = f"(free {kv.free_blocks:,} + idle {cached:,})"
     each = f"{room.blocks_per_request:,}"
-    if room.shared_blocks_per_request:
-        each = f"({each} − {room.shared_blocks_per_request:.3g} shared)"
-    size = f"the median request, {room.tokens_per_request:,} tokens"
-    return f"{idle} ÷ {each} blocks of {size} = {room.requests:,} more, n {room.n:,}"
+    if room.shared_blocks_per_request >= LEAST_SHARED:
+        each = f"({each} − {room.shared_blocks_per_request:.1f} shared)"
+    told = f"{room.requests:,} more = {idle} ÷ {each}"
+    if briefly:
+        return f"{told} (p50 {room.tokens_per_request:,} tokens)"
+    size = f"the median request ({room.tokens_per_request:,} tokens)"
+    return f"{told} blocks of {size}, n {room.n:,}"
 
 
 def counted_facts(shown: Snapshot) -> Facts:

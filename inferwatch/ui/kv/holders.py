@@ -117,7 +117,7 @@ def _columns(view: HolderView) -> Iterable[TableColumn[Holder]]:
             right=True,
             from_width=60,
         ),
-        TableColumn("bar", "  shared and private", 16, bar, least=8),
+        TableColumn("bar", "  parts", 16, bar, least=8),
     )
 
 

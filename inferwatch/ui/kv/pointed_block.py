@@ -26,6 +26,8 @@ MOST_REFERENCES = 255
 MOST_TOLD = 8
 """Holders by name; of the others how many there are."""
 NAME_WIDTH = 40
+MOST_AHEAD = 2
+"""Blocks that a request may hold for tokens to come."""
 
 
 def told_of_blocks(
@@ -88,10 +90,23 @@ def _holders(
     line: list[TextRun] = []
     for place in dict.fromkeys(places[:MOST_TOLD]):
         at, of = picture.held[place].index(block), len(picture.held[place])
-        name = name_of(picture.holders[place], names)
-        line += _between(line)
-        line += [TextRun(name), TextRun(f" {_position(at, of, block_tokens)}", "muted")]
+        ordinal = picture.holders[place]
+        whole = _is_whole(names.get(ordinal), of, block_tokens)
+        where = _position(at, of, block_tokens if whole else None)
+        inked = _inked(name_of(ordinal, names), line)
+        line += [*_between(line), inked, TextRun(f" {where}", "muted")]
     return _with_rest(line, len(places) - MOST_TOLD)
+
+
+def _is_whole(holder: Holder | None, blocks: int, block_tokens: int | None) -> bool:
+    """Its blocks are for all its tokens, once: places among them tell tokens.
+
+    With a sliding window some are given back, and several KV-cache groups each have
+    blocks for the same tokens.
+    """
+    if holder is None or holder.tokens is None or not block_tokens:
+        return False
+    return abs(blocks - holder.tokens / block_tokens) < MOST_AHEAD
 
 
 def _position(at: int, of: int, block_tokens: int | None) -> str:
@@ -125,10 +140,15 @@ def _holders_of(held: HeldBlocks, blocks: Ints, names: Mapping[int, Holder]) -> 
     counts = held.counts_in(blocks)
     line: list[TextRun] = []
     for place, count in counts[:MOST_TOLD]:
-        line += _between(line)
-        name = name_of(held.picture.holders[place], names)
-        line += [TextRun(name), TextRun(f" {counted(count, 'block')}", "muted")]
+        inked = _inked(name_of(held.picture.holders[place], names), line)
+        blocks_held = TextRun(f" {counted(count, 'block')}", "muted")
+        line += [*_between(line), inked, blocks_held]
     return _with_rest(line, len(counts) - MOST_TOLD)
+
+
+def _inked(name: str, line: Sequence[TextRun]) -> TextRun:
+    """The first is the one whose blocks stand out in the map."""
+    return TextRun(name, "" if line else "pointed")
 
 
 def _between(line: Sequence[TextRun]) -> Sequence[TextRun]:

@@ -22,7 +22,7 @@ from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_KEYS, ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.messages import LookAgain, OpenRequest
-from inferwatch.ui.shared.totals import TotalsPanel
+from inferwatch.ui.shared.totals import ROOMY, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
 BESIDE = 160
@@ -110,6 +110,8 @@ class KvScreen(WatchScreen):
         &.-short.-holders BlockMapPanel { display: none; }
         &.-short.-mapped.-charts TotalsPanel { display: none; }
         &.-counted TotalsPanel { height: 5; }
+        &.-counted PrefixPanel { height: 4; }
+        &.-short.-counted KvBar { height: 2; }
         &.-untouched #who { display: none; }
     }
     """
@@ -155,7 +157,10 @@ class KvScreen(WatchScreen):
         self.query_one(KvBar).show(shown)
         self.set_class(shown.without_steps, "-counted")
         aside = f"counts of {shown.window.span}"
-        facts = counted_facts(shown) if shown.without_steps else facts_of(shown)
+        if shown.without_steps:
+            facts = counted_facts(shown)
+        else:
+            facts = facts_of(shown, briefly=self.size.width < ROOMY)
         self.query_one(TotalsPanel).show("what it saves and costs", aside, facts)
         self.query_one(PrefixPanel).show_cache(shown)
         self.query_one(NoMapLine).show(why_no_map(shown, self.feed.state))
@@ -191,8 +196,12 @@ class KvScreen(WatchScreen):
 
     @property
     def _map_in_sight(self) -> bool:
-        """Not behind the charts, nor behind the holders."""
-        return self._mapped and self.query_one(BlockMapPanel).is_on_screen
+        """Neither charts nor holders stand in its place."""
+        if not self._mapped or self.has_class("-untouched"):
+            return False
+        if self.is_short:
+            return self._view is KvView.MAP
+        return self._view is not KvView.CHARTS or self.has_class("-tall")
 
     # The ranks.
 

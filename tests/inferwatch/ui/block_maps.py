@@ -57,7 +57,11 @@ def pool(
 
 
 def busy(
-    count: int, requests: int = 23, used: float = 0.6, rank: int = 0
+    count: int,
+    requests: int = 23,
+    used: float = 0.6,
+    rank: int = 0,
+    t_ns: int = NOW_NS - 80_000_000,
 ) -> BlockPicture:
     """Prompts with a few shared beginnings in a pool that has been in use for long.
 
@@ -81,7 +85,7 @@ def busy(
         held.append([*head, *take(int(own * (0.3 + 1.1 * chance.random())))])
     used_blocks = {block for blocks in held for block in blocks}
     idle = [block for block in free if block % 5 < 3 and block not in used_blocks]
-    return pool(count, held, idle, rank=rank)
+    return pool(count, held, idle, rank=rank, t_ns=t_ns)
 
 
 def _shuffled(blocks: Sequence[int], chance: Random) -> list[int]:
@@ -176,7 +180,7 @@ def mapped(
             used_blocks=private + shared,
             cached_blocks=cached,
             free_blocks=free,
-            peak_used_blocks=int(total * 0.87),
+            peak_used_blocks=max(private + shared, int(total * 0.87)),
             block_tokens=BLOCK_TOKENS,
             preemptions=4,
             recomputed_tokens=1_284,

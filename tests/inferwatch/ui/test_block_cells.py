@@ -1,6 +1,7 @@
 """Blocks as cells, asserted as text art: order, scale, what most of a cell is."""
 
 import doctest
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,6 +142,15 @@ def test_one_block_is_told_by_id_state_holders_position_and_references() -> None
     assert said(TWELVE, 3)[1] == ""
     assert "nobody can hold it" in said(TWELVE, 0)[0]
     assert "free" in said(TWELVE, 7)[0]
+
+
+def test_no_tokens_are_told_of_a_request_whose_blocks_are_not_for_each_once() -> None:
+    slid = memory_of([TWELVE]).holders[0]
+    names = {slid.ordinal: replace(slid, tokens=slid.blocks * 16 + 900)}
+
+    _, second = told_of_blocks(HeldBlocks(TWELVE), np.array([5]), names, 16)
+
+    assert "".join(run.text for run in second).endswith("its block 3 of 4")
 
 
 def test_several_blocks_are_counted_by_state_and_holder() -> None:

@@ -382,7 +382,7 @@ async def test_private_and_shared_are_parts_of_the_bar(showing: Any) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await showing(pilot)
         head, bar, *_, legend = rows(app, "KvBar")
-        assert "11 blocks × 16 tokens" in head
+        assert "55% used of 11 blocks × 16 tokens" in head
         assert "full in 0 s" not in head
         width = len(bar.strip())
         for glyph, blocks in (("█", 4), ("▓", 2), ("⣿", 2)):
@@ -424,9 +424,9 @@ async def test_what_a_larger_cache_would_hit_is_marked_as_an_estimate(
         await showing(pilot)
         said = words(app, "TotalsPanel")
         assert "2× would have hit ~61% instead of ~48%, 4× ~66%" in said
-        assert "without limit ~71%; n 61,204 blocks" in said
-        assert "(free 3 + idle 2) ÷ 38 blocks of the median request" in said
-        assert "601 tokens = 0 more, n 539" in said
+        assert "unlimited ~71%; n 61,204 blocks looked up" in said
+        assert "room for 0 more = (free 3 + idle 2) ÷ 38 blocks of the median" in said
+        assert "request (601 tokens), n 539" in said
         assert "evicted 312 blocks, 5.20/s" in said
         assert "hit rate 42%, session 48%" in said
         assert "saved 32 tokens" in said  # blocks 1 and 2, each held twice

@@ -45,7 +45,7 @@ def of_overview() -> set[str]:
 def of_kv() -> set[str]:
     table = {each.title.strip() for each in HolderTable().columns}
     facts = {label for row in facts_of(NOTHING) for label, _, _ in row}
-    return facts | table - {"held by", "shared and private"}
+    return facts | table - {"held by", "parts"}
 
 
 def of_steps() -> set[str]:

@@ -1,0 +1,124 @@
+"""What the KV screen looks like in each of its states; reviewed as pictures."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from collectors.readings import Endpoint
+from inferwatch.feed import FeedState
+from inferwatch.metrics.kv.memory import Memory
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui import attached_sessions
+from tests.inferwatch.ui.block_maps import busy, feed_of, mapped, memory_of, pool
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
+from tests.inferwatch.ui.test_pictures import LARGE, SMALL, USUAL, showing
+from tests.inferwatch.ui.test_prefix_cache import CACHE
+
+Change = Callable[[Snapshot], Snapshot]
+
+
+def changed(change: Change) -> ScriptedFeed:
+    return ScriptedFeed(change=change)
+
+
+def replayed() -> ScriptedFeed:
+    """The middle of a recording, paused."""
+    at_ns = 130 * S
+    return ScriptedFeed(
+        state=FeedState.REPLAYING,
+        playback=ScriptedPlayback(position_ns=at_ns),
+        change=mapped([busy(4_097, t_ns=at_ns - S // 10)]),
+    )
+
+
+def full() -> ScriptedFeed:
+    """Every block is held, some by many."""
+    held = [[1, 2, 3, *range(4 + 24 * i, 28 + 24 * i)] for i in range(18)]
+    picture = pool(436, held)
+    told = memory_of([picture], growth_blocks_per_s=3.1, full_in_s=0.0)
+    return feed_of(picture, memory=told)
+
+
+def empty() -> ScriptedFeed:
+    """Nobody holds anything; some was computed before."""
+    picture = pool(449, (), range(200, 300), t_ns=NOW_NS - 12 * S)
+    told = memory_of([picture], growth_blocks_per_s=0.0, full_in_s=None)
+    return feed_of(picture, memory=told)
+
+
+def with_endpoint(made: Snapshot) -> Snapshot:
+    """Of a probe whose map is off."""
+    endpoint = Endpoint(t_ns=1, pid=1, model="m", url="http://127.0.0.1:8000")
+    return replace(
+        made, memory=Memory(hit_rate=0.42), endpoints=(*made.endpoints, endpoint)
+    )
+
+
+def events(made: Snapshot) -> Snapshot:
+    return replace(attached_sessions.as_scraped(made), prefix_cache=CACHE)
+
+
+STATES: dict[str, Callable[[], ScriptedFeed]] = {
+    "busy": lambda: feed_of(busy(4_097)),
+    "many": lambda: feed_of(busy(50_001, 120)),
+    "few": lambda: feed_of(busy(257, 9)),
+    "ranks": lambda: feed_of(*(busy(2_049, rank=rank) for rank in range(4))),
+    "full": full,
+    "empty": empty,
+    "replayed": replayed,
+    "off": partial(changed, with_endpoint),
+    "events": partial(changed, events),
+}
+PICTURES = [
+    *(("busy", (), size) for size in (SMALL, USUAL, LARGE)),
+    *(("many", ("m",), size) for size in (SMALL, USUAL, LARGE)),
+    *(("replayed", (), size) for size in (SMALL, USUAL, LARGE)),
+    ("busy", ("t",), USUAL),
+    ("busy", ("m", "m"), USUAL),
+    ("busy", ("tab",), SMALL),
+    ("busy", ("tab", "down", "down"), USUAL),
+    ("busy", ("tab", "tab"), SMALL),
+    ("busy", ("tab", "tab"), USUAL),
+    ("busy", ("question_mark",), USUAL),
+    ("many", ("z", "pagedown"), USUAL),
+    ("few", (), SMALL),
+    ("few", ("m",), USUAL),
+    ("few", (), LARGE),
+    ("ranks", ("k",), USUAL),
+    ("full", (), USUAL),
+    ("empty", (), USUAL),
+    ("off", (), SMALL),
+    ("off", (), USUAL),
+    ("events", (), SMALL),
+    ("events", (), USUAL),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "keys", "size"),
+    [
+        pytest.param(state, keys, size, id="-".join((state, *keys, f"{size[0]}")))
+        for state, keys, size in PICTURES
+    ],
+)
+def test_picture_of_the_kv_screen(
+    snap_compare: Callable[..., bool],
+    state: str,
+    keys: tuple[str, ...],
+    size: tuple[int, int],
+) -> None:
+    app = InferwatchApp(SessionPage(STATES[state]()))
+
+    act = showing("4", "", *keys)
+    assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    folder = Path(__file__).parent / "__snapshots__" / "test_kv_pictures"
+
+    assert len(list(folder.glob("*.svg"))) == len(PICTURES)
