@@ -116,9 +116,16 @@ class Body:
         cut = min(max(-spare, 0), max(legend - 2, 0))
         legend, spare = legend - cut, spare + cut
         lanes -= min(max(-spare, 0), lanes)
-        spare, blocks = _take(spare, MOST_BLOCK_ROWS, MOST_BLOCK_ROWS)
+        held = MOST_BLOCK_ROWS if self.moments.story.kv_blocks else 0
+        spare, blocks = _take(spare, held, held)
         self._add_ttft(legend, titled=titled)
-        self._add_lanes(lanes, blocks, gpu if spare >= len(gpu) else [])
+        gpu = gpu if spare >= len(gpu) else []
+        self._add_lanes(lanes, blocks, gpu)
+        spare -= len(gpu)
+        facts = fact_lines(self.moments.story, self.looking.arrived, self.width)
+        if spare > len(facts):
+            title = (TextRun("what is known", "strong"),)
+            self.drawing.add(ruled(title, (), self.width), *facts)
 
     def add_tokens(self, rows: int) -> None:
         """The gaps, large, and the late ones in words."""

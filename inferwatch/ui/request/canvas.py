@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from textual import events
 from textual.message import Message
@@ -12,6 +13,7 @@ from inferwatch.ui.request.looking import Drawing, Looking
 from inferwatch.ui.request.moments import GapColumns, Moments
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled
+from inferwatch.visible import visible
 
 
 class RequestCanvas(Panel):
@@ -56,7 +58,9 @@ class RequestCanvas(Panel):
             )
             title = (TextRun("request", "muted"),)
             self._drawing = Drawing()
-            return (ruled(title, back, width), (), (TextRun(f" {self._remark}"),))
+            told = wrap(visible(self._remark), max(width - 2, 20))
+            said = ((TextRun(f" {line}"),) for line in told)
+            return (ruled(title, back, width), (), *said)
         self._drawing = draw_request(self.moments, self._looking, width, height)
         return self._drawing.lines
 

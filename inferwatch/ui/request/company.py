@@ -179,7 +179,7 @@ def companion_rows(
         lines.append(
             (
                 TextRun("▸ " if here else "  ", "accent", action),
-                cells(shortened(each.name, name_width), name_width, ink)._replace(
+                cells(tail_of(each.name, name_width), name_width, ink)._replace(
                     action=action
                 ),
                 cells(f"{each.prefill_tokens:,}", 9, ink, right=True),
@@ -196,6 +196,18 @@ def companions_title(story: RequestStory, width: int) -> Line:
     return join_whole((title, told if story.companions else ()), width - 6)
 
 
+def tail_of(name: str, room: int) -> str:
+    """What tells names apart that stand below each other: their ends.
+
+    >>> tail_of("cmpl-load-9e5378-586-0", 12), tail_of("chatcmpl-7", 12)
+    ('…e5378-586-0', '7')
+    """
+    name = visible(name).removeprefix("chatcmpl-").removeprefix("cmpl-")
+    if cells_of(name) <= room:
+        return name
+    return f"…{_end(name, room - 1)}"
+
+
 def shortened(name: str, room: int) -> str:
     """Head and tail of a name: ids share their beginnings, and often their ends.
 
@@ -208,10 +220,15 @@ def shortened(name: str, room: int) -> str:
     if cells_of(name) <= room or room < NAME_LEAST // 2:
         return name
     head = set_cell_size(name, (room - 1) // 2).rstrip()
-    tail, left = "", room - 1 - cells_of(head)
+    return f"{head}…{_end(name, room - 1 - cells_of(head))}"
+
+
+def _end(name: str, room: int) -> str:
+    """The last letters that fit; a wide one is not halved."""
+    tail = ""
     for letter in reversed(name):
-        left -= cells_of(letter)
-        if left < 0:
+        room -= cells_of(letter)
+        if room < 0:
             break
         tail = letter + tail
-    return f"{head}…{tail}"
+    return tail

@@ -18,7 +18,7 @@ from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE
 from inferwatch.ui.shared.renderables.text import Line, TextRun, join, join_whole
 from inferwatch.visible import visible
 
-HINT = "← → go by phase and token, s S by late token, 3 to the steps of that time"
+HINT = ("← → go by phase and token", "s S by late token", "3 to the steps of that time")
 BETWEEN = "   "
 
 
@@ -40,7 +40,7 @@ def fact_lines(story: RequestStory, arrived: str, width: int) -> list[Line]:
         *([_fact("ended by", row.reason)] if row.reason else []),
         *_client(story),
     ]
-    lines = _folded([*_facts(story), *rest], width)
+    lines = _folded([*_facts(story), *rest], width - 2)
     for label, name in (("client's id", row.external_id), ("engine's", row.request_id)):
         if name:
             lines += _long(label, name, width)
@@ -167,7 +167,8 @@ def _marked(lines: Sequence[str]) -> list[Line]:
 def readout(moments: Moments, stop: Stop | None, width: int) -> list[Line]:
     """What is under the cursor, and why; what to press where it is nowhere."""
     if stop is None:
-        return [(TextRun(f" {HINT}", "faint"),)]
+        said = HINT if moments.spikes else (HINT[0], HINT[-1])
+        return [(TextRun(f" {', '.join(said)}", "faint"),)]
     since_s = (stop.t_ns - moments.arrived_ns) / NS_PER_S
     sign = "−" if since_s < 0 else "+"
     when = TextRun(f" ▲ {sign}{format_duration(abs(since_s)).strip()} ", "accent")

@@ -143,7 +143,7 @@ def story(
         kv_blocks=tuple(
             (each.end_ns, 6 + place * 8) for place, each in enumerate(told[-2:])
         )
-        + tuple((end, 15 + place // 16) for place, end in enumerate(ends_ns[::16])),
+        + tuple((end, 15 + place) for place, end in enumerate(ends_ns[::16])),
         kv_peak_blocks=15 + len(ends_ns) // 16,
     )
 

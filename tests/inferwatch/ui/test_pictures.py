@@ -19,7 +19,6 @@ VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
     "requests": (("2",), ALL),
     "steps": (("3", "shift+left", "left"), ALL),
     "kv": (("4",), ALL),
-    "detail": (("2", "down", "down", "enter"), (SMALL, USUAL)),
     "filter": (("2", "slash", *"stop"), (USUAL,)),
     "cursor": (("shift+left", "shift+left"), (SMALL, USUAL)),
     "help": (("question_mark",), (SMALL, USUAL)),
