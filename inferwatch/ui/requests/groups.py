@@ -121,7 +121,7 @@ class GroupTable(CursorTable[RequestGroup]):
     GroupTable { display: none; height: 2fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "list", tooltip="The requests of this group"),
+        Binding("enter", "open", "open", tooltip="The requests of this group"),
     ]
     MARGIN = 1
 

@@ -6,7 +6,7 @@ that another binding tells. Those of a class that is nearer to what is shown go 
 in a footer without room for all, they are the ones that stay.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -106,9 +106,17 @@ class KeyFooter(Footer):
 
     def __init__(self) -> None:
         super().__init__(compact=True, show_command_palette=False)
+        self._said: Sequence[Hashable] = ()
+
+    def bindings_changed(self, screen: Screen[Any]) -> None:
+        """Anew only where it would say something else: making keys is slow."""
+        here = self.is_attached and screen is self.screen
+        if not (here and self._said == _said(screen)):
+            super().bindings_changed(screen)
 
     def compose(self) -> ComposeResult:
         """All keys in order; those without room are hidden."""
+        self._said = _said(self.screen) if self._bindings_ready else ()
         place = {each.binding.key: n for n, each in enumerate(known_keys(self.screen))}
         made = (each for each in super().compose() if isinstance(each, FooterKey))
         keys = [each for each in made if each.key in place]
@@ -131,6 +139,15 @@ class KeyFooter(Footer):
                 continue
             room -= _width(each)
             each.display = room >= 0
+
+
+def _said(screen: Screen[Any]) -> Sequence[Hashable]:
+    """All that a footer says of a screen."""
+    return [
+        (each.binding, each.possible)
+        for each in known_keys(screen)
+        if each.binding.show
+    ]
 
 
 def _width(key: FooterKey) -> int:

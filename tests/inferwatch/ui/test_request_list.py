@@ -1,0 +1,687 @@
+"""The list of requests with every key: columns, groups, finding, the slowest."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.message import Message
+from textual.widgets._footer import FooterKey
+
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.engine.request_groups import GroupBy
+from inferwatch.metrics.snapshot import Health, RequestRow, RequestState, Verdict
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.requests.columns import (
+    KEPT_LONGEST,
+    RequestView,
+    end_of,
+    request_columns,
+)
+from inferwatch.ui.requests.groups import GroupTable
+from inferwatch.ui.requests.table import RequestTable
+from inferwatch.ui.shared.column_chooser import ColumnChooser
+from inferwatch.ui.shared.messages import OpenRequest
+from inferwatch.ui.shared.renderables.text import cells_of
+from inferwatch.ui.shared.slow_line import SlowLine, slow_words
+from inferwatch.ui.shared.status_lines import VerdictLine
+from inferwatch.ui.shared.table import fit_chosen
+from tests.inferwatch.ui.conftest import SLOWEST
+
+SIZE = (120, 40)
+COLUMNS = tuple(request_columns(RequestView()))
+RANKED = [each.key for each in COLUMNS if each.rank]
+
+
+def row(key: str, **facts: Any) -> RequestRow:
+    return RequestRow(key=f"demo/{key}", request_id=f"cmpl-{key}", **facts)
+
+
+def keys_of(table: RequestTable) -> list[str]:
+    return [column.key for column, _ in table.sized_at(table.size.width)]
+
+
+def line_of(lines: list[str]) -> str:
+    return " ".join(lines[0].replace("\xa0", " ").split())
+
+
+async def open_requests(pilot: Any, settle: Any) -> RequestTable:
+    await settle(pilot)
+    await pilot.press("2")
+    await settle(pilot)
+    table = pilot.app.screen.query_one(RequestTable)
+    assert isinstance(table, RequestTable)
+    return table
+
+
+# Columns.
+
+
+def test_every_column_that_can_be_chosen_says_what_it_is_and_when_it_gives_way() -> (
+    None
+):
+    assert sorted(RANKED) == sorted(KEPT_LONGEST)
+    assert all(each.tells.endswith(".") for each in COLUMNS if each.rank)
+    assert {each.key for each in COLUMNS if not each.rank} == {"state", "arrived"}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200, 400])
+def test_chosen_columns_are_dropped_by_rank_and_never_cut(width: int) -> None:
+    kept, without = fit_chosen(COLUMNS, RANKED, width, margin=1)
+    table = RequestTable()
+    table.choose(RANKED)
+    sized = table.sized_at(width)
+
+    assert {each.key for each in (*kept, *without)} == {each.key for each in COLUMNS}
+    assert sum(size for _, size in sized) <= width - 1
+    assert [column.key for column, _ in sized] == [each.key for each in kept]
+    assert all(size >= (column.least or column.width) for column, size in sized)
+    if without:
+        most_kept = max(each.rank for each in kept)
+        assert most_kept < min(each.rank for each in without)
+
+
+async def test_a_column_is_chosen_by_key_and_stays_so_for_the_session(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        assert "cached" not in keys_of(table)
+        await pilot.press("c")
+        await settle(pilot)
+        assert app.screen.query_one(ColumnChooser).has_focus
+        at = RANKED.index("cached")
+        await pilot.press(*["down"] * at, "space")
+        await settle(pilot)
+
+        assert "cached" in keys_of(table)
+        assert "cached" in text_of(app, "RequestTable")[0]
+        assert "found in the prefix cache" in text_of(app, "ColumnChooser")[-1]
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not app.screen.query(ColumnChooser)
+        assert table.has_focus
+
+        await pilot.press("3")
+        await settle(pilot)
+        await pilot.press("2")
+        await settle(pilot)
+        assert "cached" in keys_of(table)
+        assert app.session.view.request_columns is not None
+
+
+async def test_space_again_takes_a_column_away_and_d_gives_the_usual_ones(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        usual = keys_of(table)
+        await pilot.press("c", *["down"] * RANKED.index("ttft"), "enter")
+        await settle(pilot)
+        assert "ttft" not in keys_of(table)
+        assert not app.session.view.opened
+
+        await pilot.press("d")
+        await settle(pilot)
+        assert keys_of(table) == usual
+        await pilot.press("c")
+        await settle(pilot)
+        assert not app.screen.query(ColumnChooser)
+
+
+async def test_keys_move_among_columns_and_no_further(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("c")
+        await settle(pilot)
+        drawer = app.screen.query_one(ColumnChooser)
+        rows = drawer.size.height - 2
+        places = []
+        for key in ("left", "up", "right", "down", "left", "end", "right", "home"):
+            await pilot.press(key)
+            places.append(drawer._at)
+
+        last = len(RANKED) - 1
+        assert places == [0, 0, rows, rows + 1, 1, last, last, 0]
+        assert app.session.view.cursor_ns is None
+
+
+async def test_a_click_ticks_a_column(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        await pilot.press("c")
+        await settle(pilot)
+        lines = text_of(app, "ColumnChooser")
+        y = next(y for y, line in enumerate(lines) if "prefill" in line)
+        await pilot.click(ColumnChooser, offset=(lines[y].index("prefill"), y))
+        await settle(pilot)
+
+        assert "prefill" in keys_of(table)
+
+
+async def test_what_has_no_room_is_named(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = await open_requests(pilot, settle)
+        await pilot.press("c", *["down"] * RANKED.index("cached"), "space")
+        await settle(pilot)
+
+        assert [each.key for each in table.without_room] == ["phases"]
+        assert "no room for phases" in line_of(text_of(app, "FilterLine"))
+        assert "/ no filter" in line_of(text_of(app, "FilterLine"))
+        assert "▲ phases" in "".join(text_of(app, "ColumnChooser"))
+        await pilot.resize_terminal(120, 24)
+        await settle(pilot)
+        assert not table.without_room
+        assert "no room" not in line_of(text_of(app, "FilterLine"))
+
+
+async def test_the_sort_key_goes_through_the_columns_in_sight(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = await open_requests(pilot, settle)
+        seen = set()
+        for _ in range(len(table.sort_keys)):
+            await pilot.press("s")
+            seen.add(table.sorted_by)
+
+        assert seen == set(keys_of(table)) - {"phases"}
+
+
+# Finding.
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("slower than 1s", "b"),
+        ("slower than 1 s", "b"),
+        ("SLOWER than 1s", "b"),
+        ("faster than 1s", "a"),
+        ("e2el slower than 2s", "b"),
+        ("queue slower than 400ms", "b"),
+        ("longer than 1k", "b"),
+        ("shorter than 1k", "a"),
+        ("slower than 10ms longer than 1k", "b"),
+        ("cause:kv", "b"),
+        ("cause:queue", "b"),
+        ("cause:prefill", "a"),
+        ("late:long", "b"),
+        ("late_by:long_prefill", "b"),
+        ("lora:sql", "b"),
+        ("model:tiny", "a"),
+        ("priority:-1", "b"),
+        ("priority>=0", "a"),
+        ("class:rag", "b"),
+        ("header:team", "b"),
+        ("team-a", "b"),
+        ("x-request-7", "b"),
+        ("temperature:0.5", "b"),
+        ("temp<0.4", "a"),
+        ("max_tokens>100", "b"),
+        ("max<100", "a"),
+        ("cached>0", "b"),
+        ("preemptions>0", "b"),
+        ("tokens>50", "b"),
+        ("itl>50ms", "b"),
+        ("prefill>200ms", "b"),
+    ],
+)
+def test_requests_are_found_by_what_is_known_of_them(asked: str, kept: str) -> None:
+    table = RequestTable()
+    table.know({"demo": "tiny"}, str)
+    done = RequestState.FINISHED
+    rows = (
+        row(
+            "a",
+            state=done,
+            prompt_tokens=100,
+            cached_tokens=0,
+            output_tokens=5,
+            max_tokens=64,
+            temperature=0.1,
+            ttft_s=0.2,
+            queue_s=0.1,
+            prefill_s=0.1,
+            itl_last_s=0.01,
+            e2el_s=0.5,
+            cause=Cause.PREFILL,
+            priority=0,
+        ),
+        row(
+            "b",
+            state=done,
+            external_id="x-request-77",
+            prompt_tokens=5_000,
+            cached_tokens=16,
+            output_tokens=99,
+            max_tokens=128,
+            temperature=0.5,
+            ttft_s=1.2,
+            queue_s=0.5,
+            prefill_s=0.7,
+            itl_last_s=0.1,
+            e2el_s=2.5,
+            preemptions=1,
+            cause=Cause.QUEUE_KV,
+            itl_cause=Cause.LONG_PREFILL,
+            lora="sql",
+            priority=-1,
+            class_name="rag",
+            header="team-a",
+        ),
+    )
+    reading = table.grammar.read(asked)
+    table.narrow(reading.filter)
+    table.show(rows, now_ns=0)
+
+    assert not reading.fault
+    assert "".join(each.request_id[-1] for each in table.rows) == kept
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ("slower than", "ttft> needs a time such as 50ms, 1s or 250us"),
+        ("slower than 2", "2 has no unit: ttft> needs a time"),
+        ("slower than fast", "fast is not a number: ttft> needs a time"),
+        ("longer than 2s", "s is not a unit: prompt> needs a number"),
+        ("cause:disk", "no cause is called disk: api, running_step, queue_seq"),
+        ("priority>high", "high is not a number: priority> needs a number"),
+        ("temp>warm", "warm is not a number: temp> needs a number such as 0.7"),
+    ],
+)
+def test_what_cannot_be_found_so_is_told_with_what_can(asked: str, fault: str) -> None:
+    assert RequestTable().grammar.read(asked).fault.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    "typed", ["sl", "slower", "slower ", "slower th", "slower than", "slower than 2"]
+)
+def test_a_phrase_that_is_being_typed_hides_nothing_yet(typed: str) -> None:
+    reading = RequestTable().grammar.read(typed, typing=True)
+
+    assert not reading.fault
+    assert not reading.filter.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "whole"),
+    [
+        ("slow", "slower than"),
+        ("f3 lon", "f3 longer than"),
+        ("slower t", "slower than"),
+        ("cause:k", "cause:kv_blocks"),
+        ("cause:queue_s", "cause:queue_sequences"),
+        ("ca", "cached>"),
+        ("late:m", "late:merged"),
+    ],
+)
+def test_phrases_and_causes_are_completed(typed: str, whole: str) -> None:
+    assert RequestTable().grammar.complete(typed) == whole
+
+
+async def test_the_hint_teaches_then_says_what_the_word_needs(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("slash")
+        await settle(pilot)
+        assert "slower than 2s · prompt>1k" in line_of(text_of(app, "FilterRemark"))
+
+        await pilot.press(*"late:")
+        await settle(pilot)
+        assert "late_by: needs long_prefill" in line_of(text_of(app, "FilterRemark"))
+
+
+async def test_what_was_typed_in_words_stands_as_what_it_means(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        await pilot.press("slash", *"slower than 200ms", "enter")
+        await settle(pilot)
+
+        assert "/ ttft>200ms" in line_of(text_of(app, "FilterLine"))
+        assert 0 < len(table.rows) < 60
+
+
+# Groups.
+
+
+async def test_groups_are_gone_through_and_the_list_comes_back(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        said = []
+        for _ in GroupBy:
+            await pilot.press("G")
+            await settle(pilot)
+            said.append(line_of(text_of(app, "FilterLine")))
+            assert app.screen.query_one(GroupTable).display
+            assert not table.display
+
+        assert all(
+            f"by {by.value}" in line for by, line in zip(GroupBy, said, strict=True)
+        )
+        assert "2 groups of the 60 listed" in said[0]
+        await pilot.press("G")
+        await settle(pilot)
+        assert table.display
+        assert app.focused is table
+        assert not app.screen.query_one(GroupTable).display
+
+
+async def test_what_no_request_tells_is_no_way_to_group(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    feed.change = lambda made: replace(
+        made,
+        requests=tuple(
+            replace(each, class_name=None, header=None, priority=None)
+            for each in made.requests
+        ),
+    )
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        said = []
+        for _ in range(4):
+            await pilot.press("G")
+            await settle(pilot)
+            said.append(line_of(text_of(app, "FilterLine")))
+
+        assert "by prompt length" in said[0]
+        assert "by model/LoRA" in said[1]
+        assert "by cause" in said[2]
+        assert " G " not in said[3]
+
+
+async def test_enter_lists_a_group_and_escape_goes_back_step_by_step(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        await pilot.press("G", "down", "enter")
+        await settle(pilot)
+
+        assert table.display
+        assert len(table.rows) == 49
+        assert {(each.prompt_tokens or 0) >= 128 for each in table.rows} == {True}
+        assert "prompt length 128–511" in line_of(text_of(app, "FilterLine"))
+
+        await pilot.press("slash", *"stop", "enter")
+        await settle(pilot)
+        assert 0 < len(table.rows) < 49
+        await pilot.press("escape")
+        await settle(pilot)
+        groups = app.screen.query_one(GroupTable)
+        assert groups.display
+        assert app.focused is groups
+        assert groups.cursor == 1
+        assert table.filter.text == "stop"
+
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not table.filter.text
+        assert groups.display
+        await pilot.press("escape")
+        await settle(pilot)
+        assert table.display
+        assert len(table.rows) == 60
+
+
+async def test_scope_and_filter_hold_for_groups(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("G", "e")
+        await settle(pilot)
+        groups = app.screen.query_one(GroupTable)
+        assert sum(each.requests for each in groups.rows) == 18
+        assert sum(each.live for each in groups.rows) == 18
+        assert "of the 18 listed" in line_of(text_of(app, "FilterLine"))
+
+        await pilot.press("e", "slash", *"cause:kv", "enter")
+        await settle(pilot)
+        assert {each.cause for each in groups.rows} == {Cause.QUEUE_KV}
+        assert app.focused is groups
+
+
+async def test_groups_are_sorted_by_key_and_click(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press(*"GGG")
+        await settle(pilot)
+        groups = app.screen.query_one(GroupTable)
+        at = text_of(app, "GroupTable")[0].index("TTFT p50")
+        await pilot.click(GroupTable, offset=(at + 1, 0))
+        await settle(pilot)
+        worst_first = [each.ttft_s.p50 or 0 for each in groups.rows]
+        assert groups.sorted_by == "p50"
+        assert worst_first == sorted(worst_first, reverse=True)
+
+        await pilot.press("S")
+        assert not groups.descending
+        await pilot.press("s")
+        assert groups.sorted_by == "p95"
+
+
+async def test_a_weak_percentile_of_a_group_is_marked(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("G")
+        await settle(pilot)
+        first, second = text_of(app, "GroupTable")[1:3]
+
+        assert first.split()[3].startswith("~")
+        assert not second.split()[3].startswith("~")
+        assert second.split()[5].startswith("~")
+
+
+async def test_no_columns_are_chosen_of_groups(app: InferwatchApp, settle: Any) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("G", "c")
+        await settle(pilot)
+
+        assert not app.screen.query(ColumnChooser)
+        shown = {each.description for each in app.screen.query(FooterKey)}
+        assert "group" in shown
+        assert "columns" not in shown
+
+
+# The slowest.
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(("screen", "key"), [("1", "enter"), ("2", "W")])
+async def test_what_made_requests_slow_is_told_and_leads_to_the_worst(
+    app: InferwatchApp,
+    text_of: Any,
+    settle: Any,
+    size: tuple[int, int],
+    screen: str,
+    key: str,
+) -> None:
+    said: list[Message] = []
+    async with app.run_test(size=size, message_hook=said.append) as pilot:
+        await settle(pilot)
+        await pilot.press(screen)
+        await settle(pilot)
+        where = "VerdictLine" if size[1] < 32 else "SlowLine"
+        assert "61%" in text_of(app, where)[0]
+        assert "KV blocks" in text_of(app, where)[0]
+
+        await pilot.press(key)
+        await settle(pilot)
+        asked = [each.key for each in said if isinstance(each, OpenRequest)]
+        assert set(asked) == {SLOWEST.worst_key}
+        assert app.current_mode == "request"
+
+
+async def test_nothing_moves_when_a_cause_becomes_known(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        feed.change = lambda made: replace(made, slowest=None)
+        await settle(pilot)
+        before = app.screen.query_one("FlowPanel").region
+        assert not text_of(app, "SlowLine")[0].strip()
+        feed.change = lambda made: made
+        await settle(pilot)
+
+        assert app.screen.query_one("FlowPanel").region == before
+        assert text_of(app, "SlowLine")[0].strip()
+
+
+async def test_where_no_cause_is_known_there_is_no_key_for_it(
+    feed: Any, app: InferwatchApp, settle: Any
+) -> None:
+    feed.change = lambda made: replace(made, slowest=None)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("W")
+        await settle(pilot)
+
+        assert app.current_mode == "requests"
+
+
+def verdict_text(verdict: Verdict, width: int, **facts: Any) -> str:
+    line = VerdictLine()
+    line.show(verdict, now_ns=10**10, **facts)
+    return "".join(run.text for run in line.draw(width, 1)[0])
+
+
+@pytest.mark.parametrize("width", range(60, 140))
+def test_a_verdict_is_whole_whatever_stands_behind_it(width: int) -> None:
+    verdict = Verdict(
+        health=Health.QUEUEING,
+        sentence="7 wait, the oldest for 0.41 s: bound by KV blocks (KV 96% used)",
+        since_ns=0,
+    )
+    alone = verdict_text(verdict, width)
+    text = verdict_text(verdict, width, slow=SLOWEST, opener="enter")
+
+    assert "7 wait" in text
+    assert ": bound by KV blocks" in text
+    assert cells_of(text) <= width
+    if "61%" not in text:
+        assert text == alone
+    if width >= 80:
+        assert "61% of p99 TTFT" in text
+
+
+@pytest.mark.parametrize(
+    ("room", "said"),
+    [
+        (60, "61% of p99 TTFT is queueing for KV blocks  enter why"),
+        (45, "61% of p99 TTFT is queueing for KV blocks"),
+        (40, "61% of p99 TTFT: queueing for KV blocks"),
+        (33, "61% of p99 TTFT: queue: KV blocks"),
+        (32, ""),
+    ],
+)
+def test_the_slowest_are_told_as_fully_as_there_is_room(room: int, said: str) -> None:
+    line = slow_words(SLOWEST, room, "enter")
+
+    assert "".join(run.text for run in line) == said
+
+
+def test_the_line_names_no_cause_that_would_be_none_of_it() -> None:
+    few = replace(SLOWEST, is_p99=False, n=3, of=28)
+    line = SlowLine("W")
+    line.show(
+        replace(few, groups=(*few.groups[:3], replace(few.groups[3], share=0.001)))
+    )
+    text = "".join(run.text for run in line.draw(200, 1)[0])
+
+    assert text.startswith(" slowest 3 of 28 requests by cause: 61% queueing")
+    assert "unknown" not in text
+    assert text.rstrip().endswith("W why 1.23 s")
+
+
+# What people and clients may do to it.
+
+
+@pytest.mark.parametrize("room", [1, 2, 8, 13, 40, 300])
+@pytest.mark.parametrize(
+    "name",
+    ["请求🙂" * 70 + "end", "x" * 200, "é\u0301" * 90, "\u202e\x1b[31m" * 50, "a"],
+)
+def test_an_id_shows_its_end_in_just_the_room_it_has(name: str, room: int) -> None:
+    shown = end_of(name, room)
+
+    assert cells_of(shown) <= room
+    if room > 4:
+        assert shown[-1] == end_of(name, 1_000)[-1]
+
+
+async def test_long_and_wide_names_leave_every_column_where_it_is(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    def hostile(made: Any) -> Any:
+        name = "请求🙂" * 66
+        return replace(
+            made,
+            requests=tuple(
+                replace(each, external_id=name, header=name, lora=name, class_name=name)
+                if n % 2
+                else each
+                for n, each in enumerate(made.requests)
+            ),
+        )
+
+    feed.change = hostile
+    async with app.run_test(size=(200, 60)) as pilot:
+        table = await open_requests(pilot, settle)
+        app.session.view.request_columns = tuple(RANKED)
+        await settle(pilot)
+        for size in ((200, 60), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            rows = text_of(app, "RequestTable")
+            assert {cells_of(each) for each in rows} == {table.size.width}
+        await pilot.press(*"GG")
+        await settle(pilot)
+        assert {cells_of(each) for each in text_of(app, "GroupTable")} == {80}
+
+
+async def test_ten_thousand_requests_are_listed_grouped_and_found(
+    feed: Any, app: InferwatchApp, settle: Any
+) -> None:
+    many = tuple(
+        row(
+            f"{n:05}",
+            state=RequestState.FINISHED,
+            arrived_ns=n,
+            prompt_tokens=n * 10 + 1,
+            ttft_s=n / 10_000,
+            cause=Cause.PREFILL,
+        )
+        for n in range(10_000)
+    )
+    feed.change = lambda made: replace(made, requests=many)
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        assert len(table.rows) == 10_000
+        await pilot.press("G")
+        await settle(pilot)
+        groups = app.screen.query_one(GroupTable)
+        assert sum(each.requests for each in groups.rows) == 10_000
+        assert groups.rows[-1].ttft_s.p99 is not None
+        await pilot.press("G", "G", "escape", "slash", *"cmpl-09999", "enter")
+        await settle(pilot)
+
+        assert [each.request_id for each in table.rows] == ["cmpl-09999"]
