@@ -22,7 +22,7 @@ SUFFIXES = {
     "perfetto": ".perfetto.json",
     "html": ".html",
 }
-SINGLE = {SessionPart.REQUESTS, SessionPart.STEPS}
+SINGLE = {SessionPart.REQUESTS, SessionPart.STEPS, SessionPart.CAUSES}
 """Parts that are one table, so one CSV file holds them."""
 
 

@@ -22,6 +22,7 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.export.recording import EVERY, Recording
+from inferwatch.export.request_causes import COLUMNS, REQUEST_CAUSES, request_causes
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
 from inferwatch.reports.summary import load_runs
@@ -102,7 +103,20 @@ def tables(
             found.append(_taken_apart(recording, table, unpacked, span))
     if what in {SessionPart.ALL, SessionPart.CLIENT}:
         found.append(_load_runs(recording))
+    if what in {SessionPart.ALL, SessionPart.CAUSES}:
+        found.append(_request_causes(recording, span))
     return found
+
+
+def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
+    """Those that arrived in the span; what came before it explains them, too."""
+    arrived = COLUMNS.index("arrived_ns")
+
+    def rows() -> Iterator[Row]:
+        told = request_causes(recording)
+        return (row for row in told if _inside(row[arrived], span))
+
+    return ExportTable(name=REQUEST_CAUSES, columns=COLUMNS, rows=rows)
 
 
 def _load_runs(recording: Recording) -> ExportTable:

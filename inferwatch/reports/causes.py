@@ -24,7 +24,7 @@ def cause_rows(snapshot: Snapshot) -> Summary:
         "slowest": None
         if slowest is None
         else to_builtins(slowest) | {"sentence": slowest.sentence},
-        "slow_requests": slow_requests(snapshot),
+        "slow_requests": [request_row(each) for each in slowest_rows(snapshot)],
         "memory": None if memory is None else to_builtins(memory),
         "block_maps": [_block_map(each) for each in snapshot.block_maps],
         "batch_curve": None if curve is None else to_builtins(curve),
@@ -39,11 +39,11 @@ def cause_rows(snapshot: Snapshot) -> Summary:
     }
 
 
-def slow_requests(snapshot: Snapshot) -> list[Summary]:
-    """Those with the longest TTFT among the rows at hand, each with its parts."""
+def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
+    """Those with the longest TTFT among the rows at hand."""
     told = [each for each in snapshot.requests if each.ttft_s is not None]
     told.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
-    return [request_row(each) for each in told[:MOST_SLOW]]
+    return told[:MOST_SLOW]
 
 
 def request_row(row: RequestRow) -> Summary:
@@ -94,8 +94,7 @@ def cause_lines(summary: Summary) -> list[str]:
     lines = []
     slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
     if slowest is not None and slowest["sentence"]:
-        worst = format_duration(slowest["worst_ttft_s"]).strip()
-        lines.append(f"{'slowest':<10}   {slowest['sentence']}; the worst took {worst}")
+        lines.append(f"{'slowest':<10}   {slowest['sentence']}")
     if memory is not None and memory["private_blocks"] is not None:
         held = (
             f"{memory['private_blocks']:,} private, {memory['shared_blocks']:,} shared"

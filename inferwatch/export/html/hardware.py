@@ -1,8 +1,9 @@
 """What GPUs and hosts did, for the page: charts, and a table; nothing where unknown."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from inferwatch.export.html.svg_charts import Say, SvgSeries, Value
+from inferwatch.export.html.table import table
 from inferwatch.formatting import (
     UNKNOWN,
     format_bytes,
@@ -72,7 +73,7 @@ def hardware_tables(shown: Snapshot) -> Iterator[str]:
     gpus = shown.gpus
     if gpus:
         names = ("HBM, mean", "of peak", "SM active", "power, mean", "limit", "energy")
-        yield from _table(
+        yield from table(
             "GPUs", (*names, "throttled", "memory", "measured by"), map(_gpu, gpus)
         )
         if any(gpu.is_simulated for gpu in gpus):
@@ -83,7 +84,7 @@ def hardware_tables(shown: Snapshot) -> Iterator[str]:
     hosts = [host for host in shown.hosts if host.info is not None]
     if hosts:
         of_host = ("processor", "cores", "memory", "API loop lag, worst")
-        yield from _table("Hosts", of_host, map(_host, hosts))
+        yield from table("Hosts", of_host, map(_host, hosts))
 
 
 def _gpu(gpu: GpuState) -> Iterator[str]:
@@ -115,17 +116,6 @@ def _host(host: HostState) -> Iterator[str]:
     yield format_bytes(info.memory_bytes if info else None)
     lag_s = host.api_loop_lag_s
     yield UNKNOWN if lag_s is None else f"{lag_s * 1e3:.1f} ms"
-
-
-def _table(
-    heading: str, names: Sequence[str], rows: Iterable[Iterable[str]]
-) -> Iterator[str]:
-    heads = "".join(f"<th>{name}</th>" for name in names)
-    yield f'<h2>{heading}</h2><div class="wide"><table><tr><th></th>{heads}</tr>'
-    for row in rows:
-        cells = (f"<td>{as_html(' '.join(text.split()))}</td>" for text in row)
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</table></div>"
 
 
 def _with_unit(value: float | None, unit: str) -> str:

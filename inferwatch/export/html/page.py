@@ -12,6 +12,7 @@ from typing import Any
 from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
 from inferwatch.export.destination import Destination
+from inferwatch.export.html.causes import cause_tables
 from inferwatch.export.html.hardware import (
     hardware_cards,
     hardware_charts,
@@ -84,6 +85,7 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     yield from _servers(summary["servers"])
     yield from _charts("Over the session", time_charts(data))
     yield from _charts("Distributions", cdfs(data))
+    yield from cause_tables(data.snapshot)
     yield from hardware_tables(data.snapshot)
     yield from _facts("Engine", summary["engine"])
     yield from _notes(data)

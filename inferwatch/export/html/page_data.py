@@ -223,7 +223,7 @@ def gather(recording: Recording) -> PageData:
             hear(reading)
     now_ns = recording.session.duration_ns
     return PageData(
-        snapshot=model.snapshot(now_ns, Window.SESSION, requests=False, client=True),
+        snapshot=model.snapshot(now_ns, Window.SESSION, client=True),
         server=distributions.of,
         client=client,
         plans=plans,

@@ -45,6 +45,8 @@ class SessionPart(StrEnum):
 
     REQUESTS = "requests"
     STEPS = "steps"
+    CAUSES = "causes"
+    """Why requests were late: told by the Model of the record, no table of it."""
     GPU = "gpu"
     """GPUs and the host's processes."""
     NOTES = "notes"

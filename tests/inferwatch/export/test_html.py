@@ -301,3 +301,16 @@ def test_chunks_that_came_at_once_do_not_stretch_the_axis_of_a_distribution() ->
     points = re.findall(r'points="(.*?)"', drawn)[0]
     assert points.startswith("0.0,160.0 0.0,128.0 ")
     assert not re.search(r"(?<![\d.])-", points)
+
+
+def test_the_page_tells_why_the_slowest_requests_were_slow(
+    exported: Exported, recorded: Recorded
+) -> None:
+    words = ["replay", "before", "--headless", "--json", "--db", str(recorded[0])]
+    slowest = json.loads(CliRunner().invoke(inferwatch, words).stdout)["slow_requests"]
+
+    told = Page(exported(write_html).decode()).words
+
+    assert "Why requests were slow" in told
+    assert "Slowest requests" in told
+    assert slowest[0]["external_id"] in told

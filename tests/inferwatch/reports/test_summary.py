@@ -203,6 +203,7 @@ def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
         "steps         100    1.00 batch, mean      1 at most",
         "bound by     kv 20% of the time",
         "KV peak       75%    150 blocks      0 preemptions",
+        "slowest      64% of the slowest TTFT is prefill of its own prompt",
         "",
         "server clock      mean      p50      p90      p95      p99      max        n",
         "TTFT      ms      11.0     11.0    ~11.0    ~11.0    ~11.0     11.0       20",
