@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/probe_cost.py
 
 Runs a scheduler with a tiny model in this process, its steps one by one, and reads the
-probe's own count of the time spent in its hooks around each.
+probe's own count of the time spent in its hooks around each; first while nobody listens
+to it, then while somebody does, who gets block maps too.
 """
 
 import os
@@ -14,7 +15,9 @@ import time
 from pathlib import Path
 
 import platformdirs
+import zmq
 
+from collectors.probe.hello import LIVE, Role
 from embedded_engine.probe import probe
 from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.tiny_model import make
@@ -39,7 +42,18 @@ def main() -> None:
         os.environ["INFERWATCH_RUNTIME_DIR"] = directory
         answer_for_cpu_wheel()
         engine = boot(make(platformdirs.user_cache_path("inferwatch", appauthor=False)))
-        rows = [measure(engine, batch) for batch in BATCHES]
+        tell(engine, "nobody listens")
+        with zmq.Context() as context, context.socket(zmq.SUB) as listener:
+            listener.connect(f"ipc://{probe.start().speak(Role.CORE).path}")
+            listener.subscribe(LIVE)
+            time.sleep(2.0)
+            tell(engine, "somebody listens")
+
+
+def tell(engine: Vllm, whose: str) -> None:
+    """Measure all batch sizes and print what they cost."""
+    rows = [measure(engine, f"{whose} {batch}", batch) for batch in BATCHES]
+    print(whose)
     print(
         f"{'batch':>5} {'steps':>6} {'median µs':>10} {'p95 µs':>8} {'sender CPU':>11}"
     )
@@ -71,14 +85,14 @@ def boot(model: Path) -> Vllm:
     )
 
 
-def measure(engine: Vllm, batch: int) -> tuple[int, list[float], float]:
+def measure(engine: Vllm, name: str, batch: int) -> tuple[int, list[float], float]:
     """Cost of each step of pure decode, in µs, and the sender's share of a core."""
     from vllm import SamplingParams  # noqa: PLC0415
 
     fuse, core = probe.start().fuse, engine.engine_core.engine_core
     params = SamplingParams(max_tokens=STEPS + 2 * WARM_UP, ignore_eos=True)
     for index in range(batch):
-        engine.add_request(f"{batch}-{index}", f"Say something about {index}", params)
+        engine.add_request(f"{name}-{index}", f"Say something about {index}", params)
     for _ in range(WARM_UP):
         core.step_fn()
     began_ns, cpu_ns = time.monotonic_ns(), sender_cpu_ns()
@@ -94,10 +108,10 @@ def measure(engine: Vllm, batch: int) -> tuple[int, list[float], float]:
 
 
 def sender_cpu_ns() -> int:
-    """CPU time of the probe's thread so far, as the kernel counts it."""
-    sender = next(t for t in threading.enumerate() if t.name == "inferwatch")
-    schedstat = Path(f"/proc/self/task/{sender.native_id}/schedstat").read_text("ascii")
-    return int(schedstat.split()[0])
+    """CPU time of the probe's threads so far, as the kernel counts it."""
+    ours = (t for t in threading.enumerate() if t.name.startswith("inferwatch"))
+    stats = (Path(f"/proc/self/task/{t.native_id}/schedstat") for t in ours)
+    return sum(int(each.read_text("ascii").split()[0]) for each in stats)
 
 
 if __name__ == "__main__":

@@ -315,7 +315,7 @@ class Totals(Reading, frozen=True, kw_only=True):
     probe_cost_ns: int = 0
     """Time spent in the hooks on the engine's thread."""
     sender_cpu_ns: int | None = None
-    """CPU time of the probe's own sending thread."""
+    """CPU time of the probe's own threads, which make readings and send them."""
     rank: int = 0
     running: int | None = None
     """At that moment, steps or not; likewise below: true at rest, too."""

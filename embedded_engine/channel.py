@@ -159,6 +159,7 @@ class Channel:
         self.ticket: Callable[[], int] = count().__next__
         """Counts records, so that dropped ones are missed."""
         self._records = records
+        self._later: deque[tuple[Any, ...]] = deque()
         self._taken = 0
         self._broken = 0
         self._standing: dict[str, tuple[int, AnyReading]] = {}
@@ -222,6 +223,13 @@ class Channel:
     def put(self, *call: Any) -> None:  # noqa: ANN401 - a call's arguments
         """Take one record; where each microsecond counts, append it yourself."""
         self.append((self.ticket(), *call))
+
+    def put_later(self, *call: Any) -> None:  # noqa: ANN401 - likewise
+        """Take one from another thread, which must not come between two tickets.
+
+        It has its turn after all records that were there before it.
+        """
+        self._later.append(call)
 
     def keep(self, key: str, reading: AnyReading) -> None:
         """Tell newcomers of this reading until it is let go (our thread only)."""
@@ -298,24 +306,35 @@ class Channel:
         return self._sender.emitted + self._sender.dropped
 
     def _flush(self) -> None:
+        later = [self._later.popleft() for _ in range(len(self._later))]
         while self._records:
             if readings := self._make(min(len(self._records), RECORDS_AT_ONCE)):
                 self._publish(readings)
+        if later and (
+            readings := [each for call in later for each in self._call(*call)]
+        ):
+            self._publish(readings)
 
     def _make(self, count: int) -> list[AnyReading]:
         """Make readings of some records; a missing ticket is a dropped record."""
         readings: list[AnyReading] = []
         ticket = 0
         for _ in range(count):
-            ticket, make, *arguments = self._records.popleft()
-            try:
-                readings += make(*arguments)
-            except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-                self._broken += 1
-                self._owner.failed(error)
+            ticket, *call = self._records.popleft()
+            readings += self._call(*call)
         self._taken += count
         self._sender.dropped = ticket + 1 - self._taken + self._broken
         return readings
+
+    def _call(
+        self, make: Callable[..., list[AnyReading]], *arguments: object
+    ) -> list[AnyReading]:
+        try:
+            return make(*arguments)
+        except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
+            self._broken += 1
+            self._owner.failed(error)
+            return []
 
     def _publish(self, readings: list[AnyReading]) -> None:
         seq, accounted = self._sender.seq, self._accounted()

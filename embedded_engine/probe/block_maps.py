@@ -120,9 +120,12 @@ class ContentTeller:
         self._request = AttributeReader("Request", names.CONTENT, missing)
 
     def of(self, request: Vllm) -> tuple[str, tuple[int, int, int], Vllm] | None:
-        """Its id, how many blocks it had, and hashes; None where it has no full one."""
-        request_id, prompt_tokens, blocks = self._request.read(request)
-        if not blocks:
+        """Its id, how many blocks it had, and hashes.
+
+        None where it has no full block, or never came so far that one was looked up.
+        """
+        request_id, prompt_tokens, blocks, *begun = self._request.read(request)
+        if not blocks or not any(begun):
             return None
         hashes: list[int] = []
         places: list[int] = []
@@ -149,6 +152,8 @@ class BlockMaps:
         is_resting: Callable[[], bool],
         missing: Callable[[str], None],
     ) -> None:
+        self.cpu_ns = 0
+        """CPU time of the thread."""
         self._tap = tap
         self._pool = tap.pool
         self._assembler = assembler
@@ -186,6 +191,7 @@ class BlockMaps:
         try:
             while not tap.failed and tap.pool is self._pool:
                 time.sleep(LOOK_S if self._channel.watched else UNWATCHED_S)
+                self.cpu_ns = time.thread_time_ns()
                 if self._channel.watched:
                     self._turn(monotonic_ns())
                 elif self._changes is not None:
@@ -239,7 +245,7 @@ class BlockMaps:
 
     def _put(self, draft: MapDraft) -> None:
         self._told_ns = draft.t_ns
-        self._channel.put(self._assembler.map, draft)
+        self._channel.put_later(self._assembler.map, draft)
 
     def _tell_content(self) -> None:
         """Pass on what those requests consisted of that are over."""
@@ -247,4 +253,4 @@ class BlockMaps:
         while ended and self._content is not None:
             t_ns, request = ended.popleft()
             if (found := self._content.of(request)) is not None:
-                self._channel.put(self._assembler.content, t_ns, *found)
+                self._channel.put_later(self._assembler.content, t_ns, *found)

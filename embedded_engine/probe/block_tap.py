@@ -116,10 +116,14 @@ class BlockTap:
         self.moments.clear()
         self.ended.clear()
 
-    def fail(self, error: Exception) -> None:
-        """Something of ours broke: no more maps, and nothing else is hurt."""
+    def end(self) -> None:
+        """No more maps as long as this process lives."""
         self.failed = True
         self.stop()
+
+    def fail(self, error: Exception) -> None:
+        """Something of ours broke: no more maps, and nothing else is hurt."""
+        self.end()
         self._report(f"the block map switched itself off: {error!r}")
 
     def take(self, t_ns: int) -> None:

@@ -60,6 +60,7 @@ class Probe:
         )
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
         self.blocks = BlockTap(self.report, self._lacks(Role.CORE))
+        self._maps: BlockMaps | None = None
         self._size = EngineSize(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
@@ -107,6 +108,8 @@ class Probe:
     def totals(self) -> Totals:
         """What was counted here so far, and what the engine holds now."""
         sender_cpu_ns = self._channel.cpu_ns if self._channel else None
+        if sender_cpu_ns is not None and self._maps is not None:
+            sender_cpu_ns += self._maps.cpu_ns
         if self._tap is None or self._story is None:
             return Totals(
                 t_ns=monotonic_ns(),
@@ -168,7 +171,8 @@ class Probe:
         self._tap.take(self._engine_hooks)
         if os.environ.get(BLOCK_MAP) != "0" and blocks_of.born(scheduler):
             assembler = MapAssembler(rank, self._story.ordinals)
-            BlockMaps(blocks_of, assembler, channel, self._rests, lacks).start()
+            self._maps = BlockMaps(blocks_of, assembler, channel, self._rests, lacks)
+            self._maps.start()
         self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
         self.fuse.cost_ns = 0  # to begin is not what steps cost
         channel.put(self._standing, "engine", self.engine)
@@ -211,6 +215,7 @@ class Probe:
         self._missing[role].clear()
 
     def _blown(self, why: str) -> None:
+        self.blocks.end()
         self._note(f"the probe in {self.role} {os.getpid()} switched itself off: {why}")
 
     def _note(self, text: str) -> None:
@@ -239,6 +244,7 @@ class Probe:
         """A child has its parent's hooks but no thread: it speaks for itself."""
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
+        self._maps = None
         self.blocks.stop()
 
 

@@ -206,7 +206,10 @@ CONTENT: Fields = (
     ("request_id", ""),
     ("num_prompt_tokens", 0),
     ("block_hashes", ()),
+    ("num_computed_tokens", 0),
+    ("num_preemptions", 0),
 )
+"""The last two are 0 of a request that was never scheduled."""
 ENDED: Fields = (
     ("request_id", ""),
     ("num_output_tokens", None),

@@ -315,6 +315,7 @@ def test_hashes_are_told_as_numbers_and_of_large_pools_some() -> None:
     class Request:
         request_id = "r"
         num_prompt_tokens = 70
+        num_computed_tokens, num_preemptions = 160, 0
         block_hashes = [n.to_bytes(32, "big") for n in (*range(5, 9), (1 << 200) + 16)]  # noqa: RUF012 - as vLLM's
 
     small = ContentTeller(100, 32, print).of(Request())
@@ -322,6 +323,20 @@ def test_hashes_are_told_as_numbers_and_of_large_pools_some() -> None:
 
     assert small == ("r", (2, 5, 32), ([5, 6, 7, 8, 16], [], 1))
     assert large == ("r", (2, 5, 32), ([8, 16], [3, 4], 8))
+
+
+def test_a_request_that_never_began_tells_nothing() -> None:
+    class Request:
+        request_id = "r"
+        num_prompt_tokens = 70
+        num_computed_tokens = num_preemptions = 0
+        block_hashes = (b"12345678",)
+
+    teller = ContentTeller(100, 32, print)
+
+    assert teller.of(Request()) is None
+    Request.num_preemptions = 1
+    assert teller.of(Request()) is not None
 
 
 class TestMapAssembler:

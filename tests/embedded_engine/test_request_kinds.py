@@ -16,7 +16,17 @@ import platformdirs
 import pytest
 import pytest_asyncio
 
-from collectors.readings import BoundBy, EventKind, Note, NoteKind, RequestEvent
+from collectors.clock import NS_PER_S
+from collectors.readings import (
+    BlockMap,
+    BoundBy,
+    EventKind,
+    Note,
+    NoteKind,
+    PromptBlocks,
+    RequestEvent,
+    Step,
+)
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.probe_settings import LONGEST_VALUE, ProbeSettings
@@ -173,6 +183,18 @@ async def chat(client: httpx.AsyncClient, headers: dict[str, str]) -> None:
         response.raise_for_status()
         async for _ in response.aiter_lines():
             pass
+
+
+async def test_without_block_maps_the_pool_is_left_alone(kinds: Engine) -> None:
+    async with client_of(kinds) as client, watching(kinds) as recorded:
+        await ask(client, model="tiny-llama", max_tokens=400)
+        await until(recorded.at_rest)
+
+    span_ns = recorded.steps[-1].end_ns - recorded.steps[0].start_ns
+    assert span_ns > NS_PER_S / 2  # two maps would have come
+    kinds_of_readings = {type(reading) for reading in recorded.readings}
+    assert Step in kinds_of_readings
+    assert not kinds_of_readings & {BlockMap, PromptBlocks}
 
 
 async def test_nothing_was_missing(kinds: Engine) -> None:

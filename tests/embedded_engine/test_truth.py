@@ -20,6 +20,7 @@ from collectors.probe.hello import Role
 from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
+    BlockMap,
     BoundBy,
     EngineInfo,
     EventKind,
@@ -317,6 +318,40 @@ async def test_every_field_of_steps_and_requests_adds_up(engine: Engine) -> None
         assert event.external_id is not None
         assert event.external_id.startswith("cmpl-")
         assert event.t_ns <= (event.tokenised_ns or 0) <= added[name].t_ns
+
+
+async def test_block_maps_agree_with_the_steps_they_were_taken_after(
+    engine: Engine,
+) -> None:
+    async with measured(engine) as (client, recorded, _):
+        await gather(*(complete(client, p, 150) for p in prompts(32, seed=17)))
+
+    maps = [r for r in recorded.readings if isinstance(r, BlockMap)]
+    steps = {step.end_ns: step for step in recorded.steps}
+    alive = {e.ordinal for e in recorded.events(EventKind.ADDED, DONE).values()}
+    held: dict[int, list[int]] = {}
+    cached: set[int] = set()
+    compared = 0
+    for told in maps[next(n for n, each in enumerate(maps) if each.whole) :]:
+        if told.whole:
+            held, cached = {}, set()
+        for gone in told.gone:
+            del held[gone]
+        for holder, kept, blocks in zip(
+            told.holders, told.kept, told.blocks, strict=True
+        ):
+            held[holder] = held.get(holder, [])[:kept] + blocks
+        cached = cached.difference(told.uncached).union(told.cached)
+        used = {block for blocks in held.values() for block in blocks}
+        assert held.keys() <= alive
+        assert told.cost_ns is not None
+        step = steps.get(told.t_ns)
+        if step is not None:
+            assert len(used) == step.kv_used_blocks
+            assert len(cached - used) == step.kv_cached_blocks
+            assert set(step.members) >= held.keys() or step.waiting
+            compared += 1
+    assert compared > 5
 
 
 async def test_what_steps_read_is_derived_from_the_context_of_each_request(
