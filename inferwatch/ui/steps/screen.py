@@ -18,7 +18,7 @@ from inferwatch.ui.shared.counted import step_facts as counted_facts
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
 from inferwatch.ui.shared.messages import LookAgain, OpenRequest
-from inferwatch.ui.shared.totals import TotalsPanel
+from inferwatch.ui.shared.totals import ROOMY, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
@@ -31,8 +31,6 @@ VIEWS = ("over time", "single steps", "efficiency")
 OVER_TIME, SINGLE, EFFICIENCY = range(len(VIEWS))
 PLAIN_ROWS = 3
 """Of the totals, where no engine tells of CUDA graphs."""
-IN_LISTS = {"choose", "open"}
-ON_LINE = {"zoom", "pick"}
 
 
 class StepsScreen(WatchScreen):
@@ -74,6 +72,13 @@ class StepsScreen(WatchScreen):
             "zoom",
             key_display="z Z",
             tooltip="More steps a column; Z fewer, down to one",
+        ),
+        Binding(
+            "z",
+            "singly",
+            "single steps",
+            show=False,
+            tooltip="The line of single steps",
         ),
         Binding("Z", "zoom(-1)", "closer", show=False, tooltip="Fewer steps a column"),
         Binding(
@@ -150,18 +155,19 @@ class StepsScreen(WatchScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Each view has keys of its own; servers without steps have one view."""
-        counts = self.has_class("-counted")
-        if action in ON_LINE:
-            return self._in_view == SINGLE and not counts
-        if action == "skip" and self._in_view == SINGLE and not counts:
-            return False
-        if action in IN_LISTS:
-            return self._in_view != OVER_TIME and not counts
-        if action == "chart":
-            return self._in_view == OVER_TIME or counts
-        if action == "view":
-            return not counts
-        return super().check_action(action, parameters)
+        tells = not self.has_class("-counted")
+        singly = tells and self._in_view == SINGLE
+        can = {
+            "zoom": singly,
+            "pick": singly,
+            "skip": False if singly else None,
+            "choose": tells and self._in_view != OVER_TIME,
+            "open": tells and self._in_view != OVER_TIME,
+            "chart": self._in_view == OVER_TIME or not tells,
+            "view": tells,
+            "singly": tells and not singly,
+        }.get(action)
+        return super().check_action(action, parameters) if can is None else can
 
     def show_panels(self, shown: Snapshot) -> None:
         """Totals of the window, and what the view is about."""
@@ -177,7 +183,7 @@ class StepsScreen(WatchScreen):
         facts = total_facts(shown.steps)
         if len(facts) > PLAIN_ROWS:  # once it was told, its row stays
             self.add_class("-launched")
-        totals.show(window, self._others(), facts)
+        totals.show(window, self._others(len(shown.stalls)), facts)
         if self._in_view == OVER_TIME:
             self._show_one_step(shown)
         elif self._in_view == SINGLE:
@@ -185,10 +191,12 @@ class StepsScreen(WatchScreen):
         else:
             self._show_efficiency(shown)
 
-    def _others(self) -> str:
-        """Which view this is of those there are."""
+    def _others(self, stalls: int) -> str:
+        """Which view this is of those there are; that there were stalls is news."""
         names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
-        return "v  " + " · ".join(names)
+        news = f", {counted(stalls, 'stall').strip()}" if stalls else ""
+        roomy = self.size.width >= ROOMY
+        return "v  " + " · ".join(names) + (news if roomy else "")
 
     # Charts, and one step.
 
@@ -242,6 +250,10 @@ class StepsScreen(WatchScreen):
     def action_pick(self, by: int) -> None:
         """Another step."""
         self.query_one(SingleSteps).pick(by)
+
+    def action_singly(self) -> None:
+        """The view of single steps."""
+        self._change_view(SINGLE)
 
     def action_zoom(self, by: int) -> None:
         """More steps a column, or fewer."""

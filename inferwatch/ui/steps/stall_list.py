@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import set_cell_size
 from textual import events
 from textual.message import Message
 
@@ -13,9 +14,11 @@ from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, ruled
 from inferwatch.visible import visible
 
-WIDE = 130
+WIDE = 160
 """Columns; with fewer the evidence of the chosen one stands below the list."""
 EVIDENCE_ROWS = 2
+NAME_WIDTH = 24
+"""Cells of a request's name: the evidence is what matters here."""
 MOST = 50
 
 
@@ -128,8 +131,10 @@ def _evidence(stall: Stall) -> str:
 
 def _name(stall: Stall) -> str:
     """Who starved, as short as can be."""
-    name = (stall.key or "").rsplit("/", 1)[-1]
-    return name if len(name) <= 32 else f"{name[:31]}…"
+    name = visible((stall.key or "").split("/", 1)[-1])
+    if cells_of(name) <= NAME_WIDTH:
+        return name
+    return set_cell_size(name, NAME_WIDTH - 1).rstrip() + "…"
 
 
 def _same(stall: Stall, other: Stall | None) -> bool:

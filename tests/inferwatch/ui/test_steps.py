@@ -1,7 +1,7 @@
 """The Steps screen: single steps and who was in them, batches, stalls; every key."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -13,10 +13,11 @@ from textual.widget import Widget
 
 from collectors.readings import Step
 from inferwatch.feed import NothingRecalled
-from inferwatch.metrics.snapshot import Snapshot, Timeline
+from inferwatch.metrics.snapshot import ServerState, Snapshot, Timeline
 from inferwatch.metrics.steps.efficiency import BatchPoint
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.messages import OpenRequest
 from inferwatch.ui.steps.columns import (
     ZOOMS,
@@ -41,7 +42,7 @@ from tests.inferwatch.ui.scripted_steps import (
     with_steps,
 )
 
-Open = Callable[..., Any]
+SERVER = ServerState(source="a", answers=True, last_ns=NOW_NS, running=3)
 STEPS = steps(count=2_503)
 
 
@@ -228,6 +229,26 @@ async def test_z_puts_more_steps_into_a_column() -> None:
             await pilot.press("Z")
         await settle(pilot)
         assert "1 step a column" in text_of(app, StepLine)[0]
+
+
+async def test_z_leads_to_the_single_steps() -> None:
+    async with opened(feed_with_steps(), "z") as (app, _):
+        assert seen(app) == ["StepLine", "StepPanel"]
+        assert "1 step a column" in text_of(app, StepLine)[0]
+
+
+async def test_that_there_were_stalls_is_told_beside_the_totals() -> None:
+    async with opened(feed_with_steps()) as (app, _):
+        assert "efficiency, 3 stalls" in text_of_totals(app)
+
+
+async def test_a_server_that_only_counts_has_one_view() -> None:
+    feed = feed_with_steps()
+    feed.change = lambda made: replace(made, engines=(), servers=(SERVER,))
+    async with opened(feed, "v", "z", "enter", "down") as (app, _):
+        assert seen(app) == []
+        assert app.screen.query_one("#totals").size.height == 3
+        assert app.screen.query_one(ChartStack).display
 
 
 async def test_brackets_go_from_step_to_step_and_hold_the_line() -> None:
