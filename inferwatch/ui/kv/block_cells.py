@@ -106,6 +106,7 @@ class HeldBlocks:
         self.blocks: Ints = blocks if whole else blocks[known_ids]
         self.owners: Ints = owners if whole else owners[known_ids]
         """The place of the holder in ``picture.holders``."""
+        self._counted: tuple[bytes, Sequence[tuple[int, int]]] = (b"", ())
 
     def once(self) -> tuple[Ints, Ints]:
         """Every held block once, with whoever held it first, in the order of tokens."""
@@ -139,6 +140,12 @@ class HeldBlocks:
 
     def counts_in(self, blocks: Ints) -> Sequence[tuple[int, int]]:
         """Who holds how many of these blocks: most first, by place of the holder."""
+        asked = blocks.tobytes()
+        if self._counted[0] != asked:  # of one cursor it is asked more than once
+            self._counted = asked, self._count(blocks)
+        return self._counted[1]
+
+    def _count(self, blocks: Ints) -> Sequence[tuple[int, int]]:
         among = np.zeros(len(self.picture.states), dtype=np.bool_)
         among[blocks] = True
         counts = np.bincount(self.owners[np.flatnonzero(among[self.blocks])])

@@ -182,8 +182,8 @@ class KvScreen(WatchScreen):
         had, several = self._mapped, len(self._maps) > 1
         self._maps = shown.block_maps
         self._holders = shown.memory.holders if shown.memory else ()
+        self.set_class(self._mapped, "-mapped")
         if self._mapped != had:
-            self.set_class(self._mapped, "-mapped")
             self.fit_height()
             if self.focused is None:
                 self.call_after_refresh(self._focus_view)
@@ -277,8 +277,8 @@ class KvScreen(WatchScreen):
             return
         views = list(KvView)
         self._view = views[(views.index(self._view) + by) % len(views)]
-        self._focus_view()
         self.fit_height()
+        self._focus_view()
         self.refresh_bindings()
         self.post_message(LookAgain())
 
