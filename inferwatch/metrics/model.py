@@ -41,6 +41,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics.causes.attribution import SavedAttribution
 from inferwatch.metrics.causes.cause import SlowRequests
+from inferwatch.metrics.causes.clock_drops import ClockDrops, SavedClock
 from inferwatch.metrics.causes.slowest import SavedSlowLog
 from inferwatch.metrics.engine.canary import CanaryTracker
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
@@ -145,6 +146,8 @@ class SavedState(msgspec.Struct, array_like=True):
     scraped: SavedScraped
     causes: SavedAttribution
     slow: SavedSlowLog
+    clocks: dict[str, SavedClock]
+    classes: dict[str, str]
     servers: SavedServers
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
@@ -193,6 +196,7 @@ class Model:
         self._canaries = CanaryTracker()
         self._scraped = Scraped()
         self._servers = ServerModels()
+        self._clocks = ClockDrops()
         self.unrecorded_readings = 0
         """How many a recorder lost, as whoever asks for a snapshot knows."""
         self._fold: dict[type, Callable[[Any], None]] = {
@@ -210,7 +214,7 @@ class Model:
             HostSample: self._host,
             HostInfo: self._hardware.hosts.info,
             GpuInfo: self._hardware.gpus.info,
-            GpuSample: self._hardware.gpus.sample,
+            GpuSample: self._gpu,
             GpuProcesses: self._hardware.gpus.processes,
             RequestSpan: self._span,
             KvCacheEvents: self._prefix_caches.take,
@@ -284,6 +288,8 @@ class Model:
             scraped=self._scraped.saved(parts),
             causes=self._tracker.causes.saved(),
             slow=self._tracker.slow.saved(parts),
+            clocks=self._clocks.saved(),
+            classes=self._requests.classes,
             servers=self._servers.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
@@ -331,6 +337,8 @@ class Model:
         model._requests.restore(saved.requests, written)
         model._tracker.causes.restore(saved.causes, model._requests.every())
         model._tracker.slow.restore(saved.slow, written)
+        model._clocks.restore(saved.clocks)
+        model._requests.classes = saved.classes
         model._engines.restore(saved.engines)
         model._prefix_caches.restore(saved.prefix_caches, written)
         model._memory.restore(saved.memory, written)
@@ -363,6 +371,7 @@ class Model:
         memo[id(self._scraped)] = Scraped()
         memo[id(self._hardware)] = HardwareTracker()
         memo[id(self._servers)] = ServerModels()
+        memo[id(self._clocks)] = ClockDrops()
         return deepcopy(self, memo)
 
     def release(self) -> None:
@@ -789,8 +798,28 @@ class Model:
 
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)
+        if record.class_name is not None:
+            for model in (self, *self._servers.models.values()):
+                model.classed(record.external_id, record.class_name)
         if record.failure not in {None, ABORTED}:
             self._outcomes.client_failed(record, ended_ns)
+
+    def classed(self, external_id: str, name: str) -> None:
+        """The client of a request says which class of its mix it is."""
+        self._requests.classed(external_id, name)
+
+    def clocks_dropped(self, uuid: str, held: tuple[int, int]) -> None:
+        """The clocks of a GPU were down for a while, that of any engine here or not."""
+        known = self._engines.infos
+        sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
+        self._tracker.clocks_dropped(sources, held)
+
+    def _gpu(self, sample: GpuSample) -> None:
+        self._hardware.gpus.sample(sample)
+        held = self._clocks.take(sample)
+        if held is not None:
+            for model in (self, *self._servers.models.values()):
+                model.clocks_dropped(sample.source, held)
 
     def _host(self, sample: HostSample) -> None:
         self._hardware.hosts.sample(sample)

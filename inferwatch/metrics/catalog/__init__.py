@@ -29,6 +29,7 @@ from inferwatch.metrics.catalog.metric import (
 )
 from inferwatch.metrics.catalog.requests import REQUESTS
 from inferwatch.metrics.catalog.run import RUN
+from inferwatch.metrics.catalog.slowest import SLOWEST
 from inferwatch.metrics.catalog.steps import KV, PREFIX_CACHE, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
 
@@ -67,6 +68,7 @@ CATALOG: dict[str, Metric] = {
         HOST,
         PROCESS,
         REQUESTS,
+        SLOWEST,
         GROUPS,
         CLIENT,
         COST,

@@ -107,10 +107,10 @@ class RankTimes:
     def _pass_over(self, start_ns: int) -> None:
         """Those it then takes did not wait longer than up to here."""
         for request in list(self.new):
-            if request.added_ns is None or request.added_ns <= start_ns:
+            waits = request.scheduled_ns != start_ns  # else this step takes it
+            if waits and (request.added_ns or 0) <= start_ns:
                 del self.new[request]
-                taken = request.scheduled_ns == start_ns
-                if request.wait is not None and request.wait.is_new and not taken:
+                if request.wait is not None and request.wait.is_new:
                     request.wait.passed_over(self.account)
 
     def _explain(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:

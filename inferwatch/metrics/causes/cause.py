@@ -121,7 +121,8 @@ class SlowRequests:
     """The slowest requests of the window by TTFT, and what made them slow.
 
     These are all from the window's p99 on where it holds a hundred requests, else its
-    slowest tenth, one at least.
+    slowest tenth, one at least. Of each second only the slowest 64 are known, and of
+    what is more than five minutes old the slowest 1,024.
     """
 
     n: int

@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 
 from collectors.readings import Vantage
+from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.engine.request import Request, SavedRequest, as_saved
 from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
 from inferwatch.metrics.snapshot import RequestRow
 
 MOST_ROWS = 2_000
+MOST_CLASSES = 4_096
 MOST_REMEMBERED = 20_000
 """Requests without a row that one of front end and engine may yet tell of."""
 
@@ -61,6 +63,9 @@ class RequestIndex:
         """Without a row: not yet ended by both front end and engine, so what comes
         must find what was counted. One of the two may be thousands of events behind."""
         self._by_id: dict[tuple[str, str], Request] = {}
+        self._by_client_id: dict[str, Request] = {}
+        self.classes: dict[str, str] = {}
+        """By the id that clients know, of requests we have not heard of under it."""
         self._by_ordinal: dict[str, dict[int, Request]] = {}
         self._seen = 0
         self._gone = 0
@@ -107,6 +112,23 @@ class RequestIndex:
             for request in (*self.live, *self._ended):
                 request.row = None
 
+    def called(self, request: Request, external_id: str) -> None:
+        """Its client knows it by this id, or the server by one with that in it."""
+        name = client_id(external_id)
+        if self._by_client_id.get(name) is not request:
+            self._by_client_id[name] = request
+            request.class_name = self.classes.pop(name, request.class_name)
+
+    def classed(self, name: str, class_name: str) -> None:
+        """Its client says which class of its mix a request is."""
+        request = self._by_client_id.get(name)
+        if request is not None:
+            request.class_name, request.row = class_name, None
+            return
+        self.classes[name] = class_name
+        if len(self.classes) > MOST_CLASSES:
+            del self.classes[next(iter(self.classes))]
+
     def wait(self, request: Request, t_ns: int) -> None:
         """It has waited to be scheduled since then."""
         self._busy(t_ns)
@@ -143,6 +165,8 @@ class RequestIndex:
     def tell(self, request: Request) -> None:
         """A request that nobody told of before it had ended."""
         self._seen += 1
+        if request.external_id is not None:
+            self.called(request, request.external_id)
         self.end(request)
 
     def of(self, source: str) -> list[Request]:
@@ -241,6 +265,9 @@ class RequestIndex:
                 self._by_id[each.source, each.request_id] = each
             if each.ordinal is not None and place not in unmapped:
                 self.members(each.source)[each.ordinal] = each
+        for each in sorted(every, key=lambda each: each.arrived_ns or 0):
+            if each.external_id is not None:  # the latest, where clients use one twice
+                self._by_client_id[client_id(each.external_id)] = each
 
     def _await_nobody(self, source: str) -> None:
         for request in self._ended:
@@ -299,6 +326,9 @@ class RequestIndex:
         self._ended.pop(request, None)
         if request.request_id is not None:
             self._by_id.pop((request.source, request.request_id), None)
+        name = client_id(request.external_id or "")
+        if self._by_client_id.get(name) is request:
+            del self._by_client_id[name]
         members = self.members(request.source)
         if request.ordinal is not None and members.get(request.ordinal) is request:
             del members[request.ordinal]

@@ -122,6 +122,8 @@ class RequestTracker:
         )
         self._requests.hear(event.source, event.vantage)
         request.learn(event)
+        if event.external_id is not None:
+            self._requests.called(request, event.external_id)
         handle(request, event)
 
     def step(self, step: Step, idle_ns: int = 0) -> int:

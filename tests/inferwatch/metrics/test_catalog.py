@@ -6,6 +6,7 @@ import pytest
 
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.catalog.latencies import LENGTHS
+from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
 from inferwatch.metrics.engine.request_groups import RequestGroup
 from inferwatch.metrics.engine.request_tracker import VANTAGES
 from inferwatch.metrics.kv.memory import HitPoint, Holder, Memory, Room
@@ -52,6 +53,8 @@ NO_NUMBERS = {
         ("timeline", Timeline),
         ("request", RequestRow),
         ("group", RequestGroup),
+        ("slowest", SlowRequests),
+        ("slow_group", SlowGroup),
         ("client", ClientView),
         ("client_timeline", ClientTimeline),
         ("run", LoadRun),
@@ -88,6 +91,8 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "process": ProcessState,
         "request": RequestRow,
         "group": RequestGroup,
+        "slowest": SlowRequests,
+        "slow_group": SlowGroup,
         "cost": Cost,
         "client_timeline": ClientTimeline,
         "run": LoadRun,

@@ -1,0 +1,63 @@
+"""When the clocks of a GPU fell: a step that was slow just then has its cause."""
+
+from collections import deque
+from statistics import median_low
+
+import msgspec
+
+from collectors.clock import NS_PER_S
+from collectors.readings import GpuSample
+
+USUAL_SAMPLES = 32
+LEAST_SAMPLES = 4
+DROP = 0.9
+"""Of its usual clock a GPU has less than so much."""
+LONGEST_NS = 10 * NS_PER_S
+"""What was read holds for the time since the sample before, at most."""
+MOST_GPUS = 100
+HELD_DOWN = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
+"""NVML's clocks event reasons but for an idle GPU and clocks set by people."""
+
+
+class SavedClock(msgspec.Struct, array_like=True):
+    """One GPU: when it was sampled last, its latest clocks, why they are held down."""
+
+    t_ns: int
+    mhz: list[int]
+    reasons: int | None
+
+
+class ClockDrops:
+    """Follows the SM clock of each GPU."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, SavedClock] = {}
+
+    def take(self, sample: GpuSample) -> tuple[int, int] | None:
+        """From when to when the clocks of this GPU were down; None if they are not."""
+        gpu = self._gpus.get(sample.source)
+        if gpu is None:
+            if len(self._gpus) >= MOST_GPUS:
+                return None
+            gpu = self._gpus[sample.source] = SavedClock(sample.t_ns, [], None)
+        if sample.throttle_reasons is not None:
+            gpu.reasons = sample.throttle_reasons
+        if sample.sm_clock_mhz is None:
+            return None
+        before = deque(gpu.mhz, maxlen=USUAL_SAMPLES)
+        since_ns, t_ns = max(gpu.t_ns, sample.t_ns - LONGEST_NS), sample.t_ns
+        before.append(sample.sm_clock_mhz)
+        usual_mhz = median_low(gpu.mhz) if len(gpu.mhz) >= LEAST_SAMPLES else 0
+        gpu.t_ns, gpu.mhz = t_ns, list(before)
+        held = gpu.reasons is None or gpu.reasons & HELD_DOWN
+        if held and sample.sm_clock_mhz < DROP * usual_mhz:
+            return since_ns, t_ns
+        return None
+
+    def saved(self) -> dict[str, SavedClock]:
+        """All GPUs."""
+        return self._gpus
+
+    def restore(self, saved: dict[str, SavedClock]) -> None:
+        """Take over what was saved."""
+        self._gpus = saved
