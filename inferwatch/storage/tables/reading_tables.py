@@ -7,7 +7,8 @@ that is more than a row of plain columns needs a class of its own as well.
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
+from operator import sub
 from typing import Any, get_args
 
 import msgspec
@@ -117,6 +118,7 @@ def every_table() -> list[ReadingTable[Any]]:
                 "cached",
                 "uncached",
             ),
+            gaps=("blocks", "cached", "uncached"),
             column="changes",
             unpacked=Unpacked(
                 name="block_changes",
@@ -271,16 +273,23 @@ class PackedRows(ReadingTable[Any]):
         lists: tuple[str, ...],
         column: str,
         unpacked: Unpacked,
+        gaps: tuple[str, ...] = (),
         counts: Mapping[str, str] | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
-        """``counts``: columns that say how long a list is, for who asks in SQL."""
+        """What stands in columns, and how the lists are packed.
+
+        ``gaps``: lists, or lists of these, that are kept as how much each number is
+        above the one before it: neighbours then pack well. ``counts``: columns that say
+        how long a list is, for who asks in SQL.
+        """
         self.name, self.kind, self.unpacked = name, kind, unpacked
         self._lists = msgspec.json.Decoder(_struct_of(kind, lists))
         self.blobs = (
             Blob(table=name, column=column, reader=self._held, quick=zlib.decompress),
         )
         self._make, self._names, self._counts = kind, lists, dict(counts or {})
+        self._gaps = gaps
         self._columns = Columns(kind, without=lists, renamed=renamed or {})
         self.enums = self._columns.enums
         self._insert = insert_sql(
@@ -292,6 +301,7 @@ class PackedRows(ReadingTable[Any]):
         """Add the row."""
         lists = {name: held for name in self._names if (held := getattr(reading, name))}
         counts = [len(lists.get(name, ())) for name in self._counts.values()]
+        lists |= {name: _gaps_of(lists[name]) for name in self._gaps if name in lists}
         blob = zlib.compress(msgspec.json.encode(lists))
         values = self._columns.values(reading)
         batch.add(self._insert, (*key, *values, *counts, blob))
@@ -310,7 +320,21 @@ class PackedRows(ReadingTable[Any]):
             yield ordinal, self._make(source=sources[source], **fields)
 
     def _held(self, blob: bytes) -> dict[str, Any]:
-        return msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
+        held = msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
+        return held | {name: _summed(held[name]) for name in self._gaps}
+
+
+def _gaps_of(numbers: list[Any]) -> list[Any]:
+    """Of each number how much it is above the one before, the first above 0."""
+    if numbers and isinstance(numbers[0], list):
+        return [_gaps_of(each) for each in numbers]
+    return [*map(sub, numbers, (0, *numbers))]
+
+
+def _summed(gaps: list[Any]) -> list[Any]:
+    if gaps and isinstance(gaps[0], list):
+        return [_summed(each) for each in gaps]
+    return [*accumulate(gaps)]
 
 
 def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:

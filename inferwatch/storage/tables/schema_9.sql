@@ -18,7 +18,9 @@ CREATE TABLE block_maps (                  -- who holds which KV block; mostly c
   cleared            INTEGER NOT NULL,     -- 1: all content was given up at once
   cost_ns            INTEGER,              -- on the engine's thread
   changes            BLOB NOT NULL,        -- zlib(JSON): holders, groups, kept, blocks,
-                                           -- gone, cached, uncached
+                                           -- gone, cached, uncached; of blocks,
+                                           -- cached, uncached the steps from one id
+                                           -- to the next
   PRIMARY KEY (session, ordinal)
 ) STRICT;
 

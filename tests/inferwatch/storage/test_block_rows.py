@@ -152,3 +152,20 @@ def replayed(
             case "cached":
                 cached.add(row["block"])
     return held, cached
+
+
+def test_the_program_of_the_page_tells_who_holds_what(
+    kept: list[Numbered], path: Path, pool: Pool
+) -> None:
+    page = Path(__file__).parents[3] / "docs/record.md"
+    program = page.read_text("utf-8").partition("def blocks_held")
+    text = "import json, zlib\nfrom itertools import accumulate\n" + "".join(
+        program[1:]
+    )
+    known: dict[str, Any] = {}
+    exec(text.partition("print(")[0], known)  # noqa: S102 - ours
+
+    with closing(sqlite3.connect(path)) as connection:
+        held = known["blocks_held"](connection, 1, 12 * S)
+
+    assert list(held.values()) == [pool.held]
