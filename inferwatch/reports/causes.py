@@ -6,8 +6,10 @@ from msgspec import to_builtins
 
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import counted, format_duration, format_share
+from inferwatch.metrics.engine.request_groups import GroupBy, group_requests
 from inferwatch.metrics.kv.memory import BlockPicture
 from inferwatch.metrics.snapshot import RequestRow, Snapshot
+from inferwatch.reports.latencies import quantiles_row
 from inferwatch.reports.why import by_cause
 from inferwatch.visible import visible
 
@@ -25,6 +27,7 @@ def cause_rows(snapshot: Snapshot) -> Summary:
         if slowest is None
         else to_builtins(slowest) | {"sentence": slowest.sentence},
         "slow_requests": [request_row(each) for each in slowest_rows(snapshot)],
+        "request_groups": group_rows(snapshot),
         "memory": None if memory is None else to_builtins(memory),
         "block_maps": [_block_map(each) for each in snapshot.block_maps],
         "batch_curve": None if curve is None else to_builtins(curve),
@@ -44,6 +47,18 @@ def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
     told = [each for each in snapshot.requests if each.ttft_s is not None]
     told.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
     return told[:MOST_SLOW]
+
+
+def group_rows(snapshot: Snapshot) -> Summary:
+    """The rows at hand by what they have in common: length, model, cause and so on."""
+    models = {each.source: each.model for each in snapshot.engines}
+    return {
+        by.name.lower(): [
+            to_builtins(group) | {"ttft_s": quantiles_row(group.ttft_s)}
+            for group in group_requests(snapshot.requests, by, models)
+        ]
+        for by in GroupBy
+    }
 
 
 def request_row(row: RequestRow) -> Summary:

@@ -71,7 +71,7 @@ class VerdictLine(Panel):
         first_line = self._verdict.sentence.partition("\n")[0]
         in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
-        for text in (first_line, in_short):
+        for text in (first_line, in_short, sub(r", [\d,]+ tok/s$", "", in_short)):
             said = (word, TextRun(f" {text}"))
             room = width - width_of(said) - GAP - 1
             slow = slow_words(self._slow, room, self._opener)

@@ -71,6 +71,33 @@ def test_the_slowest_are_told_by_cause_and_with_their_sentence(see: See) -> None
     assert "61% of p99 TTFT is queueing for KV blocks" in summary_text(summary)
 
 
+def test_requests_are_told_in_groups_of_each_kind(see: See) -> None:
+    rows = [
+        replace(row(number, ttft_s), prompt_tokens=100 * number, lora="sql")
+        for number, ttft_s in ((1, 0.2), (2, 0.4), (3, None))
+    ]
+    groups = told(see, requests=tuple(rows))["request_groups"]
+
+    assert groups.keys() == {
+        "length",
+        "model",
+        "priority",
+        "class",
+        "header",
+        "cause",
+    }
+    assert [(each["name"], each["requests"]) for each in groups["length"]] == [
+        ("1–127", 1),
+        ("128–511", 2),
+    ]
+    (model,) = groups["model"]
+    assert model["name"] == "sql"
+    assert model["cause"] == "queue: KV blocks"
+    assert (model["ttft_s"]["n"], model["ttft_s"]["p50"]) == (2, 0.2)
+    assert groups["header"] == []
+    json.dumps(groups)
+
+
 def test_requests_are_told_slowest_first_and_those_without_a_token_not(
     see: See,
 ) -> None:

@@ -94,6 +94,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "prefix_cache",
         "slowest",
         "slow_requests",
+        "request_groups",
         "memory",
         "block_maps",
         "batch_curve",

@@ -583,6 +583,17 @@ def test_a_verdict_is_whole_whatever_stands_behind_it(width: int) -> None:
         assert "61% of p99 TTFT" in text
 
 
+def test_tokens_a_second_give_way_to_what_made_requests_slow() -> None:
+    sentence = "6 running, none waiting, 1,672 tok/s"
+    verdict = Verdict(health=Health.HEALTHY, sentence=sentence, since_ns=0)
+
+    assert sentence in verdict_text(verdict, 80)
+    said = " ".join(verdict_text(verdict, 80, slow=SLOWEST, opener="W").split())
+    assert said == (
+        "● HEALTHY 6 running, none waiting 61% of p99 TTFT is queueing for KV blocks"
+    )
+
+
 @pytest.mark.parametrize(
     ("room", "said"),
     [
