@@ -380,3 +380,18 @@ def told(readings: list[AnyReading]) -> BlockMap:
     (found,) = readings
     assert isinstance(found, BlockMap)
     return found
+
+
+@pytest.mark.timing
+def test_a_moment_of_sixteen_thousand_blocks_costs_the_engine_little() -> None:
+    engine = Engine()
+    blocks = [Block(number) for number in range(16_384)]
+    for holder in range(256):
+        held = blocks[64 * holder : 64 * holder + 64]
+        engine.full.req_to_blocks[f"request-{holder}"] = held
+    costs_ns = []
+    for number in range(200):
+        engine.tap.take(number)
+        costs_ns.append(engine.tap.moments.popleft().cost_ns)
+
+    assert sorted(costs_ns)[100] < 100_000
