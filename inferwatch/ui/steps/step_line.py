@@ -164,7 +164,10 @@ class StepLine(Panel):
         if at is not None and at <= start + len(told):
             start = at + 2
         text = f"{'':{start}}{told}"
-        gap = max(width - len(text) - len(end) - 1, 1)
+        stop = width - 1  # where the time of the right end goes: not under the mark
+        if at is not None and stop - len(end) - 1 <= at:
+            stop, end = at - 1, picture.end
+        gap = max(stop - len(text) - len(end), 1)
         text = (text + " " * gap + end)[:width].ljust(width)
         if at is None:
             return (TextRun(text, "muted"),)

@@ -268,6 +268,7 @@ async def test_brackets_go_from_step_to_step_and_hold_the_line() -> None:
         await settle(pilot)
         assert view.cursor_ns == told[at - 1].end_ns
         assert "▲" in text_of(app, StepLine)[-1]
+        assert "03:12:41.320" in text_of(app, StepLine)[-1]
         await pilot.press("escape")
         await settle(pilot)
         assert view.cursor_ns is None
