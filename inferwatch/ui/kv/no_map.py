@@ -27,6 +27,8 @@ def why_no_map(shown: Snapshot, state: FeedState) -> str:
         return (
             "no probe: who holds what would be invented; KV events tell what is cached"
         )
+    if shown.timeline.lost_ns is not None:
+        return "no block map: the engine is lost, and all it held with it"
     if shown.memory is not None and shown.memory.evicted is not None:
         return "no block map now: a part of it was lost; a whole one comes soon"
     return _why_none_came(shown, state)

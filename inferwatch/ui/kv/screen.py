@@ -1,6 +1,6 @@
 """Who holds the memory?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -27,6 +27,22 @@ from inferwatch.ui.shared.watch_screen import WatchScreen
 
 BESIDE = 160
 """Columns; from here on the holders stand beside the map."""
+
+
+READING = (
+    "█ private, ▓ shared, ⣿ idle-cached, · free, × the null block, ◆ the cursor.",
+    "A cell of several blocks shows what most of them are; of as many, the held.",
+    (
+        "Yellow are the blocks of one request: the one under the cursor, or the one "
+        "pointed at in the table."
+    ),
+    (
+        "By holder, ▇ and ▒ tell a request from the one before; a shared block stands "
+        "with the first that holds it."
+    ),
+    "By prefix, blocks that the same requests share stand together, most shared first.",
+)
+"""What the help says of it."""
 
 
 class KvView(StrEnum):
@@ -112,7 +128,7 @@ class KvScreen(WatchScreen):
         &.-counted TotalsPanel { height: 5; }
         &.-counted PrefixPanel { height: 4; }
         &.-short.-counted KvBar { height: 2; }
-        &.-untouched #who { display: none; }
+        &.-untouched #who { display: none !important; }
     }
     """
     AUTO_FOCUS = ""
@@ -143,6 +159,11 @@ class KvScreen(WatchScreen):
             "rank": self._map_in_sight and len(self._maps) > 1,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
+
+    def explanations(self) -> Mapping[str, Sequence[str]]:
+        """How the map is read, where there is one."""
+        told = super().explanations()
+        return {"the block map": READING, **told} if self._mapped else told
 
     def fit_height(self) -> None:
         """What has room, and beside what."""

@@ -295,6 +295,7 @@ async def test_the_help_explains_the_keys_of_the_map(showing: Any) -> None:
             "A cell for each block",
             "next rank",
             "Another block",
+            "Yellow are the blocks of one request",
             CATALOG["kv.cached_blocks"].definition,
         ):
             assert told in said
@@ -309,6 +310,7 @@ async def test_the_help_explains_the_keys_of_the_map(showing: Any) -> None:
         ("off", "older than maps", FeedState.REPLAYING),
         ("lost", "a part of it was lost", FeedState.LIVE),
         ("broken", "off: KeyError(1)", FeedState.LIVE),
+        ("gone", "the engine is lost", FeedState.LOST),
         ("new", "comes with the first steps", FeedState.LIVE),
     ],
 )
@@ -335,6 +337,11 @@ def without_map(kind: str, state: FeedState = FeedState.LIVE) -> ScriptedFeed:
             attached_sessions.as_scraped(made), prefix_cache=CACHE
         ),
         "off": lambda made: replace(made, memory=Memory(hit_rate=0.42)),
+        "gone": lambda made: replace(
+            made,
+            memory=Memory(evicted=0),
+            timeline=replace(made.timeline, lost_ns=NOW_NS - S),
+        ),
         "lost": lambda made: replace(made, memory=Memory(evicted=0)),
         "broken": lambda made: replace(
             made,
