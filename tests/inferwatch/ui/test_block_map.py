@@ -295,10 +295,13 @@ async def test_the_help_explains_the_keys_of_the_map(showing: Any) -> None:
             "A cell for each block",
             "next rank",
             "Another block",
-            "Yellow are the blocks of one request",
+            "One request's blocks stand out",
             CATALOG["kv.cached_blocks"].definition,
         ):
             assert told in said
+
+        await showing(pilot, "escape", "right")
+        assert panel(app).has_focus
 
 
 @pytest.mark.parametrize(
