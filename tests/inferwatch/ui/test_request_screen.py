@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import RequestStory
+from inferwatch.metrics.causes.story import Companion, RequestStory
 from inferwatch.metrics.snapshot import RequestState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
@@ -18,6 +18,8 @@ from inferwatch.ui.request.looking import Looking, part_within
 from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.shared.messages import OpenRequest
+from inferwatch.visible import visible
+from tests.inferwatch.hostile import hostile
 from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, requests
 from tests.inferwatch.ui.stories import STORIES
 
@@ -400,6 +402,45 @@ async def test_no_color_leaves_glyphs_that_tell_causes_apart(
         )
 
     assert {"░", "▒", "▓"} <= set(queue)
+
+
+def dirty(story: RequestStory) -> RequestStory:
+    """The same, told by somebody who wants the terminal to obey."""
+    bad = hostile("id")
+    late = tuple(replace(each, evidence=hostile("why")) for each in story.spikes)
+    return replace(
+        story,
+        row=replace(
+            story.row,
+            external_id=bad,
+            request_id=bad,
+            lora=bad,
+            header=bad,
+            class_name=bad,
+            reason=bad,
+        ),
+        spikes=late,
+        companions=(Companion(key="x", name=bad, prefill_tokens=3, steps=1),),
+        missing=(hostile("missing"),),
+    )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_names_of_others_are_shown_and_never_obeyed(
+    feed: ScriptedFeed, settle: Any, text_of: Any, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=size) as pilot:
+        screen = await shown(feed, app, pilot, settle, "spiky")
+        screen._story = dirty(STORIES["spiky"]())
+        screen._draw()
+        await pilot.press("s")
+        for _ in range(5):
+            await pilot.press("tab")
+            canvas = screen.query_one(RequestCanvas)
+            rows = [canvas.render_line(y) for y in range(canvas.size.height)]
+            assert {row.cell_length for row in rows} == {size[0]}
+            assert all(row.text == visible(row.text) for row in rows)
 
 
 @pytest.mark.timing
