@@ -9,6 +9,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from collectors.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
 from inferwatch.metrics.causes.story import RequestStory
@@ -27,6 +28,8 @@ from inferwatch.ui.shared.watch_screen import WatchScreen
 
 TOLD_EVERY_S = 0.4
 """At the least between two stories of a request that goes on, while time does."""
+SETTLED_NS = 5 * NS_PER_S
+"""After its end: what its client met may be told later than that."""
 LOOKING = "looking at what was recorded of it …"
 NOTHING = (
     "nothing single is known of it at this moment: a probe tells requests, steps and "
@@ -163,9 +166,10 @@ class RequestScreen(WatchScreen):
         story, before_ns = self._story, self._asked[1]
         if now_ns == before_ns:
             return False
-        ended = story is not None and not story.row.state.live
-        if story is not None and ended and now_ns >= story.end_ns:
-            return False
+        if story is not None and not story.row.state.live:
+            settled_ns = story.end_ns + SETTLED_NS
+            if before_ns >= settled_ns and now_ns >= settled_ns:
+                return False
         playback = self.feed.playback
         moves = playback is None or playback.at_live or playback.playing
         return not moves or monotonic() - self._asked_s >= TOLD_EVERY_S

@@ -259,6 +259,28 @@ def test_around_the_cursor_each_gap_is_a_column_again() -> None:
     assert marks[12:].index("H") == 48
 
 
+def test_around_the_cursor_the_lanes_show_the_time_of_the_gaps_in_sight() -> None:
+    moments = Moments(stories.long())
+    cursor_ns = int(moments.gap_ends[60_999])
+
+    axis = axis_of(moments, Zoom.CURSOR, cursor_ns, 96, 96)
+
+    assert axis.start_ns == moments.tokens[60_951]
+    assert axis.end_ns == moments.tokens[60_951 + 96]
+
+
+def test_around_a_phase_the_lanes_show_what_is_beside_it() -> None:
+    moments = Moments(stories.queued())
+    phase = moments.phases[5]
+    span = phase.span
+    assert span is not None
+
+    axis = axis_of(moments, Zoom.CURSOR, phase.t_ns, 96, 96)
+
+    assert moments.start_ns <= axis.start_ns < span.start_ns
+    assert span.end_ns < axis.end_ns <= moments.end_ns
+
+
 def test_the_cursor_goes_through_phases_and_then_through_gaps() -> None:
     moments = Moments(stories.queued())
     columns = moments.columns(500)

@@ -31,7 +31,7 @@ def told(key: str = "demo:12", **facts: Any) -> RequestStory:
     row = replace(WAITED, key=key, state=RequestState.FINISHED, ttft_s=2.0)
     parts = ((Cause.QUEUE_KV, 1.5), (Cause.PREFILL, 0.5))
     return RequestStory(
-        row=replace(row, **facts), end_ns=NOW_NS - 10**9, ttft_parts=parts
+        row=replace(row, **facts), end_ns=NOW_NS - 10**10, ttft_parts=parts
     )
 
 
@@ -106,6 +106,21 @@ async def test_an_ended_request_is_told_once_while_time_goes_on(
         await opened(app, pilot, settle, "demo:12")
         feed.at_ns += 10**9
         app.screen._asked_s -= 1  # type: ignore[attr-defined]
+        await settle(pilot)
+
+        assert feed.recall.asked == ["request demo:12"]
+
+
+async def test_what_is_told_shortly_after_its_end_is_seen(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any
+) -> None:
+    feed.recall.stories["demo:12"] = replace(told(), end_ns=NOW_NS - 10**9)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await opened(app, pilot, settle, "demo:12")
+        feed.recall.asked.clear()
+        feed.at_ns += 10**9
+        app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
         await settle(pilot)
 
         assert feed.recall.asked == ["request demo:12"]
