@@ -165,7 +165,12 @@ class Attribution:
             request.wait.preempted(step)
 
     def ended(self, request: Request) -> None:
-        """The engine has no more to tell of it."""
+        """The engine has no more to tell of it.
+
+        But for the step with its tokens, which is heard of later.
+        """
+        if request.awaits_first and request.reported_tokens:
+            return
         if request.wait is not None and request.ordinal is not None:
             self._leave_new(request)
             held = self._ranks.get((request.source, rank_of(request.ordinal)))

@@ -19,6 +19,7 @@ from collectors.readings import (
     Step,
     TokenTimes,
     Vantage,
+    rank_of,
 )
 from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.load.client import ended_ns
@@ -141,7 +142,7 @@ def gather(lookup: ReadingLookup, key: str, now_ns: int) -> RequestReadings | No
     last_ns = min(end_ns + AFTER_NS, now_ns) if ended else now_ns
     before = lookup.steps_before(start_ns, source, BEFORE)
     steps = before + lookup.steps(start_ns, last_ns, source, MOST_STEPS)
-    rank = _rank(steps, ordinal, start_ns)
+    rank = None if ordinal is None else rank_of(ordinal)
     engines = [
         each
         for each in lookup.engines(source)
@@ -174,19 +175,6 @@ KINDS = list(EventKind)
 def _in_order(event: RequestEvent) -> tuple[int, int, str]:
     """By time, and of the same moment as a life goes."""
     return event.t_ns, KINDS.index(event.kind), event.vantage
-
-
-def _rank(steps: Sequence[Step], ordinal: int | None, start_ns: int) -> int | None:
-    """Which rank of its engine has it; None where there is one, or nobody knows."""
-    ranks = {each.rank for each in steps}
-    if len(ranks) < 2:
-        return None
-    here = (
-        each.rank
-        for each in steps
-        if each.end_ns > start_ns and ordinal in each.members
-    )
-    return next(here, None)
 
 
 def _client_names(events: Sequence[RequestEvent]) -> set[str]:

@@ -1,6 +1,6 @@
 """Tokens of one request that came late: each with one cause and its evidence."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,6 +10,7 @@ from statistics import median
 from collectors.clock import NS_PER_S
 from collectors.readings import GpuSample, Step
 from inferwatch.formatting import counted, format_duration
+from inferwatch.metrics.causes.attribution import RECENT_STEPS
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
 from inferwatch.metrics.causes.late_token import (
     Lateness,
@@ -24,8 +25,6 @@ from inferwatch.metrics.engine.engines import gap_ns
 
 MOST_SPIKES = 500
 """Of more the longest are told."""
-RECENT = 64
-"""Steps before a late token that say what is usual."""
 CLOCK_DROP = 0.9
 """Of its usual clock a GPU has less than so much: it was held down."""
 
@@ -55,8 +54,9 @@ def late_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateToke
     usual_ns = median(gap for gap, _ in gaps)
     late = [each for each in gaps if is_spike(each[0], usual_ns)]
     late = sorted(sorted(late, reverse=True)[:MOST_SPIKES], key=itemgetter(1))
+    low_ns = low_clocks_ns(readings.gpu_samples)
     return [
-        _late_token(readings, walked, came[number - 1], came[number])
+        _late_token(readings, walked, low_ns, came[number - 1], came[number])
         for _, number in late
     ]
 
@@ -64,6 +64,7 @@ def late_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateToke
 def _late_token(
     readings: RequestReadings,
     walked: RequestWalk,
+    low_ns: Sequence[int],
     before: OwnStep,
     own: OwnStep,
 ) -> LateToken:
@@ -72,13 +73,14 @@ def _late_token(
     preempted = any(
         before.place < each.place <= own.place for each in walked.preemptions
     )
+    oldest = max(0, own.place + 1 - RECENT_STEPS)
     why = why_late(
         last_ns,
         t_ns,
-        _facts(readings.steps, before.place + 1, own.place + 1),
-        _facts(readings.steps, max(0, before.place + 1 - RECENT), before.place + 1),
+        _facts(readings.steps, max(oldest, before.place + 1), own.place + 1),
+        _facts(readings.steps, oldest, before.place + 1),
         preempted=preempted,
-        clock_dropped=clocks_dropped(readings.gpu_samples, last_ns, t_ns),
+        clock_dropped=_any_between(low_ns, last_ns, t_ns + NEAR_NS),
     )
     culprit = None
     if why.cause is Cause.LONG_PREFILL:
@@ -138,18 +140,22 @@ def _largest_prefill(
     return max(tokens.items(), key=itemgetter(1), default=None)
 
 
-def clocks_dropped(samples: Sequence[GpuSample], start_ns: int, end_ns: int) -> bool:
-    """A GPU's clock was well below its usual at a sample in, or right after, a span."""
-    by_gpu: dict[str, list[GpuSample]] = {}
+def low_clocks_ns(samples: Sequence[GpuSample]) -> list[int]:
+    """When a GPU's clock was well below its usual, in order of time."""
+    by_gpu: dict[str, list[tuple[int, int]]] = {}
     for each in samples:
         if each.sm_clock_mhz is not None:
-            by_gpu.setdefault(each.source, []).append(each)
+            by_gpu.setdefault(each.source, []).append((each.t_ns, each.sm_clock_mhz))
+    low = []
     for told in by_gpu.values():
-        usual_mhz = median(each.sm_clock_mhz or 0 for each in told)
-        here = [each for each in told if start_ns <= each.t_ns <= end_ns + NEAR_NS]
-        if any((each.sm_clock_mhz or 0) < CLOCK_DROP * usual_mhz for each in here):
-            return True
-    return False
+        least_mhz = CLOCK_DROP * median(mhz for _, mhz in told)
+        low += [t_ns for t_ns, mhz in told if mhz < least_mhz]
+    return sorted(low)
+
+
+def _any_between(moments_ns: Sequence[int], start_ns: int, end_ns: int) -> bool:
+    at = bisect_left(moments_ns, start_ns)
+    return at < len(moments_ns) and moments_ns[at] <= end_ns
 
 
 def _seconds(ns: int) -> str:

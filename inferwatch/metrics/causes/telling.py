@@ -19,8 +19,6 @@ from collectors.readings import (
 )
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.causes.cause import Cause, Parts
-from inferwatch.metrics.causes.first_token import parts_of
-from inferwatch.metrics.causes.queue import largest
 from inferwatch.metrics.causes.request_readings import (
     Name,
     ReadingLookup,
@@ -41,7 +39,7 @@ from inferwatch.metrics.causes.story import (
     Spike,
     StoryStep,
 )
-from inferwatch.metrics.causes.waterfall import ttft_ns_by_cause, waterfall
+from inferwatch.metrics.causes.waterfall import waterfall
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.engine.request_tracker import RequestTracker
@@ -82,16 +80,11 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
     found = names(asked | {member for member, *_ in companions})
     spikes = _spikes(late, merged_tokens(readings, walked), found)
     gaps = sorted(_gaps(walked))
-    spent_ns = ttft_ns_by_cause(readings, walked, cached or 0)
+    class_name = readings.record.class_name if readings.record else None
     row = replace(
-        _row(readings, walked),
-        ttft_parts=parts_of(spent_ns) if spent_ns else (),
-        class_name=readings.record.class_name if readings.record else None,
-        itl_cause=_longest(late),
+        _row(readings, walked), class_name=class_name, itl_cause=_longest(late)
     )
     spans = waterfall(readings, walked)
-    if spent_ns:
-        row = replace(row, cause=largest(spent_ns))
     return RequestStory(
         row=row,
         end_ns=spans[-1].end_ns if spans else readings.end_ns,
@@ -173,11 +166,16 @@ def _follow(
     readings: RequestReadings,
     walked: RequestWalk,
 ) -> None:
-    """Through its events and steps, in order of time."""
+    """Through its events and steps, in order of time.
+
+    Up to its first token all steps of its rank count, for what they made it wait.
+    """
     events, request = deque(readings.events), None
     put_back = {each.place for each in walked.preemptions}
     own = {each.place: each for each in walked.own}
-    for place in sorted({*own, *put_back}):
+    waited = len(readings.steps) if walked.first is None else walked.first.place
+    ordinal = readings.ordinal or 0
+    for place in [*range(waited), *sorted(p for p in {*own, *put_back} if p >= waited)]:
         step, here = readings.steps[place], own.get(place)
         while events and events[0].t_ns <= step.end_ns:
             tracker.event(events.popleft())
@@ -185,13 +183,13 @@ def _follow(
         if request is not None and here is not None and place not in put_back:
             _decode(request, here)
             continue
-        ordinal = readings.ordinal or 0
         tracker.step(_alone(step, ordinal, here, put_back=place in put_back))
         request = index.members(readings.source).get(ordinal)
         if request is not None and not request.steady:
             request = None
     for event in events:
         tracker.event(event)
+    tracker.causes.refresh(index.live)
 
 
 def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:

@@ -1,12 +1,9 @@
 """The stretches of a request's time, one after the other, and what its TTFT went to."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from collectors.readings import BoundBy, EventKind, Step, Vantage
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.first_token import Wait, ttft_spent
 from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND, QueueAccount
 from inferwatch.metrics.causes.request_readings import RequestReadings
 from inferwatch.metrics.causes.request_walk import OwnStep, RequestWalk
@@ -165,46 +162,3 @@ def _queue(
 def _queue_kind(cause: Cause, *, transferred: bool) -> SpanKind:
     deferred = cause is CAUSE_OF_BOUND[BoundBy.DEFERRED]
     return SpanKind.TRANSFER if deferred and transferred else SpanKind.QUEUE
-
-
-def waited(
-    steps: Sequence[Step], walked: RequestWalk, added_ns: int, cached_tokens: int
-) -> Wait | None:
-    """The way to its first token, as the Model follows it; None if it never began."""
-    if walked.first is None:
-        return None
-    account, wait = QueueAccount(), Wait.since(added_ns)
-    last = walked.first.place
-    here = takewhile(lambda each: each.place <= last, walked.own)
-    own = {each.place: each for each in here}
-    put_back = {each.place for each in walked.preemptions}
-    taken = False
-    for place, step in enumerate(steps[: last + 1]):
-        account.take(step)
-        if place in put_back:
-            wait.preempted(step)
-        taking = own.get(place)
-        if taking is not None:
-            if not taken:
-                wait.taken(account, cached_tokens)
-                taken = True
-            wait.chunk(step, taking.scheduled)
-        elif not taken and step.start_ns >= added_ns and wait.account is None:
-            wait.passed_over(account)
-    return wait
-
-
-def ttft_ns_by_cause(
-    readings: RequestReadings, walked: RequestWalk, cached_tokens: int
-) -> list[int] | None:
-    """Where the time to the first token went; None while that has not come."""
-    arrived_ns = readings.moment(EventKind.ARRIVED, Vantage.FRONTEND)
-    first_ns = readings.moment(EventKind.FIRST_TOKEN, Vantage.FRONTEND)
-    added_ns = readings.moment(EventKind.ADDED, Vantage.ENGINE)
-    if arrived_ns is None or first_ns is None:
-        return None
-    wait = None
-    if added_ns is not None:
-        wait = waited(readings.steps, walked, added_ns, cached_tokens)
-    came_ns = walked.first.step.end_ns if walked.first else None
-    return ttft_spent(wait, arrived_ns, first_ns - arrived_ns, came_ns)

@@ -210,6 +210,7 @@ def test_a_live_request_is_told_up_to_now(script: Script) -> None:
 
 def test_between_its_chunks_it_was_left_out(script: Script) -> None:
     script.comes(MINE, 0, prompt=100)
+    script.tell(MINE, EventKind.SCHEDULED, 5)
     script.step({MINE: (60, 0)}, idle_ms=5, prefills=[MINE])
     script.step({OTHER: (64, 0)}, prefills=[OTHER])
     script.step({MINE: (40, 1)}, prefills=[MINE])
@@ -226,6 +227,24 @@ def test_between_its_chunks_it_was_left_out(script: Script) -> None:
     assert dict(story.ttft_parts)[Cause.PREFILL_DELAYED] == 0.01
     assert story.kv_blocks[:2] == ((5 * MS, 4), (25 * MS, 7))
     assert story.companions == ()
+
+
+def test_one_with_a_single_token_has_ended_before_its_step_is_heard_of(
+    script: Script,
+) -> None:
+    script.step({OTHER: (1, 1)})
+    script.comes(MINE, 5)
+    script.step({OTHER: (1, 1)}, bound_by=BoundBy.KV, waiting=1)
+    script.tell(MINE, EventKind.SCHEDULED, 23)
+    done: dict[str, Any] = {"output_tokens": 1, "reason": "length"}
+    script.tell(MINE, EventKind.FINISHED, 33, **done)
+    script.step({MINE: (20, 1)}, idle_ms=3, prefills=[MINE])
+    script.tell(MINE, EventKind.FIRST_TOKEN, 34)
+
+    story = script.story()
+
+    assert dict(story.ttft_parts)[Cause.QUEUE_KV] == 0.013
+    assert Cause.PREFILL_DELAYED not in dict(story.ttft_parts)
 
 
 def test_others_in_its_prefill_are_companions(script: Script) -> None:
