@@ -21,6 +21,8 @@ from inferwatch.ui.shared.renderables.text import (
 
 AROUND_TITLE = 8
 """Cells of a heading that are rule and gaps."""
+OLD_S = 1.0
+"""From this age on a map says how old it is."""
 SOON_S = 60.0
 """A cache that is full before that is worth a warning."""
 FAR_S = 3_600.0
@@ -158,7 +160,7 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
     kv, memory = shown.kv, shown.memory
     private = memory.private_blocks if memory else None
     shared = memory.shared_blocks if memory else None
-    if private is None or shared is None:
+    if private is None or shared is None or _is_past(kv, memory):
         if kv.used_blocks is None or shown.without_steps or not kv.total_blocks:
             return ()
         held = [BarPart(label_of("kv.used_blocks"), "█", "kv", kv.used_blocks)]
@@ -168,7 +170,7 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
             BarPart(label_of("memory.shared_blocks"), "▓", "shared", shared),
         ]
     cached, free = kv.cached_blocks, kv.free_blocks
-    if shown.block_maps:
+    if shown.block_maps and not _is_past(kv, memory):
         counts = [each.counts for each in shown.block_maps]
         free, cached = (sum(each[place] for each in counts) for place in (0, 1))
     return (
@@ -176,6 +178,13 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
         BarPart(label_of("kv.cached_blocks"), "⣿", "cached", cached or 0),
         BarPart(label_of("kv.free_blocks"), "·", "rule", free or 0),
     )
+
+
+def _is_past(kv: KvState, memory: Memory | None) -> bool:
+    """The map is of a while ago, and steps have told of another use since."""
+    if memory is None or (memory.map_age_s or 0) <= OLD_S or kv.used_blocks is None:
+        return False
+    return kv.used_blocks != (memory.private_blocks or 0) + (memory.shared_blocks or 0)
 
 
 def full_in(memory: Memory | None) -> Line:

@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from collectors.clock import NS_PER_S
 from inferwatch.metrics.kv.memory import BlockPicture, BlockState, Holder
+from inferwatch.ui.kv.bar import OLD_S
 from inferwatch.ui.kv.block_cells import (
     ArrangedBlocks,
     HeldBlocks,
@@ -61,8 +62,6 @@ MARGIN = 9
 """Characters before a row: where it begins."""
 AROUND_ROWS = 3
 """The heading, and two rows for what is under the cursor."""
-OLD_S = 1.0
-"""From this age on a map says how old it is."""
 HINT = "tab or a click, then the arrows: which block it is, and who holds it"
 
 

@@ -403,6 +403,24 @@ async def test_private_and_shared_are_parts_of_the_bar(showing: Any) -> None:
         assert "· free 3 27%" in legend
 
 
+async def test_a_bar_is_of_now_where_the_map_is_of_another_time(showing: Any) -> None:
+    old = replace(memory_of([TWELVE]), map_age_s=3.0)
+    change = mapped([TWELVE], old)
+    feed = ScriptedFeed(change=change)
+    app = Opening(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "private 4" in words(app, "KvBar")  # the steps say the same
+
+        feed.change = lambda made: replace(
+            change(made), kv=replace(change(made).kv, used_blocks=0, free_blocks=9)
+        )
+        await showing(pilot)
+        assert "private" not in words(app, "KvBar")
+        assert "used 0 0%" in words(app, "KvBar")
+        assert "free 9 82%" in words(app, "KvBar")
+
+
 @pytest.mark.parametrize(
     ("growth", "full_in_s", "told"),
     [
