@@ -117,11 +117,13 @@ def why_text(why: Why, wall: WallText) -> str:
 
 def _groups(slow: SlowRequests) -> Iterator[str]:
     what = "from p99 on" if slow.is_p99 else "the slowest tenth"
-    yield (
+    yield from _paragraph(
         f"The {counted(slow.n, 'slow request')} of {slow.of:,} ({what}, from "
-        f"{format_duration(slow.from_s).strip()}), by what took their TTFT:"
+        f"{format_duration(slow.from_s).strip()}), by what took their TTFT, and of how "
+        "many of them it took most:",
+        "",
     )
-    yield "  share  cause                requests    worst"
+    yield "  share  cause                 most of    worst"
     for each in slow.groups:
         yield (
             f"   {format_share(each.share)}  {each.cause:<20}{each.requests:>9}"

@@ -78,11 +78,21 @@ def test_the_story_of_a_request_fits_a_terminal(run: Run) -> None:
         assert any(word in line for line in lines), word
 
 
-def test_the_slowest_are_told_in_lines_that_fit_too(run: Run) -> None:
-    lines = run("--most", "9").stdout.splitlines()
+@pytest.mark.parametrize("at", ["100%", "40%"], ids=["p99", "the slowest tenth"])
+def test_the_slowest_are_told_in_lines_that_fit_too(run: Run, at: str) -> None:
+    lines = run("--most", "9", "--at", at).stdout.splitlines()
 
     assert max(map(cell_len, lines)) <= 80
-    assert sum(line.startswith((" 2.", " 1.")) for line in lines) == 9
+    assert sum(" prompt tokens" in line for line in lines) == 9
+
+
+def test_the_slowest_are_grouped_by_what_took_their_time(run: Run) -> None:
+    slowest = told(run("--json"))["slowest"]
+
+    assert slowest["groups"][0]["cause"] == "queue: KV blocks"
+    assert sum(each["share"] for each in slowest["groups"]) == pytest.approx(1)
+    assert sum(each["requests"] for each in slowest["groups"]) == slowest["n"]
+    assert slowest["sentence"] in run().stdout
 
 
 def test_as_of_a_moment_only_what_had_come_is_told(run: Run) -> None:
