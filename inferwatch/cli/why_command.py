@@ -14,6 +14,7 @@ from inferwatch.replay.player import Player
 from inferwatch.reports.why import Why, shortened, why_json, why_text
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.record_lookup import RecordLookup
+from inferwatch.storage.sessions.sessions import find
 
 SHOWN = 5
 """Of requests that might be meant."""
@@ -66,6 +67,7 @@ def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Wh
         now_ns=now_ns,
         slowest=slowest,
         stories=tuple(each for each in stories if each is not None),
+        is_probed=find(path, session_id).requests > 0,
     )
 
 

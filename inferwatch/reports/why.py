@@ -36,6 +36,8 @@ MOST_LATE = 12
 MOST_COMPANIONS = 5
 ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
 """Shares of steps by tokens."""
+NOT_YET = "No request has had its first token by then."
+NOT_PROBED = "Nobody told of single requests: it takes a probe in the server to do so."
 WallText = Callable[[int], str]
 """Tells the local time of a moment of session time."""
 
@@ -50,6 +52,8 @@ class Why:
     stories: tuple[RequestStory, ...] = ()
     """The worst first; where one was asked for, that one."""
     asked: bool = False
+    is_probed: bool = True
+    """A probe told of requests."""
 
 
 def why_json(why: Why) -> dict[str, Any]:
@@ -106,7 +110,8 @@ def why_text(why: Why, wall: WallText) -> str:
     lines = [f"{why.session_id}, as of {wall(why.now_ns)}"]
     slow = why.slowest
     if not why.stories:
-        return "\n".join([*lines, "No request has had its first token by then."])
+        nothing = NOT_YET if why.is_probed else NOT_PROBED
+        return "\n".join([*lines, nothing])
     if slow is not None and slow.sentence:
         lines += ["", f"{slow.sentence}.", *_groups(slow)]
     lines += ["", f"the slowest {len(why.stories)} by TTFT:"]

@@ -147,3 +147,17 @@ def test_before_any_request_there_is_nothing_to_tell(run: Run) -> None:
 
     assert result.exit_code == 0
     assert "No request has had its first token" in result.stdout
+
+
+def test_of_a_server_without_a_probe_it_is_said_what_it_takes(
+    run: Run, sample: Path
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        for table in ("requests", "steps", "step_members"):
+            file.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        file.execute("UPDATE sessions SET requests = 0, steps = 0")
+
+    result = run()
+
+    assert result.exit_code == 0, result.output
+    assert "it takes a probe" in result.stdout
