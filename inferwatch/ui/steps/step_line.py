@@ -158,7 +158,8 @@ class StepLine(Panel):
         place = self._place()
         budget, seqs = _limit(picture.budget), _limit(picture.max_seqs)
         told = f"tokens of {budget} · requests of {seqs}"
-        end = f"{picture.end} ┘" if picture.end else ""
+        until = f"until {picture.end}" if picture.end else ""
+        end = f"{until} ┘" if until else ""
         at = None if place is None else MARGIN + self._left + place
         start = MARGIN
         if at is not None and at <= start + len(told):
@@ -166,7 +167,7 @@ class StepLine(Panel):
         text = f"{'':{start}}{told}"
         stop = width - 1  # where the time of the right end goes: not under the mark
         if at is not None and stop - len(end) - 1 <= at:
-            stop, end = at - 1, picture.end
+            stop, end = at - 1, until
         gap = max(stop - len(text) - len(end), 1)
         text = (text + " " * gap + end)[:width].ljust(width)
         if at is None:

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,6 +16,8 @@ from inferwatch.metrics.series.recent_rows import BLOCK_ROWS
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.metrics.steps.batches import BATCHES, point_at
 from inferwatch.metrics.steps.heat import begins_s, cell_of, merged
+from inferwatch.replay.player import Player
+from inferwatch.sample import sample_file
 from tests.inferwatch.metrics.test_saved import Keeps
 
 Make = Callable[..., Any]
@@ -199,3 +203,30 @@ def test_more_graph_modes_than_there_can_be_are_one_in_the_end(
 
     assert len(shown.steps.share_by_graph) == 15
     assert sum(shown.steps.share_by_graph.values()) == pytest.approx(1)
+
+
+async def test_of_a_real_session_they_are_those_of_its_recorded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with closing(Player.open(sample_file(), "last")) as player:
+        end_ns = player.playback.span_ns[1]
+        await player.playback.seek(end_ns)
+        steps = list(await player.recall.steps(-1, end_ns))
+        shown = player.snapshot(Window.SESSION)
+
+    assert shown.steps.count == len(steps) > 1_000
+    curve = shown.batch_curve
+    assert curve is not None
+    pure = [step for step in steps if not step.prefill_requests]
+    assert curve.prefill_steps == len(steps) - len(pure)
+    assert sum(point.steps for point in curve.points) == len(pure)
+    for point in curve.points:
+        held = [each for each in pure if begin_of(len(each.members)) == point.batch]
+        spent_s = sum(step.duration_ns for step in held) / S
+        tokens = sum(step.output_tokens for step in held)
+        assert point.steps == len(held)
+        assert point.step_mean_s == pytest.approx(spent_s / len(held))
+        assert point.output_tokens_per_s == pytest.approx(tokens / spent_s)
+    whole = merged(each for each in shown.timeline.step_heat if each)
+    assert sum(whole.values()) == len(steps)
