@@ -31,13 +31,13 @@ from inferwatch.session.recent_readings import RecentReadings
 from inferwatch.storage.recording.recorder import Recorder
 
 S = 1_000_000_000
-END_NS = 21 * S
+END_NS = 11 * S
 LONG = "x" * 190 + "長い名前"
 Until = Callable[..., Awaitable[None]]
 
 
 class Recorded:
-    """Twenty seconds of a small engine, recorded."""
+    """Ten seconds of a small engine, recorded."""
 
     def __init__(self, path: Path, readings: list[AnyReading]) -> None:
         clock: Any = type("Clock", (), {"start_ns": 0, "now_ns": lambda _: END_NS})()
@@ -87,9 +87,9 @@ def renamed(reading: AnyReading) -> AnyReading:
 @pytest.fixture(scope="module")
 def readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
     traffic = traffic_of(slots=4)
-    made = [renamed(each) for each in [*traffic.start(), *traffic.run(20)]]
+    made = [renamed(each) for each in [*traffic.start(), *traffic.run(10)]]
     sample = GpuSample(source="GPU-1", t_ns=0, sm_active=0.5, sm_clock_mhz=1500)
-    samples = [msgspec.structs.replace(sample, t_ns=at * S // 10) for at in range(200)]
+    samples = [msgspec.structs.replace(sample, t_ns=at * S // 10) for at in range(100)]
     return sorted([*made, *samples], key=happened_ns)
 
 
@@ -111,7 +111,7 @@ def some(rows: dict[str, RequestRow]) -> list[str]:
     return list(rows)[:: max(1, len(rows) // 12)]
 
 
-@pytest.mark.parametrize("now_s", [21, 12.345], ids=["at the end", "held"])
+@pytest.mark.parametrize("now_s", [11, 6.345], ids=["at the end", "held"])
 async def test_memory_and_record_tell_the_same(
     recorded: Recorded, now_s: float
 ) -> None:
@@ -139,7 +139,7 @@ async def test_memory_and_record_tell_the_same(
 
 
 async def test_a_story_has_the_row_that_the_table_shows(recorded: Recorded) -> None:
-    for now_ns in (END_NS, 7 * S + 1):
+    for now_ns in (END_NS, 4 * S + 1):
         recorded.now_ns = now_ns
         for key, row in recorded.rows(now_ns).items():
             story = await recorded.recall.request(key)
@@ -264,3 +264,18 @@ async def test_a_client_of_ours_adds_what_it_saw(
 
     assert story is not None
     assert dict(story.client)[Cause.CLIENT] == pytest.approx(0.001)
+
+
+async def test_who_no_longer_waits_leaves_the_file_alone(recorded: Recorded) -> None:
+    recorded.remember(0)
+    key = next(iter(recorded.rows(END_NS)))
+
+    asked = asyncio.create_task(recorded.recall.request(key))
+    await asyncio.sleep(0.001)
+    asked.cancel()
+    ended = await asyncio.gather(asked, return_exceptions=True)
+
+    assert isinstance(ended[0], asyncio.CancelledError)
+    assert await recorded.recall.request(key) is not None
+    await asyncio.to_thread(recorded.recorder.close)
+    assert [each.name for each in recorded.path.parent.glob("s.db*")] == ["s.db"]
