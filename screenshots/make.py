@@ -42,14 +42,18 @@ from tests.fake_nvml import FakeNvml, library
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]
 SCREENS = {
-    "1": "overview",
-    "2": "requests",
-    "3": "steps",
-    "4": "kv",
-    "5": "hardware",
-    "7": "load",
-    "8": "sessions",
+    "overview": ("1",),
+    "request": ("1", "enter"),
+    "requests": ("escape", "2"),
+    "steps": ("3",),
+    "steps-single": ("3", "v"),
+    "steps-efficiency": ("3", "v"),
+    "kv": ("3", "v", "4"),
+    "hardware": ("5",),
+    "load": ("7",),
+    "sessions": ("8",),
 }
+"""By name, the keys that lead there from the one before."""
 OF_GPUS = {"1": "overview", "3": "steps", "5": "hardware"}
 SIMULATED = "simulated-gpu"
 WATCH_S = 75
@@ -105,8 +109,8 @@ async def look_at_all(
     await asyncio.sleep(WATCH_S)
     for columns, rows in SIZES:
         await pilot.resize_terminal(columns, rows)
-        for key, name in SCREENS.items():
-            await pilot.press(key)
+        for name, keys in SCREENS.items():
+            await pilot.press(*keys)
             await pilot.pause(2)
             save(app, f"{name}-{columns}x{rows}")
 
