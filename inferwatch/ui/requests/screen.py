@@ -108,14 +108,9 @@ class RequestsScreen(WatchScreen):
     RequestsScreen {
         &.-short SlowLine { display: none; }
         RequestTable { height: 2fr; }
-        &.-grouped RequestTable, &.-grouped RequestDetail { display: none; }
-        &.-grouped GroupTable { display: block; }
         ChartStack { display: none; height: 1fr; }
         &.-tall ChartStack, &.-counted ChartStack { display: block; }
-        &.-counted FilterBar, &.-counted RequestTable, &.-counted RequestDetail {
-            display: none;
-        }
-        &.-counted GroupTable { display: none; }
+        &.-counted FilterBar, &.-counted RequestDetail { display: none; }
         #counted { display: none; height: 5; }
         &.-counted #counted { display: block; }
     }
@@ -128,12 +123,13 @@ class RequestsScreen(WatchScreen):
     _shown: Snapshot | None = None
     _by: GroupBy | None = None
     """What requests are grouped by; one group may be listed."""
+    _grouped = False
+    """The groups are in sight, not requests. A class of the screen would style all of
+    it anew."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nothing to sort or to filter where none is told singly."""
         if action in OF_THE_LIST and self.has_class("-counted"):
-            return False
-        if action == "columns" and self.has_class("-grouped"):
             return False
         return super().check_action(action, parameters)
 
@@ -153,6 +149,7 @@ class RequestsScreen(WatchScreen):
         self._shown = shown
         if counts_only(shown) != self.has_class("-counted"):
             self.set_class(counts_only(shown), "-counted")
+            self._show_tables()
             self.refresh_bindings()
         if self.has_class("-counted"):
             title = f"requests of {shown.window.span}"
@@ -190,7 +187,7 @@ class RequestsScreen(WatchScreen):
         known, evicted = len(shown.requests), shown.requests_evicted
         listed, every = _count(len(table.rows)), _count(known + evicted)
         told = (f"{listed} of {every} requests", f"{listed} of {every}")
-        if self.has_class("-grouped"):
+        if self._grouped:
             count = len(self.query_one(GroupTable).rows)
             groups = counted(count, "group")
             told = (f"{groups} of the {listed} listed", f"{groups} of {listed}")
@@ -219,7 +216,7 @@ class RequestsScreen(WatchScreen):
     def _told_without_room(self, table: RequestTable) -> Line:
         """Chosen columns that are not there: the table is too narrow."""
         names = [each.name for each in table.without_room]
-        if not names or self.has_class("-grouped"):
+        if not names or self._grouped:
             return ()
         more = f" +{len(names) - 1}" if len(names) > 1 else ""
         return (TextRun(f"no room for {names[0]}{more}  ", "warn", "screen.columns"),)
@@ -227,7 +224,7 @@ class RequestsScreen(WatchScreen):
     def _preview(self, shown: Snapshot) -> None:
         """The request pointed at, where there is room."""
         detail = self.query_one(RequestDetail)
-        room = self.has_class("-tall") and not self.has_class("-grouped")
+        room = self.has_class("-tall") and not self._grouped
         row = self.query_one(RequestTable).pointed if room else None
         detail.display = row is not None
         if row is not None:
@@ -236,7 +233,7 @@ class RequestsScreen(WatchScreen):
     @property
     def _table(self) -> RequestTable | GroupTable:
         """The one in sight."""
-        if self.has_class("-grouped"):
+        if self._grouped:
             return self.query_one(GroupTable)
         return self.query_one(RequestTable)
 
@@ -298,7 +295,7 @@ class RequestsScreen(WatchScreen):
 
     @on(RequestTable.RowSelected)
     def _open(self, message: RequestTable.RowSelected) -> None:
-        if self._by is not None and self.has_class("-grouped"):
+        if self._by is not None and self._grouped:
             self._open_group((self._by, message.key))
         else:
             self.post_message(OpenRequest(message.key))
@@ -324,10 +321,18 @@ class RequestsScreen(WatchScreen):
         if group != table.group:
             table.only(group)
         self._close_chooser()
-        self.set_class(self._by is not None and group is None, "-grouped")
-        self._table.focus()
+        self._grouped = self._by is not None and group is None
+        self._show_tables()
         self._show_list()
-        self.refresh_bindings()
+
+    def _show_tables(self) -> None:
+        """One of them, or none; who comes takes the keys before the other goes."""
+        requests, groups = self.query_one(RequestTable), self.query_one(GroupTable)
+        here, away = (groups, requests) if self._grouped else (requests, groups)
+        here.display = not self.has_class("-counted")
+        if away.has_focus:
+            self.set_focus(here)
+        away.display = False
 
     # Columns.
 
@@ -335,6 +340,9 @@ class RequestsScreen(WatchScreen):
         """Choose columns under the table, or be done with that."""
         if self.query(ColumnChooser):
             self._close_chooser()
+            return
+        if self._grouped:
+            self.notify("columns are chosen for the list: esc goes back to it")
             return
         chooser = ColumnChooser(self.query_one(RequestTable).columns)
         self.mount(chooser)

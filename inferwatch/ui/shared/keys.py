@@ -113,6 +113,12 @@ class KeyFooter(Footer):
         here = self.is_attached and screen is self.screen
         if not (here and self._said == _said(screen)):
             super().bindings_changed(screen)
+            return
+        tells = {
+            each.binding.key: each.tells or each.name for each in known_keys(screen)
+        }
+        for key in self.query(FooterKey):
+            key.tooltip = tells.get(key.key)
 
     def compose(self) -> ComposeResult:
         """All keys in order; those without room are hidden."""

@@ -490,16 +490,20 @@ async def test_a_weak_percentile_of_a_group_is_marked(
         assert second.split()[5].startswith("~")
 
 
-async def test_no_columns_are_chosen_of_groups(app: InferwatchApp, settle: Any) -> None:
+async def test_no_columns_are_chosen_of_groups(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await open_requests(pilot, settle)
+        before = {each.key: each.tooltip for each in app.screen.query(FooterKey)}
         await pilot.press("G", "c")
         await settle(pilot)
 
         assert not app.screen.query(ColumnChooser)
-        shown = {each.description for each in app.screen.query(FooterKey)}
-        assert "group" in shown
-        assert "columns" not in shown
+        assert "esc goes back" in str(list(app._notifications)[-1].message)
+        after = {each.key: each.tooltip for each in app.screen.query(FooterKey)}
+        assert before["enter"] == "Why it was slow, on a screen of its own"
+        assert after == before | {"enter": "The requests of this group"}
 
 
 # The slowest.
