@@ -152,7 +152,7 @@ class RequestScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """What is known of it; more is asked for where it may have changed."""
         self.query_one(VerdictLine).display = False  # it is about the server
-        self._budget = _budget(shown)
+        self._budget = _budget(shown, self.key or "")
         if self.key is not None and self._is_due(self.key, shown.now_ns):
             self._asking = True
             self.run_worker(self._ask(self.key, shown.now_ns), group="story")
@@ -308,7 +308,8 @@ class RequestScreen(WatchScreen):
         self.post_message(LookAgain())
 
 
-def _budget(shown: Snapshot) -> int | None:
-    """Tokens that a step may have, where all engines agree."""
-    found = {each.max_num_batched_tokens for each in shown.engines}
+def _budget(shown: Snapshot, key: str) -> int | None:
+    """Tokens that a step of its engine may have, where that is one number."""
+    own = [each for each in shown.engines if key.startswith(f"{each.source}/")]
+    found = {each.max_num_batched_tokens for each in own or shown.engines}
     return found.pop() if len(found) == 1 else None

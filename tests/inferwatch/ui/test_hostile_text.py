@@ -31,6 +31,7 @@ from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import HOSTILE, hostile
+from tests.inferwatch.ui.stories import STORIES
 
 SIZES = (80, 24), (200, 60)
 MODES = {mode: key for key, mode, _ in TABS if mode != "sessions"}
@@ -125,15 +126,25 @@ async def test_no_screen_of_a_watch_obeys(
         assert "␛]52" in written(app)
 
 
-async def test_an_opened_request_does_not_obey(
+async def test_a_preview_of_a_request_and_the_request_opened_do_not_obey(
     hostile_feed: Any, settle: Settle
 ) -> None:
+    story = STORIES["spiky"]()
+    missing = (*story.missing, "the rest")
+    story = hostile(dataclasses.replace(story, missing=missing))
+    hostile_feed.recall.stories["demo:1"] = story
     app = InferwatchApp(SessionPage(hostile_feed))
 
     async with app.run_test(notifications=True, size=(200, 60)) as pilot:
-        await pilot.press("2", "down", "enter")
+        await pilot.press("2", "down")
         await settle(pilot)
         assert "internal id ␛]52;c;aGk=␇␛[31m␡␍<U+202E>[bold]x" in written(app)
+        await pilot.press("enter")
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await pilot.press("shift+tab", "s")
+        await settle(pilot)
+        assert "engine's ␛]52;c;aGk=␇␛[31m␡␍<U+202E>[bold]x" in written(app)
 
 
 async def test_the_start_and_the_loss_of_an_engine_do_not_obey(
