@@ -1,5 +1,6 @@
 """Requests taken together by what they have in common: length, model, cause."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def length_bucket(prompt_tokens: int) -> str:
     >>> length_bucket(100_000), length_bucket(10**7)
     ('32k–128k', '128k and more')
     """
-    return LENGTHS[sum(prompt_tokens >= bound for bound in LENGTH_BOUNDS)]
+    return LENGTHS[bisect_right(LENGTH_BOUNDS, prompt_tokens)]
 
 
 def _length(row: RequestRow, models: Models) -> str | None:
@@ -97,9 +98,8 @@ def _model(row: RequestRow, models: Models) -> str | None:
 
 def model_of(row: RequestRow, models: Models) -> str | None:
     """The model that served it: its key begins with the source."""
-    names = set(models.values())
-    if len(names) == 1:
-        return next(iter(names))
+    if len(models) == 1:
+        return next(iter(models.values()))
     sources = (each for each in models if row.key.startswith(f"{each}/"))
     source = max(sources, key=len, default=None)
     return None if source is None else models[source]
