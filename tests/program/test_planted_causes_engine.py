@@ -111,9 +111,10 @@ def holds_together(story: RequestStory, row: RequestRow) -> None:
     assert all(a.end_ns == b.start_ns for a, b in pairwise(story.spans))
     assert story.missing == ()
     assert len(story.token_ns) == row.output_tokens
-    if row.ttft_parts:
-        assert story.ttft_parts == row.ttft_parts
-        assert story.row.cause == row.cause
+    assert story.ttft_parts == row.ttft_parts
+    assert story.row.cause is row.cause
+    if row.itl_cause and story.row.itl_cause:
+        assert story.row.itl_cause is row.itl_cause
 
 
 async def until(holds: Callable[[], bool]) -> None:
