@@ -18,7 +18,7 @@ from inferwatch.metrics.causes.late_token import (
     usual_gap_ns,
     why_late,
 )
-from inferwatch.metrics.causes.queue import PLACE, QueueAccount, largest
+from inferwatch.metrics.causes.queue import QueueAccount, largest
 from inferwatch.metrics.engine.request import Request
 
 Key = tuple[str, int]
@@ -215,8 +215,7 @@ class Attribution:
                 held = now[key] = account.up_to_now(), account.end_ns
             if held[1] < request.waits_until_ns:
                 continue
-            spent_ns = wait.so_far(held[0]).copy()
-            spent_ns[PLACE[Cause.API]] = request.api_ns
+            spent_ns = request.beside_api(wait.so_far(held[0]))
             cause = largest(spent_ns)
             most, second = sorted(spent_ns)[:-3:-1]
             # No other cause can have caught up before that much more time went by.

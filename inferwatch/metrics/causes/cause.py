@@ -13,9 +13,10 @@ class Cause(StrEnum):
 
     # Of a TTFT, in the order in which they happen.
     API = "api"
-    """Tokenised and handed to the engine."""
+    """Tokenised and handed to the engine, where no step kept that from taking it."""
     QUEUE_STEP = "running step"
-    """Queued until the step under way ended."""
+    """Until the step under way ended: engines take requests, and choose whom to
+    compute, between two steps."""
     QUEUE_SEQS = "queue: sequences"
     """Queued, for as many ran as may (max_num_seqs)."""
     QUEUE_KV = "queue: KV blocks"

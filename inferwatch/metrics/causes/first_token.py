@@ -38,6 +38,8 @@ class Wait(msgspec.Struct, array_like=True):
     """Of these, what a preemption threw away and is not computed again yet."""
     put_back: bool = False
     """It waits to go on after a preemption."""
+    before: tuple[int, int] | None = None
+    """Start and end of the last step that began before it came into the queue."""
 
     @classmethod
     def since(cls, added_ns: int) -> "Wait":
@@ -114,6 +116,8 @@ class Wait(msgspec.Struct, array_like=True):
         If it is known which one that was.
         """
         known = account.is_first_after(self.added_ns)
+        if known and account.before_ns is not None:
+            self.before = account.before_ns, account.before_end_ns
         cause = Cause.QUEUE_STEP if known else Cause.UNKNOWN
         self._spend(cause, account.start_ns or 0)
 
@@ -125,31 +129,49 @@ class Wait(msgspec.Struct, array_like=True):
 
 
 def ttft_spent(
-    wait: Wait | None, arrived_ns: int, ttft_ns: int, first_ns: int | None
+    wait: Wait | None,
+    arrived_ns: int,
+    ttft_ns: int,
+    first_ns: int | None,
+    tokenised_ns: int | None = None,
 ) -> list[int]:
     """A TTFT by place of TTFT_CAUSES; adds up to it.
+
+    An engine takes requests into its queue between two steps: of the way there, what
+    falls into a step is time that the step took, and not the API server.
 
     Args:
         wait: What the engine told of it; None where that was lost.
         arrived_ns: At the front end.
         ttft_ns: By the front end.
         first_ns: When its first token came out of the engine, where that was seen.
+        tokenised_ns: When it left the front end for the engine, where that was seen.
     """
     unknown = PLACE[Cause.UNKNOWN]
     if wait is not None:
         spent_ns = wait.spent_ns.copy()
         api_ns = wait.added_ns - arrived_ns
         send_ns = 0 if first_ns is None else arrived_ns + ttft_ns - first_ns
-        spent_ns[PLACE[Cause.API]] = api_ns
+        held_ns = held_up(wait, tokenised_ns)
+        spent_ns[PLACE[Cause.API]] = api_ns - held_ns
+        spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
         spent_ns[PLACE[Cause.SEND]] = send_ns
         left_ns = ttft_ns - sum(spent_ns)
-        if min(api_ns, send_ns, left_ns) >= 0:
+        if min(api_ns - held_ns, send_ns, left_ns) >= 0:
             spent_ns[unknown] += left_ns
             return spent_ns
     # What contradicts the front end's TTFT explains nothing of it.
     spent_ns = nothing_spent()
     spent_ns[unknown] = ttft_ns
     return spent_ns
+
+
+def held_up(wait: Wait, tokenised_ns: int | None) -> int:
+    """How long a step was under way while it was handed over."""
+    if tokenised_ns is None or wait.before is None:
+        return 0
+    start_ns, end_ns = wait.before
+    return max(0, min(end_ns, wait.added_ns) - max(start_ns, tokenised_ns))
 
 
 def parts_of(spent_ns: list[int]) -> Parts:

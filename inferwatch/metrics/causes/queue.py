@@ -53,6 +53,8 @@ class QueueAccount(msgspec.Struct, array_like=True):
     """Of what bound it."""
     before_ns: int | None = None
     """When the step before it began; None where that was not told of."""
+    before_end_ns: int = 0
+    """And when that ended."""
 
     def take(self, step: Step) -> None:
         """A step of the rank, in their order: the time up to its start is told."""
@@ -63,6 +65,7 @@ class QueueAccount(msgspec.Struct, array_like=True):
             passed_ns = max(0, step.start_ns - self.start_ns)
             self.spent_ns[self.place if follows else UNKNOWN] += passed_ns
             self.before_ns = self.start_ns if follows else None
+            self.before_end_ns = self.end_ns
         self.start_ns = step.start_ns
         self.end_ns, self.index = step.end_ns, step.index
         self.place = PLACE_OF_BOUND[step.bound_by]

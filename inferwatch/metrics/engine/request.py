@@ -22,7 +22,7 @@ import msgspec
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
-from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent
+from inferwatch.metrics.causes.first_token import Wait, held_up, parts_of, ttft_spent
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 
@@ -74,7 +74,8 @@ class Request:
     reason: str | None = None
 
     arrived_ns: int | None = None
-    """At the front end; the moments below are the engine's."""
+    """At the front end, as the next; the moments below are the engine's."""
+    tokenised_ns: int | None = None
     added_ns: int | None = None
     waiting_since_ns: int | None = None
     scheduled_ns: int | None = None
@@ -188,12 +189,14 @@ class Request:
         """Stable while the session lasts."""
         return f"{self.source}/{self.request_id}"
 
-    @property
-    def api_ns(self) -> int:
-        """From the front end's arrival to the queue; 0 as long as that is not known."""
-        if self.arrived_ns is None or self.added_ns is None:
-            return 0
-        return self.added_ns - self.arrived_ns
+    def beside_api(self, spent_ns: list[int]) -> list[int]:
+        """What it spent in the engine, and before, as far as that is known."""
+        spent_ns = spent_ns.copy()
+        if self.wait is not None and self.arrived_ns is not None:
+            held_ns = held_up(self.wait, self.tokenised_ns)
+            spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
+            spent_ns[PLACE[Cause.API]] = self.wait.added_ns - self.arrived_ns - held_ns
+        return spent_ns
 
     def explain(self) -> None:
         """Front end or engine told of its first token; once both did, all is told."""
@@ -209,7 +212,13 @@ class Request:
             return self.ttft_spent_ns
         if self.ttft_ns is None or self.arrived_ns is None:
             return None
-        return ttft_spent(self.wait, self.arrived_ns, self.ttft_ns, self.first_ns)
+        return ttft_spent(
+            self.wait,
+            self.arrived_ns,
+            self.ttft_ns,
+            self.first_ns,
+            self.tokenised_ns,
+        )
 
     @property
     def waited_for(self) -> Cause | None:
@@ -223,9 +232,7 @@ class Request:
             return None
         if wait.account is not None and not self.ended:
             return self.waits_for
-        spent_ns = wait.spent_ns.copy()
-        spent_ns[PLACE[Cause.API]] = self.api_ns
-        return largest(spent_ns)
+        return largest(self.beside_api(wait.spent_ns))
 
     @property
     def ended_by_both(self) -> bool:

@@ -200,6 +200,7 @@ class RequestTracker:
     def _arrived(self, request: Request, event: RequestEvent) -> None:
         self._outcomes.arrived(request, event.t_ns)
         request.arrived_ns = event.t_ns
+        request.tokenised_ns = event.tokenised_ns
         request.waits_until_ns = 0
 
     def _first_token_sent(self, request: Request, event: RequestEvent) -> None:

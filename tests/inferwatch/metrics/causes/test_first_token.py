@@ -170,6 +170,22 @@ def test_a_ttft_is_that_of_front_end_and_engine_together() -> None:
     assert lost == (*told[:3], (Cause.UNKNOWN, 15e-9))
 
 
+@pytest.mark.parametrize(
+    ("tokenised_ns", "held_ns"), [(None, 0), (15, 75), (60, 40), (105, 0)]
+)
+def test_a_step_that_keeps_the_engine_from_taking_it_is_no_time_of_the_api(
+    tokenised_ns: int | None, held_ns: int
+) -> None:
+    wait = queued(110, step(0, 0, 15), step(1, 25, 100), step(2, 120, 200))
+    wait.chunk(step(2, 120, 200, prefill_tokens=10, decode_tokens=0), 10)
+
+    told = dict(parts_of(ttft_spent(wait, 10, 200, 200, tokenised_ns)))
+
+    assert told[Cause.API] == pytest.approx((100 - held_ns) * 1e-9)
+    assert told[Cause.QUEUE_STEP] == pytest.approx((10 + held_ns) * 1e-9)
+    assert sum(told.values()) == pytest.approx(200e-9)
+
+
 def test_what_contradicts_the_front_end_explains_nothing() -> None:
     wait = queued(30, step(0, 0, 100), step(1, 100, 200))
     unknown = ((Cause.UNKNOWN, 100e-9),)

@@ -160,8 +160,8 @@ def test_a_quiet_request_is_told_from_arrival_to_end(script: Script) -> None:
     assert story.token_ns == tuple(at * MS for at in (20, 30, 40, 50))
     assert (story.gap_p50_ns, story.gap_p99_ns) == (10 * MS, 10 * MS)
     assert dict(story.ttft_parts) == {
-        Cause.API: 0.002,
-        Cause.QUEUE_STEP: 0.003,
+        Cause.API: 0.001,
+        Cause.QUEUE_STEP: 0.004,
         Cause.PREFILL: pytest.approx(0.01 * 20 / 21, abs=2e-9),
         Cause.PREFILL_SHARED: pytest.approx(0.01 / 21, abs=2e-9),
         Cause.SEND: 0.001,
