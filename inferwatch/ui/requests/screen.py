@@ -190,7 +190,7 @@ class RequestsScreen(WatchScreen):
         if self._grouped:
             count = len(self.query_one(GroupTable).rows)
             groups = counted(count, "group")
-            told = (f"{groups} of the {listed} listed", f"{groups} of {listed}")
+            told = (f"{groups} of the {listed} listed", f"{groups} of {listed} listed")
         elif not known and shown.requests_seen:
             told = ("requests come with the next look", "")
         elif evicted:
