@@ -193,10 +193,14 @@ class BlockChanges:
         for group in self._groups:
             group.tell_all(draft)
         content, _, cleared = self._replayed(moment.changes)
-        found = set() if cleared else scanned.difference(content)
-        found.update(block for block, has in content.items() if has)
-        self._cached = found
-        draft.cached = sorted(found)
+        before: set[int] = set() if cleared else scanned
+        self._cached = set()
+        for first in range(0, draft.num_blocks, AT_ONCE):
+            part = range(first, min(first + AT_ONCE, draft.num_blocks))
+            has = [block for block in part if content.get(block, block in before)]
+            draft.cached += has
+            self._cached.update(has)
+            self._breathe()
         return draft
 
     def _draft(self, moment: Moment) -> MapDraft:
