@@ -274,11 +274,17 @@ async def test_each_request_with_a_full_block_tells_what_it_was(story: Story) ->
     assert {r.block_tokens for r in told.values()} == {size}
 
 
+def moment_of(reading: AnyReading) -> int:
+    """A map is told some time after the steps that were done when it was taken."""
+    t_ns = reading.end_ns if isinstance(reading, Step) else getattr(reading, "t_ns", 0)
+    return int(t_ns) + isinstance(reading, BlockMap)
+
+
 async def test_the_model_draws_that_pool(story: Story) -> None:
     model, compared, held_tokens = Model(), 0, 0
     began = id(story.maps(story.readings)[0])
     drawn = False
-    for reading in story.readings:
+    for reading in sorted(story.readings, key=moment_of):
         model.fold(reading)
         drawn |= id(reading) == began
         if not drawn or not isinstance(reading, BlockMap):
@@ -291,19 +297,22 @@ async def test_the_model_draws_that_pool(story: Story) -> None:
         idle = {b for b, s in enumerate(picture.states) if s == BlockState.CACHED}
         assert idle == set(truth["cached"]) - references.keys()
         assert picture.counts[0] + picture.counts[1] == truth["free"]
-        assert sorted(map(list, picture.held)) == sorted(truth["held"].values())
+        held: dict[str, list[int]] = {}
+        for name, _, blocks in sorted(truth["held"]):
+            held.setdefault(name, []).extend(filter(None, blocks))
+        assert sorted(map(list, picture.held)) == sorted(held.values())
         memory = shown.memory
         assert memory is not None
         assert memory.shared_blocks == sum(n > 1 for n in references.values())
         size = shown.kv.block_tokens or 1
         for holder in memory.holders:
-            if holder.tokens is not None:
+            if holder.tokens is not None and story.kind != "hybrid":
                 needed = -(-holder.tokens // size)
                 assert needed <= holder.blocks <= needed + 1, holder
                 held_tokens += 1
         compared += 1
     assert compared > 100
-    assert held_tokens > 500
+    assert held_tokens > 500 or story.kind == "hybrid"
 
 
 async def test_reuse_distances_tell_what_the_engine_hit(story: Story) -> None:
@@ -316,5 +325,6 @@ async def test_reuse_distances_tell_what_the_engine_hit(story: Story) -> None:
     assert memory is not None
     assert memory.hit_rate
     rates = [point.hit_rate for point in memory.hit_curve]
-    assert rates[0] == pytest.approx(memory.hit_rate, abs=0.1)
+    if story.kind != "hybrid":  # there each layer has blocks of its own
+        assert rates[0] == pytest.approx(memory.hit_rate, abs=0.1)
     assert rates == sorted(rates)
