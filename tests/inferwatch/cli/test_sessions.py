@@ -265,7 +265,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_done(
 
 def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(record: Path) -> None:
     data = bytearray(record.read_bytes())
-    data[44 * 4096 : 46 * 4096] = bytes(range(256)) * 32
+    data[49 * 4096 : 51 * 4096] = bytes(range(256)) * 32
     record.write_bytes(data)
 
     listed = sessions(record, "--json")
