@@ -296,7 +296,8 @@ class PromptBlocks(Reading, frozen=True, kw_only=True):
     total_blocks: int
     """With those of its output."""
     hashes: list[int] = msgspec.field(default_factory=list)
-    """In order; of the low 63 bits of each. Never tokens."""
+    """In order, 63 bits each: of the engine's own hash, with a key that its process
+    made up. Equal content has equal numbers in one life of an engine; never tokens."""
     places: list[int] = msgspec.field(default_factory=list)
     """Where in the request each stands; empty: they are all there, from 0 on."""
     one_in: int = 1

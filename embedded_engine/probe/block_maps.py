@@ -4,9 +4,11 @@ A thread of its own asks the tap for a moment, makes of it what is new, and hand
 to the channel. Nothing is kept for who attaches late: they get a whole map.
 """
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 from time import monotonic_ns
 
 from collectors.clock import NS_PER_S
@@ -14,7 +16,7 @@ from collectors.readings import AnyReading, BlockMap, PromptBlocks
 from embedded_engine.channel import Channel
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
-from embedded_engine.probe.block_changes import AT_ONCE, BlockChanges, Breath, MapDraft
+from embedded_engine.probe.block_changes import BlockChanges, Breath, MapDraft
 from embedded_engine.probe.block_tap import NEVER, BlockTap, Moment
 from embedded_engine.probe.step_assembler import RequestOrdinals
 
@@ -31,6 +33,8 @@ LOOK_S, UNWATCHED_S = 0.05, 0.5
 SAMPLE_BLOCKS = 2_048
 """So many blocks of a cache hashes are told of, or all there are."""
 LOW_BITS = (1 << 63) - 1
+HASHED_AT_ONCE = 64
+"""Blocks of which numbers are made in one go: a part of a slice."""
 
 
 def one_in(num_blocks: int) -> int:
@@ -109,11 +113,17 @@ class MapAssembler:
 
 
 class ContentTeller:
-    """Turns the hashes of a request's blocks into numbers."""
+    """Turns the hashes of a request's blocks into numbers.
+
+    Some versions of vLLM hash equal prompts alike in every process: who has a record
+    could try whether a prompt is in it. So each hash is hashed again with a key that
+    nobody keeps; equal blocks of one process still have equal numbers.
+    """
 
     def __init__(
         self, num_blocks: int, block_tokens: int, missing: Callable[[str], None]
     ) -> None:
+        self._key = secrets.token_bytes(16)
         self._one_in = one_in(num_blocks)
         self._block_tokens = block_tokens
         self._breathe = Breath()
@@ -129,9 +139,11 @@ class ContentTeller:
             return None
         hashes: list[int] = []
         places: list[int] = []
-        for first in range(0, len(blocks), AT_ONCE):
-            for place, block in enumerate(blocks[first : first + AT_ONCE], first):
-                number = int.from_bytes(block[-8:], "big") & LOW_BITS
+        for first in range(0, len(blocks), HASHED_AT_ONCE):
+            for place, block in enumerate(
+                blocks[first : first + HASHED_AT_ONCE], first
+            ):
+                number = self._number(block)
                 if number % self._one_in == 0:
                     hashes.append(number)
                     places.append(place)
@@ -139,6 +151,10 @@ class ContentTeller:
         told = hashes, [] if self._one_in == 1 else places, self._one_in
         of_prompt = min(prompt_tokens // self._block_tokens, len(blocks))
         return request_id, (of_prompt, len(blocks), self._block_tokens), told
+
+    def _number(self, block: bytes) -> int:
+        told = blake2b(block, digest_size=8, key=self._key)
+        return int.from_bytes(told.digest(), "big") & LOW_BITS
 
 
 class BlockMaps:

@@ -311,18 +311,42 @@ def test_a_sampled_cache_keeps_two_thousand_blocks(blocks: int, expected: int) -
     assert expected == 1 or blocks // expected >= 2_048
 
 
-def test_hashes_are_told_as_numbers_and_of_large_pools_some() -> None:
-    class Request:
-        request_id = "r"
-        num_prompt_tokens = 70
-        num_computed_tokens, num_preemptions = 160, 0
-        block_hashes = [n.to_bytes(32, "big") for n in (*range(5, 9), (1 << 200) + 16)]  # noqa: RUF012 - as vLLM's
+class Ended:
+    """A request as vLLM keeps it, with two blocks of equal content."""
 
-    small = ContentTeller(100, 32, print).of(Request())
-    large = ContentTeller(16_384, 32, print).of(Request())
+    request_id = "r"
+    num_prompt_tokens = 70
+    num_computed_tokens, num_preemptions = 160, 0
+    block_hashes = tuple(n.to_bytes(32, "big") for n in (5, 6, 5, *range(100, 164)))
 
-    assert small == ("r", (2, 5, 32), ([5, 6, 7, 8, 16], [], 1))
-    assert large == ("r", (2, 5, 32), ([8, 16], [3, 4], 8))
+
+def test_blocks_of_equal_content_have_equal_numbers() -> None:
+    told = ContentTeller(100, 32, print).of(Ended())
+
+    assert told is not None
+    assert told[:2] == ("r", (2, 67, 32))
+    numbers, places, each_is_one_in = told[2]
+    assert numbers[0] == numbers[2] != numbers[1]
+    assert (len(numbers), places, each_is_one_in) == (67, [], 1)
+
+
+def test_of_large_pools_some_are_told_with_their_places() -> None:
+    told = ContentTeller(16_384, 32, print).of(Ended())
+
+    assert told is not None
+    numbers, places, each_is_one_in = told[2]
+    assert each_is_one_in == 8
+    assert 0 < len(numbers) == len(places) < 67
+    assert all(number % 8 == 0 for number in numbers)
+
+
+def test_numbers_do_not_tell_what_vllm_calls_a_block() -> None:
+    first, second = (ContentTeller(100, 32, print).of(Ended()) for _ in range(2))
+
+    assert first is not None
+    assert second is not None
+    assert not {*first[2][0]} & {*second[2][0]}
+    assert 5 not in first[2][0]
 
 
 def test_a_request_that_never_began_tells_nothing() -> None:
