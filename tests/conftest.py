@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
@@ -25,6 +26,8 @@ STARTERS = frozenset({"home", "truth_uds", "truth_url", "under_load"})
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 """What the interpreter tells its audit hooks of a process that is started."""
 
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")  # a process that waits is no slow example
 
 gc.disable()  # what is collected stays
 

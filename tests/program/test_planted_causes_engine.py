@@ -263,4 +263,4 @@ async def test_an_engine_that_was_held_up_is_told_as_it_was(engine: Engine) -> N
     for spike in told:
         in_step = steps[spike.step].duration_ns > 200 * MS
         assert spike.cause is (Cause.SLOW_STEP if in_step else Cause.HOST_STALL)
-        assert any(0 < spike.t_ns - t_ns < 600 * MS for t_ns in held)
+        assert any(0 < spike.t_ns - t_ns < 3_000 * MS for t_ns in held)

@@ -101,8 +101,10 @@ async def test_of_a_lost_engine_every_present_value_is_a_dash(
 
         await pilot.press("4")
         await settle(pilot)
-        kv = "\n".join(text_of(app, "TotalsPanel"))
-        assert re.search("used +– .*idle-cached +– .*free +–", kv)
+        kv = "\n".join(text_of(app, "KvBar"))
+        assert "it is not known how many blocks are in use" in kv
+        costs = "\n".join(text_of(app, "TotalsPanel"))
+        assert re.search("saved +– .*waste +– ", costs)
 
 
 async def test_a_recorded_loss_is_told_like_one_of_now(
