@@ -32,6 +32,7 @@ pytestmark = [
 
 DEADLINE_S = 120.0
 HELD_UP_S = 0.3
+ATTEMPTS = 6
 MS = 1_000_000
 
 
@@ -169,22 +170,27 @@ async def test_where_nothing_happens_nothing_is_blamed(engine: Engine) -> None:
 
 
 async def test_a_long_prompt_is_named_by_whom_it_delayed(engine: Engine) -> None:
-    async with watched(engine) as here:
-        slow = asyncio.create_task(here.ask("decoding", 20, 300, first=301))
-        await until(lambda: len(here.steps) > 60)
-        await here.ask("culprit", 1_900, 4, first=302)
-        await slow
-        stories = await here.stories()
+    """Where others slow the machine no prefill may stand out: it is tried again."""
+    for attempt in range(ATTEMPTS):
+        async with watched(engine) as here:
+            first = 301 + 2 * attempt
+            slow = asyncio.create_task(here.ask("decoding", 20, 300, first=first))
+            await until(lambda: len(here.steps) > 60)
+            await here.ask("culprit", 1_900, 4, first=first + 1)
+            await slow
+            stories = await here.stories()
 
-    story, culprit = stories["decoding"], stories["culprit"]
-    blamed = [each for each in story.spikes if each.cause is Cause.LONG_PREFILL]
-    assert {each.blamed for each in blamed} == {culprit.row.key}
-    assert len(blamed) >= 2
-    assert all("culprit" in each.evidence for each in blamed)
-    (companion,) = [each for each in story.companions if "culprit" in each.name]
-    assert companion.prefill_tokens == 1_900
-    assert companion.steps == 4  # three of 511 tokens, for one decodes beside them
-    assert sum(each.tokens or 0 for each in culprit.spans if each.step) == 1_900
+        story, culprit = stories["decoding"], stories["culprit"]
+        (companion,) = [each for each in story.companions if "culprit" in each.name]
+        assert companion.prefill_tokens == 1_900
+        assert companion.steps == 4  # three of 511 tokens, for one decodes beside them
+        assert sum(each.tokens or 0 for each in culprit.spans if each.step) == 1_900
+        blamed = [each for each in story.spikes if each.cause is Cause.LONG_PREFILL]
+        assert {each.blamed for each in blamed} <= {culprit.row.key}
+        assert all("culprit" in each.evidence for each in blamed)
+        if len(blamed) >= 2:
+            return
+    pytest.fail(f"no long prefill was named in {ATTEMPTS} attempts")
 
 
 async def test_those_beyond_max_num_seqs_waited_for_sequences(engine: Engine) -> None:
