@@ -81,6 +81,10 @@ class NoteKind(StrEnum):
     GPU = "gpu"
     CANARY = "canary"
     BOOKMARK = "bookmark"
+    FINDING = "finding"
+    """A diagnosis began to hold, or no longer does."""
+    ALERT = "alert"
+    """A rule of ``--record-on`` held: what came before it was kept."""
 
 
 class LoadKind(StrEnum):
@@ -769,6 +773,86 @@ class GpuProcesses(Reading, frozen=True, kw_only=True):
 # What watching itself reports: what is worth remembering, and when it looked.
 
 
+class ModelConfig(Reading, frozen=True, kw_only=True):
+    """What the model of an engine is built of, as its own configuration says."""
+
+    t_ns: int
+    rank: int = 0
+    model: str
+    config: str
+    """JSON of a Hugging Face ``config.json``, of the text model alone."""
+    dtype: str | None = None
+    """Of activations and of weights that are not quantised, such as ``bfloat16``."""
+    kv_dtype: str | None = None
+    """Of the KV cache, resolved: never ``auto``."""
+    quantization: str | None = None
+    """vLLM's name of the method, such as ``fp8``."""
+
+
+class EngineSettings(Reading, frozen=True, kw_only=True):
+    """What an engine is set to now, by the names of vLLM's flags."""
+
+    t_ns: int
+    rank: int = 0
+    settings: dict[str, str | int | float | bool | None]
+    """Such as ``max_num_seqs``: 256. What it does not tell is left out."""
+
+
+class WorkerMemory(Reading, frozen=True, kw_only=True):
+    """Who has the memory of one worker's device, once the engine is up; in bytes."""
+
+    t_ns: int
+    rank: int = 0
+    worker: int = 0
+    """Its place among the tensor- and pipeline-parallel workers of the rank."""
+    gpu: str | None = None
+    """UUID."""
+    total_bytes: int | None = None
+    """Of the device."""
+    allowed_bytes: int | None = None
+    """What the engine may use of it: ``gpu_memory_utilization``."""
+    weight_bytes: int | None = None
+    kv_bytes: int | None = None
+    activation_bytes: int | None = None
+    """Peak of the profiling run."""
+    graph_bytes: int | None = None
+    """CUDA graphs."""
+    workspace_bytes: int | None = None
+    """What is not torch's: NCCL, libraries, contexts."""
+    read_from: dict[str, str] = {}
+    """By the name of a field above, where it was read."""
+    load_s: float | None = None
+    """What loading its weights took."""
+
+
+class MeasuredPeak(Reading, frozen=True, kw_only=True):
+    """What a host or GPU was measured to do, by ``doctor --measure-peak``."""
+
+    t_ns: int
+    device: str
+    """The name of the processor or GPU."""
+    threads: int | None = None
+    """Of a processor, with which it was measured."""
+    bytes_per_s: float | None = None
+    """Memory, read and written together, of a copy as STREAM does it."""
+    read_bytes_per_s: float | None = None
+    """Memory, only read."""
+    flops: dict[str, float] = {}
+    """FLOP/s of a matrix product, by dtype such as ``float32``."""
+    measured_wall_s: float | None = None
+    """When, seconds since the epoch."""
+
+
+class Prices(Reading, frozen=True, kw_only=True):
+    """What time or energy costs, as somebody said."""
+
+    t_ns: int
+    gpu_hour: float | None = None
+    """Of one GPU, or of the host where there is none."""
+    kwh: float | None = None
+    currency: str = "$"
+
+
 class Note(Reading, frozen=True, kw_only=True):
     """Something worth remembering at a moment, fit to show."""
 
@@ -809,6 +893,11 @@ AnyReading = (
     | GpuInfo
     | GpuSample
     | GpuProcesses
+    | ModelConfig
+    | EngineSettings
+    | WorkerMemory
+    | MeasuredPeak
+    | Prices
     | Note
     | Totals
     | Tick

@@ -16,7 +16,9 @@ from collectors.readings import (
     BlockMap,
     Endpoint,
     EngineInfo,
+    EngineSettings,
     KvCacheEvents,
+    ModelConfig,
     Note,
     NoteKind,
     PromptBlocks,
@@ -24,6 +26,7 @@ from collectors.readings import (
     RequestSpan,
     Step,
     Totals,
+    WorkerMemory,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ TOLD_APART = frozenset(
         KvCacheEvents,
         BlockMap,
         PromptBlocks,
+        ModelConfig,
+        EngineSettings,
+        WorkerMemory,
     }
 )
 """What a Model pools; samples of scrapes are kept apart there as it is."""

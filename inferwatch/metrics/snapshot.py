@@ -24,8 +24,12 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
+from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.kv.memory import BlockPicture, Memory
 from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
+from inferwatch.metrics.price.view import Spending
+from inferwatch.metrics.slo.view import SloState
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.heat import Heat
 
@@ -348,6 +352,10 @@ class Timeline:
     """Not measured: weights once a step and the KV cache that each request reads."""
     host_busy: tuple[float | None, ...] = ()
     """Share of the host's cores that were busy, 0-1."""
+    floor_mean_s: tuple[float | None, ...] = ()
+    """Mean floor of the bin's steps; empty where peak or shape are not known."""
+    gap_mean_s: tuple[float | None, ...] = ()
+    """Mean time between two steps with work in the engine; likewise."""
 
     def index_at(self, t_ns: int) -> int | None:
         """The column that covers a moment, None outside."""
@@ -784,6 +792,16 @@ class Snapshot:
     """None before there were steps."""
     stalls: tuple[Stall, ...] = ()
     """Of the window, newest first, at most 50."""
+    limits: Limits | None = None
+    """None where no engine tells of its steps."""
+    findings: tuple[Finding, ...] = ()
+    """At most three, what costs most first."""
+    slo: SloState | None = None
+    """None where none was given."""
+    spending: Spending | None = None
+    """None where neither a price nor energy is known."""
+    settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    """Of the engine as it told them, by vLLM's flags; of the first rank."""
     requests: tuple[RequestRow, ...] = ()
     """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0

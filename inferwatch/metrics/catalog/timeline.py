@@ -275,6 +275,33 @@ TIMELINE = (
     ),
     *metrics(
         "timeline.",
+        Vantage.ENGINE,
+        Metric(
+            key="floor_mean_s",
+            abbr="floor",
+            title="Step floor, mean",
+            unit=Unit.SECONDS,
+            definition=(
+                "The least time that the column's steps could have taken on this "
+                "hardware: what they read from memory at its peak, or what they "
+                "computed at its peak, whichever is longer. Derived, not measured."
+            ),
+            formula="max(bytes / peak bytes a second, FLOP / peak FLOP/s), mean",
+        ),
+        Metric(
+            key="gap_mean_s",
+            abbr="gap",
+            title="Gap between steps, mean",
+            unit=Unit.SECONDS,
+            definition=(
+                "Time in which no step was under way though the engine had work, for "
+                "each step of the column."
+            ),
+            formula="sum of gaps / steps",
+        ),
+    ),
+    *metrics(
+        "timeline.",
         Vantage.SCRAPE,
         Metric(
             key="running_max",

@@ -1,0 +1,1 @@
+"""What models cost and hardware allows: pure arithmetic, no readings, no clock."""

@@ -1,0 +1,68 @@
+"""The shape of a model: what its arithmetic and its memory follow from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of experts, of the layers that have one."""
+
+    count: int
+    per_token: int
+    ffn: int
+    """Inner size of one expert."""
+    shared_ffn: int = 0
+    """Inner size, together, of experts that every token passes."""
+    layers: int
+    """How many of the layers have experts; the others have a dense FFN."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mla:
+    """Multi-head latent attention: the cache holds one latent vector a token."""
+
+    kv_rank: int
+    rope_dim: int
+    nope_dim: int
+    value_dim: int
+    query_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A decoder-only transformer; sizes are of the whole model, not of one GPU."""
+
+    name: str | None = None
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    """Inner size of the dense FFN; 0 where all layers have experts."""
+    gated: bool = True
+    """Three matrices an FFN, as in SwiGLU; else two."""
+    vocab: int
+    tied: bool = False
+    """The input embedding is the output head, too."""
+    attention_bias: bool = False
+    ffn_bias: bool = False
+    qk_norm: bool = False
+    learned_positions: int = 0
+    """Rows of a table of positions, as GPT-2 has one."""
+    experts: Experts | None = None
+    mla: Mla | None = None
+    window: int | None = None
+    """Tokens that layers with a sliding window look back."""
+    window_layers: int = 0
+    weight_bits: float = 16.0
+    """Of the linear layers that are quantised, scales included."""
+    other_bits: float = 16.0
+    """Of all else: embeddings, head, norms, and what the method leaves out."""
+    expert_bits: float | None = None
+    """Of experts where it differs from ``weight_bits``: MXFP4 has 4.25."""
+    quantised_attention: bool = True
+    """Its attention has ``weight_bits``, not ``other_bits``."""
+    kv_bits: float = 16.0
+    compute_dtype: str = "bfloat16"
+    """In which products are computed: names the peak that counts."""

@@ -1,0 +1,1 @@
+"""How far steps are from what the hardware allows."""

@@ -1,0 +1,1 @@
+"""What requests are to hold, all at once, and how many do."""
