@@ -837,6 +837,9 @@ class MeasuredPeak(Reading, frozen=True, kw_only=True):
     """Memory, read and written together, of a copy as STREAM does it."""
     read_bytes_per_s: float | None = None
     """Memory, only read."""
+    cached_bytes_per_s: dict[int, float] = {}
+    """Of reading again and again, by how many bytes: what fits into a processor's
+    caches is read faster than memory. The largest is memory's."""
     flops: dict[str, float] = {}
     """FLOP/s of a matrix product, by dtype such as ``float32``."""
     measured_wall_s: float | None = None

@@ -22,6 +22,7 @@ from collectors.readings import (
     Contact,
     Endpoint,
     EngineInfo,
+    EngineSettings,
     GpuInfo,
     GpuProcesses,
     GpuSample,
@@ -29,6 +30,9 @@ from collectors.readings import (
     HostSample,
     KvCacheEvents,
     LoadEvent,
+    MeasuredPeak,
+    ModelConfig,
+    Prices,
     ProcessUsage,
     PromptBlocks,
     RequestRecord,
@@ -38,6 +42,7 @@ from collectors.readings import (
     TokenTimes,
     Totals,
     WatchedSlo,
+    WorkerMemory,
 )
 from inferwatch.storage.cursor import START, Cursor
 from inferwatch.storage.tables.batch import Batch, Key, Row
@@ -155,6 +160,11 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable("gpus", GpuInfo, part=SessionPart.GPU, renamed={"index": "number"}),
         PlainTable("gpu_samples", GpuSample, part=SessionPart.GPU),
         PlainTable("gpu_processes", GpuProcesses, part=SessionPart.GPU),
+        PlainTable("model_configs", ModelConfig),
+        PlainTable("engine_settings", EngineSettings),
+        PlainTable("worker_memory", WorkerMemory),
+        PlainTable("measured_peaks", MeasuredPeak, part=SessionPart.GPU),
+        PlainTable("prices", Prices),
         PlainTable("clock_anchors", ClockAnchor),
         NoteRows(),
         PlainTable("ticks", Tick),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from enum import Enum
 from itertools import chain, count
+from math import isinf
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -44,7 +45,7 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         if get_origin(annotation) is list:
             return st.lists(values(options[0]), max_size=4)
         if get_origin(annotation) is dict:
-            return st.dictionaries(*map(values, options), max_size=3)
+            return st.dictionaries(*map(in_json, options), max_size=3)
         return st.one_of([values(option) for option in options])
     if issubclass(annotation, msgspec.Struct):
         return readings_of(annotation)
@@ -58,6 +59,13 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         type(None): st.none(),
     }
     return plain[annotation]
+
+
+def in_json(annotation: Any) -> st.SearchStrategy[Any]:
+    """JSON knows no infinity."""
+    return values(annotation).filter(
+        lambda value: not (isinstance(value, float) and isinf(value))
+    )
 
 
 def readings_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
