@@ -29,9 +29,12 @@ _SHEETS = {
     # H200 data sheet (nvidia.com/en-us/data-center/h200): 4.8 TB/s, SXM and NVL
     "h200": 4800,
     "h200 nvl": 4800,
-    # HGX B200, GB200 and GB300 NVL72 pages: 8 TB/s a GPU
+    # H20 has no public data sheet; makers of servers give 4.0 TB/s
+    "h20": 4000,
+    # HGX B200 and B300, GB200 and GB300 NVL72 pages: 8 TB/s a GPU
     "b200": 8000,
     "gb200": 8000,
+    "b300 sxm6 ac": 8000,
     "gb300": 8000,
     # Data sheets of the cards, at nvidia.com/en-us/data-center
     "v100-sxm2-16gb": 900,
@@ -45,6 +48,13 @@ _SHEETS = {
     "l4": 300,
     "l40": 864,
     "l40s": 864,
+    "rtx a6000": 768,
+    "rtx 6000 ada generation": 960,
+    "rtx pro 6000 blackwell workstation edition": 1792,
+    "rtx pro 6000 blackwell server edition": 1597,
+    # amd.com/en/products/accelerators/instinct/mi300: 5.3 and 6 TB/s
+    "amd instinct mi300x": 5300,
+    "amd instinct mi325x": 6000,
     # nvidia.com/en-us/geforce/graphics-cards: memory speed times bus width
     "geforce rtx 3090": 936,
     "geforce rtx 4090": 1008,

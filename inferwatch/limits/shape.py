@@ -15,6 +15,9 @@ class Experts:
     """Inner size, together, of experts that every token passes."""
     layers: int
     """How many of the layers have experts; the others have a dense FFN."""
+    bias: bool = False
+    """Matrices of experts have a bias each, as of gpt-oss."""
+    router_bias: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,14 @@ class ModelShape:
     tied: bool = False
     """The input embedding is the output head, too."""
     attention_bias: bool = False
+    """Of query, key and value."""
+    output_bias: bool = False
+    """Of the projection behind attention."""
     ffn_bias: bool = False
+    head_bias: bool = False
+    norms: int = 2
+    """Norms of the hidden size in each layer."""
+    norm_bias: bool = False
     qk_norm: bool = False
     learned_positions: int = 0
     """Rows of a table of positions, as GPT-2 has one."""

@@ -1,0 +1,246 @@
+"""How many bits a parameter or a cached value takes in the formats that servers use."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferwatch.errors import InferwatchError
+
+
+class ShapeError(InferwatchError):
+    """What is known of a model does not make a shape: says what is missing."""
+
+    exit_status = 2
+
+
+DTYPES = {
+    "float32": "float32",
+    "float": "float32",
+    "fp32": "float32",
+    "float16": "float16",
+    "half": "float16",
+    "fp16": "float16",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+}
+"""One name for each dtype of weights that are not quantised."""
+DTYPE_BITS = {"float32": 32.0, "float16": 16.0, "bfloat16": 16.0}
+_CACHE_BITS = {
+    "fp8": 8.0,
+    "fp8_e4m3": 8.0,
+    "fp8_e5m2": 8.0,
+    "fp8_inc": 8.0,
+    "fp8_per_token_head": 8.0,
+    "int8": 8.0,
+    "int8_per_token_head": 8.0,
+    "int4_per_token_head": 4.0,
+    # two values a byte, and a scale in FP8 for sixteen
+    "nvfp4": 4.5,
+    # 512 values in FP8, four scales in FP32, 64 in BF16: 656 bytes for 576 values
+    "fp8_ds_mla": 656 * 8 / 576,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """What a method of quantisation makes of a model's weights."""
+
+    weight_bits: float
+    """Of matrices of attention and FFN, scales included."""
+    expert_bits: float | None = None
+    """Of routed experts, where it differs."""
+    quantised_attention: bool = True
+    compute_dtype: str | None = None
+    """In which its products are computed; as the activations where it is ``None``."""
+
+
+def plain_dtype(name: str | None) -> str | None:
+    """Such as ``bfloat16`` for ``torch.bfloat16``; ``auto`` is ``None``.
+
+    Raises:
+        ShapeError: nobody knows it.
+    """
+    if name is None or name == "auto":
+        return None
+    known = DTYPES.get(name.removeprefix("torch.").lower())
+    if known is None:
+        raise ShapeError(f"dtype {name!r} is not known; known are {_listed(DTYPES)}")
+    return known
+
+
+def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) -> float:
+    """Bits of a cached value; ``auto`` follows the checkpoint, else the activations.
+
+    Raises:
+        ShapeError: nobody knows it.
+    """
+    if kv_dtype is None or kv_dtype == "auto":
+        scheme = _mapping(_mapping(quantisation).get("kv_cache_scheme"))
+        told = _mapping(quantisation).get("kv_cache_quant_algo")
+        bits = scheme.get("num_bits") or (8 if str(told).upper() == "FP8" else None)
+        return float(bits) if bits else DTYPE_BITS[dtype]
+    name = kv_dtype.removeprefix("torch.").lower()
+    name = "fp8" if name.startswith("float8") else name
+    if name in _CACHE_BITS:
+        return _CACHE_BITS[name]
+    if name in DTYPES:
+        return DTYPE_BITS[DTYPES[name]]
+    known = _listed({"auto": 0, **DTYPES, **_CACHE_BITS})
+    raise ShapeError(f"KV cache dtype {kv_dtype!r} is not known; known are {known}")
+
+
+def weight_format(
+    method: str | None, quantisation: Mapping[str, Any], other_bits: float
+) -> WeightFormat:
+    """Of a checkpoint's ``quantization_config``, or of a method that the server has.
+
+    Raises:
+        ShapeError: the bits of this method are not known.
+    """
+    name = (method or _method_of(quantisation)).lower().replace("_", "-")
+    attention = not _leaves_attention(quantisation)
+    if not name or name in {"none", "auto"}:
+        return WeightFormat(weight_bits=other_bits)
+    if name in {"mxfp4", "gpt-oss-mxfp4"}:
+        # OCP Microscaling Formats 1.0: 32 values of 4 bits share a scale of 8
+        return WeightFormat(
+            weight_bits=other_bits, expert_bits=4.25, quantised_attention=False
+        )
+    if "compressed" in name:
+        return _compressed_tensors(quantisation, attention=attention)
+    known = _SIMPLE.get(name)
+    bits = known(quantisation) if known else None
+    if bits is None:
+        raise ShapeError(
+            f"how many bits a weight takes in {name!r} is not known; "
+            "give them by --weight-bits, or leave the method out"
+        )
+    return WeightFormat(
+        weight_bits=bits,
+        quantised_attention=attention,
+        compute_dtype=_COMPUTES_IN.get(name),
+    )
+
+
+def _grouped(quantisation: Mapping[str, Any]) -> float:
+    """Integers with a scale in FP16 a group, and a zero point as wide as a value.
+
+    GPTQ, arXiv 2210.17323, section 5; AWQ, arXiv 2306.00978, section 5.
+    """
+    bits = float(quantisation.get("bits") or quantisation.get("w_bit") or 4)
+    size = int(
+        quantisation.get("group_size") or quantisation.get("q_group_size") or 128
+    )
+    if size <= 0:  # -1: one scale a column, which is as good as none
+        return bits
+    return bits + (16 + bits) / size
+
+
+def _float8(quantisation: Mapping[str, Any]) -> float:
+    """A byte; with blocks a scale in FP32 each (DeepSeek-V3, arXiv 2412.19437, 3.3)."""
+    block = quantisation.get("weight_block_size")
+    return 8 + 32 / (block[0] * block[1]) if block else 8.0
+
+
+def _bitsandbytes(quantisation: Mapping[str, Any]) -> float:
+    """NF4: 64 values share a scale in FP32, or in 8 bits that share one (QLoRA).
+
+    Dettmers et al., arXiv 2305.14314, section 3.
+    """
+    if quantisation.get("load_in_8bit"):
+        return 8.0
+    twice = quantisation.get("bnb_4bit_use_double_quant")
+    return 4 + (8 / 64 + 32 / (64 * 256) if twice else 32 / 64)
+
+
+def _modelopt(quantisation: Mapping[str, Any]) -> float | None:
+    """By the name of its algorithm."""
+    algorithm = str(quantisation.get("quant_algo") or "FP8").upper()
+    return {"FP8": 8.0, "MXFP8": 8.25, "NVFP4": 4.5, "W4A16_AWQ": 4.125}.get(algorithm)
+
+
+_SIMPLE: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "fp8": _float8,
+    "fbgemm-fp8": _float8,
+    "ptpc-fp8": _float8,
+    "fp8-per-tensor": _float8,
+    "fp8-per-block": _float8,
+    "modelopt": _modelopt,
+    "modelopt-fp4": lambda _: 4.5,
+    "nvfp4": lambda _: 4.5,
+    "petit-nvfp4": lambda _: 4.5,
+    "modelopt-mxfp8": lambda _: 8.25,
+    "mxfp8": lambda _: 8.25,
+    "gptq": _grouped,
+    "gptq-marlin": _grouped,
+    "awq": _grouped,
+    "awq-marlin": _grouped,
+    "moe-wna16": _grouped,
+    "bitsandbytes": _bitsandbytes,
+    "int8": lambda _: 8.0,
+    "experts-int8": lambda _: 8.0,
+    "int4": lambda _: 4 + 16 / 128,
+    "4bit": lambda _: 4 + 16 / 128,
+}
+_COMPUTES_IN = {
+    "fp8": "float8",
+    "fbgemm-fp8": "float8",
+    "ptpc-fp8": "float8",
+    "fp8-per-tensor": "float8",
+    "fp8-per-block": "float8",
+    "modelopt": "float8",
+    "modelopt-mxfp8": "float8",
+    "mxfp8": "float8",
+    "modelopt-fp4": "float4",
+    "nvfp4": "float4",
+}
+"""Others keep activations in 16 bit and widen the weights first."""
+KNOWN_METHODS = ("mxfp4", "compressed-tensors", *_SIMPLE)
+
+
+def _compressed_tensors(
+    quantisation: Mapping[str, Any], *, attention: bool
+) -> WeightFormat:
+    """Each group of layers says its bits, its group size and what activations are."""
+    groups = _mapping(quantisation.get("config_groups"))
+    if not groups:
+        raise ShapeError("compressed-tensors without config_groups: no bits are told")
+    group = _mapping(next(iter(groups.values())))
+    weights = _mapping(group.get("weights"))
+    bits = weights.get("num_bits")
+    if not bits:
+        raise ShapeError("compressed-tensors without weights.num_bits in its groups")
+    is_float = weights.get("type") == "float"
+    size = weights.get("group_size") or 0
+    scale = 8 if is_float and bits == 4 else 16
+    inputs = _mapping(group.get("input_activations"))
+    same = inputs.get("num_bits") == bits
+    computes = {(True, 8): "float8", (True, 4): "float4", (False, 8): "int8"}
+    return WeightFormat(
+        weight_bits=bits + (scale / size if size > 0 else 0),
+        quantised_attention=attention,
+        compute_dtype=computes.get((is_float, bits)) if same else None,
+    )
+
+
+def _method_of(quantisation: Mapping[str, Any]) -> str:
+    return str(quantisation.get("quant_method") or quantisation.get("quant_algo") or "")
+
+
+def _leaves_attention(quantisation: Mapping[str, Any]) -> bool:
+    """Its attention is named among what is not to be converted, of all layers."""
+    names = [
+        str(name)
+        for key in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude")
+        for name in quantisation.get(key) or ()
+    ]
+    whole = (name for name in names if "attn" in name or "attention" in name)
+    return any("*" in name or not any(map(str.isdigit, name)) for name in whole)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(names)

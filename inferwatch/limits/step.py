@@ -1,0 +1,286 @@
+"""What one step of the engine must read and compute, and the least time that takes.
+
+The roofline model (Williams, Waterman and Patterson, *Roofline*, CACM 52/4, 2009) on
+the arithmetic of a decoder (Pope et al., arXiv 2211.05102; Kaplan et al., arXiv
+2001.08361, section 2.1: two FLOP a parameter and token).
+
+vLLM has an estimate of its own (``--enable-mfu-metrics``, ``v1/metrics/perf.py``). It
+is meant to describe, ours to bound from below, hence they differ on purpose:
+
+- vLLM counts activations that layers hand to each other as memory traffic; kernels may
+  keep them on the chip, so a floor leaves them out. `StepCosts.activation_bytes` has
+  them: with it both agree on dense models; without it a decode step of an 8B model in
+  16 bit differs by half a thousandth a request.
+- vLLM counts the attention of prompt tokens as a full square, tokens × context; causal
+  kernels skip the half that is masked, and so do we. Decode is the same.
+- vLLM has three matrices in every FFN, quantised scales for nothing, MXFP4 in attention
+  where it is in experts alone; it leaves norms, biases and router out.
+- vLLM reads `tokens × top-k` experts as long as there are that many; tokens that are
+  routed independently meet at the same experts, so that we expect fewer.
+- Both leave all-reduce and other communication out.
+
+What makes real steps cheaper than this floor, so that a violation is not always a
+mistake: requests that share a prefix whose KV is read once (cascade attention), tokens
+that prefer the same few experts, weights that stay in a large cache of the chip.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from inferwatch.limits.cache import kv_bytes_per_layer, kv_shards
+from inferwatch.limits.parameters import (
+    Parameters,
+    attention_bits,
+    expert_bits,
+    parameters,
+)
+from inferwatch.limits.shape import ModelShape
+
+
+class StepSums(NamedTuple):
+    """A step's batch, summed: all that its cost depends on."""
+
+    tokens: int
+    """Scheduled, of all requests."""
+    sequences: int
+    """Requests that get logits: nearly always all of the step."""
+    context_tokens: int
+    """Computed before: their KV is read from the cache."""
+    attention_pairs: int
+    """Of a query and a key at or before it."""
+    window_context_tokens: int = 0
+    """As context_tokens, of layers with a sliding window."""
+    window_pairs: int = 0
+
+    @classmethod
+    def of_requests(
+        cls, requests: Iterable[tuple[int, int]], window: int | None = None
+    ) -> "StepSums":
+        """Of (tokens scheduled, tokens computed before) of each request."""
+        tokens = sequences = context = pairs = window_context = window_pairs = 0
+        for scheduled, before in requests:
+            tokens += scheduled
+            sequences += 1
+            context += before
+            pairs += causal_pairs(scheduled, before)
+            if window is not None:
+                window_context += min(before, window)
+                window_pairs += causal_pairs(scheduled, before, window)
+        return cls(tokens, sequences, context, pairs, window_context, window_pairs)
+
+    @classmethod
+    def decoding(
+        cls, requests: int, context: int, window: int | None = None
+    ) -> "StepSums":
+        """Of requests that decode one token each behind the same context."""
+        one = cls.of_requests([(1, context)], window)
+        return cls(*(requests * each for each in one))
+
+    @classmethod
+    def prefilling(
+        cls, tokens: int, before: int = 0, window: int | None = None
+    ) -> "StepSums":
+        """Of one prompt, or of a chunk behind what was computed of it before."""
+        return cls.of_requests([(tokens, before)], window)
+
+    def plus(self, other: "StepSums") -> "StepSums":
+        """Both in one step."""
+        return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
+    """Keys that so many queries see: those before, and each other up to themselves.
+
+    With a window each sees the last so many, itself included.
+    """
+    last = before + tokens
+    if window is None or last <= window:
+        return tokens * before + tokens * (tokens + 1) // 2
+    if before >= window:
+        return tokens * window
+    return causal_pairs(window - before, before) + (last - window) * window
+
+
+class StepWork(NamedTuple):
+    """What a step must do at least."""
+
+    bytes_read: float
+    """Moved in memory: weights and KV read, and the new KV written."""
+    flops: float
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP a byte (Williams et al. 2009)."""
+        return self.flops / self.bytes_read if self.bytes_read else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """A model's constants: made once, used for every step."""
+
+    weight_bytes: float
+    """Read in every step: layers, without routed experts."""
+    head_bytes: float
+    """Read where a sequence gets logits; a tied table is read here, as the head."""
+    row_bytes: float
+    """Fetched of the tables of tokens and positions for a token."""
+    expert_bytes: float
+    """All routed experts."""
+    untouched: float
+    """Chance that a token leaves an expert alone: 1 − top-k / experts."""
+    kv_full_bytes: float
+    """A token's KV in the layers that keep all."""
+    kv_window_bytes: float
+    """A token's KV in the layers with a sliding window."""
+    token_flops: float
+    sequence_flops: float
+    pair_flops: float
+    """A query and a key, in all layers that see all."""
+    window_pair_flops: float
+    activation_token_bytes: float
+    activation_sequence_bytes: float
+
+    @classmethod
+    def of(cls, shape: ModelShape, tensor_parallel: int = 1) -> "StepCosts":
+        """Of a whole model, or of one of so many tensor-parallel GPUs.
+
+        A GPU's share is a plain division (Shoeybi et al., *Megatron-LM*, arXiv
+        1909.08053), without the all-reduce; KV heads that cannot be divided further are
+        on several GPUs. Pipeline stages add up for one token, so that they shorten no
+        step.
+        """
+        counted = parameters(shape)
+        kv_layer = kv_bytes_per_layer(shape) / kv_shards(shape, tensor_parallel)
+        pair = _pair_flops(shape) / tensor_parallel
+        full_layers = shape.layers - shape.window_layers
+        head = shape.vocab * shape.hidden
+        experts = shape.experts
+        row = (
+            (2 if shape.learned_positions else 1) * shape.hidden * shape.other_bits / 8
+        )
+        return cls(
+            weight_bytes=_layer_bytes(shape, counted) / tensor_parallel,
+            head_bytes=head * shape.other_bits / 8 / tensor_parallel,
+            row_bytes=row / tensor_parallel,
+            expert_bytes=counted.experts * expert_bits(shape) / 8 / tensor_parallel,
+            untouched=1 - experts.per_token / experts.count if experts else 1.0,
+            kv_full_bytes=full_layers * kv_layer,
+            kv_window_bytes=shape.window_layers * kv_layer,
+            token_flops=2 * counted.linear_active / tensor_parallel,
+            sequence_flops=2 * head / tensor_parallel,
+            pair_flops=full_layers * pair,
+            window_pair_flops=shape.window_layers * pair,
+            activation_token_bytes=_activations(shape, tensor_parallel),
+            activation_sequence_bytes=(shape.hidden + shape.vocab / tensor_parallel)
+            * shape.other_bits
+            / 8,
+        )
+
+    def work(self, sums: StepSums) -> StepWork:
+        """What this step must read and compute.
+
+        Weights once (all but an untied input table, of which a token needs a row),
+        routed experts by the expected share that is touched, the context's KV, and the
+        new KV written. FLOP: two a parameter and token, two a parameter of the head and
+        sequence, four a pair, head and its dimension (arXiv 2211.05102).
+        """
+        read = self.weight_bytes + sums.tokens * self.row_bytes
+        if sums.sequences:
+            read += self.head_bytes
+        if self.expert_bytes:
+            read += self.expert_bytes * self.touched(sums.tokens)
+        kv = self.kv_full_bytes * (sums.context_tokens + sums.tokens)
+        kv += self.kv_window_bytes * (sums.window_context_tokens + sums.tokens)
+        flops = (
+            self.token_flops * sums.tokens
+            + self.sequence_flops * sums.sequences
+            + self.pair_flops * sums.attention_pairs
+            + self.window_pair_flops * sums.window_pairs
+        )
+        return StepWork(read + kv, flops)
+
+    def touched(self, tokens: int) -> float:
+        """Expected share of the experts that so many tokens pass: 1 − (1 − k/E)^T.
+
+        Of tokens that are routed evenly and independently; real ones prefer some, and
+        touch fewer.
+        """
+        return 1 - self.untouched**tokens
+
+    def activation_bytes(self, sums: StepSums) -> float:
+        """What layers hand to each other, if all of it went through memory.
+
+        As vLLM's estimate has it, of attention, FFN and head. No part of a floor.
+        """
+        return (
+            self.activation_token_bytes * sums.tokens
+            + self.activation_sequence_bytes * sums.sequences
+        )
+
+
+def floor_s(
+    work: StepWork, bytes_per_s: float | None, flops: float | None
+) -> float | None:
+    """The least time of a step: max(bytes / bandwidth, FLOP / peak).
+
+    Roofline (Williams et al. 2009): both may overlap entirely. With one peak unknown
+    the other still bounds it.
+    """
+    least = [
+        amount / peak
+        for amount, peak in ((work.bytes_read, bytes_per_s), (work.flops, flops))
+        if peak
+    ]
+    return max(least, default=None)
+
+
+def binding(
+    work: StepWork, bytes_per_s: float | None, flops: float | None
+) -> Literal["memory", "compute"] | None:
+    """Which of both makes the floor; unknown unless both peaks are known."""
+    if not bytes_per_s or not flops:
+        return None
+    memory_s, compute_s = work.bytes_read / bytes_per_s, work.flops / flops
+    return "memory" if memory_s >= compute_s else "compute"
+
+
+def _layer_bytes(shape: ModelShape, counted: Parameters) -> float:
+    """All weights of layers but routed experts."""
+    bits = (
+        counted.attention * attention_bits(shape)
+        + counted.ffn * shape.weight_bits
+        + (counted.router + counted.norms) * shape.other_bits
+    )
+    return bits / 8
+
+
+def _pair_flops(shape: ModelShape) -> float:
+    """A query and a key in one layer: scores and weighted values, of all heads.
+
+    Of MLA as if keys and values were expanded, which is the least of its forms.
+    """
+    mla = shape.mla
+    if mla is not None:
+        return 2 * shape.heads * (mla.nope_dim + mla.rope_dim + mla.value_dim)
+    return 4 * shape.heads * shape.head_dim
+
+
+def _activations(shape: ModelShape, tensor_parallel: int) -> float:
+    """Bytes that a token's activations take there and back, of all layers.
+
+    The sums of vLLM's ``v1/metrics/perf.py``: inputs and outputs of each product, and
+    of the FFN's activation function.
+    """
+    heads = shape.heads * shape.head_dim / tensor_parallel
+    kv = shape.kv_heads * shape.head_dim / tensor_parallel
+    attention = shape.layers * (2 * shape.hidden + 3 * heads + 2 * kv)
+    dense_layers = shape.layers - (shape.experts.layers if shape.experts else 0)
+    ffn = dense_layers * (2 * shape.hidden + 6 * shape.ffn / tensor_parallel)
+    experts = shape.experts
+    if experts is not None:
+        routed = 2 * shape.hidden + 6 * experts.ffn / tensor_parallel
+        shared = 2 * shape.hidden + 6 * experts.shared_ffn / tensor_parallel
+        ffn += experts.layers * experts.per_token * routed
+        ffn += experts.layers * shared if experts.shared_ffn else 0
+    return (attention + ffn) * shape.other_bits / 8
