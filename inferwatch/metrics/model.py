@@ -18,6 +18,7 @@ from collectors.readings import (
     Endpoint,
     EngineInfo,
     EngineSample,
+    EngineSettings,
     GpuInfo,
     GpuProcesses,
     GpuSample,
@@ -26,6 +27,8 @@ from collectors.readings import (
     KvCacheEvents,
     LoadEvent,
     LoadPlanned,
+    MeasuredPeak,
+    ModelConfig,
     Note,
     NoteKind,
     PromptBlocks,
@@ -38,6 +41,7 @@ from collectors.readings import (
     Totals,
     Vantage,
     WatchedSlo,
+    WorkerMemory,
 )
 from inferwatch.metrics.causes.attribution import SavedAttribution
 from inferwatch.metrics.causes.cause import SlowRequests
@@ -225,6 +229,10 @@ class Model:
             Contact: self._scraped.contact,
             EngineSample: self._scraped.sample,
             WatchedSlo: self._scraped.slo,
+            ModelConfig: self._engines.take_config,
+            EngineSettings: self._engines.take_settings,
+            WorkerMemory: self._engines.take_memory,
+            MeasuredPeak: self._engines.take_peak,
         }
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
@@ -444,6 +452,7 @@ class Model:
             ),
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
+            settings=self._engines.first_settings,
             last_token_ns=self._last_token_ns,
             flow=flow_now,
             latencies=latencies,

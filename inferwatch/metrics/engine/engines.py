@@ -1,14 +1,26 @@
 """What the engines are and what they last said of themselves."""
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
-from collectors.readings import Endpoint, EngineInfo, Step, Totals
+from collectors.readings import (
+    Endpoint,
+    EngineInfo,
+    EngineSettings,
+    MeasuredPeak,
+    ModelConfig,
+    Step,
+    Totals,
+    WorkerMemory,
+)
 from inferwatch.metrics.series.history import KvBlocks
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""
+AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int])
+Setting = str | int | float | bool | None
 
 
 class Rank(msgspec.Struct, array_like=True):
@@ -95,6 +107,10 @@ class SavedEngines(msgspec.Struct, array_like=True):
     """With its source and its number."""
     endpoints: dict[str, Endpoint]
     peak_used_blocks: int | None
+    configs: list[ModelConfig] = []
+    settings: list[EngineSettings] = []
+    worker_memory: list[WorkerMemory] = []
+    measured_peaks: list[MeasuredPeak] = []
 
 
 class Engines:
@@ -104,13 +120,44 @@ class Engines:
         self.ranks: dict[Key, Rank] = {}
         self.endpoints: dict[str, Endpoint] = {}
         self.peak_used_blocks: int | None = None
+        self.configs: dict[Key, ModelConfig] = {}
+        self.settings: dict[Key, EngineSettings] = {}
+        """As they were told last; of servers without a probe, too."""
+        self.worker_memory: dict[tuple[str, int, int], WorkerMemory] = {}
+        """By source, rank and worker."""
+        self.measured_peaks: dict[str, MeasuredPeak] = {}
+        """By source, which is empty for the host of inferwatch."""
 
     def take_info(self, info: EngineInfo) -> None:
         """An EngineCore is up; those lost before it are history."""
         for key in [key for key, rank in self.ranks.items() if rank.lost]:
             del self.ranks[key]
             self.endpoints.pop(key[0], None)
+            self._forget_told(key[0])
         self.rank(info.source, info.rank).info = info
+
+    def take_config(self, config: ModelConfig) -> None:
+        """What the model of a rank is built of."""
+        self.configs[config.source, config.rank] = config
+
+    def take_settings(self, settings: EngineSettings) -> None:
+        """What a rank is set to; asked again, it may be set otherwise."""
+        self.settings[settings.source, settings.rank] = settings
+
+    def take_memory(self, memory: WorkerMemory) -> None:
+        """Who has the memory of a worker's device."""
+        key = (memory.source, memory.rank, memory.worker)
+        self.worker_memory[key] = memory
+
+    def take_peak(self, peak: MeasuredPeak) -> None:
+        """What a host or GPU was measured to do."""
+        self.measured_peaks[peak.source] = peak
+
+    @property
+    def first_settings(self) -> dict[str, Setting]:
+        """Of the first rank that told any."""
+        first = min(self.settings, default=None)
+        return {} if first is None else dict(self.settings[first].settings)
 
     def take_step(self, step: Step) -> KvBlocks:
         """A step ended; the KV blocks of all engines now."""
@@ -129,6 +176,10 @@ class Engines:
             ranks=[(*key, rank) for key, rank in self.ranks.items()],
             endpoints=self.endpoints,
             peak_used_blocks=self.peak_used_blocks,
+            configs=[*self.configs.values()],
+            settings=[*self.settings.values()],
+            worker_memory=[*self.worker_memory.values()],
+            measured_peaks=[*self.measured_peaks.values()],
         )
 
     def restore(self, saved: SavedEngines) -> None:
@@ -136,6 +187,14 @@ class Engines:
         self.ranks = {(source, number): rank for source, number, rank in saved.ranks}
         self.endpoints = saved.endpoints
         self.peak_used_blocks = saved.peak_used_blocks
+        for config in saved.configs:
+            self.take_config(config)
+        for settings in saved.settings:
+            self.take_settings(settings)
+        for memory in saved.worker_memory:
+            self.take_memory(memory)
+        for peak in saved.measured_peaks:
+            self.take_peak(peak)
 
     def ranks_of(self, source: str) -> list[Rank]:
         """The ranks of a source, all when it is empty."""
@@ -190,11 +249,22 @@ class Engines:
         used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
         return known_sum(used), known_sum(cached), known_sum(free)
 
+    def _forget_told(self, source: str) -> None:
+        """What an engine was: another one is up."""
+        _without(self.configs, source)
+        _without(self.settings, source)
+        _without(self.worker_memory, source)
+
     def _kv_changed(self) -> KvBlocks:
         kv = self.kv
         if kv[0] is not None and kv[0] > (self.peak_used_blocks or -1):
             self.peak_used_blocks = kv[0]
         return kv
+
+
+def _without(told: dict[AnyKey, Any], source: str) -> None:
+    for key in [key for key in told if key[0] == source]:
+        del told[key]
 
 
 def gap_ns(before: Step | None, step: Step) -> int:

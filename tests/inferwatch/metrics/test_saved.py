@@ -13,11 +13,14 @@ from collectors.readings import (
     AnyReading,
     ClientSample,
     EngineInfo,
+    EngineSettings,
     EventKind,
     KvCacheEvents,
     LoadEvent,
     LoadKind,
     LoadPlanned,
+    MeasuredPeak,
+    ModelConfig,
     Note,
     NoteKind,
     RequestEvent,
@@ -25,6 +28,7 @@ from collectors.readings import (
     Tick,
     Totals,
     Vantage,
+    WorkerMemory,
 )
 from inferwatch.metrics.engine import request_index as requests
 from inferwatch.metrics.model import Model, SavedModel
@@ -90,6 +94,7 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
     for each in traffic.start():
         sized = isinstance(each, EngineInfo)
         yield replace(each, **SIZES) if sized else each
+    yield from told_of("engine-1")
     yield LoadPlanned(t_ns=5, plan=PLAN)
     yield LoadEvent(t_ns=6, kind=LoadKind.RATE, rate_per_s=4, source="load-1")
     for second in range(8):
@@ -125,6 +130,19 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
             yield Note(t_ns=6 * S, kind=NoteKind.LOST, text="gone", source="engine-1")
             yield from traffic.start()
     yield Tick(t_ns=9 * S)
+
+
+def told_of(source: str, seqs: int = 8) -> list[AnyReading]:
+    """What an engine tells of itself once."""
+    readings: list[AnyReading] = [
+        ModelConfig(t_ns=0, model="tiny", config='{"num_hidden_layers": 4}'),
+        EngineSettings(t_ns=0, settings={"max_num_seqs": seqs}),
+        EngineSettings(t_ns=0, rank=1, settings={"max_num_seqs": seqs + 1}),
+        WorkerMemory(t_ns=0, weight_bytes=7, read_from={"weight_bytes": "parameters"}),
+        WorkerMemory(t_ns=0, rank=1, worker=1, kv_bytes=9),
+    ]
+    peak = MeasuredPeak(t_ns=0, device="CPU", cached_bytes_per_s={4096: 1e11})
+    return [*(replace(each, source=source) for each in readings), peak]
 
 
 @pytest.mark.parametrize("slots", [2, 12], ids=["queueing", "roomy"])
@@ -312,3 +330,32 @@ def test_counts_made_elsewhere_are_as_if_made_here() -> None:
     elsewhere.defer(lambda: [counts_of(values, weights, 1_000)])
 
     assert elsewhere.quantiles(1) == here.quantiles(1)
+
+
+def test_what_an_engine_told_of_itself_is_saved_and_goes_with_it(
+    traffic_of: Callable[..., Any],
+) -> None:
+    model, keeps = Model(), Keeps()
+    for reading in [*traffic_of().start(), *told_of("engine-1")]:
+        model.fold(reading)
+    saved = model.saved()
+    keeps.keep(saved)
+    again = keeps.restored(saved)
+    engines = again._engines
+
+    assert again.snapshot(S, Window.SESSION).settings == {"max_num_seqs": 8}
+    assert {*engines.configs} == {("engine-1", 0)}
+    assert {*engines.worker_memory} == {("engine-1", 0, 0), ("engine-1", 1, 1)}
+    assert engines.measured_peaks[""].cached_bytes_per_s == {4096: 1e11}
+
+    for each in told_of("engine-1", seqs=4):
+        again.fold(each)
+    assert again.snapshot(S, Window.SESSION).settings == {"max_num_seqs": 4}
+
+    again.fold(Note(t_ns=S, kind=NoteKind.LOST, text="gone", source="engine-1"))
+    for reading in traffic_of().start():
+        again.fold(reading)
+    assert again.snapshot(S, Window.SESSION).settings == {}
+    assert not engines.configs
+    assert not engines.worker_memory
+    assert engines.measured_peaks
