@@ -1,0 +1,88 @@
+"""Floors of what a user waits for, each the sum of its steps' floors.
+
+Communication between GPUs, the host and the queue come on top.
+"""
+
+from inferwatch.limits.parameters import parameters
+from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.step import StepCosts, StepSums, floor_s
+
+
+def prefill_flops(shape: ModelShape, tokens: int, *, causal: bool = False) -> float:
+    """FLOP of a prompt as texts have them: 2·P·T + 4·L·T²·d of attention.
+
+    Kaplan et al., arXiv 2001.08361, table 1. The full square: a causal kernel does half
+    of it. `StepCosts.work` has it without the input table, and the head for one token.
+    """
+    square = tokens * tokens * (0.5 if causal else 1.0)
+    attended = 4 * shape.layers * square * shape.heads * shape.head_dim
+    return 2 * parameters(shape).active * tokens + attended
+
+
+def decode_flops(shape: ModelShape, context: int) -> float:
+    """FLOP of one token behind a context as texts have them: 2·P + 4·L·S·d."""
+    attended = 4 * shape.layers * context * shape.heads * shape.head_dim
+    return 2 * parameters(shape).active + attended
+
+
+def tpot_floor_s(
+    costs: StepCosts,
+    batch: int,
+    context: int,
+    bytes_per_s: float | None,
+    flops: float | None,
+    window: int | None = None,
+) -> float | None:
+    """The least time between two tokens where so many decode behind such a context.
+
+    Pope et al., arXiv 2211.05102, section 2; tokens/s at most are batch / this.
+    """
+    sums = StepSums.decoding(batch, context, window)
+    return floor_s(costs.work(sums), bytes_per_s, flops)
+
+
+def ttft_floor_s(
+    costs: StepCosts,
+    prompt: int,
+    bytes_per_s: float | None,
+    flops: float | None,
+    *,
+    window: int | None = None,
+    chunk: int | None = None,
+) -> float | None:
+    """The least time to the first token of a prompt that does not wait.
+
+    In one step, or in chunks of so many tokens, each a step that reads the weights
+    again (Agrawal et al., *Sarathi-Serve*, arXiv 2403.02310, section 3).
+    """
+    size = chunk or prompt
+    least = 0.0
+    for before in range(0, prompt, size):
+        tokens = min(size, prompt - before)
+        work = costs.work(StepSums.prefilling(tokens, before, window))
+        step_s = floor_s(work, bytes_per_s, flops)
+        if step_s is None:
+            return None
+        least += step_s
+    return least
+
+
+def e2el_s(ttft_s: float, tpot_s: float, output_tokens: int) -> float:
+    """TTFT + (N − 1) · TPOT: the first token is not waited for twice.
+
+    As MLPerf Inference defines TPOT, and vLLM's benchmarks.
+    """
+    return ttft_s + max(0, output_tokens - 1) * tpot_s
+
+
+def load_floor_s(
+    weight_bytes: float,
+    storage_bytes_per_s: float | None,
+    pcie_bytes_per_s: float | None,
+) -> float | None:
+    """The least time that weights need from storage to a GPU: the slower of both.
+
+    Both may overlap entirely (Fu et al., *ServerlessLLM*, arXiv 2401.14351, section 4).
+    """
+    known = [each for each in (storage_bytes_per_s, pcie_bytes_per_s) if each]
+    return weight_bytes / min(known) if known else None

@@ -1,0 +1,75 @@
+"""Where steps stand under the roofline, and what cannot be.
+
+Williams, Waterman and Patterson, *Roofline: an insightful visual performance model for
+multicore architectures*, CACM 52/4, 2009.
+"""
+
+from inferwatch.limits.step import StepCosts, StepSums
+
+MOST_REQUESTS = 1 << 24
+IMPOSSIBLE = "impossible: check clocks, dtype, speculative decoding or the measurement"
+"""What to say of a number that beats its floor."""
+
+
+def ridge_point(flops: float | None, bytes_per_s: float | None) -> float | None:
+    """FLOP a byte from which on work is bound by compute: F / BW."""
+    if flops is None or not bytes_per_s:
+        return None
+    return flops / bytes_per_s
+
+
+def mbu(bytes_moved: float, time_s: float, bytes_per_s: float) -> float:
+    """Memory bandwidth utilisation: achieved bytes/s ÷ peak.
+
+    Databricks, *LLM inference performance engineering: best practices*, 2023.
+    """
+    return bytes_moved / time_s / bytes_per_s
+
+
+def mfu(flops_done: float, time_s: float, flops: float) -> float:
+    """Model FLOPs utilisation: achieved FLOP/s ÷ peak.
+
+    Chowdhery et al., *PaLM*, arXiv 2204.02311, appendix B.
+    """
+    return flops_done / time_s / flops
+
+
+def is_possible(
+    measured: float | None, least: float | None, tolerance: float = 0.0
+) -> bool | None:
+    """Whether a time or a size is not below the least it can be; ``None``: unknown.
+
+    Beyond a tolerance: data sheets round their bandwidths by up to 2.5 %.
+    """
+    if measured is None or least is None:
+        return None
+    return measured >= least * (1 - tolerance)
+
+
+def compute_bound_batch(
+    costs: StepCosts,
+    context: int,
+    bytes_per_s: float | None,
+    flops: float | None,
+    window: int | None = None,
+) -> int | None:
+    """From how many requests on decode is bound by compute; ``None``: it never is.
+
+    Intensity grows with the batch (Pope et al., arXiv 2211.05102, section 2.1) up to
+    that of one request's attention, which no batch raises.
+    """
+    ridge = ridge_point(flops, bytes_per_s)
+    if ridge is None:
+        return None
+
+    def is_bound(batch: int) -> bool:
+        work = costs.work(StepSums.decoding(batch, context, window))
+        return work.flops >= ridge * work.bytes_read
+
+    if not is_bound(MOST_REQUESTS):
+        return None
+    low, high = 0, MOST_REQUESTS  # is_bound(high), not is_bound(low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_bound(middle) else (middle, high)
+    return high
