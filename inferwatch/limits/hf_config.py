@@ -64,6 +64,7 @@ _KINDS = {
         extra_positions=2,
     ),
     "phi": _Kind(gated=False, biased=True, norms=1, norm_bias=True, head_bias=True),
+    "nemotron": _Kind(gated=False, norm_bias=True),
     "gpt_neox": _Kind(gated=False, biased=True, norm_bias=True),
     "bloom": _Kind(gated=False, biased=True, norm_bias=True, tied=True),
     "falcon": _Kind(gated=False, norm_bias=True, tied=True),
