@@ -22,6 +22,23 @@ class FeedState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlightState:
+    """What is kept in memory until a rule of ``--record-on`` holds."""
+
+    kept_s: float
+    """How much there is, up to what was asked for."""
+    kept_bytes: int
+    cut_short: bool = False
+    """Memory was short: it can be no more."""
+    sessions: tuple[str, ...] = ()
+    """Those that were recorded so far, the present one included."""
+    because: str | None = None
+    """What is being recorded for; None while it is only kept."""
+    since_ns: int | None = None
+    """Likewise, since when."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordState:
     """What the recorder does, for the header."""
 
@@ -31,6 +48,8 @@ class RecordState:
     unrecorded: int = 0
     message: str | None = None
     """Why recording is impaired, fit to show; None when all is well."""
+    flight: FlightState | None = None
+    """None where all is recorded."""
 
 
 class MarkKind(StrEnum):

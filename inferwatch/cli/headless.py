@@ -38,6 +38,8 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     failure = watch.failure
     if options.as_json or watch.came_up or failure is None:
         _print_summary(watch, as_json=options.as_json)
+    for said in watch.alarms.farewell() if watch.alarms else ():
+        say(f"inferwatch: {said}", err=True)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
     if failure is not None:
@@ -144,6 +146,11 @@ def _print_summary(watch: Watch, *, as_json: bool) -> None:
     """Of all that was recorded, what ended with the watch included."""
     record = watch.record
     summary = summarise(watch.whole(), record.session_id if record else None)
+    if record is not None and record.flight is not None:
+        summary |= {
+            "session_id": next(reversed(record.flight.sessions), None),
+            "session_ids": list(record.flight.sessions),
+        }
     if as_json:
         say_json(summary)
     else:

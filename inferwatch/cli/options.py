@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collectors.gpu.source import CLOSELY_HZ, Gpm, GpuOptions
+from inferwatch.cli.alarm_options import ALARM_OPTIONS, alarm_options_of
 from inferwatch.cli.say import say, say_json
+from inferwatch.session.alarms.options import AlarmOptions
 
 MOST_S = 1e8
 """Three years; beyond it is a slip, and nanoseconds no longer fit the record."""
@@ -124,6 +126,8 @@ class WatchOptions:
     """How often a line says how it goes, where nobody sees one that changes."""
     gpus: GpuOptions = field(default_factory=GpuOptions)
     """Which of this host's are read, and how."""
+    alarms: AlarmOptions = field(default_factory=AlarmOptions)
+    """What is told and recorded when it happens."""
 
 
 _OPTIONS = [
@@ -156,6 +160,7 @@ _OPTIONS = [
     ),
     click.option("--no-record", is_flag=True, help="Record nothing."),
 ]
+_OPTIONS += ALARM_OPTIONS
 _GPU_OPTIONS = [
     click.option(
         "--gpus",
@@ -270,8 +275,9 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         database: Path | None,
         no_record: bool,
         gpus: GpuOptions,
-        **others: object,
+        **others: Any,  # noqa: ANN401 - those of the command
     ) -> object:
+        alarms, others = alarm_options_of(others, record=not no_record)
         if name is not None and no_record:
             raise click.UsageError(
                 "--name names the recording, and --no-record makes none: leave one out"
@@ -284,6 +290,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
             database=database,
             record=not no_record,
             gpus=gpus,
+            alarms=alarms,
         )
         return command(options=options, **others)
 

@@ -147,7 +147,9 @@ async def watch_page(
 def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
     if runs_on:
         tell(watch.farewell)
-    if watch.record is not None:
+    for said in watch.alarms.farewell() if watch.alarms else ():
+        tell(said)
+    if watch.record is not None and watch.record.flight is None:
         tell(
             f"recorded as {watch.record.session_id}: `inferwatch replay "
             f"{watch.record.session_id}` opens it again."

@@ -7,7 +7,7 @@ from collectors.clock import SessionClock
 from collectors.collector import Listener
 from inferwatch.cli.headless import watch_headless
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.recording import open_flight_recorder, open_recorder
 from inferwatch.metrics.model import Model
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.engine_source import EngineSource
@@ -50,16 +50,22 @@ def run_watch(
         StorageError: the record cannot be opened.
         SourceError: what is watched was lost or never came, and nobody was looking.
     """
-    clock = SessionClock()
-    recorder = open_recorder(
-        command,
-        clock,
-        database=options.database,
-        name=options.name,
-        record=options.record,
-    )
-    watch = make(clock, Pipeline(Model(), recorder, listener))
+    clock, alarms = SessionClock(), options.alarms
+    flight, recorder = None, None
+    if alarms.record_on is not None:
+        flight = open_flight_recorder(command, clock, alarms, database=options.database)
+    else:
+        recorder = open_recorder(
+            command,
+            clock,
+            database=options.database,
+            name=options.name,
+            record=options.record,
+        )
+    watch = make(clock, Pipeline(Model(), flight or recorder, listener))
     watch.read_gpus(options.gpus)
+    if alarms.any:
+        watch.look_out(alarms, flight, options.name)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen

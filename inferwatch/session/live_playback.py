@@ -8,7 +8,7 @@ from typing import Self
 
 from collectors.clock import NS_PER_S, SessionClock
 from inferwatch.errors import StorageError
-from inferwatch.feed import Mark, Playback
+from inferwatch.feed import FlightState, Mark, Playback
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
 from inferwatch.replay.marks import keep_bookmark
 from inferwatch.replay.player import Player
@@ -68,6 +68,8 @@ class OpenRecord:
         record = self._pipeline.record
         if record is None:
             return "this session is not recorded: you can pause here, but not go back"
+        if record.flight is not None:
+            return _flight_text(record.flight)
         if not record.session_id:
             return f"not recorded yet: {record.message or 'the file is not ready'}"
         return self._trouble
@@ -139,6 +141,14 @@ class OpenRecord:
             if self._clock.now_ns() > deadline_ns:
                 return  # a moment earlier, then
             await asyncio.sleep(0.05)
+
+
+def _flight_text(flight: FlightState) -> str:
+    """Why there is no going back while readings are kept in memory."""
+    if not flight.sessions:
+        return "what is kept in memory can be gone through once a rule has held"
+    latest = flight.sessions[-1]
+    return f"you can pause here; `inferwatch replay {latest}` goes through {latest}"
 
 
 def _close(opening: asyncio.Future[Player]) -> None:

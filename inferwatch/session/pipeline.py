@@ -5,7 +5,7 @@ from pathlib import Path
 
 from collectors.collector import Collector, Listener
 from collectors.readings import AnyReading, Note, NoteKind, Tick
-from inferwatch.feed import RecordState
+from inferwatch.feed import FlightState, RecordState
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.saving import CheckpointPace
@@ -16,6 +16,7 @@ from inferwatch.storage.checkpoints.checkpoints import (
     Checkpoint,
     no_checkpoints,
 )
+from inferwatch.storage.flight.flight_recorder import FlightRecorder
 from inferwatch.storage.recording.recorder import Recorder
 
 
@@ -25,7 +26,7 @@ class Pipeline:
     def __init__(
         self,
         model: Model,
-        recorder: Recorder | None = None,
+        recorder: Recorder | FlightRecorder | None = None,
         listener: Listener | None = None,
     ) -> None:
         self._model = model
@@ -53,7 +54,7 @@ class Pipeline:
             if self._recorder is not None and self._pace.due(reading, t_ns):
                 self._keep(self._recorder, t_ns)
 
-    def _keep(self, recorder: Recorder, t_ns: int) -> None:
+    def _keep(self, recorder: Recorder | FlightRecorder, t_ns: int) -> None:
         """Keep a checkpoint of the Model; a replay without one is slow."""
         trouble = recorder.keeps_no_more
         if recorder.keeps:
@@ -105,21 +106,24 @@ class Pipeline:
     @property
     def record(self) -> RecordState | None:
         """What the recorder does; None when nothing is recorded."""
-        if self._recorder is None:
+        recorder = self._recorder
+        if recorder is None:
             return None
-        health = self._recorder.health
+        health = recorder.health
         return RecordState(
-            session_id=self._recorder.session_id,
+            session_id=recorder.session_id,
             file_bytes=health.file_bytes,
             written=health.written,
             unrecorded=health.unrecorded,
             message=health.message,
+            flight=_flight(recorder) if isinstance(recorder, FlightRecorder) else None,
         )
 
     @property
     def database(self) -> Path | None:
-        """Where the record is."""
-        return None if self._recorder is None else self._recorder.path
+        """Where the record is; None where its times are not those of this session."""
+        recorder = self._recorder
+        return recorder.path if isinstance(recorder, Recorder) else None
 
     @property
     def ended_ns(self) -> int | None:
@@ -130,3 +134,14 @@ class Pipeline:
         """Write what is left and end the record; may take a moment."""
         if self._recorder is not None:
             self._recorder.close()
+
+
+def _flight(recorder: FlightRecorder) -> FlightState:
+    return FlightState(
+        kept_s=recorder.kept.covered_s,
+        kept_bytes=recorder.kept.bytes,
+        cut_short=recorder.kept.cut_short,
+        sessions=recorder.sessions,
+        because=recorder.because,
+        since_ns=recorder.since_ns,
+    )

@@ -11,12 +11,15 @@ from collectors.readings import Note
 from inferwatch.feed import FeedState, LoadDesk, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.alarms.alarms import Alarms
+from inferwatch.session.alarms.options import AlarmOptions
 from inferwatch.session.canary import Canaries
 from inferwatch.session.live_playback import LivePlayback
 from inferwatch.session.live_recall import LiveRecall
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.load_desk import LoadTarget
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.flight.flight_recorder import FlightRecorder
 
 
 class Watch(ABC):
@@ -32,6 +35,8 @@ class Watch(ABC):
         self.playback = LivePlayback(clock, pipeline)
         """Holds the view, and goes through the past; what is recorded goes on."""
         self.recall: Recall = LiveRecall(pipeline, self.now_ns)
+        self.alarms: Alarms | None = None
+        """Rules that are looked at; None where there are none."""
         self.canary = Canaries(self._session, self._canary_targets)
         """Sends tiny requests to what is watched, if somebody wants that."""
 
@@ -162,6 +167,19 @@ class Watch(ABC):
         """Which GPUs are read, and how; said before the watch begins."""
         self._session.gpus.options = options
 
+    def look_out(
+        self,
+        options: AlarmOptions,
+        recorder: FlightRecorder | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Which rules are looked at; said before the watch begins.
+
+        Raises:
+            UsageError: one means nothing.
+        """
+        self.alarms = Alarms(self._session, options, recorder, name)
+
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """Read GPUs ten times a second while somebody sees it."""
         self._session.gpus.look_closely(on)
@@ -203,8 +221,11 @@ class Watch(ABC):
         """Watch until cancelled; whatever we started is gone when this returns."""
         async with self._session.recorded():
             try:
-                await self._session.collect(*self._work())
+                rules = [self.alarms.run()] if self.alarms else []
+                await self._session.collect(*self._work(), *rules)
             finally:
+                if self.alarms:
+                    await self.alarms.close()
                 await self._wind_down()
                 await self.canary.stop()
                 await self._session.close_collectors()

@@ -366,6 +366,8 @@ class InferwatchApp(TerminalApp[None]):
             screen.post_message(SnapshotReady(snapshot, charts, present))
             for severity, text in self._announcer.announcements(feed, present):
                 self.notify(text, severity=severity, timeout=10, markup=False)
+            if self._announcer.rings:
+                self.bell()
             self._show_what_can_be_done(session)
 
     def _land(self, session: SessionPage) -> None:

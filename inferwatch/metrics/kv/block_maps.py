@@ -123,6 +123,29 @@ class RankBlocks:
         self.t_ns, self.doubted = told.t_ns, False
         self._picture = self._shares = None
 
+    def whole_map(self, source: str, rank: int, t_ns: int) -> BlockMap | None:
+        """All of it as one map: those that follow the last can follow it."""
+        if not self.known:
+            return None
+        lists = [
+            (holder, group, blocks)
+            for holder, groups in self._lists.items()
+            for group, blocks in groups.items()
+        ]
+        return BlockMap(
+            source=source,
+            t_ns=t_ns,
+            rank=rank,
+            sequence=self._sequence,
+            whole=True,
+            num_blocks=self.num_blocks,
+            holders=[holder for holder, _, _ in lists],
+            groups=[group for _, group, _ in lists],
+            kept=[0] * len(lists),
+            blocks=[list(blocks) for _, _, blocks in lists],
+            cached=[at for at, is_cached in enumerate(self._cached) if is_cached],
+        )
+
     def picture(self, source: str, rank: int) -> BlockPicture:
         """As screens draw it; made anew only after a change."""
         if self._picture is None:

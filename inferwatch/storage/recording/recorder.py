@@ -227,6 +227,17 @@ class Recorder:
         recorder._thread.start()
         return recorder
 
+    @classmethod
+    def begin(cls, path: Path, about: NewSession, queue: ReadingQueue) -> Self:
+        """The same for those who cannot wait, with readings that wait already.
+
+        The session has its id a moment later.
+        """
+        loop = RecordingLoop(path, about, queue, free_floor_bytes())
+        recorder = cls(path, loop, queue)
+        recorder._thread.start()
+        return recorder
+
     @property
     def session_id(self) -> str:
         """What people type to mean this session; empty until the file lets us begin."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from textual.app import App
 
 from collectors.clock import NS_PER_S
-from inferwatch.feed import Feed, FeedState, RecordState
+from inferwatch.feed import Feed, FeedState, FlightState, RecordState
 from inferwatch.formatting import (
     about,
     counted,
@@ -284,8 +284,19 @@ def _recording(record: RecordState | None, *, replay: bool) -> Line:
         return (TextRun("not recorded", "warn"),)
     if record.message is not None:
         return (TextRun("rec ! ", "bad"), TextRun(record.message, "bad"))
+    if record.flight is not None:
+        return _in_flight(record.session_id, record.flight)
     size = format_bytes(record.file_bytes)
     return (TextRun("rec ", "muted"), TextRun(f"{record.session_id} {size}"))
+
+
+def _in_flight(session: str, flight: FlightState) -> Line:
+    """What is only kept in memory, or why it is recorded now."""
+    if flight.because is not None:
+        return (TextRun(f"rec {session} ", "bad"), TextRun(flight.because, "warn"))
+    kept = f"{age_text(flight.kept_s)} in memory"
+    short = (TextRun(" (memory is short)", "warn"),) if flight.cut_short else ()
+    return (TextRun("armed ", "accent"), TextRun(kept, "muted"), *short)
 
 
 class Tab(NamedTuple):

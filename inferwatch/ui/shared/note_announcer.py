@@ -14,6 +14,7 @@ TOLD = {
     NoteKind.RECORDER,
     NoteKind.HOST,
     NoteKind.STOPPED,
+    NoteKind.ALERT,
 }
 """The others have a place of their own: stages, the lost banner."""
 MOST_AT_ONCE = 4
@@ -25,6 +26,8 @@ class NoteAnnouncer:
 
     def __init__(self) -> None:
         self._told_ns: int | None = None
+        self.rings = False
+        """There is an alert among what was last told."""
         self._trouble: str | None = None
         """What was last said of the record that is replayed."""
 
@@ -56,4 +59,5 @@ class NoteAnnouncer:
         fresh = [n for n in notes if self._told_ns is None or n.t_ns > self._told_ns]
         if fresh:
             self._told_ns = max(note.t_ns for note in fresh)
+        self.rings = any(note.kind is NoteKind.ALERT for note in fresh)
         return [note for note in fresh if note.kind in TOLD]
