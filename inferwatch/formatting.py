@@ -324,6 +324,17 @@ def format_share(share: float | None) -> str:
     return f"{percent:.{1 if tenths else 0}f}%".rjust(SHARE_WIDTH)
 
 
+def format_nines(share: float | None) -> str:
+    """A share that should be near one: digits where they matter, never rounded up.
+
+    >>> format_nines(0.999), format_nines(0.99999), format_nines(0.95), format_nines(1)
+    ('99.9%', '99.99%', '95%', '100%')
+    """
+    if share is None or not 0.99 < share < 1:
+        return format_share(share).strip()
+    return f"{floor(share * 10_000 + 1e-6) / 100:g}%"
+
+
 def bound_text(bound: BoundBy) -> str:
     """What kept the head of the queue waiting, as screens say it.
 

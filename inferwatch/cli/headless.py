@@ -44,7 +44,12 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         say(f"inferwatch: {watch.record.message}", err=True)
     if failure is not None:
         raise SourceError(failure)
-    return 0
+    return slo_status(watch.whole())
+
+
+def slo_status(whole: Snapshot) -> int:
+    """The exit status: 1 where too few requests of the whole session were good."""
+    return 1 if whole.slo is not None and whole.slo.met is False else 0
 
 
 async def _until_enough(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collectors.gpu.source import CLOSELY_HZ, Gpm, GpuOptions
+from collectors.readings import Prices
 from inferwatch.cli.alarm_options import ALARM_OPTIONS, alarm_options_of
 from inferwatch.cli.say import say, say_json
 from inferwatch.session.alarms.options import AlarmOptions
@@ -128,6 +129,10 @@ class WatchOptions:
     """Which of this host's are read, and how."""
     alarms: AlarmOptions = field(default_factory=AlarmOptions)
     """What is told and recorded when it happens."""
+    slo: str | None = None
+    """What requests are to hold, with the target; None: nothing was typed."""
+    prices: Prices | None = None
+    """What time or energy costs; likewise."""
 
 
 _OPTIONS = [
@@ -204,6 +209,37 @@ _GPU_OPTIONS = [
 ]
 
 
+SLO_OPTIONS = [
+    click.option(
+        "--slo",
+        metavar="TEXT",
+        help="What each request is to hold, as 'ttft_s<1 tpot_s<50ms', and requests of "
+        "a class instead, as '...; chat: ttft_s<0.5'. Headless, the exit status is 1 "
+        "when too few of all requests did.",
+    ),
+    click.option(
+        "--slo-target",
+        type=FiniteRange(0, 1, min_open=True, max_open=True),
+        metavar="SHARE",
+        help="Share of the requests that must hold it.  [default: 0.95]",
+    ),
+]
+PRICE_OPTIONS = [
+    click.option(
+        "--gpu-hour",
+        type=FiniteRange(0, min_open=True),
+        metavar="PRICE",
+        help="What an hour of one GPU costs, or of the host where there is none: shows "
+        "what tokens cost.",
+    ),
+    click.option(
+        "--kwh",
+        type=FiniteRange(0, min_open=True),
+        metavar="PRICE",
+        help="What a kilowatt hour costs: the same, by the energy that GPUs took.",
+    ),
+    click.option("--currency", metavar="TEXT", help="Of these prices.  [default: $]"),
+]
 _PROBE_OPTIONS = [
     click.option(
         "--no-block-map",
@@ -236,6 +272,76 @@ def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with(_PROBE_OPTIONS, gathered)
 
 
+def slo_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gather ``--slo`` and its target into one ``slo: str | None``, checked."""
+
+    @wraps(command)
+    def gathered(
+        *, slo: str | None, slo_target: float | None, **others: object
+    ) -> object:
+        return command(slo=_objectives(slo, slo_target), **others)
+
+    return _with(SLO_OPTIONS, gathered)
+
+
+def _objectives(slo: str | None, target: float | None) -> str | None:
+    """As they are recorded.
+
+    Raises:
+        UsageError: they make no sense.
+    """
+    if slo is None:
+        if target is not None:
+            raise click.UsageError("--slo-target is the target of --slo: give both")
+        return None
+    from inferwatch.metrics.slo.objectives import TARGET, parse_objectives, with_target
+
+    found = parse_objectives(slo)
+    if target is None:
+        return str(found)
+    if TARGET in slo and found.target != target:
+        raise click.UsageError(
+            f"--slo says {TARGET}{found.target:g}, --slo-target {target:g}: give one"
+        )
+    return str(with_target(found, target))
+
+
+def price_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gather what time or energy costs into one ``prices: Prices | None``."""
+
+    @wraps(command)
+    def gathered(
+        *,
+        gpu_hour: float | None,
+        kwh: float | None,
+        currency: str | None,
+        **others: object,
+    ) -> object:
+        prices = prices_of(gpu_hour, kwh, currency)
+        return command(prices=prices, **others)
+
+    return _with(PRICE_OPTIONS, gathered)
+
+
+def prices_of(
+    gpu_hour: float | None, kwh: float | None, currency: str | None
+) -> Prices | None:
+    """What was said of prices.
+
+    Raises:
+        UsageError: too much, or too little.
+    """
+    if gpu_hour is not None and kwh is not None:
+        raise click.UsageError(
+            "--gpu-hour and --kwh are two ways to pay for the same: give one"
+        )
+    if gpu_hour is None and kwh is None:
+        if currency is not None:
+            raise click.UsageError("--currency is of --gpu-hour or --kwh: give one")
+        return None
+    return Prices(t_ns=0, gpu_hour=gpu_hour, kwh=kwh, currency=currency or "$")
+
+
 def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gather how GPUs are read into one ``gpus: GpuOptions`` argument."""
 
@@ -265,6 +371,8 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gather the shared options into one ``options: WatchOptions`` argument."""
 
     @gpu_options
+    @slo_options
+    @price_options
     @wraps(command)
     def gathered(
         *,
@@ -275,6 +383,8 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         database: Path | None,
         no_record: bool,
         gpus: GpuOptions,
+        slo: str | None,
+        prices: Prices | None,
         **others: Any,  # noqa: ANN401 - those of the command
     ) -> object:
         alarms, others = alarm_options_of(others, record=not no_record)
@@ -291,6 +401,8 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
             record=not no_record,
             gpus=gpus,
             alarms=alarms,
+            slo=slo,
+            prices=prices,
         )
         return command(options=options, **others)
 

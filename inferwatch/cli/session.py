@@ -64,6 +64,10 @@ def run_watch(
         )
     watch = make(clock, Pipeline(Model(), flight or recorder, listener))
     watch.read_gpus(options.gpus)
+    if options.slo is not None:
+        watch.hold_to(options.slo)
+    if options.prices is not None:
+        watch.pay(options.prices)
     if alarms.any:
         watch.look_out(alarms, flight, options.name)
     if options.headless:

@@ -37,6 +37,7 @@ from collectors.readings import (
     RequestSpan,
     ServerInfo,
     Step,
+    Tick,
     TokenTimes,
     Totals,
     Vantage,
@@ -91,6 +92,8 @@ from inferwatch.metrics.series.samples import (
     SavedCounters,
 )
 from inferwatch.metrics.server_models import TOLD_APART, SavedServers, ServerModels
+from inferwatch.metrics.slo.tracker import SavedSlo, SloTracker
+from inferwatch.metrics.slo.view import SloState
 from inferwatch.metrics.snapshot import (
     ClientView,
     Cost,
@@ -153,6 +156,7 @@ class SavedState(msgspec.Struct, array_like=True):
     clocks: dict[str, SavedClock]
     classes: dict[str, str]
     servers: SavedServers
+    slo: SavedSlo
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
 
@@ -177,13 +181,16 @@ class Model:
     matter which snapshots were taken before. Memory is bounded however long it runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slo: WatchedSlo | None = None) -> None:
+        """With objectives, requests are judged by these, not as the record says."""
         self._history = History()
         self._latencies = LatencySamples(self._history)
         self._outcomes = Outcomes()
         self._requests = RequestIndex()
-        self._tracker = RequestTracker(self._requests, self._latencies, self._outcomes)
-        self._traces = Traces(self._requests, self._latencies, self._outcomes)
+        self._slo = SloTracker(self._requests, slo)
+        sinks = self._requests, self._latencies, self._outcomes, self._slo
+        self._tracker = RequestTracker(*sinks)
+        self._traces = Traces(*sinks)
         self._engines = Engines()
         self._steps = StepCounter()
         self._stalls = StallFinder(self._requests)
@@ -228,12 +235,15 @@ class Model:
             ServerInfo: self._scraped.info,
             Contact: self._scraped.contact,
             EngineSample: self._scraped.sample,
-            WatchedSlo: self._scraped.slo,
             ModelConfig: self._engines.take_config,
             EngineSettings: self._engines.take_settings,
             WorkerMemory: self._engines.take_memory,
             MeasuredPeak: self._engines.take_peak,
+            WatchedSlo: self._watched_slo,
+            Tick: self._tick,
         }
+        if slo is not None:
+            self._scraped.slo(slo)
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
         """Judge by the objectives of the whole session, of which this is a part."""
@@ -245,13 +255,23 @@ class Model:
         if kind in TOLD_APART and reading.source != self._servers.only:
             self._servers.take(reading, self)
         take = self._fold.get(kind)
-        if take is not None:  # anchors and ticks change no number
+        if take is not None:  # anchors change no number
             take(reading)
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """The latest 200, oldest first, for who wants nothing else."""
         return tuple(self._notes)
+
+    @property
+    def objectives(self) -> tuple[WatchedSlo, ...]:
+        """What requests are held to now."""
+        return self._slo.said
+
+    @property
+    def slo_missed_since_ns(self) -> int | None:
+        """Since when too few requests are good; None while enough are."""
+        return self._slo.missed_since_ns
 
     def saved(self) -> SavedModel:
         """Everything, to be kept; as cheap as a snapshot."""
@@ -299,6 +319,7 @@ class Model:
             clocks=self._clocks.saved(),
             classes=self._requests.classes,
             servers=self._servers.saved(),
+            slo=self._slo.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
 
@@ -334,6 +355,8 @@ class Model:
     ) -> Self:
         model = cls()
         model._client.restore(saved.client, written)
+        model._requests.restore(saved.requests, written)
+        model._slo.restore(saved.slo)
         for name, samples in model._samples().items():
             rows = saved.rows[name]
             samples.restore(rows, blocks_of(name, rows), deferred_of(name, rows))
@@ -342,7 +365,6 @@ class Model:
             counters.restore(saved.counters[name], rows, blocks_of(name, rows))
         model._history.restore(saved.history, written)
         model._outcomes.restore(saved.failed, written)
-        model._requests.restore(saved.requests, written)
         model._tracker.causes.restore(saved.causes, model._requests.every())
         model._tracker.slow.restore(saved.slow, written)
         model._clocks.restore(saved.clocks)
@@ -432,7 +454,8 @@ class Model:
                 asked = self._best_told(told, asked, grid)
             cost = self._cost.cost(self.unrecorded_readings)
             rest = self._client_beside(asked) if client else None
-            alone_told = self._of_session(asked, source, cost, rest)
+            slo = alone.slo(now_ns, window, asked.covered_ns, source)
+            alone_told = self._of_session(replace(asked, slo=slo), source, cost, rest)
             return self._beside_servers(alone_told, None, source)
         grid, bins, lost_ns = self._columns(now_ns, window, told)
         limits = self._scraped.limits
@@ -474,6 +497,7 @@ class Model:
             client=self._client.view(now_ns, window, grid) if client else None,
             cost=self._cost.cost(self.unrecorded_readings),
             notes=tuple(self._notes),
+            slo=self.slo(now_ns, window, totals.covered_ns, source),
         )
         if told is not None:
             shown = self._best_told(told, shown, grid)
@@ -577,6 +601,12 @@ class Model:
         """The latencies of single requests, without trends."""
         return self._latencies.table(now_ns, window, [])
 
+    def slo(
+        self, now_ns: int, window: Window, covered_ns: int, source: str | None
+    ) -> SloState | None:
+        """How the requests here stand to the objectives of a server, or of all."""
+        return self._slo.state(now_ns, window, covered_ns, source)
+
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
         """The one server there is here, as a row among others."""
         latencies = self.exact(now_ns, window)
@@ -657,6 +687,7 @@ class Model:
             "outcomes": self._outcomes.counters,
             "prefix_cache": self._prefix_caches.counters,
             "evictions": self._memory.evictions,
+            **self._slo.counters(),
         }
 
     def _window_totals(
@@ -815,13 +846,27 @@ class Model:
 
     def classed(self, external_id: str, name: str) -> None:
         """The client of a request says which class of its mix it is."""
-        self._requests.classed(external_id, name)
+        request = self._requests.classed(external_id, name)
+        if request is not None:
+            self._slo.classed(request)
 
     def clocks_dropped(self, uuid: str, held: tuple[int, int]) -> None:
         """The clocks of a GPU were down for a while, that of any engine here or not."""
         known = self._engines.infos
         sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
         self._tracker.clocks_dropped(sources, held)
+
+    def _watched_slo(self, slo: WatchedSlo) -> None:
+        if not self._slo.take(slo):
+            return
+        self._scraped.slo(slo)
+        for model in self._servers.models.values():
+            model.fold(slo)
+
+    def _tick(self, tick: Tick) -> None:
+        self._slo.tick(tick.t_ns)
+        for model in self._servers.models.values():
+            model.fold(tick)
 
     def _gpu(self, sample: GpuSample) -> None:
         self._hardware.gpus.sample(sample)

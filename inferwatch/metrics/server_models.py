@@ -112,4 +112,6 @@ class ServerModels:
             return None
         make: Callable[[], Model] = type(pooled)
         self.models[source] = model = make()
+        for each in pooled.objectives:
+            model.fold(each)
         return model

@@ -409,6 +409,8 @@ class RequestRow:
     """Of the header that was chosen to group by."""
     class_name: str | None = None
     """client: its class in a mix of classes."""
+    missed: tuple[str, ...] | None = None
+    """Objectives it missed; None where it was not judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from inferwatch.reports.hardware import hardware_lines, hardware_rows
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
 from inferwatch.reports.servers import server_head, server_lines, server_rows
+from inferwatch.reports.slo import slo_lines, slo_rows
 from inferwatch.visible import visible
 
 Summary = dict[str, Any]
@@ -94,6 +95,7 @@ def summarise(
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
         **cause_rows(snapshot),
+        **slo_rows(snapshot),
         **hardware_rows(snapshot),
     }
 
@@ -221,6 +223,7 @@ def _facts(summary: Summary) -> list[str]:
         + _part(summary["preemptions"], "preemptions"),
         *_cached(summary["prefix_cache"]),
         *cause_lines(summary),
+        *slo_lines(summary),
         *hardware_lines(summary),
     ]
 

@@ -47,6 +47,8 @@ class LiveSession:
         ]
         """What is collected from start to end; an engine's probe and a load generator
         come and go with what they report on."""
+        self.first: list[AnyReading] = []
+        """What people said of the session before it began."""
         self.ended_ns: int | None = None
         """When it ended; None while it goes on."""
 
@@ -79,7 +81,7 @@ class LiveSession:
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
         """Begin the session, and end it and its record with the context."""
-        self.take(self.anchors.first)
+        self.take(self.anchors.first, *self.first)
         try:
             yield
         finally:

@@ -5,9 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from collectors.clock import SessionClock
 from collectors.gpu.source import GpuOptions
-from collectors.readings import Note
+from collectors.readings import Note, Prices, WatchedSlo
 from inferwatch.feed import FeedState, LoadDesk, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -179,6 +181,15 @@ class Watch(ABC):
             UsageError: one means nothing.
         """
         self.alarms = Alarms(self._session, options, recorder, name)
+
+    def hold_to(self, slo: str) -> None:
+        """Judge requests by these objectives; said before the watch begins."""
+        self._session.first.append(WatchedSlo(t_ns=self.clock.start_ns, slo=slo))
+
+    def pay(self, prices: Prices) -> None:
+        """What time or energy costs; likewise."""
+        told = msgspec.structs.replace(prices, t_ns=self.clock.start_ns)
+        self._session.first.append(told)
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """Read GPUs ten times a second while somebody sees it."""

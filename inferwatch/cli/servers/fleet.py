@@ -32,7 +32,7 @@ from inferwatch.cli.servers.keys import (
     merged,
 )
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.slo import parse_slo
+from inferwatch.metrics.slo.objectives import parse_objectives
 
 KEY_VARIABLE = "INFERWATCH_API_KEY"
 SHORTEST_EVERY_S, LONGEST_EVERY_S = 0.1, 3600.0
@@ -57,7 +57,6 @@ class ServerOptions:
     probe_key: Path | None = None
     agents: Sequence[str] = ()
     agent_key: Path | None = None
-    slo: str | None = None
     otlp_listen: str | None = None
     no_kv_events: bool = False
     prometheus: str | None = None
@@ -296,7 +295,7 @@ def _server(
         return getattr(file, name) if found is None else found
 
     ca_file, every_s = options.ca_file or of("ca_file"), options.every_s or of("every")
-    slo = options.slo or of("slo")
+    slo = of("slo")
     try:
         server = Server(
             **_address(options, entry, path),
@@ -304,7 +303,7 @@ def _server(
             ca_file=ca_file and _beside(path.parent, ca_file),
             insecure=options.insecure or bool(of("insecure")),
             every_s=_checked_every(every_s),
-            slo=str(parse_slo(slo)) if slo else "",
+            slo=str(parse_objectives(slo)) if slo else "",
         )
         server.client(timeout_s=None)  # would fail later, without anybody to tell
     except (ServerError, ProxyError, UsageError) as error:

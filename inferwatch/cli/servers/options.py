@@ -90,11 +90,6 @@ _OPTIONS = [
         "(with --prometheus).",
     ),
     click.option(
-        "--slo",
-        metavar="TEXT",
-        help="What requests are to hold, as 'ttft_s<1 tpot_s<50ms'.",
-    ),
-    click.option(
         "--otlp-listen",
         metavar="HOST:PORT",
         help="Take servers' traces there, a span a request: 0.0.0.0:4318 for servers "

@@ -29,6 +29,7 @@ from inferwatch.metrics.catalog.metric import (
 )
 from inferwatch.metrics.catalog.requests import REQUESTS
 from inferwatch.metrics.catalog.run import RUN
+from inferwatch.metrics.catalog.slo import SLO
 from inferwatch.metrics.catalog.slowest import SLOWEST
 from inferwatch.metrics.catalog.steps import KV, PREFIX_CACHE, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
@@ -69,6 +70,7 @@ CATALOG: dict[str, Metric] = {
         PROCESS,
         REQUESTS,
         SLOWEST,
+        SLO,
         GROUPS,
         CLIENT,
         COST,

@@ -287,4 +287,19 @@ REQUESTS = (
             formula="the load event that has its id",
         ),
     ),
+    *metrics(
+        "request.",
+        None,
+        Metric(
+            key="missed",
+            abbr="slo",
+            title="Objectives missed",
+            unit=Unit.NONE,
+            definition=(
+                "Which objectives it missed; nothing where it held all, unknown where "
+                "nobody can tell."
+            ),
+            formula="its values beyond their limits, once it has ended",
+        ),
+    ),
 )

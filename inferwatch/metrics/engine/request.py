@@ -126,6 +126,14 @@ class Request:
     tpot_due_ns: int | None = None
     """When it finished properly."""
     tpot_counted: bool = False
+    end_ns: int | None = None
+    """As the front end has it, else the engine."""
+    judged: bool = False
+    """By the objectives, or found that nobody can."""
+    judged_by: str | None = None
+    """The clause; empty: that of all."""
+    missed: list[str] | None = None
+    """Which objectives; None where that is not known, or not yet."""
     arrival_counted: bool = False
     prompt_counted: bool = False
     counted_as: RequestState | None = None
@@ -274,13 +282,13 @@ class Request:
     def _state(self, tellers: Collection[Vantage]) -> RequestState:
         """How far it has come, as all have told who tell of it."""
         by_engine = Vantage.ENGINE in tellers
-        if self.outcome is not None and not self._must_wait(tellers):
+        if self.outcome is not None and not self.must_wait(tellers):
             return self.outcome
         if by_engine:
             return self.stage
         return RequestState.DECODE if self.first_sent else self.stage
 
-    def _must_wait(self, tellers: Collection[Vantage]) -> bool:
+    def must_wait(self, tellers: Collection[Vantage]) -> bool:
         """One has told of its end, and the other is behind."""
         if not self.awaited:
             return False
@@ -339,6 +347,7 @@ class Request:
             priority=self.priority,
             header=self.header,
             class_name=self.class_name,
+            missed=None if state.live or self.missed is None else tuple(self.missed),
         )
 
     def _cause(self, *, told: bool) -> tuple[Cause | None, Parts]:

@@ -119,15 +119,16 @@ class RequestIndex:
             self._by_client_id[name] = request
             request.class_name = self.classes.pop(name, request.class_name)
 
-    def classed(self, name: str, class_name: str) -> None:
-        """Its client says which class of its mix a request is."""
+    def classed(self, name: str, class_name: str) -> Request | None:
+        """Its client says which class of its mix a request is; that request."""
         request = self._by_client_id.get(name)
         if request is not None:
             request.class_name, request.row = class_name, None
-            return
+            return request
         self.classes[name] = class_name
         if len(self.classes) > MOST_CLASSES:
             del self.classes[next(iter(self.classes))]
+        return None
 
     def wait(self, request: Request, t_ns: int) -> None:
         """It has waited to be scheduled since then."""

@@ -88,6 +88,16 @@ class OutcomeSink(Protocol):
         """It ended so."""
 
 
+class JudgeSink(Protocol):
+    """Takes requests that have ended, to judge them once all is told."""
+
+    def ended(self, request: Request) -> None:
+        """It has ended, or more is told of one that did."""
+
+    def give_up(self, source: str) -> None:
+        """Nothing more is told of those that ended."""
+
+
 class RequestTracker:
     """Follows each request from event to event and step to step.
 
@@ -95,11 +105,16 @@ class RequestTracker:
     """
 
     def __init__(
-        self, requests: RequestIndex, latencies: LatencySink, outcomes: OutcomeSink
+        self,
+        requests: RequestIndex,
+        latencies: LatencySink,
+        outcomes: OutcomeSink,
+        judge: JudgeSink | None = None,
     ) -> None:
         self._requests = requests
         self._latencies = latencies
         self._outcomes = outcomes
+        self._judge = judge
         self.causes = Attribution()
         self.slow = SlowLog()
         self._ended_early: list[Request] = []
@@ -171,6 +186,7 @@ class RequestTracker:
     def dropped(self, note: Note) -> None:
         """Readings were lost: no gap may span the hole."""
         self._requests.doubt(note.source)
+        self._give_up(note.source)
         self.causes.dropped(note.source)
 
     def clocks_dropped(self, sources: Collection[str], held: Span) -> None:
@@ -186,8 +202,11 @@ class RequestTracker:
         for request in self._requests.of(note.source):
             request.front_ended = request.engine_ended = True
             request.reason = "lost"
+            if request.end_ns is None:
+                request.end_ns = note.t_ns
             self.causes.ended(request)
             self._end(request, RequestState.FAILED, note.t_ns)
+        self._give_up(note.source)
         self.causes.lost(note.source)
         self._requests.restart(note.source)
 
@@ -213,6 +232,7 @@ class RequestTracker:
 
     def _finished_sending(self, request: Request, event: RequestEvent) -> None:
         request.front_ended = True
+        request.end_ns = event.t_ns
         outcome = outcome_of(event)
         known = request.arrived_ns is not None and request.e2el_ns is None
         if known and outcome is RequestState.FINISHED:
@@ -249,6 +269,8 @@ class RequestTracker:
 
     def _finished(self, request: Request, event: RequestEvent) -> None:
         request.engine_ended = True
+        if request.end_ns is None:
+            request.end_ns = event.t_ns
         self.causes.ended(request)
         outcome = outcome_of(event)
         if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
@@ -256,6 +278,7 @@ class RequestTracker:
             self._count_tpot(request)
         if request.ended:  # what the front end said of its end holds
             self._requests.end(request)
+            self._ended(request)
         else:
             self._end(request, outcome, event.t_ns)
 
@@ -319,7 +342,9 @@ class RequestTracker:
     def _finish_late(self, step: Step) -> None:
         """Finish what a step brings to an end; after a loss, see who is gone."""
         while self._ended_early:
-            self._count_tpot(self._ended_early.pop())
+            request = self._ended_early.pop()
+            self._count_tpot(request)
+            self._ended(request)
         if step.waiting == 0 and len(step.members) >= step.running:
             self._requests.reconcile(step.source, step.rank)
 
@@ -337,3 +362,13 @@ class RequestTracker:
         self._outcomes.ended(request, outcome, t_ns)
         request.outcome = outcome
         self._requests.end(request)
+        self._ended(request)
+
+    def _ended(self, request: Request) -> None:
+        if self._judge is not None:
+            self._judge.ended(request)
+
+    def _give_up(self, source: str) -> None:
+        """What is known of requests that ended must do."""
+        if self._judge is not None:
+            self._judge.give_up(source)

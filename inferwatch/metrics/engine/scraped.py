@@ -9,8 +9,9 @@ import msgspec
 from collectors.readings import Contact, EngineSample, ServerInfo, WatchedSlo
 from inferwatch.errors import UsageError
 from inferwatch.metrics.engine.counted import Counted, SavedCounted
-from inferwatch.metrics.load.slo import Limit, parse_slo
+from inferwatch.metrics.load.slo import Limit
 from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.slo.objectives import parse_objectives
 from inferwatch.metrics.snapshot import ServerState, Via
 
 STEPS = "step_tokens"
@@ -229,11 +230,15 @@ class Scraped:
 
     def slo(self, slo: WatchedSlo) -> None:
         """What requests are to hold from now on."""
+        typed = self._slo is not None and self._slo.slo and not self._slo.source
+        if typed and slo.source:
+            return  # what was typed holds for all
         try:
-            limits = parse_slo(slo.slo).limits if slo.slo.strip() else ()
+            every = parse_objectives(slo.slo).every if slo.slo.strip() else None
         except UsageError:
             return
         self._slo = slo
+        limits = every.limits if every is not None else ()
         self._limits = {limit.metric: limit for limit in limits}
 
     def _server(self, source: str) -> ScrapedServer | None:

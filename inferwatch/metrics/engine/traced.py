@@ -14,7 +14,11 @@ from collectors.readings import RequestSpan
 from inferwatch.metrics.engine.outcomes import Outcomes
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.engine.request_tracker import VANTAGES, LatencySamples
+from inferwatch.metrics.engine.request_tracker import (
+    VANTAGES,
+    JudgeSink,
+    LatencySamples,
+)
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.snapshot import Latency, RequestState, Snapshot, Via
 
@@ -36,11 +40,16 @@ class Traces:
     """Takes in finished requests, and knows of which servers they are."""
 
     def __init__(
-        self, requests: RequestIndex, latencies: LatencySamples, outcomes: Outcomes
+        self,
+        requests: RequestIndex,
+        latencies: LatencySamples,
+        outcomes: Outcomes,
+        judge: JudgeSink,
     ) -> None:
         self._requests = requests
         self._latencies = latencies
         self._outcomes = outcomes
+        self._judge = judge
         self._last_ns: dict[str, int] = {}
         """When the last one told of ended, of each server."""
         self._told = 0
@@ -66,6 +75,7 @@ class Traces:
         self._outcomes.arrived(request, span.arrived_ns)
         self._outcomes.ended(request, RequestState.FINISHED, span.end_ns)
         self._requests.tell(request)
+        self._judge.ended(request)
 
     def _request(self, span: RequestSpan) -> Request:
         """All that is known of it; its moments are as near as its durations tell."""
@@ -80,6 +90,7 @@ class Traces:
             awaited=False,
             first_sent=True,
             arrived_ns=span.arrived_ns,
+            end_ns=span.end_ns,
             ttft_ns=span.ttft_ns,
             queue_ns=span.queue_ns,
             prefill_ns=span.prefill_ns,

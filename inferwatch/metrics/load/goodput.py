@@ -87,14 +87,8 @@ def goodput_of(
 
 def broken_by(record: RequestRecord, gaps_ns: list[int], slo: Slo) -> list[str]:
     """The limits that a request broke; ``failed`` for one that failed by itself."""
-    values = latencies(record, gaps_ns)
-    broken = [
-        limit.metric
-        for limit in slo.limits
-        if limit.metric in values and not limit.holds(values[limit.metric])
-    ]
-    failed = record.failure is not None and record.failure != ABORTED
-    return [*broken, "failed"] if failed else broken
+    failed = record.failure not in {None, ABORTED}
+    return slo.broken(latencies(record, gaps_ns), failed=failed)
 
 
 def latencies(record: RequestRecord, gaps_ns: list[int]) -> dict[str, float]:

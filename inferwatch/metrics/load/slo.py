@@ -8,7 +8,7 @@ send: a user waits from then on, whether or not a generator could send.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
@@ -16,6 +16,8 @@ from inferwatch.errors import UsageError
 
 DEFAULT_SHARE = 0.95
 """Of requests that must be good."""
+FAILED = "failed"
+"""What a request is said to miss that failed by itself."""
 METRICS = {
     "ttft_s": "time to first token",
     "tpot_s": "mean time per token after the first",
@@ -53,6 +55,18 @@ class Slo:
     """All limits; a request is good when it holds every one."""
 
     limits: tuple[Limit, ...]
+
+    def broken(self, values: Mapping[str, float], *, failed: bool) -> list[str]:
+        """The metrics whose limits these seconds break; ``failed`` where it failed.
+
+        Whoever measured, the rule is this: what is not known breaks nothing.
+        """
+        missed = [
+            limit.metric
+            for limit in self.limits
+            if limit.metric in values and not limit.holds(values[limit.metric])
+        ]
+        return [*missed, FAILED] if failed else missed
 
     def __str__(self) -> str:
         """As it is written."""

@@ -10,6 +10,7 @@ from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
 from inferwatch.metrics.engine.request_groups import RequestGroup
 from inferwatch.metrics.engine.request_tracker import VANTAGES
 from inferwatch.metrics.kv.memory import HitPoint, Holder, Memory, Room
+from inferwatch.metrics.slo.view import ClassState, SloState
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
     ClientView,
@@ -59,6 +60,8 @@ NO_NUMBERS = {
         ("client_timeline", ClientTimeline),
         ("run", LoadRun),
         ("cost", Cost),
+        ("slo", SloState),
+        ("slo_class", ClassState),
         ("hardware", Hardware),
         ("gpu", GpuState),
         ("host", HostState),
@@ -94,6 +97,8 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "slowest": SlowRequests,
         "slow_group": SlowGroup,
         "cost": Cost,
+        "slo": SloState,
+        "slo_class": ClassState,
         "client_timeline": ClientTimeline,
         "run": LoadRun,
     }

@@ -102,6 +102,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "hardware",
         "gpus",
         "hosts",
+        "slo",
     }
     assert summary["itl_s"].keys() == {
         "n",

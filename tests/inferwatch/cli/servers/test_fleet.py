@@ -97,13 +97,12 @@ def test_the_command_line_wins_over_the_file(config: Path) -> None:
         urls=["chat"],
         header=["Authorization: Bearer env:TEAM_TOKEN"],
         every_s=0.5,
-        slo="ttft_s<3",
     )
 
     (server,) = servers_of(asked)
 
     assert server.headers == {"Authorization": "Bearer t-1"}
-    assert (server.every_s, server.slo) == (0.5, "ttft_s<3")
+    assert server.every_s == 0.5
 
 
 def test_a_key_comes_from_a_variable_or_a_file(
