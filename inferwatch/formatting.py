@@ -47,6 +47,8 @@ MICROSECONDS = TimeUnit("µs", 1e-6, 0)
 MILLISECONDS = TimeUnit("ms", 1e-3, 3)
 SECONDS = TimeUnit("s", 1.0, 3)
 COUNTS = ((1e6, "M"), (1e9, "G"), (1e12, "T"))
+FLOPS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"))
+FLOPS_WIDTH = 13
 BYTES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
@@ -290,6 +292,19 @@ def format_bytes(size_bytes: float | None) -> str:
     if size_bytes < 999.5:
         return f"{size_bytes:.0f} B".rjust(WIDTH)
     return _scaled(size_bytes, BYTES)
+
+
+def format_flops(flops_per_s: float | None) -> str:
+    """Thirteen columns: products and sums a second.
+
+    >>> format_flops(989e12), format_flops(1.98e15)
+    ('  989 TFLOP/s', ' 1.98 PFLOP/s')
+    >>> format_flops(42.3e9), format_flops(12.0), format_flops(None)
+    (' 42.3 GFLOP/s', '  12.0 FLOP/s', '            –')
+    """
+    if flops_per_s is None:
+        return UNKNOWN.rjust(FLOPS_WIDTH)
+    return f"{_scaled(flops_per_s, FLOPS).strip()}FLOP/s".rjust(FLOPS_WIDTH)
 
 
 def format_gigabytes(size_bytes: float | None) -> str:

@@ -20,6 +20,7 @@ from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kv.screen import KvScreen
+from inferwatch.ui.limits.screen import LimitsScreen
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.pages import (
@@ -67,6 +68,7 @@ SCREENS: Sequence[type[SessionScreen]] = (
     StepsScreen,
     KvScreen,
     HardwareScreen,
+    LimitsScreen,
     LoadScreen,
     SessionsScreen,
 )

@@ -239,6 +239,29 @@ STEP_TIME = ChartPlan(
     stacked=False,
     series=(_typical("mean", "step_mean_s"), _worst("max", "step_max_s")),
 )
+FLOOR = ChartPlan(
+    told_by="step_max_s",
+    counted=STEP_TIME.counted,
+    title="step time",
+    note="engine, mean; its floor derived",
+    unit="s",
+    series=(
+        _typical("step", "step_mean_s"),
+        Series(
+            label=label_of("timeline.gap_mean_s"),
+            ink="waiting",
+            texture=Texture.DOTTED,
+            values=_timeline("gap_mean_s"),
+        ),
+    ),
+    trace=Series(
+        label=label_of("timeline.floor_mean_s"),
+        ink="warn",
+        texture=Texture.LIGHT,
+        values=_timeline("floor_mean_s"),
+    ),
+)
+"""What steps took, what passed between them, and what hardware would have needed."""
 ITL = ChartPlan(
     told_by="itl_max_s",
     counted=_mean_only("ITL", "itl_mean_s"),

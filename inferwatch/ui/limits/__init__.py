@@ -1,0 +1,1 @@
+"""How far is it from what the hardware allows, and what binds?"""

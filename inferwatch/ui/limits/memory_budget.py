@@ -1,0 +1,322 @@
+"""What fills the memory of the devices, how many requests fit, what would free some."""
+
+from collections.abc import Iterable, Sequence
+
+from inferwatch.formatting import (
+    UNKNOWN,
+    about,
+    counted,
+    format_bytes,
+    format_count,
+    format_durations,
+    format_share,
+)
+from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.limits.words import NOT_YET, missing_lines
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.bars import split_bar
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    fit,
+    ruled,
+    width_of,
+)
+
+LOOKS = {
+    "weights": ("█", "decode"),
+    "KV cache": ("▓", "kv"),
+    "activations": ("▒", "prefill"),
+    "graphs": ("⣿", "shared"),
+    "workspace": ("▚", "waiting"),
+    "other": ("▞", "other"),
+    "free": ("░", "rule"),
+}
+"""Glyph and ink of each part; no two look alike without colour."""
+STRANGE = ("▤", "muted")
+"""Of a part that nobody has heard of yet."""
+PART_FROM = 48
+"""Cells of a part with where it was read; columns of them stand side by side."""
+NEAR = 0.02
+"""Numbers that agree so far are two readings of one thing."""
+HELPS: dict[bool | None, tuple[str, str, str]] = {
+    True: ("●", "good", "eases what binds"),
+    False: ("○", "faint", "not what binds"),
+    None: ("·", "faint", "what binds is not known"),
+}
+
+
+class MemoryPanel(Panel):
+    """A bar a device; the parts of one of them, B_max, and what formats would free."""
+
+    DEFAULT_CSS = """
+    MemoryPanel { height: 10; }
+    """
+
+    _shown: Snapshot | None = None
+    _at = 0
+    """The device that is looked at."""
+
+    def show(self, shown: Snapshot) -> None:
+        """Take what is known of the devices."""
+        self._shown = shown
+        self._at = min(self._at, max(len(self.devices) - 1, 0))
+        self.redraw()
+
+    @property
+    def devices(self) -> Sequence[DeviceMemory]:
+        """One a worker."""
+        limits = self._shown.limits if self._shown else None
+        return limits.memory if limits else ()
+
+    def choose(self, by: int) -> None:
+        """Another device."""
+        self._at = min(max(self._at + by, 0), max(len(self.devices) - 1, 0))
+        self.redraw()
+
+    def rows(self, width: int) -> int:
+        """How many it would like."""
+        devices = self.devices
+        if not devices or self._shown is None:
+            return 4 + len(_below(self._shown, width) if self._shown else ())
+        parts = len(_parts(devices[self._at], width, listed=True))
+        return 1 + len(devices) + parts + len(_below(self._shown, width))
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """What the brief says first, as far as there are rows."""
+        shown, devices = self._shown, self.devices
+        if shown is None:
+            return ()
+        below = _below(shown, width)
+        if not devices:
+            head = ruled((TextRun("memory", "strong"),), (), width)
+            said = missing_lines([_unknown(shown)], width, height - 1)
+            return [head, *said, *below][:height]
+        device = devices[self._at]
+        below = below[: max(height - 3, 0)]
+        room = height - 1 - len(below)
+        parts = _parts(device, width, listed=True)
+        if len(parts) + 1 > room:
+            parts = _parts(device, width, listed=False)
+        bars = max(room - len(parts), 1)
+        seen = self._seen(bars)
+        head = ruled(_title(device, devices), self._fold(len(seen)), width)
+        lines = [head, *(self._bar(each, width) for each in seen), *parts, *below]
+        return lines[:height]
+
+    def _seen(self, room: int) -> Sequence[int]:
+        """The devices in sight, with the one that is looked at among them."""
+        count = len(self.devices)
+        first = min(max(self._at - room + 1, 0), max(count - room, 0))
+        if room < count:
+            first = min(self._at // room * room, count - room)
+        return range(first, min(first + room, count))
+
+    def _fold(self, seen: int) -> Line:
+        count = len(self.devices)
+        if count < 2:
+            return ()
+        told = f"{self._at + 1} of {count}"
+        more = f", {count - seen} folded" if seen < count else ""
+        return (TextRun("↑ ↓ ", "accent"), TextRun(f"{told}{more}", "muted"))
+
+    def _bar(self, place: int, width: int) -> Line:
+        """One device: its name where there are several, its bar, how full it is."""
+        device, several = self.devices[place], len(self.devices) > 1
+        chosen = several and place == self._at
+        name = cells(_name(device), 14, "strong" if chosen else "muted")
+        before = (
+            TextRun("▶ " if chosen else "  ", "marker"),
+            *([name] if several else []),
+        )
+        used = sum(each.n_bytes for each in device.parts if each.name != "free")
+        total = total_of(device)
+        told = f"  {format_bytes(used)} in all"
+        if device.total_bytes:
+            whole, share = format_bytes(total), format_share(used / total)
+            told = f"  {format_bytes(used)} of {whole} {share}"
+        room = width - width_of(before) - len(told) - 2
+        shares = [
+            (each.n_bytes / total, *LOOKS.get(each.name, STRANGE))
+            for each in device.parts
+            if total
+        ]
+        return fit((*before, *split_bar(shares, max(room, 4)), TextRun(told)), width)
+
+
+def total_of(device: DeviceMemory) -> int:
+    """Of the card; where nobody told, of all that is known to be in it."""
+    return device.total_bytes or sum(each.n_bytes for each in device.parts)
+
+
+def _name(device: DeviceMemory) -> str:
+    gpu = device.gpu or f"worker {device.worker}"
+    return f"{device.rank}.{device.worker} {gpu}"
+
+
+def _title(device: DeviceMemory, devices: Sequence[DeviceMemory]) -> Line:
+    title: Line = (TextRun("memory", "strong"),)
+    if len(devices) > 1:
+        title = (*title, TextRun(f" of {counted(len(devices), 'device')}", "muted"))
+    elif device.gpu:
+        title = (*title, TextRun(f" {device.gpu}", "muted"))
+    if device.allowed_bytes is None:
+        return title
+    allowed = format_bytes(device.allowed_bytes).strip()
+    share = ""
+    if device.total_bytes:
+        share = f" ({format_share(device.allowed_bytes / device.total_bytes).strip()})"
+    return (*title, TextRun(f" · the engine may use {allowed}{share}", "muted"))
+
+
+def _parts(device: DeviceMemory, width: int, *, listed: bool) -> list[Line]:
+    """Each with bytes, share and where it was read; short of room without that."""
+    total, count = device.total_bytes, len(device.parts)
+    if not listed:
+        return _folded([_part(each, total) for each in device.parts], width)
+    columns = min(max((width - 2) // PART_FROM, 1), count) or 1
+    size, height = (width - 2) // columns, -(-count // columns)
+    told = [_cell(each, total, size) for each in device.parts]
+    return [
+        (TextRun("  "), *(run for cell in told[row::height] for run in cell))
+        for row in range(height)
+    ]
+
+
+def _folded(parts: Iterable[Line], width: int) -> list[Line]:
+    """Rows of as many as fit, none of them cut."""
+    rows: list[Line] = []
+    for part in parts:
+        longer = (*rows[-1], TextRun("  "), *part) if rows else ()
+        if longer and width_of(longer) <= width:
+            rows[-1] = longer
+        else:
+            rows.append((TextRun("  "), *part))
+    return rows
+
+
+def _part(part: MemoryPart, total: int | None) -> Line:
+    glyph, ink = LOOKS.get(part.name, STRANGE)
+    return (
+        TextRun(f"{glyph} ", ink),
+        TextRun(f"{part.name} ", "muted"),
+        TextRun(_bytes(part)),
+        TextRun(f" {format_share(part.n_bytes / total if total else None)}", "muted"),
+    )
+
+
+def _cell(part: MemoryPart, total: int | None, size: int) -> Line:
+    glyph, ink = LOOKS.get(part.name, STRANGE)
+    share = format_share(part.n_bytes / total if total else None)
+    line = (
+        TextRun(f"{glyph} ", ink),
+        TextRun(f"{part.name:<12}", "muted"),
+        TextRun(f"{_bytes(part):>9} {share}  "),
+        TextRun(part.read_from, "faint"),
+    )
+    cut = fit(line, size - 2)
+    return (*cut, TextRun(" " * (size - width_of(cut))))
+
+
+def _bytes(part: MemoryPart) -> str:
+    text = format_bytes(part.n_bytes)
+    return about(f" {text}") if part.is_estimate else f" {text}"
+
+
+# How many fit, and what would make more of them fit.
+
+
+def _below(shown: Snapshot, width: int) -> list[Line]:
+    limits = shown.limits
+    if limits is None:
+        return []
+    lines = [(TextRun("  "), *b_max(shown, limits, width - 2))]
+    if limits.savings:
+        lines += [_saving(each, limits, width) for each in limits.savings]
+    return lines
+
+
+def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
+    """With its arithmetic, so that people can check it, and what stops it earlier."""
+    label = TextRun("B_max ", "accent")
+    fits, each = limits.max_requests, limits.tokens_per_request
+    if fits is None:
+        return fit(
+            (label, TextRun(f"{UNKNOWN} how many fit is not known yet", "faint")), width
+        )
+    number = TextRun(f"{int(fits):6,} requests", "strong")
+    mix = TextRun(" of the present mix fit together", "muted")
+    how = f" = {_arithmetic(shown, limits, fits, each)}" if each else ""
+    at_most = {info.max_num_seqs for info in shown.engines}
+    most = at_most.pop() if len(at_most) == 1 else None
+    stops = most is not None and most < fits
+    seqs = "" if most is None else f" · max_num_seqs {most:,}"
+    whole = f"{seqs} {'stops it first' if stops else 'allows them'}" if seqs else ""
+    ink = "warn" if stops else "muted"
+    begin, told = (label, number), TextRun(how, "muted")
+    choices: list[Line] = [
+        (*begin, mix, told, TextRun(whole, ink)),
+        (*begin, told, TextRun(whole, ink)),
+        (*begin, told, TextRun(f"{seqs} first" if stops else "", ink)),
+        (*begin, told),
+        begin,
+    ]
+    return next(
+        (line for line in choices if width_of(line) <= width), fit(begin, width)
+    )
+
+
+def _arithmetic(shown: Snapshot, limits: Limits, fits: float, each: float) -> str:
+    """Of bytes, or of the tokens of all blocks: whichever gives the number."""
+    size = f"{format_count(each).strip()} tokens"
+    cache = sum(
+        part.n_bytes
+        for device in limits.memory
+        for part in device.parts
+        if part.name == "KV cache"
+    )
+    per_token = limits.kv_bytes_per_token
+    if cache and per_token and _near(cache / (each * per_token), fits):
+        a_token = format_bytes(per_token).strip()
+        return f"{format_bytes(cache).strip()} ÷ ({size} × {a_token})"
+    kv = shown.kv
+    held = (kv.total_blocks or 0) * (kv.block_tokens or 0)
+    if held and _near(held / each, fits):
+        return f"{format_count(held).strip()} tokens of cache ÷ {size}"
+    return f"KV cache ÷ {size} a request"
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= NEAR * other
+
+
+def _saving(saving: Saving, limits: Limits, width: int) -> Line:
+    """What a format would free, and whether that is what binds."""
+    glyph, ink, said = HELPS[saving.helps]
+    more = UNKNOWN
+    if saving.more_requests is not None:
+        more = f"+{format_count(int(saving.more_requests)).strip()}"
+    line: list[TextRun] = [
+        TextRun(f"  {saving.name:<15}", "muted"),
+        TextRun(f"frees {format_bytes(saving.freed_bytes)}"),
+        TextRun(f"{more:>8} requests"),
+    ]
+    decode = limits.decode
+    if width >= 100:
+        now = decode.floor_s if decode else None
+        before, after = format_durations((now, saving.floor_s))
+        line += [
+            TextRun("   decode floor ", "muted"),
+            TextRun(f"{before.strip():>8} → {after.strip():<8}"),
+        ]
+    return fit((*line, TextRun(f"  {glyph} ", ink), TextRun(said, ink)), width)
+
+
+def _unknown(shown: Snapshot) -> str:
+    if shown.limits is not None:
+        return "no worker has told how it uses its memory"
+    if shown.without_steps:
+        return "what fills the card is not known; 4 shows how much of the cache is used"
+    return NOT_YET[0]

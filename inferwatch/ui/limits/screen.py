@@ -1,0 +1,182 @@
+"""How far is it from what the hardware allows?"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from inferwatch.metrics.floor.view import Limits
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.limits.answer import AnswerLine, ImpossibleBanner
+from inferwatch.ui.limits.memory_budget import MemoryPanel
+from inferwatch.ui.limits.roofline import RooflinePanel
+from inferwatch.ui.limits.time_split import SplitPanel
+from inferwatch.ui.shared import charts
+from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.messages import LookAgain, LookAt
+from inferwatch.ui.shared.watch_screen import WatchScreen
+
+VIEWS = ("roofline", "time", "memory")
+AROUND_BODY = 6
+"""Rows of every screen that are not its own."""
+ANSWER, SPLIT = 1, 3
+LEAST_PLOT, MOST_PLOT = 11, 22
+LEAST_CHARTS, LEAST_MEMORY = 6, 8
+ALL_FROM = ANSWER + LEAST_PLOT + SPLIT + LEAST_CHARTS + LEAST_MEMORY
+"""Rows of the body; with fewer there is one view at a time."""
+
+
+class LimitsScreen(WatchScreen):
+    """The roofline, where time went, what fills memory: all, or one at a time."""
+
+    NAME = "limits"
+    KEY = "6"
+    LABEL = "Limits"
+    QUESTION = "How far from the physical limit, and what binds?"
+    EXPLAINS = (
+        *catalog_keys("timeline", "step_mean_s floor_mean_s gap_mean_s"),
+        *catalog_keys("timeline", "batch_decode batch_prefill waiting_max"),
+        *COST_KEYS,
+    )
+    KEYS = CHART_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "impossible",
+            "that step",
+            tooltip="The moment of the step that was faster than its floor",
+        ),
+        Binding("v", "view(1)", "view", tooltip="Roofline, time, memory"),
+        Binding("V", "view(-1)", "view before", show=False),
+        *CHART_BINDINGS,
+        Binding(
+            "up",
+            "device(-1)",
+            "device",
+            key_display="↑ ↓",
+            tooltip="The memory of another device",
+        ),
+        Binding("down", "device(1)", "next device", show=False),
+    ]
+    DEFAULT_CSS = """
+    LimitsScreen {
+        &.-one-view RooflinePanel, &.-one-view SplitPanel { display: none; }
+        &.-one-view ChartStack, &.-one-view MemoryPanel { display: none; }
+        &.-one-view.-roofline RooflinePanel { display: block; }
+        &.-one-view.-roofline SplitPanel { display: block; }
+        &.-one-view.-time SplitPanel, &.-one-view.-time ChartStack { display: block; }
+        &.-one-view.-memory MemoryPanel { display: block; }
+        &.-untouched AnswerLine { display: none; }
+        &.-untouched RooflinePanel, &.-untouched SplitPanel,
+        &.-untouched ChartStack { display: none !important; }
+        &.-untouched MemoryPanel { display: block !important; height: 10 !important; }
+    }
+    """
+    WILL_SHOW = "how far steps are from what memory and compute allow"
+
+    _in_view = 0
+    """The view, by its place."""
+    _limits = Limits()
+
+    def compose_panels(self) -> Iterable[Widget]:
+        """The answer, then what it rests on."""
+        yield ImpossibleBanner()
+        yield AnswerLine()
+        yield RooflinePanel()
+        yield SplitPanel()
+        yield ChartStack((charts.FLOOR, charts.BATCH))
+        yield MemoryPanel()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No keys for what is not there."""
+        view = VIEWS[self._in_view]
+        alone, any_yet = self.has_class("-one-view"), not self.has_class("-untouched")
+        can = {
+            "impossible": self._limits.impossible is not None,
+            "view": alone and any_yet,
+            "chart": (not alone or view == "time") and any_yet,
+            "device": len(self._limits.memory) > 1 and (not alone or view == "memory"),
+        }.get(action)
+        return super().check_action(action, parameters) if can is None else can
+
+    def explanations(self) -> Mapping[str, Sequence[str]]:
+        """Why not more is known, where there is something unknown."""
+        told = super().explanations()
+        missing = self._limits.missing
+        return {"what is not known": missing, **told} if missing else told
+
+    def show_panels(self, shown: Snapshot) -> None:
+        """All of the same window."""
+        before, self._limits = self._limits, shown.limits or Limits()
+        self.query_one(ImpossibleBanner).show(self._limits.impossible)
+        self.query_one(AnswerLine).show(shown, self._views)
+        self.query_one(RooflinePanel).show(shown)
+        self.query_one(SplitPanel).show(shown)
+        self.query_one(MemoryPanel).show(shown)
+        if _extent(before) != _extent(self._limits):
+            self.fit_height()
+            self.refresh_bindings()
+
+    @property
+    def _views(self) -> str:
+        """Which view this is of those there are; empty where all are in sight."""
+        if not self.has_class("-one-view"):
+            return ""
+        names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
+        return f"v {' '.join(names)}"
+
+    def fit_height(self) -> None:
+        """Everything where there is room, else the view that people chose."""
+        super().fit_height()
+        body = self.query_one("#body").size.height or self.size.height - AROUND_BODY
+        body -= self.query_one(ImpossibleBanner).rows(self.size.width)
+        alone = body < ALL_FROM
+        if alone != self.has_class("-one-view"):
+            self.set_class(alone, "-one-view")
+            self.refresh_bindings()
+        for place, name in enumerate(VIEWS):
+            self.set_class(place == self._in_view, f"-{name}")
+        panel, memory = self.query_one(RooflinePanel), self.query_one(MemoryPanel)
+        rest = body - ANSWER
+        if alone:
+            panel.styles.height = max(rest - SPLIT, 3)
+            memory.styles.height = "1fr"
+            return
+        rest -= SPLIT
+        wanted = memory.rows(self.size.width)
+        spare = rest - LEAST_PLOT - LEAST_CHARTS
+        memory.styles.height = rows = min(wanted, max(spare, LEAST_MEMORY))
+        spare = rest - rows - LEAST_PLOT - LEAST_CHARTS
+        panel.styles.height = min(LEAST_PLOT + spare // 2, MOST_PLOT)
+        self.query_one(ChartStack).fit(only_one=spare < 2 * LEAST_CHARTS)
+
+    # Keys.
+
+    def action_view(self, by: int) -> None:
+        """The next view."""
+        self._in_view = (self._in_view + by) % len(VIEWS)
+        self.fit_height()
+        self.refresh_bindings()
+        self.post_message(LookAgain())
+
+    def action_device(self, by: int) -> None:
+        """The memory of another device."""
+        self.query_one(MemoryPanel).choose(by)
+
+    def action_impossible(self) -> None:
+        """Put the time cursor at the step that cannot be, and look at steps."""
+        found = self._limits.impossible
+        if found is not None:
+            self.view.cursor_ns = max(found.t_ns, 0)
+            self.post_message(LookAt("steps"))
+
+
+def _extent(limits: Limits) -> tuple[object, ...]:
+    """What layout and keys follow from."""
+    return (
+        [(each.rank, each.worker, len(each.parts)) for each in limits.memory],
+        len(limits.savings),
+        limits.impossible is None,
+    )

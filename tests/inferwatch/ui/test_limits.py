@@ -1,0 +1,452 @@
+"""The screen of limits: what it says, where its keys lead, what it does not know."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inferwatch.metrics.floor.view import Limits, TimeSplit
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.limits.answer import ImpossibleBanner
+from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel
+from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, axes_of, draw_roofline
+from inferwatch.ui.limits.time_split import SplitPanel
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.time_chart import TimeChart
+from tests.inferwatch.ui import limits_sessions
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed
+from tests.inferwatch.ui.limits_sessions import H100, LIMITS, of, point
+
+SMALL, USUAL = (80, 24), (120, 40)
+KINDS = (
+    "h100",
+    "prefill_heavy",
+    "cpu",
+    "no_shape",
+    "no_peak",
+    "impossible",
+    "eight",
+    "scraped",
+    "lost",
+    "untouched",
+    "nothing_yet",
+)
+ROOF = Roof(bytes_per_s=3.352e12, flops=989e12)
+
+
+def app_of(feed: ScriptedFeed) -> InferwatchApp:
+    return InferwatchApp(SessionPage(feed))
+
+
+async def shown(pilot: Any, settle: Any, *keys: str) -> None:
+    """On the screen of limits, after some keys."""
+    await settle(pilot)
+    for key in ("6", *keys):
+        await pilot.press(key)
+        await settle(pilot)
+
+
+# The plot.
+
+
+def text(lines: Any) -> list[str]:
+    return ["".join(run.text for run in line) for line in lines]
+
+
+def test_a_roofline_as_text() -> None:
+    decode = RoofPoint(glyph="◆", ink="decode", intensity=42.3, flops=58e12)
+    prefill = RoofPoint(glyph="▲", ink="prefill", intensity=612.0, flops=514e12)
+
+    drawn = text(draw_roofline(ROOF, [decode, prefill], 60, 11))
+
+    assert [row.rstrip() for row in drawn] == [
+        "       │                                compute 989 TFLOP/s",
+        "   1 P ┤                             ⣀⠤⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒⠒",
+        "       │                        ⢀⡠⠤⠒⠉   ┊   ▲ 52%",
+        "       │  memory 3.35 TB/s  ⣀⠤⠔⠊⠁       ┊",
+        " 100 T ┤               ⢀⡠⠤⠒⠉ ◆ 41%      ┊",
+        "       │           ⣀⠤⠔⠊⠁                ┊",
+        "       │      ⢀⡠⠤⠒⠉                     ┊",
+        "  10 T ┤  ⣀⠤⠔⠊⠁                         ┊",
+        "       │⠒⠉                              ┊",
+        "   1 T ┤                                ┊",
+        "        1           10           100    ▲ ridge 295      10k",
+    ]
+    assert drawn[-1].index("▲ ridge 295") == drawn[4].index("┊")
+
+
+def test_the_roofs_meet_at_the_ridge() -> None:
+    assert ROOF.at(ROOF.ridge) == pytest.approx(ROOF.flops)
+    assert ROOF.at(ROOF.ridge / 10) == pytest.approx(ROOF.flops / 10)
+    assert ROOF.at(ROOF.ridge * 10) == ROOF.flops
+
+
+def test_axes_stay_while_points_move() -> None:
+    def axes(intensity: float, flops: float) -> Any:
+        made = RoofPoint(glyph="◆", ink="decode", intensity=intensity, flops=flops)
+        return axes_of(ROOF, [made], 60, 10)
+
+    assert axes(1.9, 4e12) == axes(212.0, 440e12)
+    assert axes(0.4, 0.2e12) != axes(1.9, 4e12)
+
+
+def test_a_point_above_the_roof_is_seen() -> None:
+    made = RoofPoint(glyph="◆", ink="decode", intensity=900.0, flops=9e15)
+
+    drawn = text(draw_roofline(ROOF, [made], 60, 11))
+
+    (row,) = [row for row, line in enumerate(drawn) if "◆" in line]
+    flat = ("⣀⣀⣀⣀", "⠤⠤⠤⠤", "⠒⠒⠒⠒", "⠉⠉⠉⠉")
+    (roof,) = [at for at, line in enumerate(drawn) if any(g in line for g in flat)]
+    assert row < roof
+
+
+def test_two_points_in_one_cell_are_both_seen() -> None:
+    points = [
+        RoofPoint(glyph=glyph, ink="", intensity=40.0, flops=50e12) for glyph in "◆▲"
+    ]
+
+    drawn = "".join(text(draw_roofline(ROOF, points, 40, 8)[:-1]))
+
+    assert "◆▲" in drawn
+
+
+# The screen.
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        *((kind, SMALL) for kind in KINDS),
+        *(("eight", size) for size in (USUAL, (200, 60), (60, 15), (40, 10))),
+        ("untouched", USUAL),
+    ],
+)
+async def test_every_key_works_and_nothing_is_wider_than_the_terminal(
+    settle: Any, kind: str, size: tuple[int, int]
+) -> None:
+    app = app_of(getattr(limits_sessions, kind)())
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, settle)
+        for key in ("v", "v", "v", "V", "tab", "tab", "shift+tab", "down", "up", "w"):
+            await pilot.press(key)
+            await settle(pilot)
+
+            for widget in app.screen.query("#body Panel, #body TimeChart"):
+                if not widget.display:
+                    continue
+                lines = [widget.render_line(y) for y in range(widget.size.height)]
+                assert {line.cell_length for line in lines} <= {widget.size.width}
+        assert app.current_mode == "limits"
+
+
+async def test_it_answers_in_words_what_binds(text_of: Any, settle: Any) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        (answer,) = text_of(app, "AnswerLine")
+        numbers = "\n".join(text_of(app, "RooflinePanel"))
+
+        assert "decode is memory-bound:  41% of what is possible" in answer
+        assert "prefill is compute-bound:  52% of what is possible" in answer
+        assert "memory-bound compute-bound" in numbers
+        assert "MBU 37%  MFU ≤ 18%" in numbers  # measured, beside what is derived
+        assert "MBU derived           41%" in numbers
+
+
+async def test_a_wide_screen_tells_the_step_and_its_floor(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=(200, 60)) as pilot:
+        await shown(pilot, settle)
+
+        (answer,) = text_of(app, "AnswerLine")
+        assert "a step takes   12.7 ms, at best   5.21 ms" in answer
+
+
+async def test_the_parts_of_time_add_up_and_idle_stands_beside_them(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        head, bar, legend = text_of(app, "SplitPanel")
+
+        assert "idle besides  12%" in head
+        assert [bar.count(glyph) for glyph in "█▓▒⣿░"] == [39, 10, 47, 20, 0]
+        for told in ("memory floor  34%", "compute floor 8.0%", "host gap  17%"):
+            assert told in legend
+
+
+async def test_what_is_unknown_of_time_stays_empty(text_of: Any, settle: Any) -> None:
+    app = app_of(of(replace(LIMITS, split=TimeSplit(host_gap=0.25))))
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        _, bar, legend = text_of(app, "SplitPanel")
+
+        assert (bar.count("⣿"), bar.count("░")) == (29, 87)
+        assert "memory floor    –" in legend
+
+
+async def test_the_chart_holds_steps_against_their_floor(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle, "left")
+        head, *_ = text_of(app, "#chart-0")
+
+        assert "step   7.50 ms" in head
+        assert "gap  0.800 ms" in head
+        assert "floor   3.08 ms" in head
+        assert app.session.view.cursor_ns is not None
+
+
+@pytest.mark.parametrize("size", [SMALL, USUAL])
+async def test_tab_shows_another_chart(settle: Any, size: tuple[int, int]) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, settle, *("v",) * (size == SMALL))
+        seen = []
+        for _ in range(3):
+            seen.append([c.id for c in app.screen.query(TimeChart) if c.display])
+            await pilot.press("tab")
+            await pilot.pause()
+
+        assert seen == [["chart-0"], ["chart-1"], ["chart-0"]]
+
+
+async def test_a_small_terminal_shows_one_view_after_the_other(settle: Any) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot, settle)
+        seen = []
+        for _ in range(4):
+            names = ("RooflinePanel", "SplitPanel", "ChartStack", "MemoryPanel")
+            seen.append([n for n in names if app.screen.query_one(n).display])
+            await pilot.press("v")
+            await settle(pilot)
+
+        roofline, time = ["RooflinePanel", "SplitPanel"], ["SplitPanel", "ChartStack"]
+        assert seen == [roofline, time, ["MemoryPanel"], roofline]
+
+
+async def test_numbers_keep_their_place_when_they_change(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(feed := limits_sessions.h100())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        panels = ("AnswerLine", "SplitPanel")
+        before = [text_of(app, name) for name in panels]
+        table = [row[-39:] for row in text_of(app, "RooflinePanel")]
+        feed.change = of(
+            replace(
+                LIMITS,
+                decode=point(H100, 1.9, 0.032, 0.117, 12),
+                prefill=point(H100, 5_210.0, 0.9, 1.31, 61_204),
+                split=TimeSplit(
+                    memory_floor=0.05,
+                    compute_floor=0.08,
+                    inefficiency=0.7,
+                    host_gap=0.17,
+                    idle_share=0.004,
+                ),
+            )
+        ).change
+        await settle(pilot)
+
+        for name, old in zip(panels, before, strict=True):
+            for row, now in zip(old, text_of(app, name), strict=True):
+                assert [at for at, each in enumerate(row) if each == "%"] == [
+                    at for at, each in enumerate(now) if each == "%"
+                ]
+        for old_row, row in zip(table, text_of(app, "RooflinePanel"), strict=True):
+            assert len(row[-39:].rstrip()) == len(old_row.rstrip())
+
+
+# Memory.
+
+
+def test_no_two_parts_of_memory_look_alike() -> None:
+    assert len({glyph for glyph, _ in LOOKS.values()}) == len(LOOKS)
+
+
+async def test_each_part_of_memory_says_where_it_was_read(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot, settle, "v", "v")
+        rows = text_of(app, "MemoryPanel")
+
+    told = "\n".join(rows)
+    assert "the engine may use 77.0 GB (90%)" in rows[0]
+    assert "68.2 GB of 85.5 GB  80%" in rows[1]
+    assert "█ weights       16.1 GB  19%  worker, after loading" in told
+    assert "▒ activations  ~1.24 GB 1.4%  vLLM's profile" in told  # an estimate
+
+
+async def test_b_max_shows_its_arithmetic_and_what_stops_it_first(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=(200, 60)) as pilot:
+        await shown(pilot, settle)
+        told = "\n".join(text_of(app, "MemoryPanel"))
+
+    assert "B_max     89 requests of the present mix fit together" in told
+    assert "= 48.3 GB ÷ (4,096 tokens × 131 kB)" in told
+    assert "max_num_seqs 32 stops it first" in told
+
+
+async def test_arithmetic_that_does_not_give_the_number_is_not_shown(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(of(replace(LIMITS, max_requests=61.0)))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await shown(pilot, settle)
+        told = "\n".join(text_of(app, "MemoryPanel"))
+
+    assert "B_max     61 requests" in told
+    assert "48.3 GB ÷" not in told
+
+
+async def test_a_saving_says_whether_it_is_what_binds(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        rows = text_of(app, "MemoryPanel")
+
+    (weights,) = [row for row in rows if "FP8 weights" in row]
+    (cache,) = [row for row in rows if "FP8 KV cache" in row]
+    assert "frees 7.50 GB     +13 requests" in weights
+    assert "5.21 ms → 3.10 ms" in weights
+    assert "● eases what binds" in weights
+    assert "○ not what binds" in cache
+
+
+async def test_of_several_devices_one_is_told_and_others_fold(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.eight())
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot, settle, "v", "v")
+        first = text_of(app, "MemoryPanel")
+        for _ in range(7):
+            await pilot.press("down")
+        last = text_of(app, "MemoryPanel")
+        await pilot.press("down")
+
+        assert app.screen.query_one(MemoryPanel)._at == 7
+    assert "1 of 8" in first[0]
+    assert "folded" in first[0]
+    assert any(row.startswith("▶ 0.0 GPU 0") for row in first)
+    assert any(row.startswith("▶ 0.7 GPU 7") for row in last)
+    assert any("FP8 KV cache" in row for row in last)
+
+
+# What cannot be, and what is not known.
+
+
+@pytest.mark.parametrize("size", [SMALL, USUAL])
+async def test_the_impossible_is_told_in_full_and_leads_to_its_moment(
+    text_of: Any, settle: Any, size: tuple[int, int]
+) -> None:
+    app = app_of(limits_sessions.impossible())
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, settle)
+        told = " ".join(" ".join(text_of(app, "ImpossibleBanner")).split())
+        assert told.startswith("✖ impossible: 12 steps faster than their floor")
+        for word in ("1.43×", "clocks,", "dtype,", "speculative", "measurement"):
+            assert word in told
+
+        await pilot.press("enter")
+        await settle(pilot)
+
+        assert app.current_mode == "steps"
+        assert app.session.view.cursor_ns == NOW_NS - 21 * S
+
+
+async def test_a_click_on_the_impossible_leads_there_too(settle: Any) -> None:
+    app = app_of(limits_sessions.impossible())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        await pilot.click("ImpossibleBanner", offset=(20, 0))
+        await settle(pilot)
+
+        assert app.current_mode == "steps"
+
+
+async def test_without_anything_impossible_nothing_is_said_of_it(settle: Any) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+
+        assert not app.screen.query_one(ImpossibleBanner).display
+        await pilot.press("enter")
+        assert app.current_mode == "limits"
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("no_shape", "model's shape is not known"),
+        ("no_peak", "what this host can do is not known"),
+        ("scraped", "The server tells no single steps"),
+        ("nothing_yet", "No step in this window yet"),
+    ],
+)
+@pytest.mark.parametrize("size", [SMALL, USUAL])
+async def test_what_is_missing_is_told_where_the_number_would_be(
+    text_of: Any, settle: Any, kind: str, why: str, size: tuple[int, int]
+) -> None:
+    app = app_of(getattr(limits_sessions, kind)())
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, settle)
+        said = " ".join("\n".join(text_of(app, "RooflinePanel")).split())
+
+        for word in why.split():
+            assert word in said
+        assert "0.00" not in said
+
+
+async def test_help_tells_what_is_missing(settle: Any) -> None:
+    app = app_of(limits_sessions.no_shape())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle, "question_mark")
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+
+    assert "the model's shape is not known" in said
+
+
+async def test_a_session_without_any_limits_draws_no_number(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(of(Limits()))
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        (answer,) = text_of(app, "AnswerLine")
+        head, *rest = text_of(app, "SplitPanel")
+
+        assert "not known" in answer
+        assert "not known" in rest[0]
+        assert "idle" not in head
+        assert app.screen.query_one(SplitPanel).display
+
+
+async def test_a_replay_shows_the_same(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    told = []
+    replayed_feed.change = limits_sessions.h100().change
+    for feed in (limits_sessions.h100(), replayed_feed):
+        app = app_of(feed)
+        async with app.run_test(size=(200, 60)) as pilot:
+            await shown(pilot, settle)
+            told.append([text_of(app, name) for name in ("AnswerLine", "SplitPanel")])
+
+    assert told[0] == told[1]
