@@ -7,12 +7,11 @@ way vLLM asks them itself. What not all of them tell is not known.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from collectors.readings import WorkerMemory
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given
-
-Part = tuple[int | None, str | None]
-"""Of a worker: bytes of its weights, and the UUID of its GPU."""
+from embedded_engine.probe.worker_memory import Answers, all_questions, memory_of
 
 
 class EngineSize:
@@ -22,6 +21,8 @@ class EngineSize:
         self.weight_bytes: int | None = None
         self.kv_bytes_per_token: int | None = None
         self.gpus: list[str] = []
+        self.workers: list[WorkerMemory] = []
+        """In the order of their ranks."""
         self._missing = missing
         self._workers = AttributeReader("Executor", names.WORKERS, missing)
         self._groups = AttributeReader("KVCacheConfig", names.KV_GROUPS, missing)
@@ -37,16 +38,17 @@ class EngineSize:
         if ask is None:
             return
         try:
-            parts: list[Part] = ask(teller(names.WORKER_MODEL, names.WORKER_DEVICE))
+            parts: list[Answers] = ask(all_questions())
         except Exception as error:
             self._missing(f"workers that tell of their models: {error!r}")
             return
-        weights = [each for each, _ in parts if each is not None]
+        self.workers = [memory_of(place, part) for place, part in enumerate(parts)]
+        weights = [each["weight_bytes"] for each in parts if "weight_bytes" in each]
         if len(weights) == workers:
             self.weight_bytes = sum(weights)
         else:
             self._missing(f"Worker.{names.WORKER_MODEL} in all of {workers} workers")
-        self.gpus = list(dict.fromkeys(gpu for _, gpu in parts if gpu is not None))
+        self.gpus = list(dict.fromkeys(each["gpu"] for each in parts if "gpu" in each))
 
     def _bytes_per_token(self, config: Vllm) -> float:
         """Of one worker's cache."""
@@ -61,36 +63,3 @@ class EngineSize:
             return 0.0
         pages = 1 if hasattr(spec, names.LAYER_PAGES) else len(layers)
         return float(pages * page / tokens)
-
-
-def teller(model: str, device: str) -> Callable[[Vllm], Part]:
-    """What a worker is to do: it may run on a host that has nothing of ours.
-
-    A function in a function is sent whole and not by name. It must not raise: vLLM
-    gives up waiting for the other workers at the first one that does.
-    """
-
-    def tell(worker: Vllm) -> Part:
-        weight_bytes = gpu = None
-        try:
-            parameters = getattr(worker, model)().parameters()
-            weight_bytes = sum(p.numel() * p.element_size() for p in parameters)
-        except Exception:  # noqa: S110 - None says it
-            pass
-        try:
-            import os  # noqa: PLC0415
-
-            import torch  # noqa: PLC0415
-
-            place = getattr(worker, device)
-            if place.type == "cuda" and torch.version.cuda:
-                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-                index = place.index or 0
-                gpu = f"GPU-{torch.cuda.get_device_properties(place).uuid}"
-                if index < len(visible) and visible[index].startswith("MIG-"):
-                    gpu = visible[index]  # its properties are those of the whole GPU
-        except Exception:  # noqa: S110
-            pass
-        return weight_bytes, gpu
-
-    return tell

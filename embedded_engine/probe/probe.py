@@ -9,19 +9,20 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 
-import msgspec
+from msgspec.structs import replace
 
 from collectors.clock import monotonic_ns
 from collectors.probe.hello import TCP, Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from collectors.runtime_dir import socket_path
 from embedded_engine.channel import Channel
-from embedded_engine.probe import hooks
+from embedded_engine.probe import hooks, load_time
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.asked_header import AskedHeader
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.block_maps import BlockMaps, MapAssembler
 from embedded_engine.probe.block_tap import BlockTap
+from embedded_engine.probe.engine_config import engine_settings, model_config, text_of
 from embedded_engine.probe.engine_size import EngineSize
 from embedded_engine.probe.engine_tap import EngineTap
 from embedded_engine.probe.front_tap import FrontEndAssembler, FrontTap
@@ -73,6 +74,7 @@ class Probe:
     def install(self) -> None:
         """Wrap what there is to wrap, and live through a fork."""
         core, api = self._lacks(Role.CORE), self._lacks(Role.API)
+        load_time.listen()
         born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
         born["sized"] = Hook(self._size.learn)
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
@@ -144,7 +146,7 @@ class Probe:
         lag_ns = front.lag.take()
         if lag_ns is None:
             return []
-        return [msgspec.structs.replace(self.totals(), loop_lag_max_ns=lag_ns)]
+        return [replace(self.totals(), loop_lag_max_ns=lag_ns)]
 
     def failed(self, error: Exception) -> None:
         """Something broke on the channel's thread."""
@@ -176,6 +178,20 @@ class Probe:
         self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
         self.fuse.cost_ns = 0  # to begin is not what steps cost
         channel.put(self._standing, "engine", self.engine)
+        for number, reading in enumerate(self._told(scheduler, rank, lacks)):
+            channel.put(self._standing, f"engine {number}", reading)
+
+    def _told(
+        self, scheduler: Vllm, rank: int, lacks: Callable[[str], None]
+    ) -> Iterable[AnyReading]:
+        """What else an engine tells of itself once; it may do without."""
+        model = self.engine.model if self.engine is not None else "?"
+        yield from (replace(each, rank=rank) for each in self._size.workers)
+        try:
+            yield model_config(scheduler, rank, model, lacks)
+            yield engine_settings(scheduler, rank, lacks)
+        except Exception as error:
+            lacks(f"configuration that can be read: {error!r}")
 
     def _front_born(self, *_: Vllm) -> None:
         self.speak(Role.API)
@@ -279,8 +295,8 @@ def engine_info(
         rank=rank,
         model=str(model),
         vllm_version=vllm_version(),
-        device=_text(device),
-        dtype=_text(dtype),
+        device=text_of(device),
+        dtype=text_of(dtype),
         num_kv_blocks=blocks,
         kv_block_tokens=block,
         max_num_seqs=seqs,
@@ -289,20 +305,13 @@ def engine_info(
         tensor_parallel=tp,
         pipeline_parallel=pp,
         data_parallel=dp,
-        executor=_text(executor),
+        executor=text_of(executor),
         prefix_caching=prefix_caching,
         async_scheduling=async_scheduling,
         gpus=size.gpus,
         weight_bytes=size.weight_bytes,
         kv_bytes_per_token=size.kv_bytes_per_token,
     )
-
-
-def _text(value: object) -> str | None:
-    """Names of types and of torch's dtypes without their decoration."""
-    if value is None:
-        return None
-    return getattr(value, "__name__", str(value)).removeprefix("torch.")
 
 
 @functools.cache

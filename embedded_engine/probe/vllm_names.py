@@ -163,6 +163,73 @@ INFO: Fields = (
     ("cache_config.enable_prefix_caching", None),
     ("scheduler_config.async_scheduling", None),
 )
+UNTOLD = ...
+"""What a setting reads as that this vLLM does not have."""
+SETTING_PATHS = {
+    "max_num_seqs": "scheduler_config.max_num_seqs",
+    "max_num_batched_tokens": "scheduler_config.max_num_batched_tokens",
+    "max_model_len": "model_config.max_model_len",
+    "enable_chunked_prefill": "scheduler_config.enable_chunked_prefill",
+    "long_prefill_token_threshold": "scheduler_config.long_prefill_token_threshold",
+    "scheduling_policy": "scheduler_config.policy",
+    "async_scheduling": "scheduler_config.async_scheduling",
+    "stream_interval": "scheduler_config.stream_interval",
+    "gpu_memory_utilization": "cache_config.gpu_memory_utilization",
+    "kv_cache_memory_bytes": "cache_config.kv_cache_memory_bytes",
+    "kv_cache_dtype": "cache_config.cache_dtype",
+    "block_size": "cache_config.block_size",
+    "num_gpu_blocks_override": "cache_config.num_gpu_blocks_override",
+    "enable_prefix_caching": "cache_config.enable_prefix_caching",
+    "kv_offloading_size": "cache_config.kv_offloading_size",
+    "dtype": "model_config.dtype",
+    "quantization": "model_config.quantization",
+    "enforce_eager": "model_config.enforce_eager",
+    "tensor_parallel_size": "parallel_config.tensor_parallel_size",
+    "pipeline_parallel_size": "parallel_config.pipeline_parallel_size",
+    "data_parallel_size": "parallel_config.data_parallel_size",
+    "decode_context_parallel_size": "parallel_config.decode_context_parallel_size",
+    "enable_expert_parallel": "parallel_config.enable_expert_parallel",
+    "enable_eplb": "parallel_config.enable_eplb",
+    "api_server_count": "parallel_config._api_process_count",
+}
+"""Of VllmConfig, by the flags that people set them with."""
+SETTINGS: Fields = tuple(
+    (f"vllm_config.{path}", UNTOLD) for path in SETTING_PATHS.values()
+)
+"""Of Scheduler."""
+SOMETIMES_SET = {
+    "max_num_partial_prefills": "scheduler_config.max_num_partial_prefills",
+    "max_long_partial_prefills": "scheduler_config.max_long_partial_prefills",
+    "max_num_active_seqs": "scheduler_config.max_num_active_seqs",
+    "max_num_queued_reqs": "scheduler_config.max_num_queued_reqs",
+    "max_num_queued_tokens": "scheduler_config.max_num_queued_tokens",
+    "prefill_schedule_interval": "scheduler_config.prefill_schedule_interval",
+    "watermark": "scheduler_config.watermark",
+    "cudagraph_mode": "compilation_config.cudagraph_mode",
+    "max_cudagraph_capture_size": "compilation_config.max_cudagraph_capture_size",
+    "speculative_method": "speculative_config.method",
+    "num_speculative_tokens": "speculative_config.num_speculative_tokens",
+    "kv_connector": "kv_transfer_config.kv_connector",
+    "kv_role": "kv_transfer_config.kv_role",
+    "kv_offloading_backend": "cache_config.kv_offloading_backend",
+    "cpu_offload_gb": "offload_config.uva.cpu_offload_gb|cache_config.cpu_offload_gb",
+    "swap_space": "cache_config.swap_space",
+    "load_format": "load_config.load_format",
+    "max_loras": "lora_config.max_loras",
+}
+"""Likewise, of parts that not every vLLM, or not every engine, has."""
+MODEL_CONFIG: Fields = (
+    ("vllm_config.model_config.hf_text_config", None),
+    ("vllm_config.model_config.hf_config", None),
+    ("vllm_config.model_config.dtype", None),
+    ("vllm_config.cache_config.cache_dtype", None),
+    ("vllm_config.model_config.quantization", None),
+)
+"""Of Scheduler."""
+UNTIED = "vllm_config.model_config.word_embeddings_untied_by_checkpoint"
+"""Of Scheduler: the checkpoint has an output head, whatever its configuration says."""
+KV_AUTO = "auto"
+"""The KV cache is of the model's dtype."""
 WORKERS: Fields = (
     ("parallel_config.world_size", 0),
     ("parallel_config.decode_context_parallel_size", 1),
@@ -171,7 +238,29 @@ WORKERS: Fields = (
 """Of Executor."""
 WORKER_MODEL = "get_model"
 """Of a worker: gives its part of the model."""
+PACKED = ("weight", "input_size_per_partition", "output_size_per_partition")
+"""Of a linear layer, whose weight is empty where it was packed: its sizes."""
 WORKER_DEVICE = "device"
+WORKER_MEMORY = {
+    "total_bytes": "init_snapshot.total_memory",
+    "allowed_bytes": "requested_memory|requested_cpu_memory",
+    "consumed": "total_consumed",
+    "model": "model_runner.model_memory_usage",
+    "activations": "peak_activation_memory",
+    "graph_bytes": "cudagraph_memory_estimate",
+    "utilization": "cache_config.gpu_memory_utilization",
+    "given_kv_bytes": "cache_config.kv_cache_memory_bytes",
+}
+"""Of a worker, as far as it knows: on the CPU there is no profile."""
+WORKER_CACHES = "model_runner.kv_caches"
+GRAPHS_IN_PEAK = ("vllm.envs", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS")
+"""Whether what graphs take is in the peak of activations, too."""
+LOGGER = "vllm"
+LOADED = {
+    "Model loading took %s GiB memory and %.6f seconds": 1,
+    "Loading weights took %.2f seconds": 0,
+}
+"""What workers log, the best first, and which argument has the seconds."""
 KV_GROUPS: Fields = (("kv_cache_groups", ()),)
 """Of KVCacheConfig, of which each worker has its own."""
 KV_GROUP: Fields = (("layer_names", ()), ("kv_cache_spec", None))

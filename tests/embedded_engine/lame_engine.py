@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from embedded_engine.probe import probe, vllm_names
 from embedded_engine.probe.vllm_names import SCHEDULER, Method
 from embedded_engine.worker import answer_for_cpu_wheel
@@ -23,7 +25,7 @@ def main(model: Path) -> None:
     vllm_names.QUEUES = (running, waiting, ("moved_queue", ()))
     answer_for_cpu_wheel()
     engine = boot(model)
-    sizes = held(engine)
+    sizes = held(engine) | {"weights": weights(model)}
     tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong} | sizes)
     probe.start()._engine_hooks["schedule"].after = fail
     tell(phase(engine, count=4, tokens=10))
@@ -67,17 +69,19 @@ def phase(engine: Any, *, count: int, tokens: int) -> dict[str, int]:
 
 
 def held(engine: Any) -> dict[str, int]:
-    """What the model and the cache really take, tensor by tensor."""
+    """What the cache really takes, tensor by tensor."""
     worker = engine.engine_core.engine_core.model_executor.driver_worker.worker
-    weights = {
-        tensor.data_ptr(): tensor.nbytes
-        for _, tensor in worker.model_runner.model.named_parameters()
-    }
     caches = {
         cache.untyped_storage().data_ptr(): cache.untyped_storage().nbytes()
         for cache in worker.model_runner.kv_caches
     }
-    return {"weights": sum(weights.values()), "caches": sum(caches.values())}
+    return {"caches": sum(caches.values())}
+
+
+def weights(model: Path) -> int:
+    """Bytes of the weights as vLLM computes with them: in the file they are float32."""
+    with safe_open(model / "model.safetensors", "np") as file:
+        return sum(2 * file.get_tensor(name).size for name in file.keys())  # noqa: SIM118
 
 
 class Watch:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from embedded_engine.probe.engine_size import EngineSize, teller
+from embedded_engine.probe.engine_size import EngineSize
+from embedded_engine.probe.worker_memory import all_questions, memory_of
 
 Ask = Callable[[Callable[[Any], Any]], list[Any]]
 
@@ -112,8 +113,59 @@ def test_a_worker_is_asked_with_nothing_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cloudpickle = pytest.importorskip("cloudpickle")
-    sent = cloudpickle.dumps(teller("get_model", "device"))
+    sent = cloudpickle.dumps(all_questions())
     for name in [each for each in sys.modules if each.startswith("embedded_engine")]:
         monkeypatch.setitem(sys.modules, name, None)
 
-    assert cloudpickle.loads(sent)(worker(tensor(3))) == (6, None)
+    answers = cloudpickle.loads(sent)(worker(tensor(3)))
+    assert answers["weight_bytes"] == 6
+
+
+def test_weights_that_were_packed_away_are_counted() -> None:
+    sizes = {"input_size_per_partition": 5, "output_size_per_partition": 7}
+    packed = SimpleNamespace(weight=tensor(0), **sizes)
+    plain = SimpleNamespace(weight=tensor(35), **sizes)
+    model = SimpleNamespace(
+        parameters=lambda: iter([tensor(35), tensor(0)]),
+        modules=lambda: iter([SimpleNamespace(), plain, packed]),
+    )
+
+    answers = all_questions()(SimpleNamespace(get_model=lambda: model))
+
+    assert answers["weight_bytes"] == 2 * (35 + 5 * 7)
+
+
+def test_what_a_worker_on_a_gpu_profiled_is_told_apart() -> None:
+    storage = SimpleNamespace(data_ptr=lambda: 1, nbytes=lambda: 40)
+    cache = SimpleNamespace(untyped_storage=lambda: storage)
+    profiled = SimpleNamespace(
+        **vars(worker(tensor(30))),
+        init_snapshot=SimpleNamespace(total_memory=200),
+        requested_memory=180,
+        total_consumed=75,
+        peak_activation_memory=25,
+        cudagraph_memory_estimate=5,
+        cache_config=SimpleNamespace(
+            gpu_memory_utilization=0.9, kv_cache_memory_bytes=None
+        ),
+        model_runner=SimpleNamespace(model_memory_usage=62, kv_caches=[cache, cache]),
+    )
+
+    answers = all_questions()(profiled)
+    apart = memory_of(3, answers | {"graphs_in_peak": False, "load_s": 1.5})
+    together = memory_of(3, answers | {"graphs_in_peak": True})
+
+    assert (apart.worker, apart.total_bytes, apart.allowed_bytes) == (3, 200, 180)
+    assert (apart.weight_bytes, apart.kv_bytes, apart.graph_bytes) == (60, 40, 5)
+    assert (apart.activation_bytes, together.activation_bytes) == (25, 20)
+    assert apart.workspace_bytes == 75 - 62
+    assert (apart.load_s, together.load_s) == (1.5, None)
+    assert {*apart.read_from} == {*together.read_from} | {"load_s"}
+
+
+def test_a_size_of_the_kv_cache_that_was_given_heeds_no_share() -> None:
+    known = {"allowed_bytes": 90, "utilization": 0.9}
+
+    assert memory_of(0, known).allowed_bytes == 90
+    assert memory_of(0, known).total_bytes == 100
+    assert memory_of(0, known | {"given_kv_bytes": 7}).allowed_bytes is None

@@ -21,11 +21,14 @@ from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
     EngineInfo,
+    EngineSettings,
     EventKind,
+    ModelConfig,
     Note,
     NoteKind,
     RequestEvent,
     Step,
+    WorkerMemory,
 )
 from embedded_engine.startup import make_tiny_model
 
@@ -158,3 +161,27 @@ async def test_model_and_cache_are_as_large_as_their_tensors(story: Story) -> No
     assert info.kv_bytes_per_token is not None
     assert info.kv_bytes_per_token * tokens == story.first["caches"]
     assert info.gpus == []  # it runs on the CPU
+
+
+async def test_an_engine_tells_what_its_model_is_and_what_it_is_set_to(
+    story: Story,
+) -> None:
+    config = next(r for r in story.readings if isinstance(r, ModelConfig))
+    shape = json.loads(config.config)
+    assert (shape["num_hidden_layers"], shape["hidden_size"]) == (8, 256)
+    assert (config.dtype, config.kv_dtype) == ("bfloat16", "bfloat16")
+    assert "_name_or_path" not in shape
+
+    told = next(r for r in story.readings if isinstance(r, EngineSettings)).settings
+    assert told["max_num_seqs"] == 16
+    assert told["max_num_batched_tokens"] == 256
+    assert told["num_gpu_blocks_override"] == 48
+    assert told["enforce_eager"] is True
+    assert told["scheduling_policy"] == "fcfs"
+
+    [memory] = [r for r in story.readings if isinstance(r, WorkerMemory)]
+    assert memory.weight_bytes == story.first["weights"]
+    assert memory.kv_bytes == story.first["caches"]
+    assert memory.total_bytes is not None
+    assert memory.total_bytes > 1 << 30
+    assert memory.allowed_bytes is None  # the size of its cache was given
