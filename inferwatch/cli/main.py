@@ -29,6 +29,7 @@ from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
+from inferwatch.cli.what_if import what_if
 from inferwatch.cli.why import why
 from inferwatch.errors import InferwatchError, OutputError
 from inferwatch.storage.file.sqlite import check_sqlite
@@ -94,6 +95,7 @@ def inferwatch(context: click.Context) -> None:
     What was recorded:           inferwatch sessions
     Replay a recording:          inferwatch replay last
     Why was it slow?             inferwatch why
+    At another setting?          inferwatch what-if --max-num-seqs 64
     Did the change help?         inferwatch compare before after
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
@@ -112,6 +114,7 @@ inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
 inferwatch.add_command(compare)
 inferwatch.add_command(why)
+inferwatch.add_command(what_if)
 inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)

@@ -1,1 +1,1 @@
-"""What a recorded session would have been with another setting."""
+"""What another setting would have made of the same requests: pure, no clock."""

@@ -1,0 +1,87 @@
+"""``inferwatch what-if``: what another setting would have made of a recorded load."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Predict latencies at another setting or rate.")
+@click.argument("session", default="last")
+@click.option(
+    "--db",
+    "database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
+)
+@click.option(
+    "--max-num-seqs",
+    type=click.IntRange(1, 65_536),
+    multiple=True,
+    metavar="N",
+    help="As many requests at once; may be repeated, side by side.",
+)
+@click.option(
+    "--max-num-batched-tokens",
+    type=click.IntRange(1, 10_000_000),
+    multiple=True,
+    metavar="N",
+    help="As many tokens a step; may be repeated.",
+)
+@click.option(
+    "--kv-blocks",
+    type=click.IntRange(1, 1_000_000_000),
+    multiple=True,
+    metavar="N",
+    help="As many KV blocks for requests; may be repeated.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.01, 100),
+    multiple=True,
+    metavar="FACTOR",
+    help="Requests come so many times as fast; may be repeated.",
+)
+@click.option("--source", metavar="ENGINE", help="Of several engines, this one.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def what_if(
+    session: str,
+    database: Path | None,
+    max_num_seqs: tuple[int, ...],
+    max_num_batched_tokens: tuple[int, ...],
+    kv_blocks: tuple[int, ...],
+    rate: tuple[float, ...],
+    source: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Predict what another setting would have made of the load of SESSION.
+
+    SESSION is an id, a name, the beginning of either, `last`, or a file (its latest
+    session). Its requests are put through a model of vLLM's scheduler, with steps that
+    take what steps took. One flag given several times makes a column each; flags that
+    are given once hold for all columns.
+
+    \b
+    inferwatch what-if --max-num-seqs 16 --max-num-seqs 64   the latest session
+    inferwatch what-if s17 --kv-blocks 4096                  a larger cache
+    inferwatch what-if s17 --rate 1.5 --max-num-seqs 64      more load, more room
+    inferwatch what-if yesterday.db --rate 2 --json          for other programs
+
+    First the load is simulated as it was: what that misses of what was measured is the
+    stated error. Where it misses too much, or where steps would be larger than any that
+    was seen, it is said that it cannot be told (exit status 1 where nothing can).
+    Steps are told by the probe: without one there is nothing to predict from.
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.replay_command import where
+    from inferwatch.cli.what_if_command import WhatIfOptions, tell_what_if
+
+    path, wanted = where(session, database)
+    options = WhatIfOptions(
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_blocks=kv_blocks,
+        rate=rate,
+        source=source,
+        as_json=as_json,
+    )
+    return tell_what_if(path, wanted, options)

@@ -1,0 +1,102 @@
+"""Runs ``inferwatch what-if``."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from collectors.readings import AnyReading
+from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
+from inferwatch.errors import UsageError
+from inferwatch.storage.chosen_readings import chosen_readings
+from inferwatch.storage.file.connections import reading
+from inferwatch.storage.sessions.sessions import SessionRow, find
+from inferwatch.whatif.heard import KINDS
+from inferwatch.whatif.prediction import what_if
+from inferwatch.whatif.recorded import recorded_run
+from inferwatch.whatif.setting import Change
+from inferwatch.whatif.table import as_json, text
+
+MOST_COLUMNS = 12
+PATIENCE = 1_000
+"""Readings between two looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfOptions:
+    """The options of ``inferwatch what-if``, as people gave them."""
+
+    max_num_seqs: tuple[int, ...] = ()
+    max_num_batched_tokens: tuple[int, ...] = ()
+    kv_blocks: tuple[int, ...] = ()
+    rate: tuple[float, ...] = ()
+    source: str | None = None
+    as_json: bool = False
+
+    def changes(self) -> list[Change]:
+        """A change each combination.
+
+        Raises:
+            UsageError: nothing is to be changed, or too much at once.
+        """
+        given = (
+            self.max_num_seqs,
+            self.max_num_batched_tokens,
+            self.kv_blocks,
+            self.rate,
+        )
+        if not any(given):
+            raise UsageError(
+                "what if what? Give one of --max-num-seqs, --max-num-batched-tokens, "
+                "--kv-blocks, --rate"
+            )
+        changes = [
+            Change(
+                max_num_seqs=seqs,
+                max_num_batched_tokens=tokens,
+                kv_blocks=blocks,
+                rate=rate,
+            )
+            for seqs, tokens, blocks, rate in product(
+                self.max_num_seqs or (None,),
+                self.max_num_batched_tokens or (None,),
+                self.kv_blocks or (None,),
+                self.rate or (None,),
+            )
+        ]
+        if len(changes) > MOST_COLUMNS:
+            raise UsageError(
+                f"that makes {len(changes)} columns: give at most {MOST_COLUMNS}"
+            )
+        return changes
+
+
+def tell_what_if(path: Path, session: str, options: WhatIfOptions) -> int:
+    """Print it; 1 where nothing can be told.
+
+    Raises:
+        InferwatchError: there is no such session, or nothing to predict from.
+    """
+    changes = options.changes()
+    row = find(path, session)
+    with closing(RowsProgress()) as progress, reading(path) as connection:
+        connection.execute("BEGIN")
+        readings = chosen_readings(connection, row.session, KINDS)
+        run = recorded_run(_watched(readings, row, progress), options.source)
+        told = what_if(run, changes, lambda n: progress.at("simulating", n, None))
+    if options.as_json:
+        say_json(as_json(told, row.id))
+    else:
+        say(text(told, row.id))
+    say_damage(path)
+    return int(all(each.outcome is None for each in told.predictions))
+
+
+def _watched(
+    readings: Iterator[AnyReading], row: SessionRow, progress: RowsProgress
+) -> Iterator[AnyReading]:
+    for place, each in enumerate(readings):
+        if not place % PATIENCE:
+            progress.at(f"reading {row.id}", place, row.readings)
+        yield each
