@@ -67,6 +67,11 @@ from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTra
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
+from inferwatch.metrics.floor.budget import beside_hardware
+from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
+from inferwatch.metrics.floor.peaks import Devices
+from inferwatch.metrics.floor.tracker import FloorTracker, SavedFloors
+from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.tracker import HardwareTracker, SavedHardware
 from inferwatch.metrics.hardware.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
@@ -142,6 +147,7 @@ class SavedState(msgspec.Struct, array_like=True):
     notes: list[Note]
     hardware: SavedHardware
     traffic: SavedTraffic
+    floors: SavedFloors
     last_token_ns: int | None
     began_ns: int | None
     prefix_caches: SavedCaches
@@ -200,6 +206,7 @@ class Model:
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._hardware = HardwareTracker()
         self._traffic = TrafficTracker()
+        self._floors = FloorTracker(self._engines, self._traffic)
         self._last_token_ns: int | None = None
         self._began_ns: int | None = None
         self._prefix_caches = PrefixCaches()
@@ -224,7 +231,7 @@ class Model:
             ClientSample: self._client.sample,
             HostSample: self._host,
             HostInfo: self._hardware.hosts.info,
-            GpuInfo: self._hardware.gpus.info,
+            GpuInfo: self._gpu_info,
             GpuSample: self._gpu,
             GpuProcesses: self._hardware.gpus.processes,
             RequestSpan: self._span,
@@ -235,10 +242,10 @@ class Model:
             ServerInfo: self._scraped.info,
             Contact: self._scraped.contact,
             EngineSample: self._scraped.sample,
-            ModelConfig: self._engines.take_config,
+            ModelConfig: self._config,
             EngineSettings: self._engines.take_settings,
             WorkerMemory: self._engines.take_memory,
-            MeasuredPeak: self._engines.take_peak,
+            MeasuredPeak: self._peak,
             WatchedSlo: self._watched_slo,
             Tick: self._tick,
         }
@@ -305,6 +312,7 @@ class Model:
             notes=list(self._notes),
             hardware=self._hardware.saved(parts),
             traffic=self._traffic.saved(parts),
+            floors=self._floors.saved(),
             last_token_ns=self._last_token_ns,
             began_ns=self._began_ns,
             prefix_caches=self._prefix_caches.saved(parts),
@@ -382,12 +390,15 @@ class Model:
         model._notes.extend(saved.notes)
         model._hardware.restore(saved.hardware, written)
         model._traffic.restore(saved.traffic, written)
+        model._floors.restore(saved.floors)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
             (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
             for source, each in saved.models.items()
         )
         model._servers.restore(saved.servers, models)
+        for each in model._servers.models.values():
+            each.share_devices(model.devices)
         return model
 
     def copied(self) -> Self:
@@ -402,7 +413,17 @@ class Model:
         memo[id(self._hardware)] = HardwareTracker()
         memo[id(self._servers)] = ServerModels()
         memo[id(self._clocks)] = ClockDrops()
+        memo[id(self._floors.devices)] = self._floors.devices
         return deepcopy(self, memo)
+
+    @property
+    def devices(self) -> Devices:
+        """What GPUs and hosts can do, whosever they are."""
+        return self._floors.devices
+
+    def share_devices(self, devices: Devices) -> None:
+        """Know those that the Model of all servers knows."""
+        self._floors.devices = devices
 
     def release(self) -> None:
         """Free its memory; it folds no more."""
@@ -432,7 +453,7 @@ class Model:
         shown = self.of_engines(
             now_ns, window, requests=requests, client=client, source=source
         )
-        return self._hardware.beside(shown, over_time=hardware)
+        return beside_hardware(self._hardware.beside(shown, over_time=hardware))
 
     def of_engines(
         self,
@@ -486,6 +507,7 @@ class Model:
             ),
             batch_curve=curve_of(table, self._batch_now(now_ns)),
             stalls=self._stalls.over(now_ns, window),
+            limits=self._limits(now_ns, window, totals),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(now_ns, window),
             memory=self._memory_view(now_ns, window, kv, totals, holders=requests),
@@ -688,6 +710,7 @@ class Model:
             "prefix_cache": self._prefix_caches.counters,
             "evictions": self._memory.evictions,
             **self._slo.counters(),
+            **self._floors.rows,
         }
 
     def _window_totals(
@@ -702,6 +725,17 @@ class Model:
             durations=self._steps.durations(now_ns, window),
             itl=itl,
         )
+
+    def _limits(
+        self, now_ns: int, window: Window, totals: WindowTotals
+    ) -> Limits | None:
+        moment = LimitsMoment(
+            now_ns=now_ns,
+            window=window,
+            covered_ns=totals.covered_ns,
+            steps=totals.steps,
+        )
+        return limits_of(self._floors, self._engines, moment)
 
     def _memory_view(
         self,
@@ -778,9 +812,9 @@ class Model:
         output_tokens = self._tracker.step(step, rank.gap_ns)
         self._steps.add(step, output_tokens, rank)
         self._stalls.step(step, before, rank.gap_ns)
-        self._history.add_step(step, output_tokens, kv)
+        floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
+        self._history.add_step(step, output_tokens, kv, rank.gap_ns, floor_ns)
         self._health.step(step)
-        self._traffic.step(step)
         if output_tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
@@ -801,10 +835,20 @@ class Model:
         self._began(max(info.t_ns, 0))
         self._engines.take_info(info)
         self._traffic.info(info)
+        self._floors.info(info)
         self._health.info(info)
+
+    def _config(self, config: ModelConfig) -> None:
+        self._engines.take_config(config)
+        self._floors.config(config)
+
+    def _peak(self, peak: MeasuredPeak) -> None:
+        self._engines.take_peak(peak)
+        self._floors.devices.measured(peak)
 
     def _endpoint(self, endpoint: Endpoint) -> None:
         self._engines.endpoints[endpoint.source] = endpoint
+        self._floors.changed()
 
     def _totals(self, totals: Totals) -> None:
         self._tracker.totals(totals)
@@ -830,6 +874,7 @@ class Model:
             self._stalls.lost(note.source)
             self._memory.lost(note.source)
             self._traffic.lost(note.source)
+            self._floors.lost(note.source)
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # others go on
                 self._health.note(note)
@@ -867,6 +912,10 @@ class Model:
         self._slo.tick(tick.t_ns)
         for model in self._servers.models.values():
             model.fold(tick)
+
+    def _gpu_info(self, info: GpuInfo) -> None:
+        self._hardware.gpus.info(info)
+        self._floors.devices.gpu(info)
 
     def _gpu(self, sample: GpuSample) -> None:
         self._hardware.gpus.sample(sample)

@@ -112,6 +112,7 @@ class ServerModels:
             return None
         make: Callable[[], Model] = type(pooled)
         self.models[source] = model = make()
+        model.share_devices(pooled.devices)
         for each in pooled.objectives:
             model.fold(each)
         return model

@@ -622,6 +622,7 @@ class GpuState:
     sm_active_mean: float | None = None
     sm_occupancy: float | None = None
     tensor_active: float | None = None
+    tensor_active_mean: float | None = None
     gpu_busy: float | None = None
     """Share of time; so is the next. Neither is a measure of how much."""
     memory_busy: float | None = None

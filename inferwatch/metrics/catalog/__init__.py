@@ -17,6 +17,13 @@ from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.groups import GROUPS
 from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
 from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
+from inferwatch.metrics.catalog.limits import (
+    DEVICE_MEMORY,
+    LIMITS,
+    OPERATING_POINT,
+    SAVING,
+    TIME_SPLIT,
+)
 from inferwatch.metrics.catalog.memory import HIT, HOLDER, MEMORY, ROOM
 from inferwatch.metrics.catalog.metric import (
     NOW,
@@ -62,6 +69,11 @@ CATALOG: dict[str, Metric] = {
         HOLDER,
         HIT,
         ROOM,
+        LIMITS,
+        OPERATING_POINT,
+        TIME_SPLIT,
+        DEVICE_MEMORY,
+        SAVING,
         TIMELINE,
         CHARTS,
         HARDWARE,

@@ -138,6 +138,14 @@ GPU = metrics(
         span=AVERAGE,
     ),
     Metric(
+        key="tensor_active_mean",
+        abbr="tensor mean",
+        title="Tensor pipes active, mean",
+        unit=Unit.SHARE,
+        definition="Mean of the share over what samples covered.",
+        formula="mean of tensor_active, by time covered",
+    ),
+    Metric(
         key="gpu_busy",
         abbr="busy (time)",
         title="GPU busy, of the time",

@@ -20,6 +20,7 @@ prompt is known; from there on it counts. What a preempted request finds in the 
 cache on its return is known once its last chunk is done.
 """
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import msgspec
@@ -62,8 +63,8 @@ class RequestContext(msgspec.Struct, array_like=True, gc=False):
 class RankTraffic(msgspec.Struct, array_like=True):
     """How large a rank's model is, and who decoded in its latest step."""
 
-    weight_bytes: int
-    kv_bytes_per_token: int
+    weight_bytes: int | None
+    kv_bytes_per_token: int | None
     steps: int = 0
     decoding: dict[int, int] = {}
     """By ordinal: tokens in the cache, less ``steps``. A step that adds a token to
@@ -72,7 +73,20 @@ class RankTraffic(msgspec.Struct, array_like=True):
     """Of the latest step, where all of them decoded: the next is likely to have them,
     too, with one token more each."""
     context: int = 0
-    """What they had together."""
+    """What the members of the latest step had together, its own tokens included."""
+    pairs: int = 0
+    """Of queries and keys in the latest step: each token sees those before it and
+    itself."""
+    window: int | None = None
+    """Tokens that some layers look back; None where all see everything."""
+    tokens: int = 0
+    """Scheduled in the latest step."""
+    window_context: int = 0
+    """Of what they had before the latest step, what such a layer looks back to."""
+    window_pairs: int = 0
+    nearing: list[int] = []
+    """Of members that have less than the window, the last of this rank's steps before
+    which that is so; rising."""
 
 
 class EngineTraffic(msgspec.Struct, array_like=True):
@@ -92,14 +106,21 @@ class DerivedTraffic:
     def info(self, info: EngineInfo) -> None:
         """How large the model of a rank is, if it tells: else there is no traffic."""
         ranks = self._engines.setdefault(info.source, EngineTraffic()).ranks
-        before = ranks.pop(info.rank, None)
-        weights, per_token = info.weight_bytes, info.kv_bytes_per_token
-        if weights is None or per_token is None or len(ranks) >= MOST_RANKS:
-            return
-        rank = ranks[info.rank] = RankTraffic(weights, per_token)
-        if before is not None:  # it was heard of again
-            rank.steps, rank.decoding = before.steps, before.decoding
-            rank.members, rank.context = before.members, before.context
+        rank = ranks.get(info.rank)
+        if rank is None:
+            if len(ranks) >= MOST_RANKS:
+                return
+            rank = ranks[info.rank] = RankTraffic(None, None)
+        rank.weight_bytes = info.weight_bytes
+        rank.kv_bytes_per_token = info.kv_bytes_per_token
+
+    def windowed(self, source: str, number: int, window: int | None) -> None:
+        """Some layers of a rank's model look back only so far."""
+        engine = self._engines.get(source)
+        rank = engine.ranks.get(number) if engine is not None else None
+        if rank is not None and rank.window != window:
+            rank.window, rank.members = window, []  # all are looked up anew
+            rank.window_context = rank.window_pairs = 0
 
     def event(self, event: RequestEvent) -> None:
         """A request comes into the engine, is scheduled, or ends."""
@@ -116,10 +137,11 @@ class DerivedTraffic:
             request.known_tokens = max(request.known_tokens, event.prompt_tokens or 0)
             request.computed = max(request.computed, event.cached_tokens or 0)
 
-    def step(self, step: Step) -> StepTraffic | None:
-        """What it read; None where the size of the model is not known.
+    def step(self, step: Step) -> RankTraffic | None:
+        """What its members had in the cache; None where its rank was not heard of.
 
         None, too, where the step is damaged: not all is told of each of its members.
+        What is given back is changed by the next step.
         """
         engine = self._engines.get(step.source)
         rank = None if engine is None else engine.ranks.get(step.rank)
@@ -127,9 +149,8 @@ class DerivedTraffic:
             return None
         if not len(step.members) == len(step.scheduled) == len(step.produced):
             return None
-        return step_traffic(
-            rank.weight_bytes, rank.kv_bytes_per_token, _context(engine, rank, step)
-        )
+        _follow(engine, rank, step)
+        return rank
 
     def lost(self, source: str) -> None:
         """An engine is gone, or all: another life counts its requests anew."""
@@ -145,20 +166,31 @@ class DerivedTraffic:
         self._engines = saved
 
 
-def _context(engine: EngineTraffic, rank: RankTraffic, step: Step) -> int:
+def _follow(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     """Tokens of context that the members of a step have together."""
     members = len(step.members)
     one_each = 0 < step.produced.count(1) == members == step.decode_tokens
     if one_each and step.members == rank.members and not step.preempted:
         rank.steps += 1
-        rank.context += members
+        rank.tokens = members
+        rank.context = rank.pairs = rank.context + members
+        if rank.window is not None:
+            _one_more_in_window(rank)
     else:
-        rank.context = _looked_up(engine, rank, step)
+        _look_up(engine, rank, step)
         rank.members = step.members if one_each and not step.prefill_tokens else []
-    return rank.context
 
 
-def _looked_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> int:
+def _one_more_in_window(rank: RankTraffic) -> None:
+    """Each member got a token; those with a full window see no more for it."""
+    nearing = rank.nearing
+    rank.window_context += len(nearing)
+    if nearing and nearing[0] < rank.steps:
+        del nearing[: bisect_left(nearing, rank.steps)]
+    rank.window_pairs = rank.window_context + len(nearing)
+
+
+def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     """The same, member by member."""
     before, decoding = rank.steps, rank.decoding
     rank.steps += 1
@@ -177,8 +209,40 @@ def _looked_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> int:
         more = {ordinal: each + n - 1 for ordinal, each, n in told if each is not None}
         decoding.update(more)
     for place in others:
-        held[place] = _prefill(engine, rank, step, place)
-    return decoders * before + sum(held) + sum(step.scheduled)  # type: ignore[arg-type] # there is no None left
+        # As of those that decode: less the steps before this one.
+        held[place] = _prefill(engine, rank, step, place) - before
+    cached: list[int] = held  # type: ignore[assignment] # there is no None left
+    _add_up(rank, cached, step.scheduled, others)
+
+
+def _add_up(
+    rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
+) -> None:
+    """What members had in the cache, less the steps before this one, and now get."""
+    before, whole = rank.steps - 1, sum(scheduled)
+    rank.tokens = whole
+    rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
+    if whole != len(cached):
+        of_others = sum([scheduled[place] for place in others])
+        drafts = whole - of_others != len(cached) - len(others)
+        for place in range(len(cached)) if drafts else others:
+            n = scheduled[place]
+            rank.pairs += (n - 1) * (cached[place] + before) + n * (n - 1) // 2
+    if rank.window is not None:
+        _look_into_windows(rank, [each + before for each in cached], scheduled)
+
+
+def _look_into_windows(
+    rank: RankTraffic, cached: list[int], scheduled: list[int]
+) -> None:
+    """What of the context lies in the window of a layer that has one."""
+    window, context, pairs = rank.window or 0, 0, 0
+    for held, n in zip(cached, scheduled, strict=True):
+        context += min(held, window)
+        growing = min(max(window - held, 0), n)  # tokens that see all before them
+        pairs += growing * held + growing * (growing + 1) // 2 + (n - growing) * window
+    rank.window_context, rank.window_pairs = context, pairs
+    rank.nearing = sorted(rank.steps + window - h - 1 for h in cached if h < window)
 
 
 def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -> int:

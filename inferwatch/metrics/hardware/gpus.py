@@ -166,6 +166,7 @@ class Gpu:
             hbm_share=share,
             hbm_share_mean=_mean(sums, "hbm_share"),
             sm_active_mean=_mean(sums, "sm_active"),
+            tensor_active_mean=_mean(sums, "tensor_active"),
             power_w_mean=_mean(sums, "power_w") if power is None else power,
             energy_j=None if energy is None else float(energy) / NS_PER_S,
             throttle_reasons=tuple(

@@ -7,7 +7,13 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import EngineInfo, RequestEvent, Step
-from inferwatch.metrics.hardware.derived import DerivedTraffic, EngineTraffic
+from inferwatch.metrics.hardware.derived import (
+    DerivedTraffic,
+    EngineTraffic,
+    RankTraffic,
+    StepTraffic,
+    step_traffic,
+)
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
@@ -58,23 +64,19 @@ class TrafficTracker:
         """An engine is gone."""
         self._derived.lost(source)
 
-    def step(self, step: Step) -> None:
-        """What it read, over the time it took."""
-        traffic = self._derived.step(step)
-        if traffic is None:
-            return
-        begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
-        if held is not None and not (
-            held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
-        ):
-            self._put(held)
-            held = None
-        if held is None:
-            held = self._gathered = Gathered(begin_ns, step.end_ns)
-        held.begin_ns = min(held.begin_ns, begin_ns)
-        held.end_ns = max(held.end_ns, step.end_ns)
-        held.weight_bytes += traffic.weight_bytes
-        held.kv_bytes += traffic.kv_bytes
+    def windowed(self, source: str, rank: int, window: int | None) -> None:
+        """Some layers of a rank's model look back only so far."""
+        self._derived.windowed(source, rank, window)
+
+    def step(self, step: Step) -> RankTraffic | None:
+        """What it read, over the time it took; what its members had in the cache."""
+        followed = self._derived.step(step)
+        if followed is None:
+            return None
+        weights, per_token = followed.weight_bytes, followed.kv_bytes_per_token
+        if weights is not None and per_token is not None:
+            self._gather(step, step_traffic(weights, per_token, followed.context))
+        return followed
 
     def beside(self, shown: Snapshot) -> Snapshot:
         """With what steps imply, where that is known."""
@@ -112,6 +114,20 @@ class TrafficTracker:
         self._derived.restore(saved.engines)
         self._gathered, self._end_ns = saved.gathered, saved.end_ns
         self._spans.restore(saved.spans, parts)
+
+    def _gather(self, step: Step, traffic: StepTraffic) -> None:
+        begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
+        if held is not None and not (
+            held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
+        ):
+            self._put(held)
+            held = None
+        if held is None:
+            held = self._gathered = Gathered(begin_ns, step.end_ns)
+        held.begin_ns = min(held.begin_ns, begin_ns)
+        held.end_ns = max(held.end_ns, step.end_ns)
+        held.weight_bytes += traffic.weight_bytes
+        held.kv_bytes += traffic.kv_bytes
 
     def _put(self, held: Gathered) -> None:
         """Into bins; only there it is seen, whoever looks in between."""

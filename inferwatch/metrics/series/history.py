@@ -39,9 +39,25 @@ class Bin(msgspec.Struct, array_like=True):
     kv: KvBlocks = (None, None, None)
     kv_ns: int | None = None
     latencies: dict[str, Spread] = {}
+    gap_ns: int = 0
+    """Between steps, with work in the engine."""
+    bounded: int = 0
+    """Steps with a floor, and the sum of these:"""
+    floor_ns: int = 0
 
-    def add_step(self, step: Step, output_tokens: int, kv: KvBlocks) -> None:
+    def add_step(
+        self,
+        step: Step,
+        output_tokens: int,
+        kv: KvBlocks,
+        gap_ns: int = 0,
+        floor_ns: int | None = None,
+    ) -> None:
         """Count a step that ended in this bin."""
+        self.gap_ns += gap_ns
+        if floor_ns is not None:
+            self.bounded += 1
+            self.floor_ns += floor_ns
         self.steps += 1
         self.duration_ns += step.duration_ns
         self.prefill_requests += step.prefill_requests
@@ -80,6 +96,9 @@ class Bin(msgspec.Struct, array_like=True):
         self.prefill_tokens += other.prefill_tokens
         self.output_tokens += other.output_tokens
         self.preemptions += other.preemptions
+        self.gap_ns += other.gap_ns
+        self.bounded += other.bounded
+        self.floor_ns += other.floor_ns
         if other.slowest is not None:
             self._keep_slowest(other.slowest)
         if other.kv_ns is not None:
@@ -182,9 +201,17 @@ class History:
         self._open = Bin()
         self._open_index: int | None = None
 
-    def add_step(self, step: Step, output_tokens: int, kv: KvBlocks) -> None:
+    def add_step(
+        self,
+        step: Step,
+        output_tokens: int,
+        kv: KvBlocks,
+        gap_ns: int = 0,
+        floor_ns: int | None = None,
+    ) -> None:
         """A step, where it ended; ``kv`` is that of all engines then."""
-        self._bin_at(step.end_ns).add_step(step, output_tokens, kv)
+        bin_ = self._bin_at(step.end_ns)
+        bin_.add_step(step, output_tokens, kv, gap_ns, floor_ns)
 
     def add_latency(self, metric: str, t_ns: int, value_ns: int, weight: int) -> None:
         """Equal samples of a latency at a moment."""
@@ -327,6 +354,11 @@ def heat_of(held: Bin) -> Heat:
     return tuple(sorted(held.heat.items()))
 
 
+def floor_mean_s(held: Bin) -> float:
+    """Of the steps in a bin that have a floor."""
+    return held.floor_ns / held.bounded / NS_PER_S
+
+
 LATENCY_COLUMNS: dict[str, Column] = {
     "ttft_mean_s": latency_mean("ttft_s"),
     "ttft_max_s": latency_max("ttft_s"),
@@ -353,6 +385,7 @@ STEP_COLUMNS: dict[str, Column] = {
     "step_heat": heat_of,
     "preemptions": lambda held: held.preemptions,
     "slowest_step": lambda held: held.slowest,
+    "gap_mean_s": lambda held: held.gap_ns / held.steps / NS_PER_S,
 }
 """Asked only of bins in which a step ended; elsewhere there is a gap."""
 
@@ -362,6 +395,7 @@ def timeline(
 ) -> Timeline:
     """The columns, oldest first."""
     stepped = [held if held is not None and held.steps else None for held in bins]
+    bounded = [held if held is not None and held.bounded else None for held in bins]
     return Timeline(
         start_ns=start_ns,
         bin_ns=bin_ns,
@@ -369,6 +403,7 @@ def timeline(
         steps=tuple(held.steps if held else 0 for held in stepped),
         **{name: _column(bins, ask) for name, ask in LATENCY_COLUMNS.items()},
         **{name: _column(stepped, ask) for name, ask in STEP_COLUMNS.items()},
+        floor_mean_s=_column(bounded, floor_mean_s) if any(bounded) else (),
     )
 
 

@@ -9,6 +9,13 @@ from inferwatch.metrics.catalog.latencies import LENGTHS
 from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
 from inferwatch.metrics.engine.request_groups import RequestGroup
 from inferwatch.metrics.engine.request_tracker import VANTAGES
+from inferwatch.metrics.floor.view import (
+    DeviceMemory,
+    Limits,
+    OperatingPoint,
+    Saving,
+    TimeSplit,
+)
 from inferwatch.metrics.kv.memory import HitPoint, Holder, Memory, Room
 from inferwatch.metrics.slo.view import ClassState, SloState
 from inferwatch.metrics.snapshot import (
@@ -51,6 +58,11 @@ NO_NUMBERS = {
         ("holder", Holder),
         ("hit", HitPoint),
         ("room", Room),
+        ("limits", Limits),
+        ("operating_point", OperatingPoint),
+        ("time_split", TimeSplit),
+        ("device_memory", DeviceMemory),
+        ("saving", Saving),
         ("timeline", Timeline),
         ("request", RequestRow),
         ("group", RequestGroup),
@@ -87,6 +99,11 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "holder": Holder,
         "hit": HitPoint,
         "room": Room,
+        "limits": Limits,
+        "operating_point": OperatingPoint,
+        "time_split": TimeSplit,
+        "device_memory": DeviceMemory,
+        "saving": Saving,
         "timeline": Timeline,
         "hardware": Hardware,
         "gpu": GpuState,

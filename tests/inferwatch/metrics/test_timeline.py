@@ -107,6 +107,7 @@ def test_a_column_says_what_its_steps_did(see: See, make_step: Make) -> None:
         "bound_other": 0.0,
         "step_heat": ((47, 1), (50, 1)),
         "preemptions": 1,
+        "gap_mean_s": 0.0,
     }
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from collectors.readings import EngineInfo, EventKind, RequestEvent, Step
+from inferwatch.limits.step import StepSums
 from inferwatch.metrics.hardware import derived
 from inferwatch.metrics.hardware.derived import (
     DerivedTraffic,
@@ -18,6 +19,8 @@ from inferwatch.metrics.hardware.derived import (
     StepTraffic,
     step_traffic,
 )
+from inferwatch.metrics.hardware.traffic import TrafficTracker
+from inferwatch.metrics.saving import Parts
 
 MakeStep = Callable[..., Step]
 MakeEvent = Callable[..., RequestEvent]
@@ -41,7 +44,7 @@ class Engine:
     def __init__(self, make_step: MakeStep, make_event: MakeEvent) -> None:
         self._make_step, self._make_event = make_step, make_event
         self.source = make_step(0).source
-        self.traffic = DerivedTraffic()
+        self.traffic, self.batch = DerivedTraffic(), 0
         self.traffic.info(info(source=self.source))
 
     def request(self, ordinal: int, prompt: int, cached: int = 0) -> None:
@@ -67,12 +70,16 @@ class Engine:
     def decode(self, *ordinals: int, **fields: Any) -> int | None:
         return self.context(self._make_step(0, dict.fromkeys(ordinals, 1), **fields))
 
+    def sums(self, window: int | None = None) -> StepSums:
+        """Of its latest step, as its cost depends on them."""
+        rank = self.traffic.saved()[self.source].ranks[0]
+        windowed = (rank.window_context, rank.window_pairs) if window else ()
+        before = rank.context - rank.tokens
+        return StepSums(rank.tokens, self.batch, before, rank.pairs, *windowed)
+
     def context(self, step: Step) -> int | None:
-        read = self.traffic.step(step)
-        if read is None:
-            return None
-        assert read.weight_bytes == WEIGHTS
-        return read.kv_bytes // PER_TOKEN
+        rank, self.batch = self.traffic.step(step), len(step.members)
+        return None if rank is None else rank.context
 
 
 @pytest.fixture
@@ -134,6 +141,26 @@ def test_members_add_up_as_they_come_and_go(engine: Engine) -> None:
     assert engine.decode(0, 2) == 26 + 6
 
 
+def test_a_window_that_fills_up_lets_no_more_be_seen(engine: Engine) -> None:
+    engine.traffic.windowed(engine.source, 0, 22)
+    engine.request(0, prompt=20)
+    engine.request(1, prompt=50)
+    engine.prefill({0: 20, 1: 50}, [1, 1])
+
+    told = []
+    for _ in range(5):
+        engine.decode(0, 1)
+        told.append(engine.sums(22)[-2:])
+
+    assert told == [
+        (20 + 22, 21 + 22),
+        (21 + 22, 22 + 22),
+        (22 + 22, 22 + 22),
+        (22 + 22, 22 + 22),
+        (22 + 22, 22 + 22),
+    ]
+
+
 def test_of_rejected_drafts_nothing_stays_in_the_cache(engine: Engine) -> None:
     engine.request(0, prompt=20)
     engine.prefill({0: 20}, [1])
@@ -176,12 +203,14 @@ def test_a_request_that_nobody_announced_counts_from_what_is_seen(
     assert engine.decode(8) == 41
 
 
+@pytest.mark.parametrize("window", [None, 1, 48])
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
-    engine: Engine, make_step: MakeStep, seed: int
+    engine: Engine, make_step: MakeStep, seed: int, window: int | None
 ) -> None:
     """Made-up traffic that knows how much of each request is in the cache."""
     dice = random.Random(seed)
+    engine.traffic.windowed(engine.source, 0, window)
     known: dict[int, int] = {}  # prompt and output
     cached: dict[int, int] = {}
     for ordinal in range(400):
@@ -194,11 +223,13 @@ def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
             cached[each] = 0
         here = [o for o in known if o not in preempted and dice.random() < 0.97]
         scheduled, produced, read, prefills = [], [], 0, []
+        batch: list[tuple[int, int]] = []
         for each in here:
             left = known[each] - cached[each]
             drafts = dice.choice([0, 0, 0, 3]) if left == 1 else 0
             now = min(left, 64) + drafts
             read += cached[each] + now
+            batch.append((now, cached[each]))
             whole = now >= left
             made = 1 + dice.randint(0, drafts) if whole else 0
             cached[each] += min(now, left) + max(made - 1, 0)
@@ -215,6 +246,7 @@ def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
             decode_tokens=sum(scheduled) - sum(prefills),
         )
         assert engine.context(step) == read
+        assert engine.sums(window) == StepSums.of_requests(batch, window)
         for each in [o for o in here if dice.random() < 0.03]:
             engine.event(EventKind.FINISHED, each)
             del known[each], cached[each]
@@ -222,12 +254,16 @@ def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
 
 @pytest.mark.parametrize("unknown", ["weight_bytes", "kv_bytes_per_token"])
 def test_without_the_size_of_the_model_no_traffic_is_told(
-    engine: Engine, unknown: str
+    make_step: MakeStep, unknown: str
 ) -> None:
-    engine.request(0, prompt=20)
-    engine.traffic.info(info(source=engine.source, **{unknown: None}))
+    traffic = TrafficTracker()
+    traffic.info(info(source="engine-1", **{unknown: None}))
 
-    assert engine.prefill({0: 20}, [1]) is None
+    followed = traffic.step(make_step(0, {0: 1}))
+
+    assert followed is not None  # its context is known all the same
+    assert followed.context == 1
+    assert traffic.saved(Parts()).gathered is None
 
 
 def test_a_damaged_step_tells_nothing_and_breaks_nothing(engine: Engine) -> None:
@@ -274,12 +310,8 @@ def test_each_rank_and_each_engine_has_traffic_of_its_own(
         for source, rank in (("a", 0), ("b", 0), ("a", 1), ("b", 1))
     ]
 
-    assert of == [
-        StepTraffic(1, 100),
-        StepTraffic(1, 1_000),
-        StepTraffic(2, 10),
-        None,
-    ]
+    told = [each and (each.weight_bytes, each.context) for each in of]
+    assert told == [(1, 10), (1, 100), (2, 1), None]
 
 
 def test_requests_are_forgotten_when_they_end(engine: Engine) -> None:

@@ -1,0 +1,270 @@
+"""Whose memory it is, how many requests fit, and what another format would free."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import msgspec
+
+from collectors.readings import BoundBy, EngineInfo, WorkerMemory
+from inferwatch.limits.cache import kv_bytes, kv_bytes_per_token
+from inferwatch.limits.parameters import weight_bytes
+from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.engine.engines import Key, Rank
+from inferwatch.metrics.floor.rank import StepNeeds
+from inferwatch.metrics.floor.view import (
+    Bound,
+    DeviceMemory,
+    MemoryPart,
+    OperatingPoint,
+    Saving,
+)
+from inferwatch.metrics.hardware.derived import RankTraffic
+from inferwatch.metrics.series.samples import CounterTotals
+from inferwatch.metrics.snapshot import GpuState, Snapshot
+from inferwatch.metrics.steps.counter import SPENT_NS
+
+PARTS = {
+    "weight_bytes": "weights",
+    "kv_bytes": "KV cache",
+    "activation_bytes": "activations",
+    "graph_bytes": "graphs",
+    "workspace_bytes": "workspace",
+}
+"""Fields of WorkerMemory as parts of a device's memory."""
+FP8_BITS = 8.0
+FOUR_BITS = 4.25
+"""With a scale of one byte for 32 weights, as MXFP4 has it; AWQ and GPTQ are alike."""
+KV_BINDS = 0.05
+"""Share of the steps' time in which requests waited for KV blocks."""
+NEAR_FLOOR = 0.5
+"""Of the bandwidth: below that steps have other troubles than bytes."""
+LEAST_GAIN = 0.05
+"""Of a floor, to be worth a restart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The KV cache and those who share it, over a window."""
+
+    needs: StepNeeds | None
+    infos: Sequence[EngineInfo]
+    decoding: CounterTotals
+    """Steps that only decode."""
+    tokens_per_request: float | None
+    kv_binds: bool | None
+    """Requests wait for blocks or lose theirs; None before there were steps."""
+
+    @classmethod
+    def of(
+        cls,
+        needs: StepNeeds | None,
+        ranks: Mapping[Key, Rank],
+        totals: Mapping[str, CounterTotals],
+        steps: CounterTotals,
+    ) -> Self:
+        """Of all ranks together; ``needs`` is that of each, where they are alike."""
+        told = [totals["decode"], totals["mixed"]]
+        members = sum(each.sums["members"] for each in told)
+        context = sum(each.sums["context"] for each in told)
+        spent_ns = sum(steps.sums[name] for name in SPENT_NS.values())
+        waited_ns = steps.sums[SPENT_NS[BoundBy.KV]]
+        binds = None
+        if spent_ns:
+            binds = waited_ns >= KV_BINDS * spent_ns or steps.sums["preemptions"] > 0
+        return cls(
+            needs=needs,
+            infos=[each.info for each in ranks.values() if each.info is not None],
+            decoding=totals["decode"],
+            tokens_per_request=context / members if members else None,
+            kv_binds=binds,
+        )
+
+    @property
+    def max_requests(self) -> float | None:
+        """How many of the present mix fit into the KV cache of all ranks."""
+        shape = self.needs.shape if self.needs is not None else None
+        capacity, each = self._capacity_bytes(), self._request_bytes(shape)
+        return capacity / each if capacity is not None and each else None
+
+    def savings(self, decode: OperatingPoint | None) -> tuple[Saving, ...]:
+        """What other formats would free: those that it does not have already."""
+        shape = self.needs.shape if self.needs is not None else None
+        if shape is None:
+            return ()
+        told = []
+        for name, bits in (("FP8 weights", FP8_BITS), ("4-bit weights", FOUR_BITS)):
+            smaller = _with_weights(shape, bits)
+            if smaller is not None:
+                freed = weight_bytes(shape) - weight_bytes(smaller)
+                freed *= len(self.infos)
+                told.append(self._saving(name, smaller, freed, decode))
+        capacity = self._capacity_bytes()
+        if shape.kv_bits > FP8_BITS and capacity is not None:
+            smaller = replace(shape, kv_bits=FP8_BITS)
+            freed = round(capacity * (1 - FP8_BITS / shape.kv_bits))
+            told.append(self._saving("FP8 KV cache", smaller, freed, decode))
+        return tuple(told)
+
+    def _saving(
+        self, name: str, smaller: ModelShape, freed: int, decode: OperatingPoint | None
+    ) -> Saving:
+        """All that is freed becomes cache, which requests fill as they are then."""
+        each = self._request_bytes(smaller)
+        floor_s = self._floor_s(smaller, decode)
+        return Saving(
+            name=name,
+            freed_bytes=freed,
+            more_requests=freed / each if each else None,
+            floor_s=floor_s,
+            helps=self._helps(decode, floor_s),
+        )
+
+    def _helps(
+        self, decode: OperatingPoint | None, floor_s: float | None
+    ) -> bool | None:
+        """Memory is short, or decode is as fast as memory and would need less."""
+        if self.kv_binds:
+            return True
+        if decode is None or decode.mbu is None or None in {decode.floor_s, floor_s}:
+            return None if self.kv_binds is None else False
+        near = decode.bound is not Bound.COMPUTE and decode.mbu >= NEAR_FLOOR
+        now_s, then_s = decode.floor_s or 0.0, floor_s or 0.0
+        return near and then_s <= (1 - LEAST_GAIN) * now_s
+
+    def _floor_s(
+        self, smaller: ModelShape, decode: OperatingPoint | None
+    ) -> float | None:
+        """Of decode steps, as much shorter as that of the mean one would be."""
+        needs, steps = self.needs, self.decoding
+        if needs is None or needs.shape is None or not steps.rows:
+            return None
+        if decode is None or decode.floor_s is None:
+            return None
+        members = max(round(steps.sums["members"] / steps.rows), 1)
+        context = steps.sums["context"] // steps.rows
+        step = RankTraffic(None, None, context=context, pairs=context, tokens=members)
+        if needs.shape.window is not None:
+            seen = min(context // members, needs.shape.window) * members
+            step.window_context = step.window_pairs = seen
+        bare = msgspec.structs.replace(self.infos[0], weight_bytes=None)
+        now_ns, then_ns = (
+            _floor_ns(StepNeeds.of_shape(each, bare, needs.peak), step)
+            for each in (needs.shape, smaller)
+        )
+        return decode.floor_s * then_ns / now_ns if now_ns else None
+
+    def _capacity_bytes(self) -> float | None:
+        """Of the KV cache, of all ranks."""
+        total = 0.0
+        for info in self.infos:
+            per_token = info.kv_bytes_per_token
+            if per_token is None and self.needs is not None and self.needs.shape:
+                per_token = round(kv_bytes_per_token(self.needs.shape))
+            if not (info.num_kv_blocks and info.kv_block_tokens and per_token):
+                return None
+            total += info.num_kv_blocks * info.kv_block_tokens * per_token
+        return total
+
+    def _request_bytes(self, shape: ModelShape | None) -> float | None:
+        """What one request of the present mix takes, its last block half full."""
+        tokens, info = self.tokens_per_request, self.infos[0]
+        if tokens is None:
+            return None
+        in_blocks = tokens + ((info.kv_block_tokens or 1) - 1) / 2
+        if shape is not None:
+            return kv_bytes(shape, round(in_blocks))
+        per_token = info.kv_bytes_per_token
+        return None if per_token is None else in_blocks * per_token
+
+
+def device_memory(told: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
+    """What is known of each worker's device without asking its driver."""
+    return tuple(
+        DeviceMemory(
+            rank=each.rank,
+            worker=each.worker,
+            gpu=each.gpu,
+            total_bytes=each.total_bytes,
+            allowed_bytes=each.allowed_bytes,
+            parts=tuple(
+                MemoryPart(
+                    name=name,
+                    n_bytes=n_bytes,
+                    read_from=each.read_from.get(field, "engine"),
+                )
+                for field, name in PARTS.items()
+                if (n_bytes := getattr(each, field)) is not None
+            ),
+        )
+        for each in told
+    )
+
+
+def with_drivers(
+    memory: Sequence[DeviceMemory], gpus: Sequence[GpuState]
+) -> tuple[DeviceMemory, ...]:
+    """With what is used besides and what is free, as the driver of each GPU tells.
+
+    Several workers may share a GPU: then what others use is none of their own.
+    """
+    by_uuid = {each.source: each for each in gpus}
+    known: dict[str | None, int] = {}
+    for each in memory:
+        parts = sum(part.n_bytes for part in each.parts)
+        known[each.gpu] = known.get(each.gpu, 0) + parts
+    return tuple(
+        _with_driver(each, by_uuid.get(each.gpu or ""), known[each.gpu])
+        for each in memory
+    )
+
+
+def beside_hardware(shown: Snapshot) -> Snapshot:
+    """With what GPUs themselves tell of their limits."""
+    limits = shown.limits
+    if limits is None or not shown.gpus:
+        return shown
+    own = [each for each in shown.gpus if each.watched is not False]
+    tensor = [e.tensor_active_mean for e in own if e.tensor_active_mean is not None]
+    told = replace(
+        limits,
+        measured_mbu=shown.hardware.hbm_share_mean,
+        measured_mfu=sum(tensor) / len(tensor) if tensor else None,
+        memory=with_drivers(limits.memory, shown.gpus),
+    )
+    return replace(shown, limits=told)
+
+
+def _with_driver(
+    memory: DeviceMemory, gpu: GpuState | None, known: int
+) -> DeviceMemory:
+    if gpu is None:
+        return memory
+    total = gpu.info.memory_bytes or memory.total_bytes
+    used, reserved = gpu.memory_used_bytes, gpu.memory_reserved_bytes or 0
+    parts = list(memory.parts)
+    if used is not None:
+        other = used + reserved - known
+        if other > 0:
+            parts.append(MemoryPart(name="other", n_bytes=other, read_from="driver"))
+        if total is not None and total > used + reserved:
+            free = total - used - reserved
+            parts.append(MemoryPart(name="free", n_bytes=free, read_from="driver"))
+    return replace(memory, total_bytes=total, parts=tuple(parts))
+
+
+def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
+    """Its matrices in so many bits; None where none has more."""
+    experts = shape.expert_bits
+    smaller = replace(
+        shape,
+        weight_bits=min(shape.weight_bits, bits),
+        expert_bits=None if experts is None else min(experts, bits),
+    )
+    return None if smaller == shape else smaller
+
+
+def _floor_ns(needs: StepNeeds, step: RankTraffic) -> float:
+    moved = needs.bytes_of(step) * (needs.ns_per_byte or 0.0)
+    flops = needs.flops_of(step, step.tokens) * (needs.ns_per_flop or 0.0)
+    return max(moved, flops)

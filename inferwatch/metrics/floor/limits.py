@@ -1,0 +1,201 @@
+"""Limits as screens see them: what was counted of steps, against peaks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collectors.clock import NS_PER_S
+from inferwatch.formatting import format_bytes
+from inferwatch.limits.parameters import parameters, weight_bytes
+from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.engine.engines import Engines, Key, Rank
+from inferwatch.metrics.floor.budget import Budget, device_memory
+from inferwatch.metrics.floor.peaks import missing_peaks
+from inferwatch.metrics.floor.rank import StepNeeds, sizes_of
+from inferwatch.metrics.floor.tracker import FLOP_UNIT, KILO, FloorTracker
+from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint, Peak, TimeSplit
+from inferwatch.metrics.series.samples import CounterTotals
+from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.steps.counter import SPENT_NS
+
+Totals = Mapping[str, CounterTotals]
+SAME_SIZE = 0.03
+"""Of weights: as loaded, and as their shape says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsMoment:
+    """What a view is made of, beside the floors."""
+
+    now_ns: int
+    window: Window
+    covered_ns: int
+    steps: CounterTotals
+    """All steps of the window."""
+
+
+def limits_of(
+    floors: FloorTracker, engines: Engines, moment: LimitsMoment
+) -> Limits | None:
+    """The window that ends now; None where no engine tells of its steps."""
+    ranks = {key: each for key, each in sorted(engines.ranks.items()) if each.info}
+    if not ranks:
+        return None
+    totals = floors.over(moment.now_ns, moment.window)
+    known = {key: floors.needs(key) for key in ranks}
+    needs = [each for each in known.values() if each is not None]
+    one = needs[0] if needs and len(needs) == len(ranks) and _alike(needs) else None
+    peak = one.peak if one is not None else Peak()
+    shape = one.shape if one is not None else None
+    counted = parameters(shape) if shape is not None else None
+    first = next(iter(ranks.values())).info
+    alike = one is not None and first is not None
+    weights, per_token = sizes_of(shape, first) if alike and first else (None, None)
+    decode = _point([totals["decode"]], peak)
+    budget = Budget.of(one, ranks, totals, moment.steps)
+    return Limits(
+        peak=peak,
+        shape=shape,
+        parameters=counted.total if counted else None,
+        active_parameters=counted.active if counted else None,
+        weight_bytes=weights,
+        kv_bytes_per_token=per_token,
+        decode=decode,
+        prefill=_point([totals["mixed"], totals["prompts"]], peak),
+        split=_split(totals, moment, len(ranks)),
+        tpot_floor_s=_tpot_floor_s(totals, needs),
+        memory=device_memory(
+            [
+                each
+                for key, each in sorted(engines.worker_memory.items())
+                if key[:2] in ranks
+            ]
+        ),
+        max_requests=budget.max_requests,
+        tokens_per_request=budget.tokens_per_request,
+        savings=budget.savings(decode),
+        impossible=floors.impossible(totals, moment.now_ns, moment.window),
+        missing=_missing(floors, ranks, needs, one),
+    )
+
+
+def _alike(needs: Sequence[StepNeeds]) -> bool:
+    """All ranks are of one model and on devices alike: one picture shows all."""
+    first = needs[0]
+    return all(
+        (each.shape, each.peak, each.fixed_bytes)
+        == (first.shape, first.peak, first.fixed_bytes)
+        for each in needs
+    )
+
+
+def _sum(totals: Sequence[CounterTotals], name: str) -> int:
+    return sum(each.sums[name] for each in totals)
+
+
+def _point(totals: Sequence[CounterTotals], peak: Peak) -> OperatingPoint | None:
+    """Where these steps stand under the roofline."""
+    steps, spent_ns = sum(each.rows for each in totals), _sum(totals, "duration_ns")
+    moved = _sum(totals, "kilobytes") / KILO
+    computed = _sum(totals, "flops_1e5") / FLOP_UNIT
+    if not steps or not spent_ns or not moved:
+        return None
+    judged = _sum(totals, "judged")
+    memory_ns, compute_ns = _sum(totals, "memory_ns"), _sum(totals, "compute_ns")
+    spent_s = spent_ns / NS_PER_S
+    bound = Bound.MEMORY if memory_ns >= compute_ns else Bound.COMPUTE
+    return OperatingPoint(
+        steps=steps,
+        intensity=computed / moved,
+        flops=computed / spent_s,
+        bytes_per_s=moved / spent_s,
+        bound=bound if judged and peak.bytes_per_s and peak.flops else None,
+        floor_s=(memory_ns + compute_ns) / judged / NS_PER_S if judged else None,
+        step_s=spent_s / steps,
+        mbu=moved / spent_s / peak.bytes_per_s if peak.bytes_per_s else None,
+        mfu=computed / spent_s / peak.flops if peak.flops else None,
+    )
+
+
+def _split(totals: Totals, moment: LimitsMoment, ranks: int) -> TimeSplit | None:
+    """Where the time with work went; what had no floor is left out of the shares."""
+    every = list(totals.values())
+    if not sum(each.rows for each in every):
+        return None
+    sums = moment.steps.sums
+    worked_ns = sums["gap_ns"] + sum(sums[name] for name in SPENT_NS.values())
+    watched_ns = moment.covered_ns * ranks
+    idle = min(max(1 - worked_ns / watched_ns, 0.0), 1.0) if watched_ns else None
+    spent_ns, gap_ns = _sum(every, "duration_ns"), _sum(every, "gap_ns")
+    judged_ns = _sum(every, "judged_ns")
+    if not judged_ns:
+        gap = gap_ns / (spent_ns + gap_ns) if spent_ns + gap_ns else None
+        return TimeSplit(host_gap=gap, idle_share=idle)
+    memory_ns, compute_ns = _sum(every, "memory_ns"), _sum(every, "compute_ns")
+    beyond_ns = max(judged_ns - memory_ns - compute_ns, 0)
+    between_ns = gap_ns * judged_ns / spent_ns
+    whole_ns = memory_ns + compute_ns + beyond_ns + between_ns
+    return TimeSplit(
+        memory_floor=memory_ns / whole_ns,
+        compute_floor=compute_ns / whole_ns,
+        inefficiency=beyond_ns / whole_ns,
+        host_gap=between_ns / whole_ns,
+        idle_share=idle,
+    )
+
+
+def _tpot_floor_s(totals: Totals, needs: Sequence[StepNeeds]) -> float | None:
+    """A token takes a step; behind pipeline stages one after the other, all of them."""
+    decoding = [totals["decode"], totals["mixed"]]
+    judged = _sum(decoding, "judged")
+    if not judged:
+        return None
+    floor_ns = _sum(decoding, "memory_ns") + _sum(decoding, "compute_ns")
+    stages = min((each.latency for each in needs), default=1)
+    return stages * floor_ns / judged / NS_PER_S
+
+
+def _missing(
+    floors: FloorTracker,
+    ranks: Mapping[Key, Rank],
+    needs: Sequence[StepNeeds],
+    one: StepNeeds | None,
+) -> tuple[str, ...]:
+    """Why not more is known, each with what would tell."""
+    told: dict[str, None] = {}
+    """In order, each once."""
+    for key, rank in ranks.items():
+        shape, why = floors.shape(key)
+        if shape is None:
+            told[_no_shape(why, bounded=floors.needs(key) is not None)] = None
+        elif rank.info is not None:
+            odd = _odd_size(shape, rank.info.weight_bytes)
+            if odd is not None:
+                told[odd] = None
+    infos = [each.info for each in ranks.values() if each.info is not None]
+    told |= dict.fromkeys(missing_peaks([each.peak for each in needs], infos))
+    if one is None and needs and len(needs) == len(ranks):
+        told["The engines here differ: choose one server to see its roofline."] = None
+    return tuple(told)
+
+
+def _no_shape(why: str | None, *, bounded: bool) -> str:
+    because = why or "its engine does not tell its configuration"
+    then = (
+        "floors are of memory alone, of all weights and the KV cache, and FLOP are two "
+        "for each weight and token"
+        if bounded
+        else "steps have no floor"
+    )
+    return f"The shape of the model is not known ({because}): {then}."
+
+
+def _odd_size(shape: ModelShape, loaded: int | None) -> str | None:
+    """The shape does not make the weights that were loaded."""
+    told = weight_bytes(shape)
+    if loaded is None or abs(loaded - told) <= SAME_SIZE * told:
+        return None
+    return (
+        f"The engine loaded {format_bytes(loaded).strip()} of weights, its "
+        f"configuration makes {format_bytes(told).strip()}: floors hold for the "
+        "smaller of both."
+    )

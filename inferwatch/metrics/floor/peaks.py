@@ -1,0 +1,166 @@
+"""What the devices of an engine can do together: read from readings, once each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+import msgspec
+
+from collectors.readings import Endpoint, EngineInfo, GpuInfo, MeasuredPeak
+from inferwatch.limits.devices import device_named
+from inferwatch.metrics.floor.view import Peak
+
+MOST_DEVICES = 100
+CPU = "cpu"
+BY_SHEET = "data sheet"
+BY_MEASURE = "measured here"
+HERE = frozenset({"", "127.0.0.1", "::1", "localhost"})
+
+
+class SavedDevices(msgspec.Struct, array_like=True):
+    """All that Devices keeps."""
+
+    gpus: dict[str, GpuInfo]
+    measured: dict[str, MeasuredPeak]
+
+
+class Devices:
+    """GPUs, and what was measured of hosts; of the whole session, whosever they are."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """How often anything of them changed: what was made of them is old then."""
+        self._gpus: dict[str, GpuInfo] = {}
+        """By UUID."""
+        self._measured: dict[str, MeasuredPeak] = {}
+        """By host, empty where inferwatch runs; of a GPU by its UUID."""
+
+    def gpu(self, info: GpuInfo) -> None:
+        """There is a GPU, or it changed."""
+        if info.uuid and (info.uuid in self._gpus or len(self._gpus) < MOST_DEVICES):
+            self._gpus[info.uuid] = info
+            self.changes += 1
+
+    def measured(self, peak: MeasuredPeak) -> None:
+        """Somebody measured what a host or a GPU can do."""
+        if peak.source in self._measured or len(self._measured) < MOST_DEVICES:
+            self._measured[peak.source] = peak
+            self.changes += 1
+
+    def peak_of(self, need: "Need") -> Peak:
+        """What the devices of one rank can do together, as far as anybody knows."""
+        if need.info.device == CPU:
+            return self._of_host(need)
+        return self._of_gpus(need)
+
+    def saved(self) -> SavedDevices:
+        """All that is kept."""
+        return SavedDevices(self._gpus, self._measured)
+
+    def restore(self, saved: SavedDevices) -> None:
+        """Take over what was saved."""
+        self._gpus, self._measured = saved.gpus, saved.measured
+        self.changes += 1
+
+    def _of_host(self, need: "Need") -> Peak:
+        """A processor does what was measured, all its cores together."""
+        known = Peak(dtype=need.dtype)
+        measured = self._measured.get(_host_of(need.endpoint))
+        if measured is None:
+            return known
+        return replace(
+            known,
+            bytes_per_s=_read_at_best(measured, need.weight_bytes),
+            flops=measured.flops.get(need.dtype or ""),
+            device=measured.device,
+            read_from=BY_MEASURE,
+        )
+
+    def _of_gpus(self, need: "Need") -> Peak:
+        """Those it says it runs on; else of any, if all are alike."""
+        info, count = need.info, devices_of(need.info)
+        known = Peak(dtype=need.dtype, devices=count)
+        told = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
+        if not told and not info.gpus:
+            told = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
+        names = {gpu.name for gpu in told}
+        if not told or len(names) > 1:
+            return known
+        first, each = told[0], device_named(told[0].name or "")
+        bandwidths = [gpu.peak_bytes_per_s for gpu in told if gpu.peak_bytes_per_s]
+        bandwidth = min(bandwidths) if len(bandwidths) == len(told) else None
+        read_from = first.peak_from
+        if bandwidth is None and each is not None and first.parent_uuid is None:
+            bandwidth, read_from = each.bytes_per_s, BY_SHEET
+        flops = None
+        if each is not None and first.parent_uuid is None:
+            flops = each.flops_at(need.dtype or "")
+        return replace(
+            known,
+            bytes_per_s=None if bandwidth is None else count * bandwidth,
+            flops=None if flops is None else count * flops,
+            device=first.name,
+            read_from=read_from,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Of whom a peak is asked."""
+
+    info: EngineInfo
+    endpoint: Endpoint | None = None
+    dtype: str | None = None
+    """In which it computes."""
+    weight_bytes: float | None = None
+    """That each of its steps reads."""
+
+
+def devices_of(info: EngineInfo) -> int:
+    """How many work on each step of a rank; those of a pipeline one after the other."""
+    return (info.tensor_parallel or 1) * (info.pipeline_parallel or 1)
+
+
+def missing_peaks(peaks: Sequence[Peak], infos: Sequence[EngineInfo]) -> list[str]:
+    """What would tell the peaks that nobody knows, in sentences."""
+    on_cpu = any(info.device == CPU for info in infos)
+    told = []
+    if any(peak.bytes_per_s is None for peak in peaks):
+        told.append(
+            "What this host's memory and cores can do was not measured: run inferwatch "
+            "doctor --measure-peak once."
+            if on_cpu
+            else "What the engine's GPUs can do is not known: give --peak-gbps and "
+            "--peak-tflops."
+        )
+    elif any(peak.flops is None and peak.dtype for peak in peaks):
+        dtype = next(p.dtype for p in peaks if p.flops is None and p.dtype)
+        told.append(
+            f"How fast these cores multiply {dtype} was not measured: floors are of "
+            "memory alone."
+            if on_cpu
+            else f"How fast these GPUs multiply {dtype} is not known: give "
+            "--peak-tflops; floors are of memory alone."
+        )
+    return told
+
+
+def _host_of(endpoint: Endpoint | None) -> str:
+    """Where an engine runs, empty for here, as its address says."""
+    url = endpoint.url if endpoint is not None else None
+    host = urlsplit(url or "").hostname or ""
+    return "" if host in HERE else host
+
+
+def _read_at_best(measured: MeasuredPeak, weight_bytes: float | None) -> float | None:
+    """How fast memory gives what every step reads anew.
+
+    Weights that fit into the processor's caches are read at their rate: that of the
+    largest set that was measured and is no larger, so that the floor stays one.
+    """
+    known = [measured.bytes_per_s, measured.read_bytes_per_s]
+    sizes = sorted(measured.cached_bytes_per_s)
+    if sizes and weight_bytes is not None:
+        below = [size for size in sizes if size <= weight_bytes]
+        known.append(measured.cached_bytes_per_s[below[-1] if below else sizes[0]])
+    return max((each for each in known if each), default=None)

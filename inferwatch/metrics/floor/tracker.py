@@ -1,0 +1,284 @@
+"""Holds each step against the least time that its batch could have taken.
+
+What a step's members have in the cache is followed for the memory traffic already; here
+it becomes bytes, FLOP and a floor, and is counted by what the step did: decode only,
+prompts only, or both.
+
+A step is *impossible* where its result was there sooner than its floor allows, by more
+than one in a hundred. With asynchronous scheduling a step may be scheduled before the
+one before it ended, and its work begins whenever the device is free. So not its
+duration is judged, but the earliest moment at which the device can have been done with
+it and all before it, each taking no more than its floor.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from collectors.readings import EngineInfo, ModelConfig, Step
+from inferwatch.limits.hf_config import ShapeError, shape_of
+from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.engine.engines import Engines, Key
+from inferwatch.metrics.floor.peaks import Devices, Need, SavedDevices
+from inferwatch.metrics.floor.rank import StepNeeds, sizes_of
+from inferwatch.metrics.floor.view import Impossible
+from inferwatch.metrics.hardware.derived import RankTraffic
+from inferwatch.metrics.hardware.traffic import TrafficTracker
+from inferwatch.metrics.series.samples import Counters, CounterTotals
+from inferwatch.metrics.snapshot import Window
+
+COUNTED = (
+    "judged",
+    "judged_ns",
+    "duration_ns",
+    "gap_ns",
+    "kilobytes",
+    "flops_1e5",
+    "memory_ns",
+    "compute_ns",
+    "context",
+    "members",
+    "impossible",
+    "excess_ppm",
+    "index",
+)
+"""``memory_ns`` and ``compute_ns`` are floors of steps by what binds them; the excess
+is by how much a floor was longer than its step. The sum of ``index`` means nothing.
+Thousands of bytes and 10^5 FLOP: sums of months still are whole numbers of 63 bits."""
+KINDS = ("decode", "mixed", "prompts")
+KILO, FLOP_UNIT = 1e-3, 1e-5
+TOLERANCE = 0.01
+MOST_RATIO = 1e6
+"""A step that took no time was as many times too fast."""
+
+
+class Worst(msgspec.Struct, array_like=True):
+    """The step that was the most too fast."""
+
+    ratio: float
+    t_ns: int
+    index: int
+
+
+class SavedFloors(msgspec.Struct, array_like=True):
+    """All that a FloorTracker keeps, but for its counters."""
+
+    earliest_ns: list[tuple[str, int, float]]
+    worst: Worst | None
+    devices: SavedDevices
+
+
+class _Rank:
+    """A rank whose steps are judged."""
+
+    __slots__ = ("changes", "earliest_ns", "needs")
+
+    def __init__(self) -> None:
+        self.needs: StepNeeds | None = None
+        self.changes = -1
+        """As of which of all changes its needs are."""
+        self.earliest_ns = 0.0
+        """When its device can have been done with its latest step at the earliest."""
+
+
+class FloorTracker:
+    """The floor of each step, where peak and shape are known."""
+
+    def __init__(self, engines: Engines, traffic: TrafficTracker) -> None:
+        self._engines = engines
+        self._traffic = traffic
+        self.devices = Devices()
+        self.counters = {kind: Counters(*COUNTED) for kind in KINDS}
+        self._shapes: dict[Key, ModelShape | None] = {}
+        self._why: dict[Key, str | None] = {}
+        """A shape is not known."""
+        self._ranks: dict[Key, _Rank] = {}
+        self._changes = 0
+        self._worst: Worst | None = None
+
+    def config(self, config: ModelConfig) -> None:
+        """What the model of a rank is built of; the engines were told before."""
+        self._look_at((config.source, config.rank))
+
+    def info(self, info: EngineInfo) -> None:
+        """An engine is up, or heard of again; engines and traffic were told before."""
+        self._look_at((info.source, info.rank))
+
+    def changed(self) -> None:
+        """Something else was heard of an engine, such as where it runs."""
+        self._changes += 1
+
+    def lost(self, source: str) -> None:
+        """An engine is gone, or all: what it was stays known, as its infos do."""
+        for key, rank in self._ranks.items():
+            if source in {"", key[0]}:
+                rank.earliest_ns = 0.0
+
+    def step(self, step: Step, followed: RankTraffic | None, gap_ns: int) -> int | None:
+        """The floor of a step in ns; None where nothing bounds it."""
+        key = (step.source, step.rank)
+        rank = self._ranks.get(key)
+        if rank is None or rank.changes != self._changes + self.devices.changes:
+            rank = self._learn(key)
+        needs = rank.needs
+        if needs is None or followed is None or not followed.tokens:
+            return None
+        members = len(step.members)
+        moved = needs.bytes_of(followed)
+        flops = needs.flops_of(followed, members)
+        memory_ns = moved * needs.ns_per_byte if needs.ns_per_byte else 0.0
+        compute_ns = flops * needs.ns_per_flop if needs.ns_per_flop else 0.0
+        floor_ns = memory_ns
+        if compute_ns > memory_ns:
+            floor_ns, memory_ns = compute_ns, 0.0
+        else:
+            compute_ns = 0.0
+        excess_ppm = self._judge(rank, step, floor_ns) if floor_ns else 0
+        kind = "decode"
+        if step.prefill_requests:
+            kind = "mixed" if step.decode_requests else "prompts"
+        self.counters[kind].add(
+            step.end_ns,
+            1 if floor_ns else 0,
+            step.duration_ns if floor_ns else 0,
+            step.duration_ns,
+            gap_ns,
+            int(moved * KILO),
+            int(flops * FLOP_UNIT),
+            int(memory_ns),
+            int(compute_ns),
+            followed.context,
+            members,
+            1 if excess_ppm else 0,
+            excess_ppm,
+            step.index,
+        )
+        return int(floor_ns) if floor_ns else None
+
+    @property
+    def rows(self) -> dict[str, Counters]:
+        """Its counters, by the names under which their rows are kept."""
+        return {f"floor_{kind}": each for kind, each in self.counters.items()}
+
+    def over(self, now_ns: int, window: Window) -> dict[str, CounterTotals]:
+        """All that was counted in a window, by what steps did."""
+        return {kind: each.over(now_ns, window) for kind, each in self.counters.items()}
+
+    def impossible(
+        self, totals: Mapping[str, CounterTotals], now_ns: int, window: Window
+    ) -> Impossible | None:
+        """Steps of a window that were too fast; None where there was none."""
+        steps = sum(each.sums["impossible"] for each in totals.values())
+        worst = self._worst if window.value is None else None
+        if steps and window.value is not None:
+            worst = self._worst_after(now_ns - window.value)
+        if not steps or worst is None:
+            return None
+        return Impossible(
+            steps=steps, worst_ratio=worst.ratio, t_ns=worst.t_ns, step=worst.index
+        )
+
+    def needs(self, key: Key) -> StepNeeds | None:
+        """What steps of a rank need, where that is known."""
+        return self._learn(key).needs
+
+    def shape(self, key: Key) -> tuple[ModelShape | None, str | None]:
+        """Of a rank's model; or why it is not known."""
+        return self._shapes.get(key), self._why.get(key)
+
+    def saved(self) -> SavedFloors:
+        """All that is kept, but for the counters."""
+        return SavedFloors(
+            earliest_ns=[(*key, r.earliest_ns) for key, r in self._ranks.items()],
+            worst=self._worst,
+            devices=self.devices.saved(),
+        )
+
+    def restore(self, saved: SavedFloors) -> None:
+        """Take over what was saved; engines and traffic are restored before."""
+        for key in self._engines.configs:
+            self._look_at(key)
+        for source, number, earliest_ns in saved.earliest_ns:
+            self._ranks.setdefault((source, number), _Rank()).earliest_ns = earliest_ns
+        self._worst = saved.worst
+        self.devices.restore(saved.devices)
+        self._changes += 1
+
+    def _judge(self, rank: _Rank, step: Step, floor_ns: float) -> int:
+        """By how many millionths it was too fast; 0 where it was not."""
+        begin_ns = max(rank.earliest_ns, step.start_ns)
+        rank.earliest_ns = begin_ns + floor_ns
+        if rank.earliest_ns <= step.end_ns + TOLERANCE * floor_ns:
+            return 0
+        rank.earliest_ns = step.end_ns
+        ratio = min(floor_ns / max(step.end_ns - begin_ns, 1), MOST_RATIO)
+        if self._worst is None or ratio > self._worst.ratio:
+            self._worst = Worst(ratio, step.end_ns, step.index)
+        return int((ratio - 1) * 1e6)
+
+    def _worst_after(self, t_ns: int) -> Worst | None:
+        at = COUNTED.index
+        found = None
+        for each in self.counters.values():
+            rows = each.rows.later_than(t_ns)
+            excess = rows[1 + at("excess_ppm")]
+            if excess.size and excess.max():
+                place = int(np.argmax(excess))
+                ratio = 1 + int(excess[place]) / 1e6
+                if found is None or ratio > found.ratio:
+                    index = int(rows[1 + at("index")][place])
+                    found = Worst(ratio, int(rows[0][place]), index)
+        return found
+
+    def _learn(self, key: Key) -> _Rank:
+        """All that is known by now of a rank's model and devices."""
+        rank = self._ranks.get(key)
+        if rank is None:
+            rank = self._ranks[key] = _Rank()
+        changes = self._changes + self.devices.changes
+        if rank.changes == changes:
+            return rank
+        rank.changes = changes
+        engine = self._engines.ranks.get(key)
+        info = engine.info if engine is not None else None
+        if info is None:
+            return rank
+        shape = self._shapes.get(key)
+        peak = self.devices.peak_of(
+            Need(
+                info=info,
+                endpoint=self._engines.endpoints.get(key[0]),
+                dtype=shape.compute_dtype if shape is not None else None,
+                weight_bytes=sizes_of(shape, info)[0],
+            )
+        )
+        if shape is not None:
+            rank.needs = StepNeeds.of_shape(shape, info, peak)
+        else:
+            rank.needs = StepNeeds.of_sizes(info, peak)
+        return rank
+
+    def _look_at(self, key: Key) -> None:
+        """A rank is heard of: what it is has to be learned anew."""
+        self._changes += 1
+        config = self._engines.configs.get(key)
+        shape, why = (None, None) if config is None else _shape(config)
+        self._shapes[key] = shape
+        self._why[key] = why
+        self._traffic.windowed(*key, shape.window if shape is not None else None)
+
+
+def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None]:
+    """The shape of a model, or why it is not known."""
+    try:
+        told = msgspec.json.decode(config.config, type=dict)
+        shape = shape_of(
+            told,
+            dtype=config.dtype,
+            kv_dtype=config.kv_dtype,
+            quantization=config.quantization,
+        )
+    except (msgspec.MsgspecError, ShapeError) as error:
+        return None, str(error)
+    return shape, None
