@@ -73,8 +73,11 @@ class ImpossibleBanner(Panel):
         return [spread(left, keys, width), *below]
 
     def _folded(self, width: int) -> list[str]:
-        """Beside the mark and the key."""
+        """The first row beside the mark and the key, the others below the sentence."""
         if self._found is None:
             return [""]
-        room = max(width - len(MARK) - len(KEY) - len(SAYS) - 1, 16)
-        return wrap(impossible_text(self._found), room)[: self.MOST_ROWS]
+        beside = " " * (len(MARK) + len(KEY) + len(SAYS) - 2)
+        room = max(width - 4, len(beside) + 16)
+        text = impossible_text(self._found)
+        rows = wrap(text, room, initial_indent=beside, break_on_hyphens=False)
+        return [each.strip() for each in rows[: self.MOST_ROWS]]

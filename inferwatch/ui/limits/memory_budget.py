@@ -12,7 +12,8 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import GpuState, Snapshot
+from inferwatch.ui.hardware.gpu_panel import called, numbers_of
 from inferwatch.ui.limits.words import NOT_YET, missing_lines
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.bars import split_bar
@@ -37,6 +38,8 @@ LOOKS = {
 """Glyph and ink of each part; no two look alike without colour."""
 STRANGE = ("▤", "muted")
 """Of a part that nobody has heard of yet."""
+NAME = 16
+"""Cells of a device's name."""
 PART_FROM = 48
 """Cells of a part with where it was read; columns of them stand side by side."""
 NEAR = 0.02
@@ -102,7 +105,8 @@ class MemoryPanel(Panel):
             parts = _parts(device, width, listed=False)
         bars = max(room - len(parts), 1)
         seen = self._seen(bars)
-        head = ruled(_title(device, devices), self._fold(len(seen)), width)
+        title = _title(device, len(devices), self._gpu(device))
+        head = ruled(title, self._fold(len(seen)), width)
         lines = [head, *(self._bar(each, width) for each in seen), *parts, *below]
         return lines[:height]
 
@@ -122,11 +126,23 @@ class MemoryPanel(Panel):
         more = f", {count - seen} folded" if seen < count else ""
         return (TextRun("↑ ↓ ", "accent"), TextRun(f"{told}{more}", "muted"))
 
+    def _gpu(self, device: DeviceMemory) -> GpuState | None:
+        """That of a worker, where anybody reads it."""
+        gpus = self._shown.gpus if self._shown else ()
+        return next((each for each in gpus if each.source == device.gpu), None)
+
+    def _called(self, device: DeviceMemory) -> str:
+        """Rank and worker, and the number of its GPU."""
+        name, gpu = f"rank {device.rank}.{device.worker}", self._gpu(device)
+        if gpu is None or self._shown is None:
+            return name
+        return f"{name} GPU {numbers_of(self._shown.gpus)[gpu.source]}"
+
     def _bar(self, place: int, width: int) -> Line:
         """One device: its name where there are several, its bar, how full it is."""
         device, several = self.devices[place], len(self.devices) > 1
         chosen = several and place == self._at
-        name = cells(_name(device), 14, "strong" if chosen else "muted")
+        name = cells(self._called(device), NAME, "strong" if chosen else "muted")
         before = (
             TextRun("▶ " if chosen else "  ", "marker"),
             *([name] if several else []),
@@ -151,17 +167,12 @@ def total_of(device: DeviceMemory) -> int:
     return device.total_bytes or sum(each.n_bytes for each in device.parts)
 
 
-def _name(device: DeviceMemory) -> str:
-    gpu = device.gpu or f"worker {device.worker}"
-    return f"{device.rank}.{device.worker} {gpu}"
-
-
-def _title(device: DeviceMemory, devices: Sequence[DeviceMemory]) -> Line:
+def _title(device: DeviceMemory, count: int, gpu: GpuState | None) -> Line:
     title: Line = (TextRun("memory", "strong"),)
-    if len(devices) > 1:
-        title = (*title, TextRun(f" of {counted(len(devices), 'device')}", "muted"))
-    elif device.gpu:
-        title = (*title, TextRun(f" {device.gpu}", "muted"))
+    if count > 1:
+        title = (*title, TextRun(f" of {counted(count, 'device')}", "muted"))
+    elif gpu is not None:
+        title = (*title, TextRun(f" {called(gpu)}", "muted"))
     if device.allowed_bytes is None:
         return title
     allowed = format_bytes(device.allowed_bytes).strip()
@@ -269,23 +280,28 @@ def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
 
 
 def _arithmetic(shown: Snapshot, limits: Limits, fits: float, each: float) -> str:
-    """Of bytes, or of the tokens of all blocks: whichever gives the number."""
-    size = f"{format_count(each).strip()} tokens"
+    """Of bytes, or of the tokens of all blocks: whichever gives the number.
+
+    The last block of a request is half full, as a rule.
+    """
+    kv, per_token = shown.kv, limits.kv_bytes_per_token
+    half = ((kv.block_tokens or 1) - 1) / 2
+    tokens = format_count(each).strip()
     cache = sum(
         part.n_bytes
         for device in limits.memory
         for part in device.parts
         if part.name == "KV cache"
     )
-    per_token = limits.kv_bytes_per_token
-    if cache and per_token and _near(cache / (each * per_token), fits):
-        a_token = format_bytes(per_token).strip()
-        return f"{format_bytes(cache).strip()} ÷ ({size} × {a_token})"
-    kv = shown.kv
     held = (kv.total_blocks or 0) * (kv.block_tokens or 0)
-    if held and _near(held / each, fits):
-        return f"{format_count(held).strip()} tokens of cache ÷ {size}"
-    return f"KV cache ÷ {size} a request"
+    for more in (0.0, half):
+        size = f"{tokens} tokens" if not more else f"({tokens} + {more:g} tokens)"
+        if cache and per_token and _near(cache / ((each + more) * per_token), fits):
+            a_token = format_bytes(per_token).strip()
+            return f"{format_bytes(cache).strip()} ÷ ({size} × {a_token})"
+        if held and _near(held / (each + more), fits):
+            return f"{format_count(held).strip()} tokens of cache ÷ {size}"
+    return f"KV cache ÷ {tokens} tokens a request"
 
 
 def _near(one: float, other: float) -> bool:

@@ -33,16 +33,18 @@ class Roof:
     """What the devices can do."""
 
     bytes_per_s: float
-    flops: float
+    flops: float | None = None
+    """None where nobody knows: then memory alone bounds."""
 
     def at(self, intensity: float) -> float:
         """FLOP/s that are possible there."""
-        return min(self.flops, self.bytes_per_s * intensity)
+        memory = self.bytes_per_s * intensity
+        return memory if self.flops is None else min(self.flops, memory)
 
     @property
-    def ridge(self) -> float:
+    def ridge(self) -> float | None:
         """FLOP a byte where both bind alike."""
-        return self.flops / self.bytes_per_s
+        return None if self.flops is None else self.flops / self.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +103,12 @@ def axes_of(
     across = [log10(each.intensity) for each in points]
     first, last = USUAL_DECADES
     left = min([first, *map(floor, across)])
-    right = max([last, ceil(log10(roof.ridge) + 0.5), *map(ceil, across)])
+    bend = [ceil(log10(roof.ridge) + 0.5)] if roof.ridge else []
+    right = max([last, *bend, *map(ceil, across)])
     up = [log10(each.flops) for each in points]
     # An impossible point stands above the roof, and is seen there.
-    top = max([log10(roof.flops) + ABOVE_ROOF, *(each + BELOW for each in up)])
+    highest = log10(roof.at(10.0**right))
+    top = max([highest + ABOVE_ROOF, *(each + BELOW for each in up)])
     lowest = min([log10(roof.at(10.0**left)), *up]) - BELOW
     bottom = floor(lowest * STEPS) / STEPS
     return LogAxes(left, right, bottom, top, columns, rows)
@@ -164,8 +168,10 @@ def draw_roofline(
         return []
     axes = axes_of(roof, points, columns, rows)
     grid = _Grid(columns, rows)
-    ridge = int(axes.column(roof.ridge))
-    _draw_ridge(grid, axes, roof, ridge)
+    ridge = None if roof.ridge is None else int(axes.column(roof.ridge))
+    if ridge is not None:
+        for row in range(int(axes.row(roof.at(10.0**axes.right)))):
+            grid.put(ridge, row, "┊", FREE)
     _draw_roofs(grid, axes, roof)
     _draw_points(grid, axes, roof, points)
     _name_roofs(grid, axes, roof)
@@ -177,18 +183,13 @@ def draw_roofline(
     return [*drawn, _foot(axes, roof, ridge)]
 
 
-def _draw_ridge(grid: _Grid, axes: LogAxes, roof: Roof, ridge: int) -> None:
-    for row in range(int(axes.row(roof.flops))):
-        grid.put(ridge, row, "┊", FREE)
-
-
 def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
     """In dots; where the slope is steep, without holes."""
     before: int | None = None
     for x in range(grid.columns * 2):
         intensity = axes.intensity((x + 0.5) / 2)
         y = floor(axes.row(roof.at(intensity)) * 4)
-        ink = MEMORY if intensity < roof.ridge else COMPUTE
+        ink = COMPUTE if roof.ridge is not None and intensity >= roof.ridge else MEMORY
         for each in range(y if before is None else min(before + 1, y), y + 1):
             grid.dot(x, each, ink)
         before = y
@@ -196,11 +197,12 @@ def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
 
 def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
     """What each can do: the flat one above it, the slope to its left."""
-    compute = f"compute {format_flops(roof.flops).strip()}"
-    above = floor(axes.row(roof.flops)) + 1
-    at = grid.columns - len(compute) - 1
-    if grid.is_free(at, above, len(compute)):
-        grid.put(at, above, compute, COMPUTE)
+    above = floor(axes.row(roof.at(10.0**axes.right))) + 1
+    if roof.flops is not None:
+        compute = f"compute {format_flops(roof.flops).strip()}"
+        at = grid.columns - len(compute) - 1
+        if grid.is_free(at, above, len(compute)):
+            grid.put(at, above, compute, COMPUTE)
     memory = f"memory {bytes_per_s_text(roof.bytes_per_s).strip()}"
     middle = max(above // 2, 1)
     for row in (*range(middle, above), *range(middle - 1, 0, -1)):
@@ -264,12 +266,12 @@ def _label(text: str | None) -> str:
     return f"{text:>{MARGIN - 2}} ┤" if text else f"{'':>{MARGIN - 1}}│"
 
 
-def _foot(axes: LogAxes, roof: Roof, ridge: int) -> Line:
+def _foot(axes: LogAxes, roof: Roof, ridge: int | None) -> Line:
     """The decades of intensity, and the ridge among them."""
     text = list(" " * (MARGIN + axes.columns))
-    named = f"▲ ridge {format_rate(roof.ridge).strip()}"
-    start = MARGIN + min(ridge, axes.columns - len(named))
-    taken = set(range(start - 1, start + len(named) + 1))
+    named = f"▲ ridge {format_rate(roof.ridge).strip()}" if roof.ridge else ""
+    start = MARGIN + min(ridge or 0, axes.columns - len(named))
+    taken = set(range(start - 1, start + len(named) + 1)) if named else set[int]()
     for exponent in range(int(axes.left), int(axes.right) + 1):
         label = tick_text(10.0**exponent)
         at = MARGIN + round(axes.column(10.0**exponent)) - len(label) // 2

@@ -38,6 +38,8 @@ NUMBERS = 2 + LABEL + 2 * VALUE
 """Cells of the numbers; the plot has the rest."""
 PLOT_FROM = 72
 """Columns; with fewer there are numbers alone."""
+LEAST_NUMBERS = 9
+"""Rows of them that matter more than why others are missing."""
 Text = Callable[[OperatingPoint], str]
 
 
@@ -67,7 +69,8 @@ class RooflinePanel(Panel):
         wide = width >= PLOT_FROM
         room = width - NUMBERS if wide else width
         plot = self._plot(limits, room, rows) if wide else []
-        numbers = numbers_of(limits, rows)
+        reasons = len(missing_lines(said, min(room, NUMBERS), rows))
+        numbers = numbers_of(limits, max(rows - reasons, LEAST_NUMBERS))
         if not wide:
             told = missing_lines(said, width, rows - len(numbers))
             return [head, *(fit(each, width) for each in (*numbers, *told))]
@@ -78,7 +81,7 @@ class RooflinePanel(Panel):
 
     def _plot(self, limits: Limits, width: int, rows: int) -> list[Line]:
         peak = limits.peak
-        if not peak.bytes_per_s or not peak.flops:
+        if not peak.bytes_per_s:
             return []
         points = [
             RoofPoint(

@@ -40,6 +40,7 @@ class LimitsScreen(WatchScreen):
         *catalog_keys("timeline", "batch_decode batch_prefill waiting_max"),
         *COST_KEYS,
     )
+    NEEDS_HARDWARE = True
     KEYS = CHART_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(

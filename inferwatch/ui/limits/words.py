@@ -36,14 +36,16 @@ def missing_lines(sentences: Iterable[str], width: int, height: int) -> list[Lin
     """Folded; the first ones that are whole."""
     lines: list[Line] = []
     for sentence in sentences:
-        folded = wrap(visible(sentence), max(width - 4, 16), break_on_hyphens=False)
+        folded = wrap(visible(sentence), max(width - 6, 16), break_on_hyphens=False)
         if lines and len(lines) + len(folded) > height:
             break
         lines += [
             (TextRun("  · " if at == 0 else "    ", "warn"), TextRun(each, "muted"))
             for at, each in enumerate(folded)
         ]
-    return lines[:height]
+    if len(lines) > height > 0:  # the help has all of it
+        lines[height - 1] = (*lines[height - 1], TextRun(" …", "faint"))
+    return lines[: max(height, 0)]
 
 
 def reached(point: OperatingPoint) -> float | None:

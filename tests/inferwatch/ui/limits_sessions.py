@@ -16,7 +16,7 @@ from inferwatch.metrics.floor.view import (
     TimeSplit,
 )
 from inferwatch.metrics.snapshot import Snapshot
-from tests.inferwatch.ui import attached_sessions, conftest
+from tests.inferwatch.ui import attached_sessions, conftest, hardware_sessions
 from tests.inferwatch.ui.conftest import BINS, NOW_NS, S, ScriptedFeed, burst
 
 GB = 1_000_000_000
@@ -75,7 +75,7 @@ def point(
     )
 
 
-def device(worker: int = 0, gpu: str | None = "GPU 0", tp: int = 1) -> DeviceMemory:
+def device(worker: int = 0, gpu: str | None = "GPU-0", tp: int = 1) -> DeviceMemory:
     """A worker on a card of 80 GB, with its share of an 8B model."""
     parts = (
         ("weights", 16_060_000_000 // tp, "worker, after loading", False),
@@ -180,8 +180,15 @@ def with_limits(made: Snapshot, limits: Limits) -> Snapshot:
 
 
 def of(limits: Limits, **fields: Any) -> ScriptedFeed:
-    """A session with these."""
-    return ScriptedFeed(change=lambda made: with_limits(made, limits), **fields)
+    """A session with these, and with the GPUs that their memory is of."""
+    names = {each.gpu for each in limits.memory} - {None}
+    gpus = [hardware_sessions.h100(index) for index in range(len(names))]
+
+    def change(made: Snapshot) -> Snapshot:
+        made = hardware_sessions.shown_with(made, *gpus) if gpus else made
+        return with_limits(made, limits)
+
+    return ScriptedFeed(change=change, **fields)
 
 
 def h100() -> ScriptedFeed:
@@ -233,6 +240,14 @@ def cpu() -> ScriptedFeed:
     )
 
 
+def no_compute() -> ScriptedFeed:
+    """How fast memory is is known, how fast it multiplies is not."""
+    peak = replace(H100, flops=None)
+    decode = replace(point(H100, 42.3, 0.41, 0.0127, 5_811), mfu=None)
+    why = "How fast these GPUs multiply float8 is not known: floors are of memory alone"
+    return of(replace(LIMITS, peak=peak, decode=decode, prefill=None, missing=(why,)))
+
+
 def no_shape() -> ScriptedFeed:
     """The peaks are known, the model is not."""
     return of(
@@ -280,6 +295,7 @@ def impossible() -> ScriptedFeed:
         replace(
             LIMITS,
             decode=point(H100, 42.3, 1.31, 0.0033, 5_811),
+            savings=(),
             impossible=found,
         )
     )
@@ -294,8 +310,12 @@ def eight() -> ScriptedFeed:
             peak=peak,
             decode=point(peak, 42.3, 0.28, 0.0047, 5_811),
             prefill=point(peak, 612.0, 0.33, 0.0121, 289),
-            memory=tuple(device(n, f"GPU {n}", tp=8) for n in range(8)),
+            memory=tuple(device(n, f"GPU-{n}", tp=8) for n in range(8)),
             max_requests=734.1,
+            savings=tuple(
+                replace(each, freed_bytes=8 * each.freed_bytes, floor_s=0.0011)
+                for each in LIMITS.savings
+            ),
         )
     )
 

@@ -22,6 +22,7 @@ KINDS = (
     "h100",
     "prefill_heavy",
     "cpu",
+    "no_compute",
     "no_shape",
     "no_peak",
     "impossible",
@@ -76,9 +77,24 @@ def test_a_roofline_as_text() -> None:
 
 
 def test_the_roofs_meet_at_the_ridge() -> None:
-    assert ROOF.at(ROOF.ridge) == pytest.approx(ROOF.flops)
-    assert ROOF.at(ROOF.ridge / 10) == pytest.approx(ROOF.flops / 10)
-    assert ROOF.at(ROOF.ridge * 10) == ROOF.flops
+    ridge = 989e12 / 3.352e12
+
+    assert ROOF.ridge == pytest.approx(ridge)
+    assert ROOF.at(ridge) == pytest.approx(989e12)
+    assert ROOF.at(ridge / 10) == pytest.approx(98.9e12)
+    assert ROOF.at(ridge * 10) == 989e12
+
+
+def test_without_a_peak_of_compute_memory_alone_bounds() -> None:
+    roof = Roof(bytes_per_s=3.352e12)
+    made = RoofPoint(glyph="◆", ink="decode", intensity=612.0, flops=410e12)
+
+    drawn = "\n".join(text(draw_roofline(roof, [made], 60, 11)))
+
+    assert "memory 3.35 TB/s" in drawn
+    assert "◆ 20%" in drawn
+    assert "compute" not in drawn
+    assert "ridge" not in drawn
 
 
 def test_axes_stay_while_points_move() -> None:
@@ -301,6 +317,17 @@ async def test_b_max_shows_its_arithmetic_and_what_stops_it_first(
     assert "max_num_seqs 32 stops it first" in told
 
 
+async def test_b_max_counts_the_last_block_half(text_of: Any, settle: Any) -> None:
+    fits = 7_168 / (231 + 7.5)
+    app = app_of(of(replace(LIMITS, max_requests=fits, tokens_per_request=231.0)))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await shown(pilot, settle)
+        told = "\n".join(text_of(app, "MemoryPanel"))
+
+    assert "30 requests" in told
+    assert "= 7,168 tokens of cache ÷ (231 + 7.5 tokens)" in told
+
+
 async def test_arithmetic_that_does_not_give_the_number_is_not_shown(
     text_of: Any, settle: Any
 ) -> None:
@@ -344,8 +371,8 @@ async def test_of_several_devices_one_is_told_and_others_fold(
         assert app.screen.query_one(MemoryPanel)._at == 7
     assert "1 of 8" in first[0]
     assert "folded" in first[0]
-    assert any(row.startswith("▶ 0.0 GPU 0") for row in first)
-    assert any(row.startswith("▶ 0.7 GPU 7") for row in last)
+    assert any(row.startswith("▶ rank 0.0 GPU 0") for row in first)
+    assert any(row.startswith("▶ rank 0.7 GPU 7") for row in last)
     assert any("FP8 KV cache" in row for row in last)
 
 
@@ -396,6 +423,7 @@ async def test_without_anything_impossible_nothing_is_said_of_it(settle: Any) ->
     [
         ("no_shape", "model's shape is not known"),
         ("no_peak", "what this host can do is not known"),
+        ("no_compute", "How fast these GPUs multiply"),
         ("scraped", "The server tells no single steps"),
         ("nothing_yet", "No step in this window yet"),
     ],

@@ -22,6 +22,7 @@ PICTURES = [
     ("prefill_heavy", (), USUAL),
     ("cpu", (), SMALL),
     ("cpu", (), USUAL),
+    ("no_compute", (), SMALL),
     ("no_shape", (), SMALL),
     ("no_shape", (), USUAL),
     ("no_peak", (), SMALL),
