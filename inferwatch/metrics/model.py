@@ -67,6 +67,12 @@ from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTra
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
+from inferwatch.metrics.findings.around import around_of
+from inferwatch.metrics.findings.facts import Around
+from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.gather import Sources
+from inferwatch.metrics.findings.tracker import MOST_SHOWN, Held
+from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.budget import beside_hardware
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
 from inferwatch.metrics.floor.peaks import Devices
@@ -163,6 +169,7 @@ class SavedState(msgspec.Struct, array_like=True):
     classes: dict[str, str]
     servers: SavedServers
     slo: SavedSlo
+    findings: SavedWatch
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
 
@@ -215,6 +222,19 @@ class Model:
         self._scraped = Scraped()
         self._servers = ServerModels()
         self._clocks = ClockDrops()
+        self.watch = FindingWatch(
+            Sources(
+                engines=self._engines,
+                requests=self._requests,
+                steps=self._steps,
+                outcomes=self._outcomes,
+                latencies=self._latencies,
+                slow=self._tracker.slow,
+                stalls=self._stalls,
+                health=self._health,
+                memory=self._memory,
+            )
+        )
         self.unrecorded_readings = 0
         """How many a recorder lost, as whoever asks for a snapshot knows."""
         self._fold: dict[type, Callable[[Any], None]] = {
@@ -280,6 +300,16 @@ class Model:
         """Since when too few requests are good; None while enough are."""
         return self._slo.missed_since_ns
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that hold as of the latest tick, what costs most first."""
+        return self.watch.findings(self._watches())
+
+    @property
+    def past_findings(self) -> tuple[Held, ...]:
+        """The latest that are over, in the order of their ends."""
+        return self.watch.ended(self._watches())
+
     def saved(self) -> SavedModel:
         """Everything, to be kept; as cheap as a snapshot."""
         parts = Parts()
@@ -328,6 +358,7 @@ class Model:
             classes=self._requests.classes,
             servers=self._servers.saved(),
             slo=self._slo.saved(),
+            findings=self.watch.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
 
@@ -391,6 +422,7 @@ class Model:
         model._hardware.restore(saved.hardware, written)
         model._traffic.restore(saved.traffic, written)
         model._floors.restore(saved.floors)
+        model.watch.restore(saved.findings)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
             (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
@@ -514,6 +546,7 @@ class Model:
             block_maps=self._memory.pictures(),
             requests=self._rows() if requests else (),
             slowest=self._slowest(now_ns, window, latencies),
+            findings=self.findings[:MOST_SHOWN],
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
             client=self._client.view(now_ns, window, grid) if client else None,
@@ -837,6 +870,7 @@ class Model:
         self._traffic.info(info)
         self._floors.info(info)
         self._health.info(info)
+        self.watch.info(info)
 
     def _config(self, config: ModelConfig) -> None:
         self._engines.take_config(config)
@@ -859,6 +893,7 @@ class Model:
     def _note(self, note: Note) -> None:
         self._servers.note(note)
         self._notes.append(note)
+        self.watch.note(note)
         if note.kind is not NoteKind.LOST:
             self._health.note(note)
         if note.kind is NoteKind.DROPPED:
@@ -889,6 +924,24 @@ class Model:
         if record.failure not in {None, ABORTED}:
             self._outcomes.client_failed(record, ended_ns)
 
+    def _tick(self, tick: Tick) -> None:
+        told = (*self._engines.infos, *self._engines.endpoints.values())
+        around = around_of(tick.t_ns, self._hardware, self._client, told)
+        self.judge(tick.t_ns, around)
+
+    def judge(self, now_ns: int, around: Around) -> None:
+        """What is wrong as of a tick: of each server alone, then of all."""
+        self._slo.tick(now_ns)
+        for model in self._servers.models.values():
+            model.judge(now_ns, around)
+        slo = self.slo(now_ns, Window.MINUTE, 0, None)
+        around = replace(around, slo=slo)
+        self.watch.tick(now_ns, self._began_ns, around, self._watches())
+
+    def _watches(self) -> dict[str, FindingWatch]:
+        """Of each server alone, where there are several."""
+        return {source: model.watch for source, model in self._servers.models.items()}
+
     def classed(self, external_id: str, name: str) -> None:
         """The client of a request says which class of its mix it is."""
         request = self._requests.classed(external_id, name)
@@ -907,11 +960,6 @@ class Model:
         self._scraped.slo(slo)
         for model in self._servers.models.values():
             model.fold(slo)
-
-    def _tick(self, tick: Tick) -> None:
-        self._slo.tick(tick.t_ns)
-        for model in self._servers.models.values():
-            model.fold(tick)
 
     def _gpu_info(self, info: GpuInfo) -> None:
         self._hardware.gpus.info(info)

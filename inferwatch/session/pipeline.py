@@ -6,6 +6,7 @@ from pathlib import Path
 from collectors.collector import Collector, Listener
 from collectors.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import FlightState, RecordState
+from inferwatch.metrics.findings.finding import Finding
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.saving import CheckpointPace
@@ -39,6 +40,8 @@ class Pipeline:
         self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
         self._trouble_told = False
+        self._findings: dict[str, Finding] = {}
+        """As of the latest tick, by name."""
 
     def take(self, readings: Sequence[AnyReading]) -> None:
         """Record and fold readings in session time."""
@@ -75,6 +78,18 @@ class Pipeline:
     def tick(self, now_ns: int) -> None:
         """Mark a moment that replay can stop at."""
         self.take([Tick(t_ns=now_ns)])
+        self._tell_findings(now_ns)
+
+    def _tell_findings(self, now_ns: int) -> None:
+        """Note which diagnoses began to hold with this tick, and which ended."""
+        held = {each.name: each for each in self._model.findings}
+        began = [each for name, each in held.items() if name not in self._findings]
+        over = [each for name, each in self._findings.items() if name not in held]
+        texts = [f"{each.title}: {each.sentence}" for each in began]
+        texts += [f"{each.title}: no longer" for each in over]
+        self._findings = held
+        kind = NoteKind.FINDING
+        self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
 
     def snapshot(
         self,

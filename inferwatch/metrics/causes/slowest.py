@@ -9,7 +9,12 @@ from typing import NamedTuple
 import msgspec
 
 from collectors.clock import NS_PER_S
-from inferwatch.metrics.causes.cause import TTFT_CAUSES, SlowGroup, SlowRequests
+from inferwatch.metrics.causes.cause import (
+    TTFT_CAUSES,
+    Cause,
+    SlowGroup,
+    SlowRequests,
+)
 from inferwatch.metrics.causes.queue import PLACE, largest
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.saving import Parts, WrittenParts
@@ -23,6 +28,8 @@ SECONDS_A_PART_BEFORE = 256
 LEAST_FOR_P99 = 100
 SLOWEST_PART = 10
 """Of fewer requests, one in so many."""
+LEAST_PART = 10
+"""A cause that took less than one in so many of the time names no request."""
 
 
 class Slow(NamedTuple):
@@ -34,6 +41,17 @@ class Slow(NamedTuple):
     key: str
     spent_ns: list[int]
     """By place of TTFT_CAUSES."""
+
+
+class Spent(NamedTuple):
+    """What some TTFTs went to."""
+
+    n: int
+    ttft_ns: int
+    """Of all of them together."""
+    by_cause: dict[Cause, int]
+    worst: dict[Cause, str]
+    """The request that a cause took most from, of causes that took a tenth of all."""
 
 
 class SavedSlowLog(msgspec.Struct, array_like=True):
@@ -92,6 +110,24 @@ class SlowLog:
             most = max(1, ttft.n // SLOWEST_PART)
             found = sorted(self._from(now_ns, window, 0.0), reverse=True)[:most]
         return _grouped(found, ttft.n, is_p99=is_p99) if found else None
+
+    def spent(self, now_ns: int, window: Window) -> Spent:
+        """What the TTFTs of a window went to, of all that are known."""
+        found = list(self._from(now_ns, window, 0.0))
+        if not found:
+            return Spent(0, 0, {}, {})
+        totals = [sum(each) for each in zip(*(s.spent_ns for s in found), strict=True)]
+        caused = [(c, PLACE[c], ns) for c, ns in zip(TTFT_CAUSES, totals, strict=True)]
+        return Spent(
+            len(found),
+            sum(totals),
+            {cause: ns for cause, _, ns in caused if ns > 0},
+            {
+                cause: max(found, key=lambda slow: (slow.spent_ns[place], slow)).key
+                for cause, place, ns in caused
+                if ns * LEAST_PART > sum(totals)
+            },
+        )
 
     def saved(self, parts: Parts) -> SavedSlowLog:
         """Seconds that are over stand in parts that stay as they are."""

@@ -14,7 +14,7 @@ from inferwatch.metrics.engine.outcomes import Outcomes, client_id
 from inferwatch.metrics.engine.request import Request, seconds
 from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.kv.block_maps import Ages, BlockMaps, RankBlocks
-from inferwatch.metrics.kv.memory import BlockPicture, Holder, Memory, Room
+from inferwatch.metrics.kv.memory import BlockPicture, HitPoint, Holder, Memory, Room
 from inferwatch.metrics.kv.reuse import Reuse, SavedReuses
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.history import Bin
@@ -138,6 +138,18 @@ class MemoryTracker:
             hit_curve_blocks=self._reuse.blocks,
             room=_room(moment, outcomes, ratio(standing - (private or 0), standing)),
         )
+
+    def hit_curve(self, blocks: int | None) -> tuple[HitPoint, ...]:
+        """What caches of other sizes than this would hit."""
+        return self._reuse.curve(blocks)
+
+    def waste_share(self, block_tokens: int | None) -> float | None:
+        """Room in last blocks / room in used ones, 0-1; None where it is not known."""
+        known = self._maps.known
+        waste = self._waste(known, block_tokens)
+        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
+        roomy = sum(count[2] + count[3] for count in counts) * (block_tokens or 0)
+        return waste / roomy if waste is not None and roomy else None
 
     def saved(self, parts: Parts) -> SavedMemory:
         """All but counters and samples."""

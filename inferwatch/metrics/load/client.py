@@ -109,6 +109,14 @@ class LoadClient:
         others = sorted((*self._earlier, *views[:-1]), key=lambda each: each.number)
         return replace(views[-1], others=tuple(others))
 
+    @property
+    def bound_because(self) -> str | None:
+        """Why the latest run's generator is too slow now; None while it is not."""
+        run = next(reversed(self._runs.values()), None)
+        if run is None or run.progress.ended:
+            return None
+        return run.progress.judge.bound_because
+
     def samples(self) -> dict[str, Samples]:
         """The samples of all runs that may still report, by their names."""
         return {

@@ -373,6 +373,12 @@ class ClientJudge:
             cpu_share=cpu_share(sample),
         )
 
+    @property
+    def bound_because(self) -> str | None:
+        """Why it is too slow now; None while it is not."""
+        found = self._at_present()
+        return found.why if found.state is ClientState.CLIENT_BOUND else None
+
     def _say(self, t_ns: int, found: Evidence, host: HostUse) -> None:
         verdict, before = judge(found), self._said
         if verdict.state is ClientState.CLIENT_BOUND:

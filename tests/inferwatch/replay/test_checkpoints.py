@@ -20,6 +20,7 @@ import pytest
 
 from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
 from inferwatch.metrics import saving
+from inferwatch.metrics.findings import gather
 from inferwatch.metrics.model import Model, SavedState
 from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -482,7 +483,8 @@ async def test_blocks_that_no_window_reaches_from_any_checkpoint_go_with_the_oth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(saving, "MOST_EFFORT", 250)
-    monkeypatch.setattr(recent, "KEPT_NS", 10 * S)
+    monkeypatch.setattr(recent, "KEPT_NS", 12 * S)
+    monkeypatch.setattr(gather, "LONGER", Window.TEN_SECONDS)
     Checkpoints.open(file_of(long_record), to_write=True).close()
     with closing(sqlite3.connect(file_of(long_record))) as connection:
         connection.execute("PRAGMA user_version = 6")

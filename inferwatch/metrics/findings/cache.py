@@ -1,0 +1,365 @@
+"""The KV cache is too small, wasted, or not reused."""
+
+from collectors.readings import BoundBy
+from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
+from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
+from inferwatch.metrics.findings.queue import TTFT, queue_evidence, shed, waits
+
+PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
+
+
+def more_memory(facts: Facts) -> tuple[Knob, ...]:
+    """What makes the KV cache larger; all of it needs a restart."""
+    flags = []
+    if facts.told("gpu_memory_utilization") is not None or facts.gpus:
+        flags.append(
+            facts.flag(
+                "gpu_memory_utilization",
+                "Give the engine more of the GPU's memory",
+                "more KV blocks; fewer waits and preemptions",
+                Effort.RESTART,
+                Effort.MEMORY,
+            )
+        )
+    return (
+        *flags,
+        facts.flag(
+            "kv_cache_memory_bytes",
+            "Give the KV cache more memory outright",
+            "more KV blocks; fewer waits and preemptions",
+            Effort.RESTART,
+            Effort.MEMORY,
+        ),
+        facts.flag(
+            "kv_cache_dtype",
+            "Keep the KV cache in FP8",
+            "about twice the tokens in the same memory",
+            Effort.RESTART,
+            Effort.OUTPUT,
+            also=" fp8",
+        ),
+        facts.flag(
+            "tensor_parallel_size",
+            "Spread the model over more GPUs",
+            "each holds less of the weights and has more room for KV",
+        ),
+    )
+
+
+def usage(facts: Facts) -> str:
+    """How full the cache is, with how many tokens it is for."""
+    used = f"{facts.kv_usage:.0%} used" if facts.kv_usage is not None else "full"
+    if not facts.kv_blocks or not facts.block_tokens:
+        return used
+    return f"{used} of {facts.kv_blocks * facts.block_tokens:,} tokens"
+
+
+class KvBound(Diagnosis):
+    """Requests wait for KV blocks."""
+
+    NAME, TITLE = "kv_bound", "KV cache full"
+    MANY = "let requests wait for KV blocks"
+    MISSES = TTFT
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Blocks bind."""
+        return waits(facts, BoundBy.KV, Cause.QUEUE_KV, Cause.RECOMPUTE)
+
+    def sentence(self, facts: Facts) -> str:
+        """How full, and who waits."""
+        preempted = facts.steps.sums.get("preemptions", 0)
+        also = f", {preempted:,} preempted in 10 s" if preempted else ""
+        return f"{facts.waiting or 0:,} wait for KV blocks: {usage(facts)}{also}"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The cache and the queue."""
+        held = facts.bound_share(BoundBy.KV)
+        text = f"KV blocks bound the scheduler for {held:.0%} of the last 10 s"
+        return (
+            Evidence(text=text, page="kv", t_ns=facts.now_ns),
+            *queue_evidence(facts, Cause.QUEUE_KV, Cause.RECOMPUTE),
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Shorter or fewer requests now; more memory after a restart."""
+        return (
+            now(
+                "Cap max_tokens, or send long requests elsewhere",
+                "each holds fewer blocks for a shorter time",
+            ),
+            shed(facts),
+            *more_memory(facts),
+        )
+
+
+class Preemptions(Diagnosis):
+    """Requests lose their blocks, and what they had is computed again."""
+
+    NAME, TITLE = "preemptions", "preemptions"
+    MANY = "preempt requests and compute them again"
+    MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+    LEAST = 3
+    """In ten seconds."""
+    RECOMPUTED = 0.1
+    """Of the tokens that steps computed."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Much of the work is done twice."""
+        share = self._share(facts)
+        if facts.steps.sums.get("preemptions", 0) < self.LEAST:
+            return None
+        if share is None or share < self.RECOMPUTED:
+            return None
+        # Whoever is preempted also waits: the larger of both is what it costs.
+        spent = facts.ttft_share(Cause.RECOMPUTE) or 0.0
+        return Cost(max(share, spent), f"{share:.0%} of the computed tokens, twice")
+
+    def sentence(self, facts: Facts) -> str:
+        """How often, and how much of the work."""
+        n, share = facts.steps.sums["preemptions"], self._share(facts) or 0.0
+        return (
+            f"{n:,} preemptions in 10 s: {share:.0%} of all tokens were computed again "
+            f"(KV {usage(facts)})"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Steps and cache."""
+        again = facts.steps.sums["recomputed_tokens"]
+        text = f"{again:,} tokens computed again in the last 10 s"
+        found = [Evidence(text=text, page="kv", t_ns=facts.now_ns)]
+        if key := facts.slowest.get(Cause.RECOMPUTE):
+            text = "this one waited longest to have its tokens computed again"
+            found.append(Evidence(text=text, page="request", key=key))
+        return tuple(found)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Fewer at once, or more memory."""
+        return (
+            now(
+                "Cap max_tokens: outputs grow beyond what was there when they began",
+                "fewer preemptions; tokens/s rise",
+            ),
+            shed(facts),
+            facts.flag(
+                "max_num_seqs",
+                "Let fewer run at once",
+                "fewer preemptions, tokens/s rise; more wait in the queue",
+            ),
+            *more_memory(facts),
+        )
+
+    def _share(self, facts: Facts) -> float | None:
+        again = facts.steps.sums.get("recomputed_tokens", 0)
+        done = facts.steps.sums.get("prefill_tokens", 0)
+        done += facts.steps.sums.get("output_tokens", 0)
+        return min(again / done, 1.0) if done else None
+
+
+class BlocksWasted(Diagnosis):
+    """Most of a full cache is room in last blocks that nobody fills."""
+
+    NAME, TITLE = "kv_waste", "KV blocks half empty"
+    MANY = "waste much of their KV cache in last blocks"
+    MISSES = TTFT
+    LEAST = 0.3
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """The cache is full, of room."""
+        waste = facts.waste_share
+        if waste is None or waste < self.LEAST or not facts.waiting:
+            return None
+        return Cost(waste, f"{waste:.0%} of the room in used blocks")
+
+    def sentence(self, facts: Facts) -> str:
+        """How much of it."""
+        tokens = facts.block_tokens or 0
+        return (
+            f"{facts.waste_share or 0:.0%} of the room in used KV blocks stays empty: "
+            f"blocks of {tokens:,} tokens are large for requests so short"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The map of blocks."""
+        text = f"room in last blocks, while the cache is {usage(facts)}"
+        return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Smaller blocks."""
+        return (
+            facts.flag(
+                "block_size",
+                "Choose smaller KV blocks",
+                "less room stays empty; more requests fit",
+            ),
+        )
+
+
+def prefill_cost(facts: Facts, share: float) -> Cost | None:
+    """What hits would save of the time to first tokens."""
+    spent = facts.ttft_share(*PREFILL_TIME)
+    if spent is None:
+        return None
+    return Cost(spent * share, f"{spent * share:.0%} of the time to first tokens")
+
+
+class CacheTooSmall(Diagnosis):
+    """Prompts repeat, but what they share is evicted before."""
+
+    NAME, TITLE = "prefix_evicted", "prefix cache too small"
+    MANY = "evict prefixes before they are used again"
+    MISSES = TTFT
+    LEAST_GAIN = 0.15
+    """In hit rate."""
+    LEAST_COST = 0.05
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """A larger cache would hit much more."""
+        gain = self._gain(facts)
+        if gain is None or gain < self.LEAST_GAIN:
+            return None
+        missed = gain / max(1 - (facts.hit_rate or 0.0), gain)
+        cost = prefill_cost(facts, missed)
+        return cost if cost is not None and cost.share >= self.LEAST_COST else None
+
+    def sentence(self, facts: Facts) -> str:
+        """What it hits, and what it could."""
+        return (
+            f"{facts.hit_rate or 0:.0%} of prompt tokens are found in the prefix "
+            "cache; "
+            f"one without limit would find {facts.reachable_hit_rate or 0:.0%}"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The curve of the KV screen."""
+        text = f"hit rate by cache size, from the prompts' own blocks ({usage(facts)})"
+        return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Equal prompts to the same server, or more memory."""
+        return (
+            now(
+                "Route requests with equal beginnings to the same server",
+                "the hit rate rises, TTFT falls",
+            ),
+            *more_memory(facts),
+        )
+
+    def _gain(self, facts: Facts) -> float | None:
+        reach, hit = facts.reachable_hit_rate, facts.hit_rate
+        return None if reach is None or hit is None else reach - hit
+
+
+class UnstablePrefix(Diagnosis):
+    """Prompts are made alike, and yet none begins as another did."""
+
+    NAME, TITLE = "unstable_prefix", "prompts begin differently"
+    MANY = "find nothing of their prompts in the prefix cache"
+    MISSES = TTFT
+    LEAST_PROMPTS = 10
+    LEAST_TOKENS = 128
+    """Of a prompt: below, hits would save little."""
+    ALIKE = 1.1
+    """p90 / p50 of prompt lengths: they come of one template."""
+    FELL_FROM = 0.3
+    NO_HITS = 0.05
+    PREFILL = 0.4
+    """Of a TTFT."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """No hits, where there were some, or where all prompts are equally long."""
+        prompts, hit = facts.prompts, facts.hit_rate
+        if hit is None or hit >= self.NO_HITS or prompts.n < self.LEAST_PROMPTS:
+            return None
+        if not prompts.p50 or prompts.p50 < self.LEAST_TOKENS:
+            return None
+        if not self._fell(facts) and (prompts.p90 or 0) > self.ALIKE * prompts.p50:
+            return None
+        spent = facts.ttft_share(*PREFILL_TIME)
+        if spent is None or spent < self.PREFILL:
+            return None
+        return Cost(spent / 2, f"up to {spent:.0%} of the time to first tokens")
+
+    def sentence(self, facts: Facts) -> str:
+        """What is alike, and what is not found."""
+        if self._fell(facts):
+            return (
+                f"Hits in the prefix cache fell from {facts.hit_rate_ever or 0:.0%} to "
+                f"{facts.hit_rate or 0:.0%}: prompts no longer begin alike"
+            )
+        return (
+            f"Prompts are all about {facts.prompts.p50 or 0:,.0f} tokens long, and "
+            "none "
+            "begins like another: something at their start changes, if they share a "
+            "text"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Looked up and not found."""
+        looked = facts.steps_minute.sums.get("prefix_queries", 0)
+        found = facts.steps_minute.sums.get("prefix_hits", 0)
+        text = f"{looked:,} prompt tokens looked up in the last minute, {found:,} found"
+        return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """It is in the prompts."""
+        del facts
+        return (
+            now(
+                "Put what changes (dates, names, ids) at the end of the prompt",
+                "the common beginning is found in the cache; TTFT falls",
+            ),
+        )
+
+    def _fell(self, facts: Facts) -> bool:
+        return (facts.hit_rate_ever or 0.0) >= self.FELL_FROM
+
+
+class PrefixCachingOff(Diagnosis):
+    """Nothing can be reused, and prompts take most of the time."""
+
+    NAME, TITLE = "prefix_caching_off", "prefix caching off"
+    MANY = "have prefix caching switched off"
+    MISSES = TTFT
+    PREFILL = 0.4
+    LEAST_TOKENS = 128
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """It is off, and prompts are what first tokens wait for."""
+        if facts.told("enable_prefix_caching") is not False:
+            return None
+        spent = facts.ttft_share(*PREFILL_CAUSES)
+        if spent is None or spent < self.PREFILL:
+            return None
+        if (facts.prompts.p50 or 0) < self.LEAST_TOKENS:
+            return None
+        return Cost(spent / 2, f"up to {spent:.0%} of the time to first tokens")
+
+    def sentence(self, facts: Facts) -> str:
+        """What it would be good for."""
+        spent = facts.ttft_share(*PREFILL_CAUSES) or 0.0
+        return (
+            f"Prefix caching is off, and computing prompts is {spent:.0%} of the time "
+            "to "
+            "first tokens: what prompts share is computed each time"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The prompts."""
+        done = facts.steps_minute.sums.get("prefill_tokens", 0)
+        text = (
+            f"{done:,} prompt tokens computed in the last minute, median prompt "
+            f"{facts.prompts.p50 or 0:,.0f}"
+        )
+        return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Switch it on."""
+        return (
+            facts.flag(
+                "enable_prefix_caching",
+                "Switch prefix caching on",
+                "TTFT falls by what prompts share; nothing else changes",
+            ),
+        )

@@ -1,0 +1,37 @@
+"""All diagnoses there are."""
+
+from inferwatch.metrics.findings import cache, host, queue, traffic, work
+from inferwatch.metrics.findings.diagnosis import Diagnosis
+
+OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
+"""Those of a session, however many servers it has."""
+DIAGNOSES: tuple[Diagnosis, ...] = (
+    traffic.Lost(),
+    traffic.RestartLoop(),
+    host.Stopped(),
+    queue.BatchTooSmall(),
+    queue.TokenBudget(),
+    queue.HeadOfLine(),
+    queue.Deferred(),
+    cache.KvBound(),
+    cache.Preemptions(),
+    cache.BlocksWasted(),
+    cache.CacheTooSmall(),
+    cache.UnstablePrefix(),
+    cache.PrefixCachingOff(),
+    work.PrefillStalls(),
+    work.MemoryBound(),
+    work.ComputeBound(),
+    work.Impossible(),
+    host.Gaps(),
+    host.Throttled(),
+    host.CpuBusy(),
+    host.CpuQuota(),
+    host.FrontEnd(),
+    host.Stalls(),
+    traffic.Aborts(),
+    traffic.Failures(),
+    traffic.WarmUp(),
+    traffic.SloMissed(),
+    *OF_ALL,
+)

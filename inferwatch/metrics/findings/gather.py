@@ -1,0 +1,198 @@
+"""Puts together what diagnoses look at, out of what a Model keeps anyway."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from inferwatch.metrics.causes.slowest import SlowLog
+from inferwatch.metrics.engine.engines import Engines, known_sum
+from inferwatch.metrics.engine.flow import scheduler_state
+from inferwatch.metrics.engine.health import HealthTracker
+from inferwatch.metrics.engine.outcomes import Outcomes
+from inferwatch.metrics.engine.request import Request
+from inferwatch.metrics.engine.request_index import RequestIndex
+from inferwatch.metrics.engine.request_tracker import LatencySamples
+from inferwatch.metrics.findings.facts import (
+    Around,
+    Facts,
+    MixedSteps,
+    WaitingPrompts,
+)
+from inferwatch.metrics.kv.tracker import MemoryTracker
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.metrics.snapshot import Flow, RequestState, Window
+from inferwatch.metrics.steps.counter import (
+    COUNTED,
+    SPENT_NS,
+    StepCounter,
+    ratio,
+)
+from inferwatch.metrics.steps.stalls import StallFinder
+
+MOST_LOOKED_AT = 2_000
+"""Requests that wait or run, of which prompts are compared."""
+LEAST_MIXED = 3
+LEAST_DECODING = 5
+"""Steps, for their median to mean something."""
+FULL = 0.8
+"""Of the KV cache; below, nobody asks who wastes it."""
+LOSSES_NS = 600 * NS_PER_S
+TEN_S, MINUTE_S = 10, 60
+LONGER = Window.MINUTE
+PLACE = {name: 1 + place for place, name in enumerate(COUNTED)}
+"""Of a count in a row of the step counters."""
+SPENT = [PLACE[name] for name in SPENT_NS.values()]
+"""What a step took, by what bound it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sources:
+    """The parts of one Model."""
+
+    engines: Engines
+    requests: RequestIndex
+    steps: StepCounter
+    outcomes: Outcomes
+    latencies: LatencySamples
+    slow: SlowLog
+    stalls: StallFinder
+    health: HealthTracker
+    memory: MemoryTracker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A tick, and what the Model knows of its own life."""
+
+    now_ns: int
+    began_ns: int | None
+    up_ns: int | None
+    """Since the engine is watched, or began anew."""
+    lost: tuple[tuple[int, str], ...]
+    """When engines were lost, and why, oldest first."""
+
+
+def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
+    """Everything there is to know at a tick; costs about a millisecond."""
+    now_ns, began_ns = moment.now_ns, moment.began_ns
+    engines = sources.engines
+    work = scheduler_state(now_ns, engines, sources.requests)
+    used = engines.kv[0] if engines.ranks else None
+    blocks = known_sum(rank.total_blocks for rank in engines.ranks.values())
+    kv_usage = used / blocks if used is not None and blocks else None
+    whole = sources.steps.over(now_ns, Window.SESSION)
+    minute = sources.steps.over(now_ns, LONGER)
+    n, ttft_ns, spent_ns, slowest = sources.slow.spent(now_ns, Window.TEN_SECONDS)
+    curve = sources.memory.hit_curve(blocks)
+    infos = engines.infos
+    lost = [each for each in moment.lost if each[0] > now_ns - LOSSES_NS]
+    full = kv_usage is not None and kv_usage >= FULL
+    block_tokens = infos[0].kv_block_tokens if infos else None
+    return Facts(
+        now_ns=now_ns,
+        up_s=(now_ns - moment.up_ns) / NS_PER_S if moment.up_ns is not None else 0.0,
+        covered_s=_covered_s(now_ns, began_ns, TEN_S),
+        minute_s=_covered_s(now_ns, began_ns, MINUTE_S),
+        ranks=max(len(engines.ranks), 1),
+        infos=infos,
+        settings=engines.first_settings,
+        verdict=sources.health.verdict(now_ns, work, Flow(kv_usage=kv_usage)),
+        running=work.running,
+        waiting=work.waiting,
+        oldest_wait_s=work.oldest_wait_s,
+        kv_usage=kv_usage,
+        kv_blocks=blocks,
+        block_tokens=block_tokens,
+        steps=sources.steps.over(now_ns, Window.TEN_SECONDS),
+        steps_minute=minute,
+        outcomes=sources.outcomes.over(now_ns, LONGER),
+        prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
+        step_s=sources.steps.durations(now_ns, Window.TEN_SECONDS),
+        itl=sources.latencies.samples["itl_s"].quantiles(now_ns, Window.TEN_SECONDS),
+        ttft_n=n,
+        ttft_ns=ttft_ns,
+        spent_ns=spent_ns,
+        slowest=slowest,
+        mixed=_mixed(sources.steps, now_ns),
+        behind=_behind(sources.requests),
+        stalls=sources.stalls.over(now_ns, LONGER),
+        waste_share=sources.memory.waste_share(block_tokens) if full else None,
+        hit_rate=ratio(minute.sums["prefix_hits"], minute.sums["prefix_queries"]),
+        hit_rate_ever=ratio(whole.sums["prefix_hits"], whole.sums["prefix_queries"]),
+        reachable_hit_rate=curve[-1].hit_rate if curve else None,
+        slow_start_s=_slow_start_s(sources.steps, moment),
+        lost_ns=tuple(t_ns for t_ns, _ in lost),
+        lost_why=lost[-1][1] if lost else "",
+        around=around,
+    )
+
+
+def _slow_start_s(steps: StepCounter, moment: Moment) -> float | None:
+    if moment.up_ns is None or moment.now_ns - moment.up_ns > MINUTE_S * NS_PER_S:
+        return None
+    return steps.durations(moment.now_ns, LONGER).max
+
+
+def _covered_s(now_ns: int, began_ns: int | None, span_s: float) -> float:
+    """How much of a span up to now there was an engine to watch."""
+    if began_ns is None:
+        return 0.0
+    return min(max(now_ns - began_ns, 0) / NS_PER_S, span_s)
+
+
+def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
+    """What prompts in the same step cost those who decode."""
+    rows = steps.counters.rows.later_than(now_ns - TEN_S * NS_PER_S)
+    duration_ns: Ints = rows[SPENT].sum(axis=0)
+    tokens, prompts = rows[PLACE["output_tokens"]], rows[PLACE["prefill_tokens"]]
+    decoding = (prompts == 0) & (tokens > 0)
+    # A step that ends a prompt has a token of that, too: it had nobody else to delay.
+    delayed = (prompts > 0) & (tokens > 1)
+    if delayed.sum() < LEAST_MIXED or decoding.sum() < LEAST_DECODING:
+        return None
+    usual_ns = float(np.median(duration_ns[decoding]))
+    waited_ns = float((duration_ns * tokens)[delayed | decoding].sum())
+    beyond = np.maximum(duration_ns[delayed] - usual_ns, 0) * tokens[delayed]
+    longest = int(np.argmax(np.where(delayed, duration_ns, 0)))
+    weights = tokens[delayed]
+    return MixedSteps(
+        steps=int(delayed.sum()),
+        usual_s=usual_ns / NS_PER_S,
+        mean_s=float((duration_ns[delayed] * weights).sum() / weights.sum()) / NS_PER_S,
+        delay_share=float(beyond.sum()) / waited_ns,
+        worst_ns=int(rows[0][longest]),
+        worst_s=float(duration_ns[longest]) / NS_PER_S,
+        worst_tokens=int(prompts[longest]),
+    )
+
+
+def _behind(requests: RequestIndex) -> WaitingPrompts | None:
+    """Prompts that wait, beside the longest that is being computed."""
+    computed = [
+        each
+        for each in _some(requests.running)
+        if each.stage is RequestState.PREFILL and each.prompt_tokens is not None
+    ]
+    longest = max(computed, key=lambda each: each.prompt_tokens or 0, default=None)
+    if longest is None or longest.prompt_tokens is None:
+        return None
+    prompts = [
+        each.prompt_tokens
+        for each in (*_some(requests.waiting), *computed)
+        if each is not longest and each.prompt_tokens is not None
+    ]
+    if not prompts:
+        return None
+    return WaitingPrompts(
+        waiting=len(prompts),
+        waiting_p50=round(median(prompts)),
+        longest=longest.prompt_tokens,
+        longest_key=longest.key,
+    )
+
+
+def _some(requests: Iterable[Request]) -> list[Request]:
+    return [each for each, _ in zip(requests, range(MOST_LOOKED_AT), strict=False)]

@@ -1,0 +1,437 @@
+"""The engine could do more, and its host or its GPU holds it back."""
+
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis, Lasting
+from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.finding import Evidence, Knob
+from inferwatch.metrics.snapshot import Health
+from inferwatch.metrics.steps.efficiency import StallKind
+
+EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+ENGINE_ROLES = ("api", "core", "worker")
+
+
+class Stopped(Diagnosis):
+    """There is work, and no step ends."""
+
+    NAME, TITLE = "stopped", "engine stands still"
+    MANY = "stand still with work to do"
+    LASTING = Lasting(least_s=2, of_s=5, gone_s=3)
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """As the verdict says."""
+        verdict = facts.verdict
+        if verdict is None or verdict.health is not Health.STALLED:
+            return None
+        return Cost(1.0, "all of the throughput")
+
+    def sentence(self, facts: Facts) -> str:
+        """As the verdict says, and who does nothing."""
+        said = facts.verdict.sentence if facts.verdict else ""
+        return f"{said}{self._idle(facts)}"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Since when."""
+        since_ns = facts.verdict.since_ns if facts.verdict else None
+        found = [Evidence(text="the last step ended then", page="steps", t_ns=since_ns)]
+        for process in facts.host.processes if facts.host else ():
+            if process.role in {"core", "worker"} and process.cpu_share is not None:
+                text = (
+                    f"{process.role} {process.pid} used {process.cpu_share:.0%} of a "
+                    "core"
+                )
+                found.append(Evidence(text=text, page="hardware", t_ns=facts.now_ns))
+        return tuple(found)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Look at the process; then begin anew."""
+        del facts
+        return (
+            now(
+                "Look at the engine's log and its processes (stopped, swapping, stuck "
+                "in "
+                "a collective?); send requests elsewhere meanwhile",
+                "steps go on, or the reason is found",
+            ),
+        )
+
+    def _idle(self, facts: Facts) -> str:
+        shares = [
+            each.cpu_share
+            for each in (facts.host.processes if facts.host else ())
+            if each.role in {"core", "worker"} and each.cpu_share is not None
+        ]
+        if not shares or max(shares) > 0.05:
+            return ""
+        return "; its processes use no CPU: stopped, or waiting for something"
+
+
+class Gaps(Diagnosis):
+    """No step is under way for much of the time, though there is work."""
+
+    NAME, TITLE = "host_bound", "host-bound"
+    MANY = "leave gaps between their steps"
+    MISSES = EVERY
+    LEAST = 0.25
+    """Of the time with work."""
+    LEAST_BUSY = 0.3
+    """Of the ten seconds, with work."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Gaps take a large share."""
+        share = facts.gap_share
+        if share is None or share < self.LEAST:
+            return None
+        if facts.busy_share() < self.LEAST_BUSY * (1 - share):
+            return None
+        return Cost(share, f"{share:.0%} of the time with work")
+
+    def sentence(self, facts: Facts) -> str:
+        """How large the gaps are, beside the steps."""
+        steps = max(facts.steps.rows, 1)
+        gap_ms = facts.steps.sums["gap_ns"] / steps / 1e6
+        step_ms = (facts.step_s.mean or 0.0) * 1e3
+        return (
+            f"{facts.gap_share or 0:.0%} of the time with work no step was under way: "
+            f"{gap_ms:.1f} ms between steps of {step_ms:.1f} ms"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Steps, and who keeps the host busy."""
+        text = f"gaps between {facts.steps.rows:,} steps of the last 10 s"
+        found = [Evidence(text=text, page="steps", t_ns=facts.now_ns)]
+        if used := host_use(facts):
+            found.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
+        return tuple(found)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Let steps be prepared while others run; record them as graphs."""
+        flags = []
+        if facts.told("enforce_eager") is True:
+            flags.append(
+                facts.flag(
+                    "enforce_eager",
+                    "Leave this flag out: CUDA graphs are off with it",
+                    "less host work a step; ITL falls",
+                )
+            )
+        if facts.told("async_scheduling") is not True:
+            flags.append(
+                facts.flag(
+                    "async_scheduling",
+                    "Let the next step be scheduled while one runs",
+                    "the gaps close; ITL falls",
+                )
+            )
+        return (
+            now(
+                "Give the engine's processes cores of their own (taskset, cgroups)",
+                "gaps shrink",
+            ),
+            *flags,
+        )
+
+
+class Throttled(Diagnosis):
+    """Clocks are held down while there is work."""
+
+    NAME, TITLE = "throttled", "GPU clocks held down"
+    MANY = "run on GPUs whose clocks are held down"
+    MISSES = EVERY
+    HELD = 0.3
+    LOST = 0.05
+    """Of the clock."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """For long, and by much."""
+        found = self._worst(facts)
+        if found is None or not facts.works:
+            return None
+        held, lost, _ = found
+        if held < self.HELD or lost < self.LOST:
+            return None
+        return Cost(held * lost, f"{lost:.0%} of the clock, for {held:.0%} of the time")
+
+    def sentence(self, facts: Facts) -> str:
+        """Why, and how far down."""
+        found = self._worst(facts)
+        if found is None:
+            return ""
+        held, _, gpu = found
+        why = max(gpu.throttled, key=lambda each: gpu.throttled[each])
+        return (
+            f"Clocks of {self._name(gpu)} were held down for {held:.0%} of 10 s "
+            f"({why}): "
+            f"{gpu.sm_clock_mhz:,} of {gpu.info.max_sm_clock_mhz:,} MHz"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Power and heat of the GPU."""
+        found = self._worst(facts)
+        gpu = found[2] if found else None
+        said = []
+        if gpu is not None and gpu.power_w is not None:
+            limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
+            said.append(f"{gpu.power_w:.0f}{limit} W")
+        if gpu is not None and gpu.temperature_c is not None:
+            said.append(f"{gpu.temperature_c} °C")
+        text = ", ".join(said) or "clocks event reasons"
+        return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Power or cooling; neither is the engine's."""
+        del facts
+        return (
+            now(
+                "Raise the power limit (nvidia-smi -pl) or look after cooling",
+                "clocks rise; prefill gains most",
+            ),
+            now("Send part of the load elsewhere", "less heat and power"),
+        )
+
+    def _worst(self, facts: Facts):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        found = [
+            (max(gpu.throttled.values()), 1 - gpu.sm_clock_mhz / clock, gpu)
+            for gpu in facts.gpus
+            if gpu.throttled
+            and gpu.sm_clock_mhz is not None
+            and (clock := gpu.info.max_sm_clock_mhz)
+        ]
+        return max(found, key=lambda each: each[0] * each[1], default=None)
+
+    def _name(self, gpu) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        index = gpu.info.index
+        return f"GPU {index}" if index is not None else (gpu.info.name or "a GPU")
+
+
+class CpuBusy(Diagnosis):
+    """Others keep the cores of the engine's host busy."""
+
+    NAME, TITLE = "host_busy", "host busy with other work"
+    MANY = "share a host that others keep busy"
+    MISSES = EVERY
+    FULL = 0.95
+    OTHERS = 0.3
+    """Of the cores."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """All cores are busy, and much of that is not the engine's."""
+        share = self._others(facts)
+        if share is None or share < self.OTHERS or not facts.works:
+            return None
+        return Cost(share, f"{share:.0%} of the host's cores")
+
+    def sentence(self, facts: Facts) -> str:
+        """Who has how much of the cores."""
+        host = facts.host
+        cores = host.cores if host else None
+        return (
+            f"All {cores or 0:,} cores of the host are busy, "
+            f"{self._others(facts) or 0:.0%} "
+            "of them with processes that are not the engine's"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """By role."""
+        text = host_use(facts) or "cores in use"
+        return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Room for the engine."""
+        del facts
+        return (
+            now(
+                "Stop or move the other processes, or pin the engine to cores of its "
+                "own",
+                "steps and gaps get shorter",
+            ),
+        )
+
+    def _others(self, facts: Facts) -> float | None:
+        host = facts.host
+        if host is None or not host.cores or host.busy is None:
+            return None
+        if host.busy < self.FULL * host.cores:
+            return None
+        mine = sum(each.cpu_share or 0.0 for each in host.processes)
+        return max(host.busy - mine, 0.0) / host.cores
+
+
+class CpuQuota(Diagnosis):
+    """A control group's quota keeps the engine from running."""
+
+    NAME, TITLE = "cpu_quota", "CPU quota reached"
+    MANY = "are held back by a CPU quota"
+    MISSES = EVERY
+    LEAST = 0.1
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """For a good part of the time."""
+        share = self._share(facts)
+        if share < self.LEAST or not facts.works:
+            return None
+        return Cost(share, f"{share:.0%} of the time")
+
+    def sentence(self, facts: Facts) -> str:
+        """How much of the time."""
+        return (
+            "The engine's control group was kept from running for "
+            f"{self._share(facts):.0%} "
+            "of the time: its CPU quota is used up"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The throttled process."""
+        text = host_use(facts) or "throttled time of its control group"
+        return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """It is the container's."""
+        del facts
+        return (
+            now(
+                "Raise the CPU limit of the container (cpu.max, resources.limits.cpu)",
+                "steps and gaps get shorter",
+            ),
+        )
+
+    def _share(self, facts: Facts) -> float:
+        told = facts.host.processes if facts.host else ()
+        mine = [each.throttled or 0.0 for each in told if each.role in ENGINE_ROLES]
+        return max(mine, default=0.0)
+
+
+class FrontEnd(Diagnosis):
+    """Tokenising, detokenising and sending take most of a TTFT."""
+
+    NAME, TITLE = "front_end", "front end too slow"
+    MANY = "spend most of a TTFT in their API server"
+    MISSES = ("ttft_s", "e2el_s")
+    LEAST = 0.4
+    LEAST_S = 0.02
+    LEAST_N = 5
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """A large share of what is not short anyway."""
+        share, spent_s = self._spent(facts)
+        if share is None or share < self.LEAST or spent_s < self.LEAST_S:
+            return None
+        if facts.ttft_n < self.LEAST_N:
+            return None
+        return Cost(share, f"{share:.0%} of the time to first tokens")
+
+    def sentence(self, facts: Facts) -> str:
+        """How long, and how busy."""
+        share, spent_s = self._spent(facts)
+        return (
+            f"The API server took {spent_s * 1e3:,.0f} ms of a TTFT "
+            f"({share or 0:.0%}) to "
+            f"tokenise and send{self._busy(facts)}"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The request it took most from, and the loop's lag."""
+        found = []
+        for cause in (Cause.API, Cause.SEND):
+            if key := facts.slowest.get(cause):
+                text = (
+                    f"{cause.value}: {(facts.ttft_s(cause) or 0) * 1e3:,.0f} ms, mean"
+                )
+                found.append(Evidence(text=text, page="request", key=key))
+        lag = facts.host.api_loop_lag_s if facts.host else None
+        text = (
+            f"its event loop ran {lag * 1e3:,.0f} ms late" if lag else "TTFT by cause"
+        )
+        page = "hardware" if lag else "requests"
+        return (*found, Evidence(text=text, page=page, t_ns=facts.now_ns))
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """More of them."""
+        return (
+            now(
+                "Send shorter prompts, or already tokenised ones",
+                "less to tokenise; TTFT falls",
+            ),
+            facts.flag(
+                "api_server_count",
+                "Start more API server processes",
+                "TTFT falls, as far as there are cores",
+            ),
+        )
+
+    def _spent(self, facts: Facts) -> tuple[float | None, float]:
+        share = facts.ttft_share(Cause.API, Cause.SEND)
+        return share, facts.ttft_s(Cause.API, Cause.SEND) or 0.0
+
+    def _busy(self, facts: Facts) -> str:
+        told = facts.host.processes if facts.host else ()
+        used = [each.cpu_share or 0.0 for each in told if each.role == "api"]
+        return f"; it uses {max(used):.0%} of a core" if used else ""
+
+
+class Stalls(Diagnosis):
+    """The engine stands still again and again."""
+
+    NAME, TITLE = "stalls", "engine stalls"
+    MANY = "stall again and again"
+    MISSES = EVERY
+    LASTING = Lasting(least_s=5, of_s=10, gone_s=20)
+    LEAST = 3
+    SHARE = 0.1
+    """Of the last minute."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Several long gaps within a minute."""
+        gaps = self._gaps(facts)
+        share = self._share(facts)
+        if len(gaps) < self.LEAST or share < self.SHARE:
+            return None
+        return Cost(share, f"{share:.0%} of the last minute")
+
+    def sentence(self, facts: Facts) -> str:
+        """How often, and how long."""
+        gaps = self._gaps(facts)
+        worst = max(each.end_ns - each.start_ns for each in gaps) / 1e9
+        return (
+            f"{len(gaps):,} times in a minute no step was under way for long, up to "
+            f"{worst:.1f} s, though there was work"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The latest, and who keeps the host busy."""
+        latest = self._gaps(facts)[0]
+        found = [Evidence(text=latest.evidence, page="steps", t_ns=latest.start_ns)]
+        if used := host_use(facts):
+            found.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
+        return tuple(found)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """It is outside of the engine, mostly."""
+        del facts
+        return (
+            now(
+                "Look at what else runs on the host at those moments (swapping, other "
+                "processes, a network file system)",
+                "no more gaps",
+            ),
+        )
+
+    def _gaps(self, facts: Facts):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        return [each for each in facts.stalls if each.kind is StallKind.GAP]
+
+    def _share(self, facts: Facts) -> float:
+        stood_ns = sum(each.end_ns - each.start_ns for each in self._gaps(facts))
+        return stood_ns / 1e9 / facts.minute_s if facts.minute_s else 0.0
+
+
+def host_use(facts: Facts) -> str:
+    """Who uses the cores of the engine's host, in words."""
+    host = facts.host
+    if host is None or host.busy is None:
+        return ""
+    roles: dict[str, float] = {}
+    for each in host.processes:
+        roles[each.role] = roles.get(each.role, 0.0) + (each.cpu_share or 0.0)
+    roles["others"] = max(host.busy - sum(roles.values()), 0.0)
+    named = ", ".join(f"{role} {share:.1f}" for role, share in roles.items())
+    return f"{host.busy:.1f} of {host.cores or 0:,} cores busy: {named}"

@@ -1,0 +1,282 @@
+"""Requests wait, and it is not for memory."""
+
+from collectors.readings import BoundBy
+from inferwatch.formatting import counted
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
+
+HELD = 0.5
+"""Of the time, in which the head of the queue was held back: a burst is less."""
+LEAST_QUEUE_SHARE = 0.1
+"""Of a TTFT: below, the wait is not worth a word."""
+KV_NEAR_FULL = 0.9
+COMPUTE_FULL = 0.6
+"""MFU from which on more tokens a step bring no more tokens a second."""
+TTFT = ("ttft_s", "e2el_s")
+
+
+def waits(facts: Facts, bound: BoundBy, *causes: Cause) -> Cost | None:
+    """What a limit of the scheduler costs, if it held requests back for long."""
+    held = facts.bound_share(bound)
+    if held < HELD or not facts.waiting:
+        return None
+    share = facts.ttft_share(*causes)
+    if share is None:
+        return Cost(held, f"the queue was held back for {held:.0%} of the time")
+    if share < LEAST_QUEUE_SHARE:
+        return None
+    return Cost(share, f"{share:.0%} of the time to first tokens")
+
+
+def computes_fully(facts: Facts) -> bool:
+    """More tokens a step would bring no more tokens a second."""
+    limits = facts.limits
+    told = [limits.measured_mfu] if limits else []
+    points = (limits.prefill, limits.decode) if limits else ()
+    told += [point.mfu for point in points if point is not None]
+    return any(each is not None and each >= COMPUTE_FULL for each in told)
+
+
+def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
+    """How many wait, and the request that waited longest for it."""
+    waiting, running = facts.waiting or 0, facts.running or 0
+    oldest = facts.oldest_wait_s
+    since = f", the oldest for {oldest:.1f} s" if oldest is not None else ""
+    text = f"{counted(waiting, 'request')} wait{since}; {running:,} run"
+    found = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
+    for cause in causes:
+        if key := facts.slowest.get(cause):
+            mean_s = facts.ttft_s(cause) or 0.0
+            text = f"{cause.value} took {mean_s * 1e3:,.0f} ms of a TTFT, mean"
+            found.append(Evidence(text=text, page="request", key=key))
+            break
+    return tuple(found)
+
+
+def shed(facts: Facts) -> Knob:
+    """The load itself is a knob, and needs no restart."""
+    arrived = facts.outcomes.sums.get("arrived", 0)
+    rate = f" (now {arrived / facts.minute_s:.2g}/s)" if facts.minute_s else ""
+    return now(
+        f"Send part of the requests{rate} elsewhere, or admit fewer at once",
+        "the queue and TTFT fall; tokens/s stay",
+    )
+
+
+class BatchTooSmall(Diagnosis):
+    """As many run as may, though memory and compute have room for more."""
+
+    NAME, TITLE = "batch_too_small", "batch too small"
+    MANY = "let requests wait for max_num_seqs"
+    MISSES = TTFT
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Sequences bind, while there is room for their KV cache."""
+        if (facts.kv_usage or 0.0) >= KV_NEAR_FULL or computes_fully(facts):
+            return None
+        return waits(facts, BoundBy.SEQS, Cause.QUEUE_SEQS)
+
+    def sentence(self, facts: Facts) -> str:
+        """How many run, of how many that may, and what room there is."""
+        limit = facts.told("max_num_seqs")
+        most = f"max_num_seqs {limit:,}" if isinstance(limit, int) else "max_num_seqs"
+        usage = facts.kv_usage
+        room = f", though only {usage:.0%} of the KV cache are in use" if usage else ""
+        return f"{facts.waiting or 0:,} wait because {most} are running{room}"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The queue, and how long it was bound so."""
+        held = facts.bound_share(BoundBy.SEQS)
+        bound = f"max_num_seqs bound the scheduler for {held:.0%} of the last 10 s"
+        return (
+            Evidence(text=bound, page="steps", t_ns=facts.now_ns),
+            *queue_evidence(facts, Cause.QUEUE_SEQS),
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Fewer requests now; more at once after a restart."""
+        return (
+            shed(facts),
+            now(
+                "Cap max_tokens of requests that do not need their length",
+                "each leaves sooner; TTFT falls",
+            ),
+            facts.flag(
+                "max_num_seqs",
+                "Raise the sequences that may run at once",
+                "TTFT falls, tokens/s rise, ITL rises a little",
+            ),
+        )
+
+
+class TokenBudget(Diagnosis):
+    """Prompts wait for the token budget of a step, though compute has room."""
+
+    NAME, TITLE = "token_budget", "token budget too small"
+    MANY = "let requests wait for the token budget of a step"
+    MISSES = TTFT
+    CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """The budget binds."""
+        if computes_fully(facts):
+            return None
+        return waits(facts, BoundBy.TOKENS, *self.CAUSES)
+
+    def sentence(self, facts: Facts) -> str:
+        """The budget, and what would need more."""
+        limit = facts.told("max_num_batched_tokens")
+        most = f" of {limit:,} tokens" if isinstance(limit, int) else ""
+        p50 = facts.prompts.p50
+        prompt = f"; the median prompt has {p50:,.0f}" if p50 else ""
+        return (
+            f"{facts.waiting or 0:,} wait because each step's budget{most} is used "
+            f"up{prompt}"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """How full steps were, and the queue."""
+        held = facts.bound_share(BoundBy.TOKENS)
+        used = facts.share("budgeted_tokens", "budget")
+        full = f"; steps used {used:.0%} of their budget" if used is not None else ""
+        text = f"the token budget bound for {held:.0%} of the last 10 s{full}"
+        return (
+            Evidence(text=text, page="steps", t_ns=facts.now_ns),
+            *queue_evidence(facts, *self.CAUSES),
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Fewer prompts now; more of them a step after a restart."""
+        return (
+            shed(facts),
+            facts.flag(
+                "max_num_batched_tokens",
+                "Raise the tokens that a step may compute",
+                "TTFT falls, prompts are computed sooner; ITL rises while they are",
+                Effort.RESTART,
+                Effort.MEMORY,
+            ),
+        )
+
+
+class HeadOfLine(Diagnosis):
+    """Short prompts wait behind a long one."""
+
+    NAME, TITLE = "head_of_line", "short behind long"
+    MANY = "let short prompts wait behind long ones"
+    MISSES = TTFT
+    LONGER = 8
+    """Times the median prompt of those who wait behind it."""
+    LEAST_BEHIND = 2
+    HELD = 0.3
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """The budget goes to one prompt, and others queue for it."""
+        behind = facts.behind
+        long = facts.prompts.max or 0
+        usual = facts.prompts.p50
+        if not usual or long < self.LONGER * usual or facts.prompts.n < 2:
+            return None
+        is_behind = (
+            behind is not None
+            and behind.waiting >= self.LEAST_BEHIND
+            and behind.longest >= self.LONGER * max(behind.waiting_p50, 1)
+        )
+        share = facts.ttft_share(*TokenBudget.CAUSES)
+        if share is None or share < 0.4:
+            return None
+        held = facts.bound_share(BoundBy.TOKENS)
+        if not is_behind and held < self.HELD:
+            return None
+        # Of the same wait, the long prompts are the reason, not the budget.
+        worth = min(share * 1.1, 1.0)
+        return Cost(worth, f"{share:.0%} of the time to first tokens")
+
+    def sentence(self, facts: Facts) -> str:
+        """Who waits behind whom."""
+        usual, longest = facts.prompts.p50 or 0, facts.prompts.max or 0
+        return (
+            f"Prompts of {usual:,.0f} tokens wait while one of {longest:,.0f} is "
+            "computed"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The long one, and what the others waited."""
+        behind = facts.behind
+        share = facts.ttft_share(*TokenBudget.CAUSES) or 0.0
+        text = f"the prompts of others took {share:.0%} of the TTFTs of the last 10 s"
+        found = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
+        if behind is not None:
+            text = (
+                f"{behind.waiting:,} with {behind.waiting_p50:,} tokens behind one "
+                f"with {behind.longest:,}"
+            )
+            found.append(Evidence(text=text, page="request", key=behind.longest_key))
+        return tuple(found)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Apart, or the short ones first."""
+        return (
+            now(
+                "Send long prompts to a server of their own",
+                "the TTFT of short ones falls to that of an empty queue",
+            ),
+            facts.flag(
+                "scheduling_policy",
+                "Schedule by priority, and give short requests a lower number",
+                "short ones first; long ones wait",
+                also=" priority",
+            ),
+            facts.flag(
+                "long_prefill_token_threshold",
+                "Cap what a long prompt gets of a step, so that others fit beside it",
+                "TTFT of short ones falls, that of long ones rises",
+            ),
+        )
+
+
+class Deferred(Diagnosis):
+    """Requests wait for a grammar, a KV transfer, a LoRA slot or an encoder."""
+
+    NAME, TITLE = "deferred", "requests deferred"
+    MANY = "defer requests for grammars, KV transfers, LoRA slots or encoders"
+    MISSES = TTFT
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """All that waited were passed over."""
+        return waits(facts, BoundBy.DEFERRED, Cause.QUEUE_DEFERRED)
+
+    def sentence(self, facts: Facts) -> str:
+        """How many wait."""
+        return (
+            f"{facts.waiting or 0:,} wait for a grammar, a KV transfer, a LoRA slot "
+            "or an "
+            "encoder, not for the scheduler"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The queue, and how long it was so."""
+        held = facts.bound_share(BoundBy.DEFERRED)
+        text = f"requests were deferred for {held:.0%} of the last 10 s"
+        return (
+            Evidence(text=text, page="steps", t_ns=facts.now_ns),
+            *queue_evidence(facts, Cause.QUEUE_DEFERRED),
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """What each of them would need."""
+        return (
+            now(
+                "Send fewer different grammars or adapters to this server",
+                "fewer are compiled or swapped; TTFT falls",
+            ),
+            facts.flag(
+                "max_loras",
+                "Raise the adapters that may be in use at once",
+                "requests of other adapters start sooner",
+                Effort.RESTART,
+                Effort.MEMORY,
+            ),
+        )

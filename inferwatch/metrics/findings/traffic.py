@@ -1,0 +1,307 @@
+"""What clients do, what becomes of requests, and what we fail to see."""
+
+from inferwatch.formatting import counted
+from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis, Lasting, ago_ns
+from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.finding import Evidence, Knob
+from inferwatch.metrics.snapshot import Health
+
+
+class Lost(Diagnosis):
+    """The engine is gone."""
+
+    NAME, TITLE = "lost", "engine lost"
+    MANY = "are lost"
+    LASTING = Lasting(least_s=0, of_s=5, gone_s=2)
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """As the verdict says."""
+        verdict = facts.verdict
+        if verdict is None or verdict.health is not Health.LOST:
+            return None
+        return Cost(1.0, "all of the throughput")
+
+    def sentence(self, facts: Facts) -> str:
+        """Why."""
+        return facts.verdict.sentence if facts.verdict else facts.lost_why
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """When."""
+        since_ns = facts.verdict.since_ns if facts.verdict else None
+        text = "it was lost then; its log may say why"
+        return (Evidence(text=text, page="overview", t_ns=since_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Its log, then another start."""
+        del facts
+        return (now("Read the end of its log (l), then start it anew", "it serves"),)
+
+
+class RestartLoop(Diagnosis):
+    """It is lost again and again."""
+
+    NAME, TITLE = "restart_loop", "engine keeps dying"
+    MANY = "are lost again and again"
+    LASTING = Lasting(least_s=0, of_s=5, gone_s=30)
+    LEAST = 2
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Twice in ten minutes."""
+        n = len(facts.lost_ns)
+        if n < self.LEAST:
+            return None
+        return Cost(1.0, f"every request that runs when it dies, {n:,} times")
+
+    def sentence(self, facts: Facts) -> str:
+        """How often."""
+        n = len(facts.lost_ns)
+        return f"Lost {n:,} times in ten minutes, last: {facts.lost_why}"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Each of them."""
+        return tuple(
+            Evidence(text="lost", page="overview", t_ns=t_ns)
+            for t_ns in facts.lost_ns[-3:]
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Its log."""
+        del facts
+        return (
+            now(
+                "Read the end of its log (l): out of memory, a driver error, a signal?",
+                "the reason is found",
+            ),
+        )
+
+
+class Aborts(Diagnosis):
+    """Clients give up before they have their answers."""
+
+    NAME, TITLE = "aborts", "clients give up"
+    MANY = "have many requests aborted"
+    LEAST = 3
+    SHARE = 0.15
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """A good part of what ended in the last minute."""
+        share = self._share(facts)
+        if share is None or share < self.SHARE:
+            return None
+        if facts.outcomes.sums["aborted"] < self.LEAST:
+            return None
+        return Cost(share, f"{share:.0%} of the requests, computed for nobody")
+
+    def sentence(self, facts: Facts) -> str:
+        """How many."""
+        n = facts.outcomes.sums["aborted"]
+        return (
+            f"{counted(n, 'request')} of the last minute "
+            f"({self._share(facts) or 0:.0%}) "
+            "were aborted by their clients"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The list."""
+        n = facts.outcomes.sums["finished"]
+        text = f"{n:,} finished in the same time"
+        return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Clients, mostly."""
+        del facts
+        return (
+            now(
+                "Look at the clients' timeouts and retries: what is sent again is "
+                "computed twice",
+                "fewer aborts; tokens/s go to answers",
+            ),
+        )
+
+    def _share(self, facts: Facts) -> float | None:
+        sums = facts.outcomes.sums
+        ended = sum(sums.get(each, 0) for each in ("finished", "aborted", "failed"))
+        return sums.get("aborted", 0) / ended if ended else None
+
+
+class Failures(Diagnosis):
+    """Requests end in errors."""
+
+    NAME, TITLE = "failures", "requests fail"
+    MANY = "fail requests"
+    LEAST = 3
+    SHARE = 0.05
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """More than a slip."""
+        sums = facts.outcomes.sums
+        failed = sums.get("failed", 0)
+        ended = failed + sums.get("finished", 0)
+        if failed < self.LEAST or failed < self.SHARE * ended:
+            return None
+        return Cost(failed / ended, f"{failed / ended:.0%} of the requests")
+
+    def sentence(self, facts: Facts) -> str:
+        """How many."""
+        n = facts.outcomes.sums["failed"]
+        return f"{counted(n, 'request')} of the last minute ended in an error"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The list."""
+        text = f"{facts.outcomes.sums['finished']:,} finished in the same time"
+        return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """The log tells."""
+        del facts
+        return (now("Read the log (l) for the errors", "the reason is found"),)
+
+
+class ClientBound(Diagnosis):
+    """The load generator cannot keep up: it measures itself."""
+
+    NAME, TITLE = "client_bound", "load generator too slow"
+    MANY = "are measured by a client that is too slow"
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """As its own verdict says."""
+        if facts.around.client_why is None:
+            return None
+        return Cost(1.0, "what the clients measure: it is not the server's")
+
+    def sentence(self, facts: Facts) -> str:
+        """Why it is."""
+        return f"The load generator is too slow: {facts.around.client_why or ''}"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """Its own figures."""
+        why = facts.around.client_why or ""
+        return (Evidence(text=why, page="load", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Elsewhere, or less."""
+        del facts
+        return (
+            now(
+                "Run the load from another host, or ask for a lower rate",
+                "client and server agree again",
+            ),
+        )
+
+
+class WarmUp(Diagnosis):
+    """The first steps after a start were slow, and are in the window."""
+
+    NAME, TITLE = "warm_up", "warm-up in the window"
+    MANY = "have their warm-up in the window"
+    LASTING = Lasting(least_s=3, of_s=5, gone_s=5)
+    WITHIN_S = 60
+    TIMES = 10
+    """The usual step."""
+    SHARE = 0.1
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Within a minute of its start, one step took far longer than is usual."""
+        if facts.up_s > self.WITHIN_S or not facts.slow_start_s:
+            return None
+        worst_s, usual_s = facts.slow_start_s, facts.step_s.p50
+        if not usual_s or worst_s < self.TIMES * usual_s or facts.minute_s <= 0:
+            return None
+        share = worst_s / facts.minute_s
+        if share < self.SHARE:
+            return None
+        return Cost(share / 10, f"{share:.0%} of what is averaged is warm-up")
+
+    def sentence(self, facts: Facts) -> str:
+        """How slow."""
+        return (
+            f"The first steps after the start took {facts.slow_start_s or 0:.1f} s: "
+            "numbers over a minute or more are of the warm-up, too"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The start."""
+        text = f"steps now take {(facts.step_s.p50 or 0) * 1e3:.1f} ms"
+        t_ns = ago_ns(facts, facts.up_s)
+        return (Evidence(text=text, page="steps", t_ns=t_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Wait."""
+        del facts
+        return (
+            now(
+                "Look at the last ten seconds (w), or leave the first minute out",
+                "numbers of the steady state",
+            ),
+        )
+
+
+class SloMissed(Diagnosis):
+    """The objectives are missed, and nothing above explains it."""
+
+    NAME, TITLE = "slo_missed", "objectives missed"
+    MANY = "miss their objectives"
+    FALLBACK = True
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """As they are judged."""
+        slo = facts.around.slo
+        if slo is None or slo.met is not False or slo.share is None:
+            return None
+        return Cost(1 - slo.share, f"{1 - slo.share:.0%} of the requests")
+
+    def sentence(self, facts: Facts) -> str:
+        """How many, of which."""
+        slo = facts.around.slo
+        if slo is None:
+            return ""
+        return (
+            f"{slo.good:,} of {slo.judged:,} requests held {slo.slo}; "
+            "what keeps them from it is not known"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The table."""
+        missed = facts.around.slo.missed if facts.around.slo else None
+        named = ", ".join(f"{metric} {n:,}" for metric, n in (missed or {}).items())
+        text = f"missed: {named}" if named else "requests judged"
+        return (Evidence(text=text, page="overview", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Nothing that is known to help."""
+        del facts
+        return ()
+
+
+class Dropped(Diagnosis):
+    """Readings are lost: numbers are of less than there was."""
+
+    NAME, TITLE = "dropped", "readings dropped"
+    MANY = "lose readings"
+    LASTING = Lasting(least_s=0, of_s=5, gone_s=60)
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Any in the last minute."""
+        if not facts.around.dropped:
+            return None
+        return Cost(0.01, "nothing of the engine's; numbers are of less than there was")
+
+    def sentence(self, facts: Facts) -> str:
+        """How many."""
+        return (
+            f"{counted(facts.around.dropped, 'reading')} of the last minute never came"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """What watching costs."""
+        text = "dropped where they were made, before they could wait"
+        return (Evidence(text=text, page="overview", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Room for inferwatch."""
+        del facts
+        return (
+            now(
+                "Leave inferwatch a core, or record without a screen", "all come again"
+            ),
+        )

@@ -1,0 +1,146 @@
+"""The findings of one Model: of its engine alone, or of several servers together."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from collectors.clock import NS_PER_S
+from collectors.readings import EngineInfo, Note, NoteKind
+from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
+from inferwatch.metrics.findings.facts import Around, Facts
+from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.gather import Moment, Sources, facts_of
+from inferwatch.metrics.findings.imbalance import Imbalance
+from inferwatch.metrics.findings.tracker import (
+    FindingTracker,
+    Held,
+    SavedFindings,
+    ranked,
+)
+
+MOST_LOSSES = 32
+MOST_DROPS = 64
+DROPS_NS = 60 * NS_PER_S
+MANY = {each.NAME: each.MANY for each in DIAGNOSES}
+
+
+class SavedWatch(msgspec.Struct, array_like=True):
+    """All that a FindingWatch keeps."""
+
+    tracker: SavedFindings
+    up_ns: int | None
+    lost: list[tuple[int, str]]
+    dropped: list[tuple[int, int]]
+
+
+class FindingWatch:
+    """Judges its engine at each tick, by what the Model keeps anyway."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._tracker = FindingTracker()
+        self._up_ns: int | None = None
+        self._lost: deque[tuple[int, str]] = deque(maxlen=MOST_LOSSES)
+        self._dropped: deque[tuple[int, int]] = deque(maxlen=MOST_DROPS)
+
+    def info(self, info: EngineInfo) -> None:
+        """An engine is up."""
+        if self._up_ns is None or (self._lost and self._lost[-1][0] >= self._up_ns):
+            self._up_ns = max(info.t_ns, 0)
+
+    def note(self, note: Note) -> None:
+        """An engine was lost, or readings were."""
+        if note.kind is NoteKind.LOST:
+            self._lost.append((note.t_ns, note.text))
+        elif note.kind is NoteKind.DROPPED:
+            self._dropped.append((note.t_ns, note.count or 1))
+
+    def tick(
+        self,
+        now_ns: int,
+        began_ns: int | None,
+        around: Around,
+        servers: Mapping[str, "FindingWatch"],
+    ) -> None:
+        """Judge this moment; the servers, if there are several, have been judged."""
+        if began_ns is None and around.client_why is None:
+            return
+        around = replace(around, dropped=self._dropped_lately(now_ns))
+        moment = Moment(
+            now_ns=now_ns,
+            began_ns=began_ns,
+            up_ns=began_ns if self._up_ns is None else self._up_ns,
+            lost=tuple(self._lost),
+        )
+        facts = facts_of(self._sources, moment, around)
+        if servers:
+            told = {source: each.facts for source, each in servers.items()}
+            self._tracker.tick(facts, (*OF_ALL, Imbalance(told)))
+        else:
+            self.facts = facts
+            self._tracker.tick(facts, DIAGNOSES)
+
+    facts: Facts | None = None
+    """As of the latest tick; of no use after the next, and not saved."""
+
+    def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
+        """All that hold, what costs most first."""
+        if not servers:
+            return self._tracker.all()
+        found: dict[str, list[Finding]] = {}
+        for source, each in servers.items():
+            for finding in each.findings({}):
+                one = replace(finding, sources=(source,))
+                found.setdefault(finding.name, []).append(one)
+        pooled = [_together(each, len(servers)) for each in found.values()]
+        return ranked([*self._tracker.all(), *pooled])
+
+    def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Held, ...]:
+        """Those that are over, in the order of their ends."""
+        every: Iterable[FindingWatch] = (self, *servers.values())
+        held = [each for watch in every for each in watch._tracker.ended]  # noqa: SLF001
+        return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
+
+    def saved(self) -> SavedWatch:
+        """All but the parts of the Model."""
+        return SavedWatch(
+            tracker=self._tracker.saved(),
+            up_ns=self._up_ns,
+            lost=list(self._lost),
+            dropped=list(self._dropped),
+        )
+
+    def restore(self, saved: SavedWatch) -> None:
+        """Take over what was saved."""
+        self._tracker.restore(saved.tracker)
+        self._up_ns = saved.up_ns
+        self._lost.extend(saved.lost)
+        self._dropped.extend(saved.dropped)
+
+    def _dropped_lately(self, now_ns: int) -> int:
+        return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)
+
+
+def _together(found: list[Finding], servers: int) -> Finding:
+    """The same finding of some servers: as of the worst, and of how many."""
+    worst = ranked(found)[0]
+    names = tuple(sorted(each.sources[0] for each in found))
+    cost = sum(each.cost for each in found) / servers
+    if len(found) == 1:
+        sentence = f"{names[0]}: {worst.sentence}"
+    else:
+        many = MANY.get(worst.name, worst.title)
+        sentence = (
+            f"{len(found):,} of {servers:,} servers {many}; "
+            f"worst {worst.sources[0]}: {worst.sentence}"
+        )
+    return replace(
+        worst,
+        sentence=sentence,
+        since_ns=min(each.since_ns for each in found),
+        cost=cost,
+        cost_text=f"{worst.cost_text}; {cost:.0%} of the fleet's",
+        sources=names,
+    )

@@ -1,0 +1,255 @@
+"""What the work itself binds, and what it does to those who wait for tokens."""
+
+from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
+from inferwatch.metrics.findings.queue import shed
+from inferwatch.metrics.floor.view import Bound
+
+ITL = ("itl_s", "tpot_s", "e2el_s")
+
+
+class PrefillStalls(Diagnosis):
+    """Tokens come late because long prompts are computed in the same steps."""
+
+    NAME, TITLE = "prefill_stalls_decode", "prefill stalls decode"
+    MANY = "let tokens come late while prompts are computed"
+    MISSES = ITL
+    SHARE = 0.35
+    """Of the time that tokens took."""
+    LONGER = 4
+    """Times a step that only decodes."""
+    MISSED_SHARE = 0.1
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Much longer steps, for a good part of the tokens."""
+        mixed = facts.mixed
+        if mixed is None or mixed.mean_s < self.LONGER * mixed.usual_s:
+            return None
+        least = self.MISSED_SHARE if facts.around.slo is not None else self.SHARE
+        if mixed.delay_share < least:
+            return None
+        return Cost(
+            mixed.delay_share, f"{mixed.delay_share:.0%} of the time between tokens"
+        )
+
+    def sentence(self, facts: Facts) -> str:
+        """How much longer."""
+        mixed = facts.mixed
+        if mixed is None:
+            return ""
+        return (
+            f"Steps with prompts make those in decode wait {mixed.mean_s * 1e3:,.0f} "
+            "ms "
+            f"for a token instead of {mixed.usual_s * 1e3:,.1f} ms"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The longest of these steps."""
+        mixed = facts.mixed
+        if mixed is None:
+            return ()
+        text = (
+            f"a step of {mixed.worst_s * 1e3:,.0f} ms with {mixed.worst_tokens:,} "
+            "prompt "
+            f"tokens, the longest of {mixed.steps:,} in 10 s"
+        )
+        return (Evidence(text=text, page="steps", t_ns=mixed.worst_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Smaller chunks, or apart."""
+        return (
+            now(
+                "Send long prompts to a server of their own",
+                "ITL spikes end here",
+            ),
+            facts.flag(
+                "max_num_batched_tokens",
+                "Lower the tokens that a step may compute",
+                "ITL spikes shrink in proportion; TTFT of long prompts rises",
+            ),
+            facts.flag(
+                "long_prefill_token_threshold",
+                "Cap what a long prompt gets of a step",
+                "ITL spikes shrink; TTFT of long prompts rises",
+            ),
+        )
+
+
+class MemoryBound(Diagnosis):
+    """Decode moves all that memory can, and it is not enough."""
+
+    NAME, TITLE = "memory_bound", "memory-bound decode"
+    MANY = "decode as fast as their memory allows"
+    MISSES = ITL
+    FULL = 0.6
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Near the ceiling, while requests wait or objectives are missed."""
+        mbu = self._mbu(facts)
+        if mbu is None or mbu < self.FULL or not matters(facts):
+            return None
+        return Cost(mbu / 2, f"decode at {mbu:.0%} of the memory's bandwidth")
+
+    def sentence(self, facts: Facts) -> str:
+        """How near."""
+        return (
+            f"Decode moves {self._mbu(facts) or 0:.0%} of what memory can, and "
+            "requests "
+            "wait: more batch or fewer bytes a token, not more compute"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The roofline."""
+        limits = facts.limits
+        point = limits.decode if limits else None
+        floor_s = point.floor_s if point else None
+        text = "decode under the memory roof"
+        if point is not None and floor_s is not None:
+            text = f"steps of {point.step_s * 1e3:.1f} ms, floor {floor_s * 1e3:.1f} ms"
+        return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """More tokens for the same bytes."""
+        return (
+            shed(facts),
+            facts.flag(
+                "max_num_seqs",
+                "Let more decode together: weights are read once for all",
+                "tokens/s rise, ITL rises a little",
+            ),
+            facts.flag(
+                "quantization",
+                "Load weights of fewer bits",
+                "fewer bytes a step; ITL falls",
+                Effort.RESTART,
+                Effort.OUTPUT,
+            ),
+            facts.flag(
+                "kv_cache_dtype",
+                "Keep the KV cache in FP8",
+                "fewer bytes for long contexts",
+                Effort.RESTART,
+                Effort.OUTPUT,
+                also=" fp8",
+            ),
+            facts.flag(
+                "speculative_config",
+                "Decode speculatively",
+                "several tokens for one reading of the weights",
+            ),
+        )
+
+    def _mbu(self, facts: Facts) -> float | None:
+        limits = facts.limits
+        if limits is None or limits.decode is None:
+            return None
+        if limits.decode.bound is not Bound.MEMORY:
+            return None
+        told = [limits.measured_mbu, limits.decode.mbu]
+        return next((each for each in told if each is not None), None)
+
+
+class ComputeBound(Diagnosis):
+    """Prompts use all the compute there is, and it is not enough."""
+
+    NAME, TITLE = "compute_bound", "compute-bound"
+    MANY = "compute as fast as they can"
+    MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+    FULL = 0.5
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """Near the ceiling, while requests wait or objectives are missed."""
+        mfu = self._mfu(facts)
+        if mfu is None or mfu < self.FULL or not matters(facts):
+            return None
+        busy = facts.busy_share()
+        return Cost(mfu * busy, f"{mfu:.0%} of the peak, {busy:.0%} of the time")
+
+    def sentence(self, facts: Facts) -> str:
+        """How near."""
+        return (
+            f"Steps with prompts reach {self._mfu(facts) or 0:.0%} of the peak "
+            "FLOP/s, and "
+            "requests wait: only faster or more hardware computes more"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The roofline."""
+        done = facts.steps.sums.get("prefill_tokens", 0)
+        text = f"{done:,} prompt tokens computed in the last 10 s"
+        return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Less to compute, or faster."""
+        return (
+            shed(facts),
+            facts.flag(
+                "quantization",
+                "Compute in FP8 where the GPU can",
+                "up to twice the FLOP/s",
+                Effort.RESTART,
+                Effort.OUTPUT,
+            ),
+            facts.flag(
+                "tensor_parallel_size",
+                "Spread the model over more GPUs",
+                "TTFT falls, less than in proportion",
+            ),
+        )
+
+    def _mfu(self, facts: Facts) -> float | None:
+        limits = facts.limits
+        if limits is None or limits.prefill is None:
+            return None
+        if limits.prefill.bound is not Bound.COMPUTE:
+            return None
+        return limits.prefill.mfu
+
+
+class Impossible(Diagnosis):
+    """Steps were faster than the hardware allows: a number is wrong."""
+
+    NAME, TITLE = "impossible", "faster than possible"
+    MANY = "are faster than their hardware allows"
+    LEAST = 0.1
+    """Of the steps."""
+
+    def holds(self, facts: Facts) -> Cost | None:
+        """More than a slip of a clock."""
+        limits = facts.limits
+        wrong = limits.impossible if limits else None
+        if wrong is None or wrong.steps < self.LEAST * max(facts.steps.rows, 1):
+            return None
+        return Cost(0.01, "nothing but trust in the numbers")
+
+    def sentence(self, facts: Facts) -> str:
+        """By how much."""
+        wrong = facts.limits.impossible if facts.limits else None
+        ratio = wrong.worst_ratio if wrong else 0.0
+        return (
+            f"Steps were up to {ratio:.1f} times faster than their floor: check "
+            "clocks, "
+            "dtype, speculative decoding or the measurement"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        """The worst of them."""
+        wrong = facts.limits.impossible if facts.limits else None
+        t_ns = wrong.t_ns if wrong else facts.now_ns
+        n = wrong.steps if wrong else 0
+        text = f"{n:,} steps below their floor"
+        return (Evidence(text=text, page="limits", t_ns=t_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        """Nothing to turn."""
+        del facts
+        return ()
+
+
+def matters(facts: Facts) -> bool:
+    """Requests wait, or an objective is missed: a limit that costs nobody is none."""
+    slo = facts.around.slo
+    if slo is not None and slo.judged:
+        return slo.met is False
+    return bool(facts.waiting) and (facts.oldest_wait_s or 0.0) >= 1.0
