@@ -24,6 +24,7 @@ from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
 from inferwatch.cli.keys import keys
 from inferwatch.cli.load import load
+from inferwatch.cli.plan import plan
 from inferwatch.cli.record import record
 from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
@@ -97,6 +98,7 @@ def inferwatch(context: click.Context) -> None:
     Why was it slow?             inferwatch why
     At another setting?          inferwatch what-if --max-num-seqs 64
     Did the change help?         inferwatch compare before after
+    What could it do at best?    inferwatch plan --model llama-3-8b --gpu H200
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     check_sqlite()
@@ -118,6 +120,7 @@ inferwatch.add_command(what_if)
 inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)
+inferwatch.add_command(plan)
 inferwatch.add_command(keys)
 inferwatch.add_command(doctor)
 

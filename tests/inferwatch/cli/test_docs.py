@@ -42,7 +42,7 @@ FOREIGN_OPTIONS = {
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""
-JUDGES = {"--fail-if", "--slo", "--class", "--plan"}
+JUDGES = {"--fail-if", "--slo", "--class", "--plan", "--measured-tpot"}
 """Whatever the verdict, the command itself was right."""
 KEYS = {
     "←": "left",

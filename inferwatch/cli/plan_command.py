@@ -1,0 +1,308 @@
+"""What ``inferwatch plan`` was told, made into shapes, machines and requests."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferwatch.cli.say import say_coloured, say_json
+from inferwatch.errors import UsageError
+from inferwatch.limits.devices import DEVICES, Device, device_named
+from inferwatch.limits.hf_config import shape_of
+from inferwatch.limits.plan import Machine, Workload, plan_for
+from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
+from inferwatch.limits.shape import ModelShape
+from inferwatch.reports.plan import Measured, as_json, plan_text
+
+GB = 1e9
+DEFAULT_CONTEXT = 4096
+DEFAULT_OUTPUT = 256
+MOST_COLUMNS = 24
+MOST_CONFIG_BYTES = 64 << 20
+SHAPE_FLAGS = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "ffn": "intermediate_size",
+    "vocab": "vocab_size",
+    "tied": "tie_word_embeddings",
+    "experts": "num_experts",
+    "experts_per_token": "num_experts_per_tok",
+    "expert_ffn": "moe_intermediate_size",
+    "window": "sliding_window",
+}
+NEEDED = ("layers", "hidden", "heads", "vocab")
+
+
+def print_plan(given: Mapping[str, Any]) -> int:
+    """The exit status: 1 where something cannot be or does not fit, as asked.
+
+    Raises:
+        UsageError, ShapeError: the flags make no sense together, or say too little.
+    """
+    name, config = _config(given)
+    workload = _workload(given)
+    measured = _measured(given)
+    plans = [
+        plan_for(_shape(config, given, method, kv), machine, workload)
+        for machine, method, kv in _columns(given)
+    ]
+    if given["as_json"]:
+        say_json(as_json(name, plans, measured))
+    else:
+        width = shutil.get_terminal_size((88, 24)).columns
+        say_coloured(plan_text(name, plans, measured, width, _painter()))
+    impossible = any(measured.beaten(each) for each in plans)
+    unfit = given["fail_if_not_fit"] and not all(each.fits for each in plans)
+    return 1 if impossible or unfit else 0
+
+
+def _painter() -> Any:  # noqa: ANN401 - click's
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        return click.style
+    return lambda text, **_: text
+
+
+# The model.
+
+
+def _config(given: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """What to call it, and its configuration."""
+    told = {
+        flag: given[flag] for flag in SHAPE_FLAGS if given[flag] not in {None, False}
+    }
+    model: str | None = given["model"]
+    if model is not None and told:
+        flags = ", ".join(map(_flag, told))
+        raise UsageError(
+            f"{flags} describe a model without a file: leave them or --model out"
+        )
+    if model is not None:
+        return _found(model)
+    inner = ("expert_ffn", "experts_per_token") if "experts" in told else ("ffn",)
+    missing = [_flag(flag) for flag in (*NEEDED, *inner) if flag not in told]
+    if not told or missing:
+        also = f"; {', '.join(missing)} missing" if told else ""
+        raise UsageError(
+            "say which model: --model CONFIG, or its shape by --layers, --hidden, "
+            f"--heads, --ffn and --vocab{also}"
+        )
+    return "model", {SHAPE_FLAGS[flag]: value for flag, value in told.items()}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _found(model: str) -> tuple[str, Mapping[str, Any]]:
+    """A preset, a file, a folder, or a model in the cache of Hugging Face."""
+    key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
+    path = Path(model).expanduser()
+    if key in PRESETS and not path.exists():
+        return key, PRESETS[key]
+    for file in (path, path / "config.json", *_cached(model)):
+        if file.is_file():
+            return (path.name if path.exists() else model), _read(file)
+    if path.is_dir():
+        raise UsageError(f"{model}: there is no config.json in this folder")
+    near = get_close_matches(key, [*PRESETS, *ALSO_KNOWN_AS], 1, 0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(
+        f"--model {model}: no such file or folder, not in the Hugging Face cache here, "
+        f"and no preset{hint} Presets are {', '.join(PRESETS)}. The config.json of a "
+        "model is enough: its weights are not needed"
+    )
+
+
+def _cached(model: str) -> Iterator[Path]:
+    """Where ``huggingface_hub`` keeps it; nothing is downloaded."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        return
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+    folder = hub / f"models--{model.replace('/', '--')}" / "snapshots"
+    yield from sorted(folder.glob("*/config.json"))
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        if file.stat().st_size > MOST_CONFIG_BYTES:
+            raise UsageError(f"{file} is too large to be a config.json")
+        config = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{file} is no configuration of a model: not a JSON object")
+    return config
+
+
+def _shape(
+    config: Mapping[str, Any], given: Mapping[str, Any], method: str | None, kv: str
+) -> ModelShape:
+    bits = given["weight_bits"]
+    shape = shape_of(
+        config,
+        dtype=given["dtype"],
+        kv_dtype=kv,
+        quantization="none" if bits else method,
+    )
+    if bits is None:
+        return shape
+    if method not in {None, "none"}:
+        raise UsageError("--weight-bits and --quantization: give one of both")
+    return replace(shape, weight_bits=bits)
+
+
+# The GPUs.
+
+
+def _columns(
+    given: Mapping[str, Any],
+) -> Sequence[tuple[Machine, str | None, str]]:
+    """What stands side by side: GPUs, their number, formats."""
+    gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
+    if not gpus:
+        raise UsageError("say which GPU: --gpu H200, for instance")
+    ways = [_number(each) for each in _listed(given["tp"]) or ["1"]]
+    methods: list[str | None] = [*_listed(given["quantization"])] or [None]
+    caches = _listed(given["kv_dtype"]) or ["auto"]
+    columns = [
+        (_machine(gpu, way, given), method, cache)
+        for gpu, way, method, cache in product(gpus, ways, methods, caches)
+    ]
+    if len(columns) > MOST_COLUMNS:
+        raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
+    return columns
+
+
+def _listed(told: Sequence[str]) -> list[str]:
+    """``H100,H200`` or a flag for each; none twice."""
+    parts = (part.strip() for each in told for part in each.split(","))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
+        raise UsageError(f"--tp {text!r}: give how many GPUs, such as 2 or 2,4")
+    return int(text)
+
+
+def _device(name: str, given: Mapping[str, Any]) -> Device:
+    """Known, or as flags have it."""
+    known = device_named(name)
+    gbps, tflops, memory = (
+        given[each] for each in ("peak_gbps", "peak_tflops", "memory_gb")
+    )
+    if known is None:
+        if gbps is None or memory is None:
+            raise UsageError(_unknown(name))
+        return Device(
+            name=name,
+            bytes_per_s=gbps * GB,
+            flops=_all_dtypes(tflops),
+            memory_bytes=memory * GB,
+            pcie_bytes_per_s=None,
+            source="you",
+        )
+    if gbps is tflops is memory is None:
+        return known
+    return replace(
+        known,
+        bytes_per_s=known.bytes_per_s if gbps is None else gbps * GB,
+        flops=known.flops if tflops is None else _all_dtypes(tflops),
+        memory_bytes=known.memory_bytes if memory is None else memory * GB,
+        source=f"{known.source}; you",
+    )
+
+
+def _all_dtypes(tflops: float | None) -> dict[str, float]:
+    """What was given is of the dtype that the model has, whichever it is."""
+    if tflops is None:
+        return {}
+    names = ("float32", "float16", "bfloat16", "float8", "int8", "float4")
+    return dict.fromkeys(names, tflops * 1e12)
+
+
+def _unknown(name: str) -> str:
+    names = [device.name for device in DEVICES]
+    near = get_close_matches(name.upper(), names, 3, 0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return (
+        f"--gpu {name}: not known here; {hint}Of any other GPU give --peak-gbps and "
+        f"--memory-gb, best with --peak-tflops. Known are {', '.join(names)}"
+    )
+
+
+def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> Machine:
+    overhead, storage = given["overhead_gb"], given["storage_gbps"]
+    return Machine(
+        device=device,
+        tensor_parallel=ways,
+        pipeline_parallel=given["pp"],
+        memory_share=given["memory_share"],
+        overhead_bytes=None if overhead is None else overhead * GB,
+        storage_bytes_per_s=None if storage is None else storage * GB,
+        gpu_hour=given["gpu_hour"],
+    )
+
+
+# The requests.
+
+
+def _workload(given: Mapping[str, Any]) -> Workload:
+    """Context, prompt and output: two say the third, where they agree."""
+    context, prompt, output = (given[each] for each in ("context", "prompt", "output"))
+    if context is None:
+        made = output or DEFAULT_OUTPUT
+        context = DEFAULT_CONTEXT if prompt is None else prompt + made
+    if output is None:
+        room = context - prompt if prompt is not None else context - 1
+        output = max(1, min(DEFAULT_OUTPUT, room))
+    if prompt is None:
+        prompt = context - output
+    if given["output"] is None and given["prompt"] is not None and prompt >= context:
+        raise UsageError(f"--prompt {prompt} leaves no room in --context {context}")
+    if prompt < 1 or prompt + output > context:
+        raise UsageError(
+            f"--prompt {prompt} and --output {output} do not fit into "
+            f"--context {context}"
+        )
+    return Workload(
+        batch=given["batch"],
+        prompt=prompt,
+        output=output,
+        context=context,
+        block_tokens=given["block_size"],
+    )
+
+
+def _measured(given: Mapping[str, Any]) -> Measured:
+    return Measured(
+        tpot_s=_seconds(given["measured_tpot"], "--measured-tpot"),
+        ttft_s=_seconds(given["measured_ttft"], "--measured-ttft"),
+        tokens_per_s=given["measured_tokens_per_s"],
+    )
+
+
+def _seconds(text: str | None, flag: str) -> float | None:
+    """``15ms``, ``800us``, ``1.2s``; without a unit seconds."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?", text.strip().lower())
+    seconds = float(found[1]) if found else 0.0
+    if not found or not seconds:
+        raise UsageError(f"{flag} {text!r}: give a time such as 15ms or 1.2s")
+    return seconds * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}.get(found[2], 1.0)

@@ -1,0 +1,346 @@
+"""A plan as a table for people and as JSON."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_count,
+    format_duration,
+    format_figure,
+    format_gigabytes,
+    format_rate,
+)
+from inferwatch.limits.cache import kv_bytes_per_token
+from inferwatch.limits.parameters import expert_bits
+from inferwatch.limits.plan import BatchLimit, Plan
+from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
+
+Paint = Callable[..., str]
+Row = tuple[str, Callable[[Plan], str]]
+Section = tuple[str, Sequence[Row]]
+GAP = 2
+LEGEND = (
+    "Times are floors and rates are ceilings, at 100% of the peaks; communication "
+    "between\nGPUs, the host and the queue are excluded. ~ is an estimate: "
+    "activations, graphs, libraries."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What somebody measured or read, to be held against its floor."""
+
+    tpot_s: float | None = None
+    ttft_s: float | None = None
+    tokens_per_s: float | None = None
+
+    def checks(self, plan: Plan) -> Iterator[tuple[str, float, float | None]]:
+        """Name, what was measured as a time, and its floor."""
+        if self.tpot_s is not None:
+            yield "TPOT", self.tpot_s, plan.tpot_floor_s
+        if self.ttft_s is not None:
+            yield "TTFT", self.ttft_s, plan.ttft_floor_s
+        if self.tokens_per_s is not None:
+            step_s = plan.workload.batch / self.tokens_per_s
+            yield "tokens/s", step_s, plan.tpot_floor_s
+
+    def beaten(self, plan: Plan) -> bool:
+        """One of them is faster than can be."""
+        checks = self.checks(plan)
+        return any(is_possible(time, floor) is False for _, time, floor in checks)
+
+
+def plan_text(
+    name: str, plans: Sequence[Plan], measured: Measured, width: int, paint: Paint
+) -> str:
+    """A column a plan, as many beside each other as there is room."""
+    sections = _sections(plans[0], measured)
+    labels = [label for _, rows in sections for label, _ in rows]
+    label_width = max(map(len, labels)) + 2 * GAP
+    lines = _head(name, plans[0])
+    for block in _blocks(plans, sections, width - label_width):
+        lines += _table(block, sections, label_width, paint)
+        lines.append("")
+    if any(measured.beaten(each) for each in plans):
+        lines += [paint(IMPOSSIBLE, fg="red"), ""]
+    return "\n".join([*lines, LEGEND])
+
+
+def _head(name: str, plan: Plan) -> list[str]:
+    """What stands for all columns."""
+    shape, load = plan.shape, plan.workload
+    active = plan.counted.active
+    total = _parameters(plan.counted.total)
+    passed = f", {_parameters(active)} active" if active != plan.counted.total else ""
+    heads = "latent" if shape.mla else counted(shape.kv_heads, "KV head")
+    windows = f", {shape.window_layers} with a window" if shape.window_layers else ""
+    layers = counted(shape.layers, "layer")
+    requests = counted(load.batch, "request")
+    return [
+        f"{name}: {total} parameters{passed}; {layers}{windows}, {heads}",
+        f"{requests} of {load.context:,} tokens: {load.prompt:,} + {load.output:,}",
+        "",
+    ]
+
+
+def _blocks(
+    plans: Sequence[Plan], sections: Sequence[Section], room: int
+) -> Iterator[Sequence[Plan]]:
+    """So many columns as fit beside each other."""
+    cells = [cell for _, rows in sections for _, cell in rows]
+    widest = max(len(cell(plan)) for plan in plans for cell in cells)
+    beside = max(1, room // (widest + GAP))
+    for first in range(0, len(plans), beside):
+        yield plans[first : first + beside]
+
+
+def _table(
+    plans: Sequence[Plan],
+    sections: Sequence[Section],
+    label_width: int,
+    paint: Paint,
+) -> list[str]:
+    lines: list[str] = []
+    cells = [cell for _, rows in sections for _, cell in rows]
+    widths = [max(len(cell(plan)) for cell in cells) for plan in plans]
+    for heading, rows in sections:
+        lines.append(paint(heading, bold=True))
+        for label, cell in rows:
+            padded = (
+                _coloured(cell(plan).rjust(width), paint)
+                for plan, width in zip(plans, widths, strict=True)
+            )
+            lines.append(f"  {label}".ljust(label_width) + (" " * GAP).join(padded))
+    return lines
+
+
+def _coloured(cell: str, paint: Paint) -> str:
+    words = cell.strip()
+    if words.startswith(("no,", "impossible")):
+        return paint(cell, fg="red")
+    return paint(cell, fg="green") if words == "yes" else cell
+
+
+def _sections(first: Plan, measured: Measured) -> list[Section]:
+    """The questions, with rows that answer them."""
+    checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
+    priced = first.machine.gpu_hour is not None
+    stored = first.machine.storage_bytes_per_s is not None
+    return [
+        ("On", _ON),
+        ("Does it fit? Of each GPU:", _FIT),
+        ("What binds decode?", _BINDS),
+        ("What limits the batch?", _LIMITS),
+        ("What latency?", (*_LATENCY, *checks)),
+        ("How many tokens a second?", _RATES),
+        *([("What price of a million?", _PRICES)] if priced else []),
+        ("How long does it load?", _LOADING if stored else _LOADING[:1]),
+    ]
+
+
+def _measured_row(measured: Measured, name: str) -> Row:
+    def cell(plan: Plan) -> str:
+        time, floor = next(
+            (time, floor) for each, time, floor in measured.checks(plan) if each == name
+        )
+        if floor is None:
+            return UNKNOWN
+        if is_possible(time, floor):
+            return f"{time / floor:.2f} × floor"
+        return f"impossible, {time / floor:.2f} ×"
+
+    return f"measured {name}", cell
+
+
+def _gigabytes(size: float) -> str:
+    return f"{format_gigabytes(size).strip()} GB"
+
+
+def _parameters(count: int) -> str:
+    return f"{format_figure(count / 1e9).strip()} B"
+
+
+def _bits(bits: float) -> str:
+    return f"{bits:.3f}".rstrip("0").rstrip(".") + " bit"
+
+
+def _weights(plan: Plan) -> str:
+    shape = plan.shape
+    experts = expert_bits(shape) if shape.experts else shape.weight_bits
+    quantised = min(shape.weight_bits, experts)
+    return _bits(quantised)
+
+
+def _fits(plan: Plan) -> str:
+    return "yes" if plan.fits else f"no, {_gigabytes(-plan.left_bytes)} short"
+
+
+def _overhead(plan: Plan) -> str:
+    mark = "~" if plan.overhead_is_estimate else ""
+    return f"{mark}{_gigabytes(plan.overhead_bytes)}"
+
+
+def _compute_from(plan: Plan) -> str:
+    if plan.ridge is None:
+        return UNKNOWN
+    if plan.compute_bound_from is None:
+        return "never"
+    return counted(plan.compute_bound_from, "request")
+
+
+def _intensity(plan: Plan) -> str:
+    return f"{format_figure(plan.decode.intensity).strip()} FLOP/B"
+
+
+def _ridge(plan: Plan) -> str:
+    return f"{format_figure(plan.ridge).strip()} FLOP/B"
+
+
+def _batch_limit(plan: Plan) -> str:
+    if plan.batch_limit is BatchLimit.WEIGHTS:
+        return "no room beside weights"
+    return plan.batch_limit.value
+
+
+def _duration(seconds: float | None) -> str:
+    return format_duration(seconds).strip()
+
+
+def _rate(tokens_per_s: float | None) -> str:
+    return format_rate(tokens_per_s).strip()
+
+
+def _price(plan: Plan, tokens_per_s: float | None) -> str:
+    return format_figure(plan.cost(tokens_per_s)).strip()
+
+
+def _ways(plan: Plan) -> str:
+    machine = plan.machine
+    if machine.pipeline_parallel == 1:
+        return str(machine.tensor_parallel)
+    stages = counted(machine.pipeline_parallel, "stage")
+    return f"{machine.tensor_parallel} × {stages}"
+
+
+def _kibibytes(plan: Plan) -> str:
+    return f"{kv_bytes_per_token(plan.shape) / 1024:,.1f} KiB"
+
+
+_ON: tuple[Row, ...] = (
+    ("GPU", lambda plan: plan.machine.device.name),
+    ("tensor parallel", _ways),
+    ("weight format", _weights),
+    ("KV cache format", lambda plan: _bits(plan.shape.kv_bits)),
+)
+_FIT: tuple[Row, ...] = (
+    ("fits", _fits),
+    ("memory for the engine", lambda plan: _gigabytes(plan.allowed_bytes)),
+    ("weights", lambda plan: _gigabytes(plan.weight_bytes)),
+    ("overhead", _overhead),
+    ("KV of this batch", lambda plan: _gigabytes(plan.kv_bytes)),
+    ("left", lambda plan: _gigabytes(max(0.0, plan.left_bytes))),
+)
+_BINDS: tuple[Row, ...] = (
+    ("bound by", lambda plan: plan.binds or UNKNOWN),
+    ("intensity of a step", _intensity),
+    ("ridge point of the GPU", _ridge),
+    ("bound by compute from", _compute_from),
+)
+_LIMITS: tuple[Row, ...] = (
+    ("limited by", _batch_limit),
+    ("requests that fit (B_max)", lambda plan: f"{plan.max_requests:,}"),
+    ("tokens that fit", lambda plan: format_count(plan.max_kv_tokens).strip()),
+    ("KV a token", _kibibytes),
+)
+_LATENCY: tuple[Row, ...] = (
+    ("TPOT floor, this batch", lambda plan: _duration(plan.tpot_floor_s)),
+    ("TTFT floor, alone", lambda plan: _duration(plan.ttft_floor_s)),
+    ("E2EL floor", lambda plan: _duration(plan.e2el_floor_s)),
+)
+_RATES: tuple[Row, ...] = (
+    ("decode, this batch", lambda plan: _rate(plan.tokens_per_s)),
+    ("decode, B_max", lambda plan: _rate(plan.most_tokens_per_s)),
+    ("output, prompts beside", lambda plan: _rate(plan.served_tokens_per_s)),
+)
+_PRICES: tuple[Row, ...] = (
+    ("decode, this batch", lambda plan: _price(plan, plan.tokens_per_s)),
+    ("decode, B_max", lambda plan: _price(plan, plan.most_tokens_per_s)),
+    ("output, prompts beside", lambda plan: _price(plan, plan.served_tokens_per_s)),
+)
+_LOADING: tuple[Row, ...] = (
+    ("over PCIe, its share", lambda plan: _duration(plan.load_pcie_s)),
+    ("from storage, all", lambda plan: _duration(plan.load_storage_s)),
+)
+
+
+def as_json(name: str, plans: Sequence[Plan], measured: Measured) -> dict[str, Any]:
+    """All of it, in bytes and seconds."""
+    load, counted_ = plans[0].workload, plans[0].counted
+    return {
+        "model": name,
+        "parameters": counted_.total,
+        "active_parameters": counted_.active,
+        "batch": load.batch,
+        "prompt_tokens": load.prompt,
+        "output_tokens": load.output,
+        "context_tokens": load.context,
+        "excluded": ["communication between GPUs", "host", "queue"],
+        "plans": [_plan_json(plan, measured) for plan in plans],
+    }
+
+
+def _plan_json(plan: Plan, measured: Measured) -> dict[str, Any]:
+    machine, shape = plan.machine, plan.shape
+    return {
+        "gpu": machine.device.name,
+        "gpu_source": machine.device.source,
+        "tensor_parallel": machine.tensor_parallel,
+        "pipeline_parallel": machine.pipeline_parallel,
+        "weight_bits": shape.weight_bits,
+        "expert_bits": expert_bits(shape) if shape.experts else None,
+        "kv_bits": shape.kv_bits,
+        "compute_dtype": shape.compute_dtype,
+        "fits": plan.fits,
+        "memory_bytes": machine.device.memory_bytes,
+        "allowed_bytes": plan.allowed_bytes,
+        "total_weight_bytes": plan.total_weight_bytes,
+        "weight_bytes": plan.weight_bytes,
+        "overhead_bytes": plan.overhead_bytes,
+        "overhead_is_estimate": plan.overhead_is_estimate,
+        "kv_bytes_per_token": kv_bytes_per_token(shape),
+        "kv_bytes_per_request": plan.request_kv_bytes,
+        "kv_bytes": plan.kv_bytes,
+        "left_bytes": plan.left_bytes,
+        "max_requests": plan.max_requests,
+        "max_kv_tokens": plan.max_kv_tokens,
+        "decode_bytes": plan.decode.bytes_read,
+        "decode_flops": plan.decode.flops,
+        "decode_intensity": plan.decode.intensity,
+        "ridge_point": plan.ridge,
+        "decode_bound_by": plan.binds,
+        "compute_bound_from_requests": plan.compute_bound_from,
+        "batch_limited_by": plan.batch_limit.value,
+        "tpot_floor_s": plan.tpot_floor_s,
+        "ttft_floor_s": plan.ttft_floor_s,
+        "e2el_floor_s": plan.e2el_floor_s,
+        "decode_tokens_per_s": plan.tokens_per_s,
+        "max_decode_tokens_per_s": plan.most_tokens_per_s,
+        "output_tokens_per_s_with_prompts": plan.served_tokens_per_s,
+        "price_per_million": plan.cost(plan.tokens_per_s),
+        "price_per_million_at_max_requests": plan.cost(plan.most_tokens_per_s),
+        "price_per_million_with_prompts": plan.cost(plan.served_tokens_per_s),
+        "load_pcie_floor_s": plan.load_pcie_s,
+        "load_storage_floor_s": plan.load_storage_s,
+        "measured": [
+            {
+                "name": name,
+                "step_or_prompt_s": time,
+                "floor_s": floor,
+                "possible": is_possible(time, floor),
+            }
+            for name, time, floor in measured.checks(plan)
+        ],
+    }

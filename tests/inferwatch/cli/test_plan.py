@@ -1,0 +1,286 @@
+"""``inferwatch plan``: what it answers, and what it says of senseless flags."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from inferwatch.cli.main import inferwatch
+from inferwatch.errors import InferwatchError
+from inferwatch.limits.presets import PRESETS
+from inferwatch.limits.roofline import IMPOSSIBLE
+
+WIDE = {"COLUMNS": "160", "NO_COLOR": "1"}
+
+
+def run(*words: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit status, and what was printed or said of a mistake."""
+    done = CliRunner().invoke(
+        inferwatch, ["plan", *words], standalone_mode=False, env=env or WIDE
+    )
+    if isinstance(done.exception, InferwatchError):
+        return done.exception.exit_status, str(done.exception)
+    if done.exception is not None:
+        raise done.exception
+    return int(done.return_value), done.output
+
+
+def asked(*words: str) -> Any:
+    status, text = run(*words, "--json")
+    assert status == 0, text
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("gpu", ["A100", "H100", "H200"])
+@pytest.mark.parametrize(
+    ("model", "tp"), [("llama-3-8b", "1"), ("llama-3-70b", "4"), ("llama-3-405b", "16")]
+)
+def test_four_questions_are_answered(model: str, tp: str, gpu: str) -> None:
+    _, text = run("--model", model, "--gpu", gpu, "--tp", tp, "--batch", "8")
+
+    answers = dict(re.findall(r"^  (\S.*?) {2,}(.+)$", text, re.MULTILINE))
+    assert answers["fits"] == "yes"
+    assert answers["bound by"] == "memory"
+    assert answers["limited by"] == "KV memory"
+    assert int(answers["requests that fit (B_max)"].replace(",", "")) >= 8
+    assert re.fullmatch(r"[\d.]+ ms", answers["TPOT floor, this batch"])
+    assert re.fullmatch(r"[\d.]+ m?s", answers["TTFT floor, alone"])
+    assert "communication between\nGPUs, the host and the queue are excluded" in text
+
+
+def test_columns_are_all_that_was_asked_for() -> None:
+    found = asked(
+        *("--model", "8b", "--gpu", "A100,H200", "--gpu", "h200", "--tp", "1,2"),
+        *("--kv-dtype", "auto", "--kv-dtype", "fp8", "--quantization", "none,fp8"),
+    )
+
+    columns = [
+        (each["gpu"], each["tensor_parallel"], each["weight_bits"], each["kv_bits"])
+        for each in found["plans"]
+    ]
+    assert columns[0] == ("A100 SXM 80GB", 1, 16, 16)
+    assert len(columns) == len(set(columns)) == 2 * 2 * 2 * 2
+
+
+def test_json_says_in_bytes_and_seconds_what_the_table_says() -> None:
+    found = asked(
+        *("--model", "llama-3-70b", "--gpu", "H100", "--tp", "4", "--batch", "32"),
+        *("--gpu-hour", "4", "--quantization", "fp8", "--storage-gbps", "5"),
+    )
+
+    (plan,) = found["plans"]
+    assert found["parameters"] == 70_553_706_496
+    assert plan["fits"] is True
+    assert plan["tpot_floor_s"] == pytest.approx(0.0085, rel=0.02)
+    assert plan["decode_tokens_per_s"] == pytest.approx(32 / plan["tpot_floor_s"])
+    # what was sold for 0.62
+    assert plan["price_per_million"] == pytest.approx(1.18, rel=0.02)
+    assert plan["load_storage_floor_s"] == pytest.approx(
+        plan["total_weight_bytes"] / 5e9
+    )
+    assert "communication between GPUs" in found["excluded"]
+
+
+def test_a_narrow_terminal_gets_blocks_of_columns() -> None:
+    words = ("--model", "8b", "--gpu", "A100,H100,H200")
+
+    _, wide = run(*words)
+    _, narrow = run(*words, env={"COLUMNS": "60"})
+
+    assert wide.count("Does it fit?") == 1
+    assert narrow.count("Does it fit?") > 1
+    assert max(map(len, narrow.splitlines()[:-2])) <= 60
+    # at the least one column, however narrow
+    assert run(*words, env={"COLUMNS": "10"})[1].count("Does it fit?") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("--measured-tpot", "7.1ms"), 1),
+        (("--measured-tpot", "0.0071"), 1),
+        (("--measured-tpot", "7100 us"), 1),
+        (("--measured-tpot", "12ms"), 0),
+        (("--measured-ttft", "45ms", "--prompt", "2048"), 1),
+        (("--measured-ttft", "0.2s", "--prompt", "2048"), 0),
+        (("--measured-tokens-per-s", "140"), 1),
+        (("--measured-tokens-per-s", "7800", "--batch", "256"), 1),
+        (("--measured-tokens-per-s", "100"), 0),
+    ],
+)
+def test_what_beats_its_floor_is_impossible(
+    words: tuple[str, ...], status: int
+) -> None:
+    found, text = run("--model", "llama-3-8b", "--gpu", "A100", *words)
+
+    assert found == status
+    assert (IMPOSSIBLE in text) == bool(status)
+    assert ("impossible, 0." in text) == bool(status)
+
+
+def test_fit_is_a_check_where_it_is_asked_for() -> None:
+    words = ("--model", "llama-3-70b", "--gpu", "H100", "--tp", "1,2")
+
+    assert run(*words)[0] == 0
+    assert run(*words, "--fail-if-not-fit")[0] == 1
+    assert run(*words[:-1], "2", "--fail-if-not-fit")[0] == 0
+    assert "no, " in run(*words)[1]
+
+
+def test_models_are_read_from_files_folders_and_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps(PRESETS["qwen2.5-7b"])
+    cached = tmp_path / "hub" / "models--Qwen--Qwen2.5-7B" / "snapshots" / "abc"
+    for folder in (cached, tmp_path / "mine"):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(text)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+
+    preset = asked("--model", "qwen2.5-7b", "--gpu", "L40S")
+    for model in (
+        str(tmp_path / "mine"),
+        str(tmp_path / "mine" / "config.json"),
+        "Qwen/Qwen2.5-7B",
+    ):
+        found = asked("--model", model, "--gpu", "L40S")
+
+        assert found["plans"] == preset["plans"]
+
+
+def test_a_shape_needs_no_file() -> None:
+    found = asked(
+        *("--layers", "32", "--hidden", "4096", "--heads", "32", "--kv-heads", "8"),
+        *("--ffn", "14336", "--vocab", "128256", "--gpu", "H200"),
+    )
+
+    assert found["parameters"] == 8_030_261_248
+    assert found["plans"] == asked("--model", "llama-3-8b", "--gpu", "H200")["plans"]
+
+
+def test_other_gpus_are_what_their_flags_say() -> None:
+    found = asked(
+        *("--model", "8b", "--gpu", "mine", "--peak-gbps", "2039"),
+        *("--peak-tflops", "312", "--memory-gb", "80", "--overhead-gb", "4"),
+        *("--memory-share", "1", "--context", "4096"),
+    )
+
+    (plan,) = found["plans"]
+    (a100,) = asked("--model", "8b", "--gpu", "A100")["plans"]
+    assert plan["tpot_floor_s"] == a100["tpot_floor_s"]
+    assert plan["ttft_floor_s"] == a100["ttft_floor_s"]
+    # 119 of 0.5 GB; these are of 0.5 GiB
+    assert plan["max_requests"] == 111
+    assert plan["overhead_is_estimate"] is False
+
+
+def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
+    config = {**PRESETS["llama-3-8b"], "quantization_config": {"quant_method": "gguf"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    status, text = run("--model", str(tmp_path), "--gpu", "L4")
+    found = asked("--model", str(tmp_path), "--gpu", "L4", "--weight-bits", "4.85")
+
+    assert status == 2
+    assert "--weight-bits" in text
+    assert found["plans"][0]["weight_bits"] == 4.85
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gpu", "H200"), "say which model"),
+        (
+            ("--layers", "3", "--gpu", "H200"),
+            "--hidden, --heads, --vocab, --ffn missing",
+        ),
+        (("--model", "8b"), "say which GPU"),
+        (("--model", "8b", "--gpu", ","), "say which GPU"),
+        (("--model", "8b", "--gpu", "H300"), "did you mean H200"),
+        (("--model", "lama-3-8b", "--gpu", "H200"), "did you mean llama-3-8b?"),
+        (("--model", "8b", "--layers", "3", "--gpu", "H200"), "--layers describe"),
+        (("--model", "8b", "--gpu", "H200", "--tp", "two"), "--tp 'two'"),
+        (("--model", "8b", "--gpu", "H200", "--tp", "0"), "--tp '0'"),
+        (("--model", "8b", "--gpu", "H200", "--kv-dtype", "fp7"), "fp7"),
+        (("--model", "8b", "--gpu", "H200", "--dtype", "int3"), "int3"),
+        (("--model", "8b", "--gpu", "H200", "--quantization", "magic"), "magic"),
+        (
+            ("--model", "8b", "--gpu", "H200", "--prompt", "9", "--context", "8"),
+            "leaves no room",
+        ),
+        (
+            (
+                *("--model", "8b", "--gpu", "H200"),
+                *("--prompt", "9", "--output", "9", "--context", "12"),
+            ),
+            "do not fit into --context 12",
+        ),
+        (
+            ("--model", "8b", "--gpu", "H200", "--measured-tpot", "soon"),
+            "such as 15ms",
+        ),
+        (("--model", "8b", "--gpu", "H200", "--measured-ttft", "0"), "such as 15ms"),
+        (
+            (
+                *("--model", "8b", "--gpu", "H200"),
+                *("--weight-bits", "4", "--quantization", "fp8"),
+            ),
+            "one of both",
+        ),
+        (
+            (
+                "--model",
+                "8b",
+                "--gpu",
+                "H200",
+                "--tp",
+                ",".join(map(str, range(1, 30))),
+            ),
+            "29 columns",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said(words: tuple[str, ...], said: str) -> None:
+    status, text = run(*words)
+
+    assert status == 2
+    assert said in text
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\xff", "[" * 100_000])
+def test_files_that_are_no_configuration_are_told(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(content, "latin-1")
+
+    status, text = run("--model", str(file), "--gpu", "H200")
+
+    assert status == 2
+    assert str(file) in text
+
+
+def test_a_folder_without_a_configuration_is_told(tmp_path: Path) -> None:
+    status, text = run("--model", str(tmp_path), "--gpu", "H200")
+
+    assert status == 2
+    assert "no config.json" in text
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "1e99", "x"])
+@pytest.mark.parametrize("flag", ["--batch", "--peak-gbps", "--layers"])
+def test_numbers_that_are_none_are_refused(flag: str, value: str) -> None:
+    done = CliRunner().invoke(inferwatch, ["plan", flag, value])
+
+    assert done.exit_code == 2
+    assert "above 0" in done.output
+
+
+def test_help_stands_under_headings_and_shows_examples() -> None:
+    text = CliRunner().invoke(inferwatch, ["plan", "--help"]).output
+
+    assert "Model without a file:" in text
+    assert "inferwatch plan --model llama-3-8b --gpu H200 --batch 64" in text
+    assert "--fail-if-not-fit" in text

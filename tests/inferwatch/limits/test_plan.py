@@ -1,0 +1,277 @@
+"""Plans: four questions for three models on three GPUs, and what holds of all."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferwatch.limits.devices import Device, device_named
+from inferwatch.limits.hf_config import shape_of
+from inferwatch.limits.plan import BatchLimit, Machine, Plan, Workload, plan_for
+from inferwatch.limits.presets import PRESETS
+from inferwatch.limits.roofline import is_possible
+from inferwatch.limits.shape import ModelShape
+
+REQUESTS = Workload(batch=1, prompt=3840, output=256, context=4096)
+
+
+def gpu(name: str) -> Device:
+    device = device_named(name)
+    assert device is not None
+    return device
+
+
+def plan(  # noqa: PLR0913 - what tests vary
+    name: str,
+    device: str,
+    ways: int = 1,
+    batch: int = 1,
+    *,
+    quantised: str | None = None,
+    kv: str | None = None,
+    pipeline: int = 1,
+) -> Plan:
+    shape = shape_of(PRESETS[name], quantization=quantised, kv_dtype=kv)
+    machine = Machine(
+        device=gpu(device),
+        tensor_parallel=ways,
+        pipeline_parallel=pipeline,
+        gpu_hour=2.0,
+        storage_bytes_per_s=5e9,
+    )
+    return plan_for(shape, machine, replace(REQUESTS, batch=batch))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "ways", "fits"),
+    [
+        # 16 GB of weights
+        ("llama-3-8b", "A100", 1, True),
+        ("llama-3-8b", "H100", 1, True),
+        ("llama-3-8b", "H200", 1, True),
+        # 141 GB
+        ("llama-3-70b", "A100", 1, False),
+        ("llama-3-70b", "A100", 2, True),
+        ("llama-3-70b", "H100", 1, False),
+        ("llama-3-70b", "H100", 2, True),
+        ("llama-3-70b", "H200", 1, False),
+        ("llama-3-70b", "H200", 2, True),
+        # 812 GB: not even eight GPUs of 80 GB
+        ("llama-3-405b", "A100", 8, False),
+        ("llama-3-405b", "H100", 8, False),
+        ("llama-3-405b", "H200", 8, True),
+    ],
+)
+def test_does_it_fit(name: str, device: str, ways: int, fits: bool) -> None:
+    found = plan(name, device, ways)
+
+    assert found.fits is fits
+    assert (found.max_requests > 0) is fits
+    assert (found.batch_limit is BatchLimit.WEIGHTS) is not fits
+
+
+@pytest.mark.parametrize("device", ["A100", "H100", "H200"])
+@pytest.mark.parametrize(
+    ("name", "ways"), [("llama-3-8b", 1), ("llama-3-70b", 4), ("llama-3-405b", 16)]
+)
+def test_memory_binds_decode_and_the_cache_limits_the_batch(
+    name: str, ways: int, device: str
+) -> None:
+    found = plan(name, device, ways)
+
+    assert found.binds == "memory"
+    assert found.batch_limit is BatchLimit.MEMORY
+    intensity = found.decode.intensity
+    assert intensity is not None
+    assert found.ridge is not None
+    assert intensity < 2
+    assert found.ridge > 150
+
+
+def test_short_contexts_are_limited_by_compute_where_more_fit() -> None:
+    short = replace(REQUESTS, prompt=40, output=24, context=64)
+    machine = Machine(device=gpu("H200"))
+
+    found = plan_for(shape_of(PRESETS["llama-3-8b"]), machine, short)
+
+    assert found.batch_limit is BatchLimit.COMPUTE
+    assert found.compute_bound_from is not None
+    assert found.compute_bound_from < found.max_requests
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "ways", "tpot_ms", "ttft_ms"),
+    [
+        # (15.0 + 0.54 GB) / 2.039 TB/s; 2 · 7.0 B · 3840 + attention at 312 TFLOP/s
+        ("llama-3-8b", "A100", 1, 7.6, 184),
+        ("llama-3-8b", "H100", 1, 4.6, 57),
+        ("llama-3-8b", "H200", 1, 3.2, 57),
+        ("llama-3-70b", "A100", 4, 17.2, 436),
+        ("llama-3-70b", "H100", 4, 10.5, 138),
+        ("llama-3-70b", "H200", 4, 7.3, 138),
+        ("llama-3-405b", "H200", 8, 21.1, 397),
+    ],
+)
+def test_what_latency(
+    name: str, device: str, ways: int, tpot_ms: float, ttft_ms: float
+) -> None:
+    found = plan(name, device, ways)
+
+    assert found.tpot_floor_s == pytest.approx(tpot_ms / 1e3, rel=0.02)
+    assert found.ttft_floor_s == pytest.approx(ttft_ms / 1e3, rel=0.02)
+    # tokens before the last have a shorter context
+    assert found.e2el_floor_s == pytest.approx(
+        (ttft_ms + 255 * tpot_ms) / 1e3, rel=0.02
+    )
+
+
+def test_an_fp8_cache_doubles_what_fits() -> None:
+    wide, narrow = (plan("llama-3-70b", "H200", 2, kv=kv) for kv in ("bf16", "fp8"))
+
+    assert narrow.max_requests in {2 * wide.max_requests, 2 * wide.max_requests + 1}
+
+
+def test_what_does_not_fit_makes_no_tokens_and_has_no_price() -> None:
+    found = plan("llama-3-70b", "H100", 2, 64)
+
+    assert not found.fits
+    assert found.left_bytes < 0
+    assert found.tokens_per_s is found.served_tokens_per_s is None
+    assert found.cost(found.tokens_per_s) is None
+    assert found.most_tokens_per_s is not None
+
+
+def test_prices_follow_from_ceilings() -> None:
+    found = plan("llama-3-8b", "H100", 1, 64)
+
+    assert found.tokens_per_s is not None
+    assert found.tpot_floor_s is not None
+    assert found.tokens_per_s == 64 / found.tpot_floor_s
+    assert found.cost(found.tokens_per_s) == pytest.approx(
+        2.0 / 3600 * 1e6 / found.tokens_per_s
+    )
+
+
+def test_prompts_beside_cost_tokens() -> None:
+    found = plan("llama-3-8b", "H100", 1, 64)
+
+    assert found.served_tokens_per_s is not None
+    assert found.tokens_per_s is not None
+    assert found.served_tokens_per_s < found.tokens_per_s
+
+
+def test_latent_vectors_are_on_every_gpu() -> None:
+    four, eight = (plan("deepseek-v3", "B200", n, 64) for n in (4, 8))
+
+    assert eight.kv_bytes == four.kv_bytes
+    assert eight.weight_bytes == four.weight_bytes / 2
+
+
+def test_stages_add_up_for_a_token_but_work_on_different_requests() -> None:
+    tensor = plan("llama-3-405b", "H200", 8, 32)
+    stages = plan("llama-3-405b", "H200", 8, 32, pipeline=2)
+
+    assert stages.tpot_floor_s is not None
+    assert tensor.tpot_floor_s is not None
+    assert stages.machine.gpus == 16
+    assert stages.weight_bytes == tensor.weight_bytes / 2
+    # weights of all stages, KV of half of the requests
+    assert 0.9 * tensor.tpot_floor_s < stages.tpot_floor_s < tensor.tpot_floor_s
+
+
+def test_weights_load_by_share_over_pcie_and_whole_from_storage() -> None:
+    found = plan("llama-3-70b", "H100", 2)
+
+    assert found.load_pcie_s == pytest.approx(70.55 / 63.015, rel=0.01)
+    assert found.load_storage_s == pytest.approx(141.1 / 5, rel=0.01)
+
+
+def test_without_peaks_it_says_what_memory_says() -> None:
+    device = replace(gpu("H200"), flops={})
+    shape = shape_of(PRESETS["llama-3-8b"])
+
+    found = plan_for(shape, Machine(device=device), REQUESTS)
+
+    assert found.fits
+    assert found.binds is None
+    assert found.ridge is None
+    assert found.compute_bound_from is None
+    assert found.tpot_floor_s is not None
+    assert found.served_tokens_per_s is None
+
+
+SHAPES = st.builds(
+    lambda heads, kv, layers, windowed, vocab, tied, bits: ModelShape(
+        layers=layers,
+        hidden=heads * 64,
+        heads=heads,
+        kv_heads=kv,
+        head_dim=64,
+        ffn=heads * 160,
+        vocab=vocab,
+        tied=tied,
+        window=1024 if windowed else None,
+        window_layers=layers // 2 if windowed else 0,
+        weight_bits=bits,
+    ),
+    *(st.sampled_from([8, 16, 32]), st.sampled_from([1, 2, 8]), st.integers(1, 80)),
+    *(st.booleans(), st.integers(1000, 200_000), st.booleans()),
+    st.sampled_from([4.25, 8.0, 16.0]),
+)
+LOADS = st.builds(
+    lambda batch, prompt, output: Workload(
+        batch=batch, prompt=prompt, output=output, context=prompt + output
+    ),
+    *(st.integers(1, 512), st.integers(1, 20_000), st.integers(1, 2000)),
+)
+
+
+def floor(shape: ModelShape, load: Workload, ways: int = 1) -> Plan:
+    return plan_for(shape, Machine(device=gpu("H100"), tensor_parallel=ways), load)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES, LOADS)
+def test_more_work_never_has_a_lower_floor(shape: ModelShape, load: Workload) -> None:
+    least = floor(shape, load)
+    more = floor(shape, replace(load, batch=load.batch + 1))
+    longer = floor(
+        shape, replace(load, prompt=load.prompt + 100, context=load.context + 100)
+    )
+
+    for other in (more, longer):
+        assert is_possible(other.tpot_floor_s, least.tpot_floor_s)
+        assert other.kv_bytes > least.kv_bytes or shape.window is not None
+        assert other.max_requests <= least.max_requests
+    assert is_possible(longer.ttft_floor_s, least.ttft_floor_s)
+    assert is_possible(longer.e2el_floor_s, least.e2el_floor_s)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES, LOADS, st.sampled_from([2, 4, 8]))
+def test_shares_add_up_to_the_whole_or_more(
+    shape: ModelShape, load: Workload, ways: int
+) -> None:
+    whole, share = floor(shape, load), floor(shape, load, ways)
+
+    assert ways * share.weight_bytes == pytest.approx(whole.weight_bytes)
+    assert ways * share.decode.flops == pytest.approx(whole.decode.flops)
+    assert ways * share.decode.bytes_read >= whole.decode.bytes_read * (1 - 1e-9)
+    if shape.kv_heads % ways == 0:
+        assert ways * share.decode.bytes_read == pytest.approx(whole.decode.bytes_read)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES, LOADS)
+def test_as_many_as_fit_do_fit_and_one_more_does_not(
+    shape: ModelShape, load: Workload
+) -> None:
+    # the estimate of overhead grows with the batch: what is given does not
+    machine = Machine(device=gpu("H100"), overhead_bytes=2e9)
+    found = plan_for(shape, machine, load)
+    most = found.max_requests
+
+    if most:
+        assert plan_for(shape, machine, replace(load, batch=most)).fits
+    assert not plan_for(shape, machine, replace(load, batch=most + 1)).fits
