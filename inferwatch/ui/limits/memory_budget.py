@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
 from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.ui.hardware.gpu_panel import called, numbers_of
@@ -33,7 +34,7 @@ LOOKS = {
     "graphs": ("⣿", "shared"),
     "workspace": ("▚", "waiting"),
     "other": ("▞", "other"),
-    "free": ("░", "rule"),
+    "free": ("·", "faint"),
 }
 """Glyph and ink of each part; no two look alike without colour."""
 STRANGE = ("▤", "muted")
@@ -42,6 +43,8 @@ NAME = 16
 """Cells of a device's name."""
 PART_FROM = 48
 """Cells of a part with where it was read; columns of them stand side by side."""
+FLOORS_FROM = 100
+"""Columns; with fewer there is no room for floors behind what formats free."""
 NEAR = 0.02
 """Numbers that agree so far are two readings of one thing."""
 HELPS: dict[bool | None, tuple[str, str, str]] = {
@@ -251,7 +254,7 @@ def _below(shown: Snapshot, width: int) -> list[Line]:
 
 def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
     """With its arithmetic, so that people can check it, and what stops it earlier."""
-    label = TextRun("B_max ", "accent")
+    label = TextRun(f"{label_of('limits.max_requests')} ", "accent")
     fits, each = limits.max_requests, limits.tokens_per_request
     if fits is None:
         return fit(
@@ -316,13 +319,13 @@ def _saving(saving: Saving, limits: Limits, width: int) -> Line:
         more = f"+{format_count(int(saving.more_requests)).strip()}"
     line: list[TextRun] = [
         TextRun(f"  {saving.name:<15}", "muted"),
-        TextRun(f"frees {format_bytes(saving.freed_bytes)}"),
+        TextRun(f"{label_of('saving.freed_bytes')} {format_bytes(saving.freed_bytes)}"),
         TextRun(f"{more:>8} requests"),
     ]
     decode = limits.decode
-    if width >= 100:
-        now = decode.floor_s if decode else None
-        before, after = format_durations((now, saving.floor_s))
+    now_s = decode.floor_s if decode else None
+    if width >= FLOORS_FROM and now_s is not None and saving.floor_s is not None:
+        before, after = format_durations((now_s, saving.floor_s))
         line += [
             TextRun("   decode floor ", "muted"),
             TextRun(f"{before.strip():>8} → {after.strip():<8}"),

@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import Limits, OperatingPoint, Peak
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, draw_roofline
@@ -38,6 +39,7 @@ NUMBERS = 2 + LABEL + 2 * VALUE
 """Cells of the numbers; the plot has the rest."""
 PLOT_FROM = 72
 """Columns; with fewer there are numbers alone."""
+OF_POSSIBLE, MEASURED, DERIVED = "of possible", "measured", "derived"
 LEAST_NUMBERS = 9
 """Rows of them that matter more than why others are missing."""
 Text = Callable[[OperatingPoint], str]
@@ -69,8 +71,8 @@ class RooflinePanel(Panel):
         wide = width >= PLOT_FROM
         room = width - NUMBERS if wide else width
         plot = self._plot(limits, room, rows) if wide else []
-        reasons = len(missing_lines(said, min(room, NUMBERS), rows))
-        numbers = numbers_of(limits, max(rows - reasons, LEAST_NUMBERS))
+        reasons = missing_lines(said, min(room, NUMBERS), rows) if plot else ()
+        numbers = numbers_of(limits, max(rows - len(reasons), LEAST_NUMBERS))
         if not wide:
             told = missing_lines(said, width, rows - len(numbers))
             return [head, *(fit(each, width) for each in (*numbers, *told))]
@@ -127,20 +129,24 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
     )
     step, floor = _times(decode, prefill)
     told: list[tuple[str, Sequence[str]]] = [
-        ("of possible", _both(limits, lambda each: format_share(reached(each)))),
-        ("bound by", _both(limits, lambda each: bound_words(each.bound))),
-        ("step", step),
-        ("floor", floor),
-        ("FLOP/byte", _both(limits, lambda each: format_rate(each.intensity))),
-        ("achieved", _both(limits, lambda each: format_flops(each.flops))),
-        ("MBU derived", _both(limits, lambda each: format_share(each.mbu))),
-        ("MFU derived", _both(limits, lambda each: format_share(each.mfu))),
+        (OF_POSSIBLE, _both(limits, lambda each: format_share(reached(each)))),
+        (_label("bound"), _both(limits, lambda each: bound_words(each.bound))),
+        (_label("step_s"), step),
+        (_label("floor_s"), floor),
+        (_label("intensity"), _both(limits, lambda each: format_rate(each.intensity))),
+        (_label("flops"), _both(limits, lambda each: format_flops(each.flops))),
+        (f"{_label('mbu')} {DERIVED}", _both(limits, lambda e: format_share(e.mbu))),
+        (f"{_label('mfu')} {DERIVED}", _both(limits, lambda e: format_share(e.mfu))),
     ]
     lines = [head, *(_row(label, texts) for label, texts in told)]
     lines.append(_measured(limits))
     counts = _both(limits, lambda each: format_count(each.steps))
-    lines.append(_row("steps", counts))
+    lines.append(_row(_label("steps"), counts))
     return lines[:rows]
+
+
+def _label(name: str) -> str:
+    return label_of(f"operating_point.{name}")
 
 
 def _both(limits: Limits, text: Text) -> Sequence[str]:
@@ -166,18 +172,12 @@ def _row(label: str, texts: Sequence[str]) -> Line:
 
 def _measured(limits: Limits) -> Line:
     """What the GPU's own counters say, of all steps together."""
-    mbu, mfu = (
-        format_share(each).strip()
-        for each in (limits.measured_mbu, limits.measured_mfu)
+    label = TextRun(f"  {MEASURED:<{LABEL}}", "muted")
+    mbu, mfu = limits.measured_mbu, limits.measured_mfu
+    if mbu is None and mfu is None:
+        return (label, TextRun("no GPU counter tells".rjust(2 * VALUE), "faint"))
+    told = (
+        f"{label_of('limits.measured_mbu')} {format_share(mbu)}  "
+        f"{label_of('limits.measured_mfu')} {format_share(mfu)}"
     )
-    if limits.measured_mbu is None and limits.measured_mfu is None:
-        return (
-            TextRun(f"  {'measured':<{LABEL}}", "muted"),
-            TextRun("no GPU counter tells".rjust(2 * VALUE), "faint"),
-        )
-    most = "" if limits.measured_mfu is None else "≤ "
-    told = f"MBU {mbu}  MFU {most}{mfu}"
-    return (
-        TextRun(f"  {'measured':<{LABEL}}", "muted"),
-        TextRun(told.rjust(2 * VALUE)),
-    )
+    return (label, TextRun(told.rjust(2 * VALUE)))

@@ -28,6 +28,20 @@ ALL_FROM = ANSWER + LEAST_PLOT + SPLIT + LEAST_CHARTS + LEAST_MEMORY
 """Rows of the body; with fewer there is one view at a time."""
 
 
+READING = (
+    (
+        "The roofline: how fast steps can compute at most, by what they compute for "
+        "each byte they read. On its slope memory binds, where it is flat compute does."
+    ),
+    (
+        "◆ steps that only decode, ▲ steps with prompt tokens; beside each what it "
+        "reaches of what is possible there."
+    ),
+    "Of possible: the mean floor of these steps / the mean time they took.",
+)
+"""What the help says of it."""
+
+
 class LimitsScreen(WatchScreen):
     """The roofline, where time went, what fills memory: all, or one at a time."""
 
@@ -36,8 +50,19 @@ class LimitsScreen(WatchScreen):
     LABEL = "Limits"
     QUESTION = "How far from the physical limit, and what binds?"
     EXPLAINS = (
+        *catalog_keys(
+            "operating_point",
+            "bound step_s floor_s intensity flops mbu mfu steps",
+        ),
+        *catalog_keys("limits", "measured_mbu measured_mfu peak impossible"),
+        *catalog_keys(
+            "time_split", "memory_floor compute_floor inefficiency host_gap idle_share"
+        ),
         *catalog_keys("timeline", "step_mean_s floor_mean_s gap_mean_s"),
         *catalog_keys("timeline", "batch_decode batch_prefill waiting_max"),
+        *catalog_keys("device_memory", "allowed_bytes parts"),
+        *catalog_keys("limits", "max_requests tokens_per_request kv_bytes_per_token"),
+        *catalog_keys("saving", "name freed_bytes more_requests floor_s helps"),
         *COST_KEYS,
     )
     NEEDS_HARDWARE = True
@@ -103,10 +128,10 @@ class LimitsScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """Why not more is known, where there is something unknown."""
-        told = super().explanations()
+        """How the plot is read, and why not more is known."""
         missing = self._limits.missing
-        return {"what is not known": missing, **told} if missing else told
+        unknown = {"what is not known": missing} if missing else {}
+        return {**unknown, "how it is read": READING, **super().explanations()}
 
     def show_panels(self, shown: Snapshot) -> None:
         """All of the same window."""

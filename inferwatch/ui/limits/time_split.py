@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inferwatch.formatting import format_share
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import TimeSplit
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.shared.panel import Panel
@@ -25,7 +26,6 @@ class SplitPart(NamedTuple):
     """One part of the time with work, as the bar and its legend draw it."""
 
     name: str
-    short: str
     glyph: str
     ink: str
     share: float | None
@@ -68,43 +68,35 @@ class SplitPanel(Panel):
 
 def parts_of(split: TimeSplit) -> Sequence[SplitPart]:
     """From what cannot be helped to what can."""
-    return (
-        SplitPart("memory floor", "memory", "█", "kv", split.memory_floor),
-        SplitPart("compute floor", "compute", "▓", "shared", split.compute_floor),
-        SplitPart("kernel inefficiency", "kernels", "▒", "warn", split.inefficiency),
-        SplitPart("host gap", "gap", "⣿", "waiting", split.host_gap),
+    looks = (
+        ("memory_floor", "█", "kv", split.memory_floor),
+        ("compute_floor", "▓", "shared", split.compute_floor),
+        ("inefficiency", "▒", "warn", split.inefficiency),
+        ("host_gap", "⣿", "waiting", split.host_gap),
     )
+    return [
+        SplitPart(label_of(f"time_split.{name}"), glyph, ink, share)
+        for name, glyph, ink, share in looks
+    ]
 
 
 def _idle(split: TimeSplit) -> Line:
     if split.idle_share is None:
         return ()
-    share = format_share(split.idle_share)
-    return (TextRun("idle besides ", "muted"), TextRun(share))
+    label = f"{label_of('time_split.idle_share')} besides "
+    return (TextRun(label, "muted"), TextRun(format_share(split.idle_share)))
 
 
 def _legend(parts: Sequence[SplitPart], width: int) -> Line:
     """Every part keeps its place; shares have one width."""
-
-    def line(gap: str, *, short: bool) -> Line:
-        return join(
-            (
-                (
-                    TextRun(f"{each.glyph} ", each.ink),
-                    TextRun(f"{each.short if short else each.name} ", "muted"),
-                    TextRun(format_share(each.share)),
-                )
-                for each in parts
-            ),
-            gap,
+    told: list[Line] = [
+        (
+            TextRun(f"{each.glyph} ", each.ink),
+            TextRun(f"{each.name} ", "muted"),
+            TextRun(format_share(each.share)),
         )
-
-    choices = (
-        line("    ", short=False),
-        line("  ", short=False),
-        line("  ", short=True),
-    )
-    chosen = next(
-        (each for each in choices if width_of(each) <= width - 2), choices[-1]
-    )
-    return fit((TextRun("  "), *chosen), width)
+        for each in parts
+    ]
+    roomy = join(told, "     ")
+    line = roomy if width_of(roomy) <= width - 2 else join(told, "  ")
+    return fit((TextRun("  "), *line), width)

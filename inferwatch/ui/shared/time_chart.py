@@ -98,8 +98,11 @@ class TimeChart(Inked):
         plan = self._declared.of(snapshot)
         values = [_value(series, snapshot, index) for series in plan.drawn]
         legend = list(map(_entry, plan.drawn, plan.texts(values)))
-        if plan.trace is not None and not any(plan.trace.values(snapshot)):
-            legend.pop()  # nobody tells it here
+        if plan.trace is not None:
+            *legend, _ = legend
+            if any(plan.trace.values(snapshot)):  # else nobody tells it here
+                text = plan.texts(values)[-1]
+                legend.append(_entry(plan.trace, text, TRACE[1]))
         whole, limit = list(legend), plan.limit(snapshot)
         if limit:
             entry = _limit_entry(plan.limit_label, plan.show_limit(limit))
@@ -281,9 +284,9 @@ def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | Non
     return values[index]
 
 
-def _entry(series: Series, text: str) -> Line:
+def _entry(series: Series, text: str, sample: str = "") -> Line:
     return (
-        TextRun(f"{series.texture.sample} ", series.ink),
+        TextRun(f"{sample or series.texture.sample} ", series.ink),
         TextRun(f"{series.label} ", "muted"),
         TextRun(text),
     )

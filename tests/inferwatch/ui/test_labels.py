@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.floor.view import TimeSplit
 from inferwatch.metrics.snapshot import (
     Health,
     Snapshot,
@@ -18,6 +19,10 @@ from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kv.facts import facts_of
 from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.kv.screen import KvScreen
+from inferwatch.ui.limits.memory_budget import b_max
+from inferwatch.ui.limits.roofline import numbers_of
+from inferwatch.ui.limits.screen import LimitsScreen
+from inferwatch.ui.limits.time_split import parts_of
 from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.requests.screen import RequestsScreen
@@ -26,6 +31,7 @@ from inferwatch.ui.steps.facts import total_facts
 from inferwatch.ui.steps.screen import StepsScreen
 from tests.inferwatch.ui import hardware_sessions
 from tests.inferwatch.ui.conftest import snapshot
+from tests.inferwatch.ui.limits_sessions import LIMITS
 
 NOTHING = Snapshot(
     now_ns=1,
@@ -72,16 +78,24 @@ def of_hardware() -> set[str]:
     return {each for each in told if each and not each.startswith("ø")} - by_itself
 
 
+def of_limits() -> set[str]:
+    rows = [*numbers_of(LIMITS, 20)[1:], b_max(snapshot(), LIMITS, 120)]
+    told = {line[0].text.strip().removesuffix(" derived") for line in rows}
+    parts = {each.name for each in parts_of(TimeSplit())}
+    return (told | parts) - {"of possible", "measured"}
+
+
 @pytest.mark.parametrize(
     ("shown", "explained"),
     [
+        (of_limits(), LimitsScreen.EXPLAINS),
         (of_hardware(), HardwareScreen.EXPLAINS),
         (of_overview(), OverviewScreen.EXPLAINS),
         (of_kv(), KvScreen.EXPLAINS),
         (of_steps(), StepsScreen.EXPLAINS),
         (of_requests(), RequestsScreen.EXPLAINS),
     ],
-    ids=["hardware", "overview", "kv", "steps", "requests"],
+    ids=["limits", "hardware", "overview", "kv", "steps", "requests"],
 )
 def test_every_label_is_one_that_the_help_explains(
     shown: set[str], explained: Sequence[str]
