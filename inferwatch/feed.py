@@ -65,6 +65,8 @@ class MarkKind(StrEnum):
     """Requests were preempted after a while without."""
     STALL = "stall"
     """Work waited and no step ended for a while."""
+    FINDING = "finding"
+    """A diagnosis began to hold, or no longer does."""
     BOOKMARK = "bookmark"
     OTHER = "other"
     """Any other note that people should hear of."""

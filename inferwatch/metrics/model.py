@@ -934,8 +934,17 @@ class Model:
         self._slo.tick(now_ns)
         for model in self._servers.models.values():
             model.judge(now_ns, around)
-        slo = self.slo(now_ns, Window.MINUTE, 0, None)
-        around = replace(around, slo=slo)
+        moment = LimitsMoment(
+            now_ns=now_ns,
+            window=Window.TEN_SECONDS,
+            covered_ns=self._covered_ns(now_ns, Window.TEN_SECONDS.value),
+            steps=self._steps.over(now_ns, Window.TEN_SECONDS),
+        )
+        around = replace(
+            around,
+            slo=self.slo(now_ns, Window.MINUTE, 0, None),
+            limits=limits_of(self._floors, self._engines, moment),
+        )
         self.watch.tick(now_ns, self._began_ns, around, self._watches())
 
     def _watches(self) -> dict[str, FindingWatch]:

@@ -34,6 +34,7 @@ NOTE_KINDS = {
     NoteKind.PROBE: MarkKind.OTHER,
     NoteKind.STOPPED: MarkKind.OTHER,
     NoteKind.CANARY: MarkKind.OTHER,
+    NoteKind.FINDING: MarkKind.FINDING,
     NoteKind.BOOKMARK: MarkKind.BOOKMARK,
 }
 LOADS = "SELECT t_ns, kind, rate_per_s, text FROM load_events WHERE session = ?"

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from inferwatch.metrics.findings.tracker import MOST_SHOWN
 from inferwatch.metrics.snapshot import Health, Snapshot
 from inferwatch.ui.overview.canary_line import CanaryLine
 from inferwatch.ui.overview.flow_panel import FlowPanel
@@ -17,6 +18,7 @@ from inferwatch.ui.shared.drawers import (
     LATENCY_KEYS,
     catalog_keys,
 )
+from inferwatch.ui.shared.finding_strip import FindingStrip
 from inferwatch.ui.shared.hardware_charts import HARDWARE_KEYS, MEMORY
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain, LookAt
@@ -78,6 +80,7 @@ class OverviewScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         """From the flow down to the charts and their axis."""
+        yield FindingStrip()
         yield SlowLine(self.WORST_KEY)
         yield FlowPanel()
         yield LatencyTable()
@@ -105,6 +108,8 @@ class OverviewScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """Flow and table."""
         self.set_class(shown.verdict.health is Health.LOST, "-lost")
+        strip = self.query_one(FindingStrip)
+        strip.show(shown.findings, 1 if self.is_short else MOST_SHOWN)
         self.query_one(FlowPanel).show(shown)
         self.query_one(CanaryLine).show(shown)
         self.query_one(LatencyTable).show(shown.latencies, shown.window)

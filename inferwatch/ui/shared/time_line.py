@@ -24,6 +24,7 @@ GLYPHS = {
     MarkKind.SLO: ("▲", "warn"),
     MarkKind.LOAD: ("L", "decode"),
     MarkKind.PREEMPTION: ("P", "waiting"),
+    MarkKind.FINDING: ("f", "warn"),
     MarkKind.OTHER: ("i", "muted"),
 }
 """Shape and ink, the most telling first: it is what a shared column shows."""

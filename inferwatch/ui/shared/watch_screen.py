@@ -17,6 +17,7 @@ from inferwatch.ui.shared.changes_drawer import ReferenceControl
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.drawers import Key
+from inferwatch.ui.shared.findings_drawer import FindingsControl, FindingsDrawer
 from inferwatch.ui.shared.header import Tab, TabLine
 from inferwatch.ui.shared.host_line import HostLine
 from inferwatch.ui.shared.messages import LookAgain, LookAt, OpenRequest
@@ -101,6 +102,15 @@ CHANGES_BINDINGS: list[BindingType] = [
         tooltip="What changed, traffic or server? Against a session, or yesterday",
     ),
 ]
+FINDINGS_BINDINGS: list[BindingType] = [
+    Binding(
+        "f",
+        "findings",
+        "findings",
+        tooltip="What is wrong, how that is known, and what to do about it",
+    ),
+    Binding("f", "no_findings", "findings", show=False, tooltip="What is wrong"),
+]
 """Behind those of time: where the footer is full, they go first."""
 
 
@@ -115,6 +125,7 @@ class WatchScreen(SessionScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOMENT_BINDINGS,
         *PLAYBACK_BINDINGS,
+        *FINDINGS_BINDINGS,
         *CHANGES_BINDINGS,
     ]
     DEFAULT_CSS = """
@@ -141,11 +152,13 @@ class WatchScreen(SessionScreen):
     """Its numbers are the server's: it says what would make more of them known."""
 
     _slow: SlowRequests | None = None
+    _any_findings = False
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
         self.playback = PlaybackControl(self)
         self.reference = ReferenceControl(self)
+        self.findings = FindingsControl(self)
         self._explanations: Mapping[str, Sequence[str]] = {}
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
@@ -160,6 +173,7 @@ class WatchScreen(SessionScreen):
             "all_servers": view.source is not None and not cursor and not self.OF_ALL,
             "server": len(view.servers) > 1 and not self.OF_ALL,
             "canary": self.feed.canary is not None,
+            "findings": self._any_findings,
             "worst": self._slow is not None and bool(self._slow.groups),
             "copy_curl": self.TELLS_HOW and self.has_class("-untouched"),
             "copy_advice": self.ADVISES and TELLS_MORE in self._explanations,
@@ -225,6 +239,26 @@ class WatchScreen(SessionScreen):
                 stack.show(self.charted(now))
         self._show_moment(now)
         self.reference.show(now)
+        self._show_findings(now)
+
+    def _show_findings(self, shown: Snapshot) -> None:
+        """The footer tells of their key while there are any."""
+        self.findings.show(shown)
+        if self._any_findings != bool(shown.findings):
+            self._any_findings = bool(shown.findings)
+            self.refresh_bindings()
+
+    def action_findings(self) -> None:
+        """Open or close what is wrong, and what to do about it."""
+        self.findings.toggle()
+
+    def action_no_findings(self) -> None:
+        """The same, where there is nothing that the footer should tell of."""
+        self.findings.toggle()
+
+    @on(FindingsDrawer.Chosen)
+    def _evidence_chosen(self, message: FindingsDrawer.Chosen) -> None:
+        self.findings.look_at(message.evidence)
 
     def _show_verdict(self, shown: Snapshot) -> None:
         """With what made requests slow, where no line of its own has room for it."""

@@ -1,0 +1,244 @@
+"""What is wrong, on Overview in short, and in a drawer over any screen."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.finding_strip import FindingStrip
+from inferwatch.ui.shared.findings_drawer import FindingsDrawer
+from tests.inferwatch.ui.conftest import NOW_NS
+
+S = 1_000_000_000
+Settle = Callable[[Pilot[None]], Awaitable[None]]
+Text = Callable[..., list[str]]
+Compare = Callable[..., bool]
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+KV = Finding(
+    name="kv_bound",
+    title="KV cache full",
+    sentence="41 wait for KV blocks: 97% used of 37,968 tokens, 12 preempted in 10 s",
+    since_ns=NOW_NS - 95 * S,
+    cost=0.62,
+    cost_text="62% of the time to first tokens",
+    evidence=(
+        Evidence(
+            text="KV blocks bound the scheduler for 91% of the last 10 s",
+            page="kv",
+            t_ns=NOW_NS - 8 * S,
+        ),
+        Evidence(
+            text="queue: KV blocks took 2,310 ms of a TTFT, mean",
+            page="request",
+            key="engine-1/r7",
+        ),
+    ),
+    knobs=(
+        Knob(
+            text="Cap max_tokens, or send long requests elsewhere",
+            expected="each holds fewer blocks for a shorter time",
+            effort=(Effort.NOW,),
+        ),
+        Knob(
+            text="Give the engine more of the GPU's memory",
+            flag="--gpu-memory-utilization",
+            present="0.85",
+            expected="more KV blocks; fewer waits and preemptions",
+            effort=(Effort.RESTART, Effort.MEMORY),
+        ),
+        Knob(
+            text="Keep the KV cache in FP8",
+            flag="--kv-cache-dtype fp8",
+            expected="about twice the tokens in the same memory",
+            effort=(Effort.RESTART, Effort.OUTPUT),
+        ),
+    ),
+)
+HOST = Finding(
+    name="host_bound",
+    title="host-bound",
+    sentence="28% of the time with work no step was under way: 3.1 ms between steps",
+    since_ns=NOW_NS - 31 * S,
+    cost=0.28,
+    cost_text="28% of the time with work",
+    evidence=(Evidence(text="gaps between 812 steps of 10 s", page="steps"),),
+    knobs=(
+        Knob(
+            text="Let the next step be scheduled while one runs",
+            flag="--async-scheduling",
+            present="off",
+            expected="the gaps close; ITL falls",
+            effort=(Effort.RESTART,),
+        ),
+    ),
+)
+ABORTS = Finding(
+    name="aborts",
+    title="clients give up",
+    sentence="9 requests of the last minute (16%) were aborted by their clients",
+    since_ns=NOW_NS - 12 * S,
+    cost=0.16,
+    cost_text="16% of the requests, computed for nobody",
+    evidence=(Evidence(text="48 finished in the same time", page="requests"),),
+)
+
+
+@pytest.fixture
+def ailing(feed: Any) -> InferwatchApp:
+    """A session in which three things are wrong."""
+    feed.change = lambda made: replace(made, findings=(KV, HOST, ABORTS))
+    return InferwatchApp(SessionPage(feed))
+
+
+@pytest.mark.parametrize(("size", "rows"), [((80, 24), 1), ((120, 40), 3)])
+async def test_the_strip_tells_as_many_as_have_room(
+    ailing: InferwatchApp,
+    settle: Settle,
+    text_of: Text,
+    size: tuple[int, int],
+    rows: int,
+) -> None:
+    async with ailing.run_test(size=size) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        told = text_of(ailing, "FindingStrip")
+        assert len(told) == rows
+        assert "KV cache full" in told[0]
+        assert told[0].rstrip().endswith("f what to do")
+        assert ("+2" in told[0]) == (rows == 1)
+
+
+async def test_without_findings_no_row_is_taken_and_the_footer_is_silent(
+    app: InferwatchApp, settle: Settle, text_of: Text
+) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert not app.screen.query_one(FindingStrip).display
+        assert not _footer_tells(app)
+
+        await pilot.press("f")
+        await settle(pilot)
+        assert "nothing is wrong" in "\n".join(text_of(app, "FindingsDrawer"))
+
+
+@pytest.mark.parametrize("page", ["1", "2", "3", "4", "5"])
+async def test_f_opens_and_closes_the_drawer_over_any_screen(
+    ailing: InferwatchApp, settle: Settle, text_of: Text, page: str
+) -> None:
+    async with ailing.run_test(size=(120, 40)) as pilot:
+        await pilot.press(page)
+        await settle(pilot)
+        assert _footer_tells(ailing)
+        await pilot.press("f")
+        await settle(pilot)
+        told = "\n".join(text_of(ailing, "FindingsDrawer"))
+        assert "costs 62% of the time to first tokens" in told
+        assert "--gpu-memory-utilization (now 0.85)" in told
+        assert "--kv-cache-dtype fp8 (now – not told)" in told
+        assert "needs a restart, risks memory" in told
+
+        await pilot.press("f")
+        await pilot.pause()
+        assert not ailing.screen.query(FindingsDrawer)
+        await pilot.press("f")
+        await settle(pilot)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not ailing.screen.query(FindingsDrawer)
+
+
+async def test_enter_leads_to_the_screen_and_the_moment(
+    ailing: InferwatchApp, settle: Settle
+) -> None:
+    async with ailing.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("f")
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+
+        assert ailing.session.view.screen == "kv"
+        assert ailing.session.view.cursor_ns == NOW_NS - 8 * S
+        assert not ailing.screen.query(FindingsDrawer)
+
+
+async def test_enter_opens_the_request_that_is_evidence(
+    ailing: InferwatchApp, settle: Settle
+) -> None:
+    async with ailing.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("f")
+        await settle(pilot)
+        await pilot.press("down", "enter")
+        await settle(pilot)
+
+        assert ailing.session.view.opened == ["engine-1/r7"]
+        assert ailing.current_mode == "request"
+
+
+async def test_all_of_it_can_be_reached_where_there_is_little_room(
+    ailing: InferwatchApp, settle: Settle, text_of: Text
+) -> None:
+    async with ailing.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("f")
+        await settle(pilot)
+        assert "more lines below" in text_of(ailing, "FindingsDrawer")[0]
+        assert "48 finished" not in "\n".join(text_of(ailing, "FindingsDrawer"))
+
+        await pilot.press("down", "down", "down")
+        await settle(pilot)
+        assert "▸ 48 finished" in "\n".join(text_of(ailing, "FindingsDrawer"))
+
+        await pilot.press("pageup")
+        await settle(pilot)
+        await pilot.press("pageup")
+        await settle(pilot)
+        assert "KV cache full" in text_of(ailing, "FindingsDrawer")[1]
+
+
+async def test_a_click_on_evidence_leads_there(
+    ailing: InferwatchApp, settle: Settle, text_of: Text
+) -> None:
+    async with ailing.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("f")
+        await settle(pilot)
+        rows = text_of(ailing, "FindingsDrawer")
+        at = next(y for y, row in enumerate(rows) if "→ request" in row)
+        await pilot.click(FindingsDrawer, offset=(10, at))
+        await settle(pilot)
+
+        assert ailing.session.view.opened == ["engine-1/r7"]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("keys", [(), ("f",)], ids=["strip", "drawer"])
+def test_picture(
+    snap_compare: Compare,
+    ailing: InferwatchApp,
+    keys: tuple[str, ...],
+    size: tuple[int, int],
+) -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        for key in ("", *keys, ""):
+            if key:
+                await pilot.press(key)
+            ailing.look()
+            await pilot.pause()
+
+    assert snap_compare(ailing, terminal_size=size, run_before=act)
+
+
+def _footer_tells(app: InferwatchApp) -> bool:
+    return any(
+        binding.show and enabled
+        for _, binding, enabled, _ in app.screen.active_bindings.values()
+        if binding.key == "f"
+    )
