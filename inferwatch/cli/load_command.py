@@ -75,7 +75,7 @@ def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
             raise UsageError("which server? inferwatch load http://HOST:PORT ...")
         url, uds = engines[-1].url, engines[-1].uds
     verify = bool(fields.get("verify_tls", True))
-    headers = headers_of(options)
+    headers = headers_of(options.header)
     return TargetServer.at(url or "http://localhost", uds, headers, verify_tls=verify)
 
 
@@ -93,19 +93,23 @@ async def _plan(
             raise UsageError(f"{target.name} lists no models: name one with --model")
         wanted["model"] = served[0]
     if not options.allow_load:
-        await _refuse_traffic(target)
+        await refuse_traffic(target, "--allow-load")
     return complete(wanted)
 
 
-async def _refuse_traffic(target: TargetServer) -> None:
-    """Refuse to load a busy server; looks for a while, for it may pause."""
+async def refuse_traffic(target: TargetServer, flag: str) -> None:
+    """Refuse to load a busy server; looks for a while, for it may pause.
+
+    Raises:
+        UsageError: it is busy, and so would be who uses it; that flag says it is fine.
+    """
     before = inf
     for _ in range(TRAFFIC_LOOKS):
         counters = await target.counters()
         if said := _busy(counters, before):
             raise UsageError(
                 f"{target.name} is serving other traffic: {said}. "
-                "Add --allow-load to load it anyway"
+                f"Add {flag} to load it anyway"
             )
         before = tokens_made(counters)
         await asyncio.sleep(TRAFFIC_LOOK_S)

@@ -1,7 +1,7 @@
 """What ``inferwatch load`` was told, and how that makes a plan."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -245,14 +245,14 @@ def sweep_points(text: str) -> tuple[str, list[float]]:
     return field, values
 
 
-def headers_of(options: LoadOptions) -> dict[str, str]:
+def headers_of(lines: Sequence[str]) -> dict[str, str]:
     """Headers as asked, and the environment's API key; none of it is recorded.
 
     Raises:
         UsageError: one is no header.
     """
     found: dict[str, str] = {}
-    for line in options.header:
+    for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip() or "\n" in line or "\r" in line:
             raise UsageError(f"--header {line!r} is not 'Name: value'")

@@ -15,6 +15,7 @@ from inferwatch import __version__
 from inferwatch.cli import crash
 from inferwatch.cli.agent import agent
 from inferwatch.cli.attach import attach
+from inferwatch.cli.baseline import baseline
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.compare import compare
 from inferwatch.cli.demo import demo
@@ -112,6 +113,7 @@ inferwatch.add_command(attach)
 inferwatch.add_command(record)
 inferwatch.add_command(agent)
 inferwatch.add_command(load)
+inferwatch.add_command(baseline)
 inferwatch.add_command(calibrate)
 inferwatch.add_command(sessions)
 inferwatch.add_command(compare)

@@ -115,6 +115,15 @@ class TargetServer:
             )
         return _names(answer)
 
+    async def longest(self, model: str) -> int | None:
+        """Tokens that prompt and answer may have together, where it says so."""
+        async with self.client() as client:
+            with suppress(httpx.HTTPError, OSError, ValueError, KeyError, TypeError):
+                for each in (await client.get("/v1/models")).json()["data"]:
+                    if each["id"] == model:
+                        return int(each["max_model_len"])
+        return None
+
     async def counters(self) -> dict[str, float]:
         """The samples of its ``/metrics``, summed over labels; empty without any."""
         async with self.client() as client:

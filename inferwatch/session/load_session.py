@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from collectors.clock import SessionClock, monotonic_ns
-from collectors.collector import CollectorError, TappedCollector
+from collectors.collector import Collector, CollectorError, TappedCollector
 from collectors.probe.stream import ProbeStream
 from collectors.readings import Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
@@ -67,6 +67,10 @@ class LoadSession:
         self._load: RunningLoad | None = None
         self.run: FollowedPlan | None = None
         """The one that goes on, or was the last."""
+
+    def watch_also(self, collector: Collector) -> None:
+        """Collect this, too; said before it is opened."""
+        self._session.collectors.append(collector)
 
     def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
         """Everything as of now."""

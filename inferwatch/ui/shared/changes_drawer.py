@@ -28,11 +28,15 @@ from inferwatch.metrics.changes import (
     changes,
     verdict,
 )
+from inferwatch.metrics.configuration import Configuration, configuration_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.replay.reference import (
+    BASELINE,
     YESTERDAY,
+    FoundBaseline,
     Reference,
     ReferencePlace,
+    baseline_of,
     read_reference,
     reference_place,
 )
@@ -206,9 +210,16 @@ class ReferenceControl:
         but = record.session_id if record else None
         wall_ns = await asyncio.to_thread(_wall_ns, screen.feed, database)
 
+        known = screen.present or screen.feed.present(screen.view.source)
+        shown = configuration_of(known)
+        found = await asyncio.to_thread(_found_baseline, database, but, shown)
+        first = BASELINE if found and found.exact else YESTERDAY
+
         def place(text: str) -> ReferencePlace:
-            wanted = text.strip() or YESTERDAY
-            return reference_place(database, wanted, wall_ns=wall_ns, but=but)
+            wanted = text.strip() or first
+            return reference_place(
+                database, wanted, wall_ns=wall_ns, but=but, shown=shown
+            )
 
         def wrong(text: str) -> str | None:
             try:
@@ -218,7 +229,9 @@ class ReferenceControl:
             return None
 
         names = await asyncio.to_thread(_suggested, database, but)
-        hint = ", ".join((f"{YESTERDAY} (this time a day ago)", *names))
+        kept = [f"{BASELINE} ({found.title})"] if found else []
+        yesterday = f"{YESTERDAY} (this time a day ago)"
+        hint = ", ".join((*kept, yesterday, *names))
         title = "What to hold this against: a session, or the same time yesterday"
         text = await screen.app.push_screen_wait(PromptScreen(title, hint, wrong))
         if text is None:
@@ -249,6 +262,16 @@ class ReferenceControl:
     def _close(self) -> None:
         self._screen.query(ChangesDrawer).remove()
         self._screen.set_focus(self._focused_before)
+
+
+def _found_baseline(
+    database: Path, but: str | None, shown: Configuration | None
+) -> FoundBaseline | None:
+    try:
+        rows = [row for row in list_sessions(database) if row.id != but]
+    except InferwatchError:
+        return None
+    return baseline_of(rows, shown)
 
 
 def _suggested(database: Path, but: str | None) -> list[str]:

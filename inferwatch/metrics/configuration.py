@@ -1,0 +1,92 @@
+"""What a server is set up as, in short: two that are equal can be held side by side."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from inferwatch.metrics.snapshot import Snapshot
+
+OF_ENGINE = (
+    "dtype",
+    "kv_block_tokens",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "executor",
+    "prefix_caching",
+    "async_scheduling",
+)
+"""Of what the probe tells; the pool's size is another at each start."""
+OF_SETTINGS = (
+    "kv_cache_dtype",
+    "quantization",
+    "enforce_eager",
+    "speculative_config",
+    "compilation_config",
+)
+PASSING = ("num_gpu_blocks", "num_cpu_blocks")
+"""Of what a server says of itself, what need not be the same at its next start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Model, program, hardware and settings, as far as they are known."""
+
+    model: str
+    version: str | None = None
+    """Of the program that serves it."""
+    gpus: tuple[str, ...] = ()
+    """Their names; empty where there are none, or nobody told."""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def exact_tag(self) -> str:
+        """Equal where all of it is: a tag of sessions."""
+        told = [self.model, self.version, self.gpus, sorted(self.settings.items())]
+        return f"config:{_short(told)}"
+
+    @property
+    def model_tag(self) -> str:
+        """Equal where the model is, whatever else differs."""
+        return f"model:{_short(self.model)}"
+
+
+def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration | None:
+    """Of the server that is watched; None of several, or where no model is known.
+
+    ``asked`` is which of its models was, where it has more than one.
+    """
+    if now.engines:
+        engine = now.engines[0]
+        if any(each.model != engine.model for each in now.engines):
+            return None
+        names = {each.source: each.info.name for each in now.gpus}
+        gpus = [names.get(uuid) for each in now.engines for uuid in each.gpus]
+        told = {name: getattr(engine, name) for name in OF_ENGINE}
+        told |= {name: now.settings.get(name) for name in OF_SETTINGS}
+        return Configuration(
+            model=engine.model,
+            version=engine.vllm_version,
+            gpus=tuple(sorted(name for name in gpus if name)),
+            settings={name: each for name, each in told.items() if each is not None},
+        )
+    info = now.server.info if now.server else None
+    if info is None or not info.models:
+        return None
+    settings: dict[str, Any] = {
+        name: each for name, each in info.settings.items() if name not in PASSING
+    }
+    if info.max_model_len is not None:
+        settings["max_model_len"] = info.max_model_len
+    return Configuration(
+        model=asked or info.models[0], version=info.version, settings=settings
+    )
+
+
+def _short(told: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
