@@ -25,8 +25,10 @@ class FeedState(StrEnum):
 class FlightState:
     """What is kept in memory until a rule of ``--record-on`` holds."""
 
+    keep_s: float
+    """How much is to be kept."""
     kept_s: float
-    """How much there is, up to what was asked for."""
+    """How much there is by now."""
     kept_bytes: int
     cut_short: bool = False
     """Memory was short: it can be no more."""

@@ -153,6 +153,7 @@ class Pipeline:
 
 def _flight(recorder: FlightRecorder) -> FlightState:
     return FlightState(
+        keep_s=recorder.kept.keep_s,
         kept_s=recorder.kept.covered_s,
         kept_bytes=recorder.kept.bytes,
         cut_short=recorder.kept.cut_short,

@@ -65,6 +65,11 @@ class KeptReadings:
             self._pack()
 
     @property
+    def keep_s(self) -> float:
+        """How long it is to go back."""
+        return self._keep_ns / NS_PER_S
+
+    @property
     def covered_s(self) -> float:
         """How long it goes back."""
         return (self.latest_ns - self.since_ns) / NS_PER_S

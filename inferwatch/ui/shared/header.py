@@ -29,6 +29,7 @@ from inferwatch.ui.shared.renderables.text import (
 )
 from inferwatch.ui.shared.terminal import TerminalApp
 
+LONGEST_WHY = 34
 FAMILIES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -96,7 +97,7 @@ class HeaderLine(Panel):
 
     def _right(self, snapshot: Snapshot) -> list[Line]:
         beat, clock = _heartbeat(snapshot), (TextRun(self._clock, "strong"),)
-        record = _recording(self._record, replay=self._time.replay)
+        record = _recording(self._record, snapshot.now_ns, replay=self._time.replay)
         behind = (*_slow(self.app), *_behind(self._time.behind_s))
         lost = snapshot.cost.dropped_readings
         drops = (
@@ -274,7 +275,7 @@ def _behind(behind_s: float | None) -> Line:
     return (TextRun(f" ‖ {age_text(behind_s)} behind ", "chip", "screen.go_live"),)
 
 
-def _recording(record: RecordState | None, *, replay: bool) -> Line:
+def _recording(record: RecordState | None, now_ns: int, *, replay: bool) -> Line:
     if replay:
         return (
             TextRun("replay ", "accent"),
@@ -285,18 +286,25 @@ def _recording(record: RecordState | None, *, replay: bool) -> Line:
     if record.message is not None:
         return (TextRun("rec ! ", "bad"), TextRun(record.message, "bad"))
     if record.flight is not None:
-        return _in_flight(record.session_id, record.flight)
+        return _in_flight(record.session_id, record.flight, now_ns)
     size = format_bytes(record.file_bytes)
     return (TextRun("rec ", "muted"), TextRun(f"{record.session_id} {size}"))
 
 
-def _in_flight(session: str, flight: FlightState) -> Line:
-    """What is only kept in memory, or why it is recorded now."""
+def _in_flight(session: str, flight: FlightState, now_ns: int) -> Line:
+    """What is only kept in memory; since when and why it is recorded now."""
     if flight.because is not None:
-        return (TextRun(f"rec {session} ", "bad"), TextRun(flight.because, "warn"))
-    kept = f"{age_text(flight.kept_s)} in memory"
-    short = (TextRun(" (memory is short)", "warn"),) if flight.cut_short else ()
-    return (TextRun("armed ", "accent"), TextRun(kept, "muted"), *short)
+        since_s = max(now_ns - (flight.since_ns or now_ns), 0) / NS_PER_S
+        why = flight.because
+        if len(why) > LONGEST_WHY:
+            why = f"{why[: LONGEST_WHY - 1]}…"
+        head = f"rec {session} {age_text(since_s)}: "
+        return (TextRun(head, "bad"), TextRun(why, "warn"))
+    whole = flight.kept_s >= flight.keep_s or flight.cut_short
+    of = "" if whole else f" of {age_text(flight.keep_s)}"
+    kept = f"{age_text(min(flight.kept_s, flight.keep_s))}{of} in memory"
+    short = (TextRun(", no room for more", "warn"),) if flight.cut_short else ()
+    return (TextRun("armed ", "accent"), TextRun(kept), *short)
 
 
 class Tab(NamedTuple):
