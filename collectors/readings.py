@@ -83,6 +83,8 @@ class NoteKind(StrEnum):
     BOOKMARK = "bookmark"
     FINDING = "finding"
     """A diagnosis began to hold, or no longer does."""
+    SLO = "slo"
+    """Objectives began to be missed, or are met again."""
     ALERT = "alert"
     """A rule of ``--record-on`` held: what came before it was kept."""
 

@@ -62,7 +62,8 @@ class MarkKind(StrEnum):
     LOST = "lost"
     """An engine was lost, or came back."""
     SLO = "slo"
-    """A minute in which an objective of the load was missed."""
+    """A minute in which an objective of the load was missed, or one that is watched
+    began to be, or is met again."""
     PREEMPTION = "preemption"
     """Requests were preempted after a while without."""
     STALL = "stall"

@@ -36,6 +36,7 @@ NOTE_KINDS = {
     NoteKind.CANARY: MarkKind.OTHER,
     NoteKind.FINDING: MarkKind.FINDING,
     NoteKind.BOOKMARK: MarkKind.BOOKMARK,
+    NoteKind.SLO: MarkKind.SLO,
 }
 LOADS = "SELECT t_ns, kind, rate_per_s, text FROM load_events WHERE session = ?"
 NOTES = "SELECT t_ns, kind, text FROM notes WHERE session = ?"

@@ -14,6 +14,7 @@ from collectors.host import HostSampler, Processes, short_of_cores, usable_cores
 from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.slo_notes import SloNotes
 
 TICK_S = 1
 
@@ -47,6 +48,7 @@ class LiveSession:
         ]
         """What is collected from start to end; an engine's probe and a load generator
         come and go with what they report on."""
+        self._slo_notes = SloNotes()
         self.first: list[AnyReading] = []
         """What people said of the session before it began."""
         self.ended_ns: int | None = None
@@ -114,7 +116,17 @@ class LiveSession:
         while True:
             self.look_at_clocks()
             self.pipeline.tick(self.now_ns())
+            self._look_at_slo(self.now_ns())
             await asyncio.sleep(TICK_S)
+
+    def _look_at_slo(self, now_ns: int) -> None:
+        news = self._slo_notes.news(
+            self.pipeline.slo_missed_since_ns,
+            now_ns,
+            lambda: self.pipeline.slo(now_ns, Window.MINUTE),
+        )
+        if news is not None:
+            self.note(NoteKind.SLO, news)
 
     async def _pump(self, collector: Collector) -> None:
         """Take what a collector reports; the session outlives one that fails."""

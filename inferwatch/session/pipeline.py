@@ -10,6 +10,7 @@ from inferwatch.metrics.findings.finding import Finding
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.saving import CheckpointPace
+from inferwatch.metrics.slo.view import SloState
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.recent_readings import RecentReadings
 from inferwatch.storage.checkpoints.checkpoints import (
@@ -112,6 +113,15 @@ class Pipeline:
             hardware=hardware,
             source=source,
         )
+
+    @property
+    def slo_missed_since_ns(self) -> int | None:
+        """Since when too few requests are good; None while enough are."""
+        return self._model.slo_missed_since_ns
+
+    def slo(self, now_ns: int, window: Window) -> SloState | None:
+        """How requests stand to their objectives; cheaper than a snapshot."""
+        return self._model.slo(now_ns, window, window.value or now_ns, None)
 
     @property
     def notes(self) -> tuple[Note, ...]:

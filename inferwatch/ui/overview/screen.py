@@ -16,11 +16,12 @@ from inferwatch.ui.shared.drawers import (
     COST_KEYS,
     FLOW_KEYS,
     LATENCY_KEYS,
+    SLO_KEYS,
     catalog_keys,
 )
 from inferwatch.ui.shared.finding_strip import FindingStrip
 from inferwatch.ui.shared.hardware_charts import HARDWARE_KEYS, MEMORY
-from inferwatch.ui.shared.latency_table import LatencyTable
+from inferwatch.ui.shared.latency_table import LatencyTable, ReferenceRows
 from inferwatch.ui.shared.messages import LookAgain, LookAt
 from inferwatch.ui.shared.slow_line import SlowLine
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -43,6 +44,7 @@ class OverviewScreen(WatchScreen):
             "timeline", "batch_decode batch_prefill waiting_max kv_cached_blocks"
         ),
         *HARDWARE_KEYS,
+        *SLO_KEYS,
         *COST_KEYS,
     )
     KEYS = CHART_KEYS
@@ -112,7 +114,18 @@ class OverviewScreen(WatchScreen):
         strip.show(shown.findings, 1 if self.is_short else MOST_SHOWN)
         self.query_one(FlowPanel).show(shown)
         self.query_one(CanaryLine).show(shown)
-        self.query_one(LatencyTable).show(shown.latencies, shown.window)
+        table = self.query_one(LatencyTable)
+        target = shown.slo.target if shown.slo is not None else None
+        table.hold_against(target, self._against())
+        table.show(shown.latencies, shown.window)
+
+    def _against(self) -> ReferenceRows | None:
+        """The latencies of what people chose to hold these against."""
+        reference = self.view.reference
+        if reference is None:
+            return None
+        rows = {each.metric: each for each in reference.snapshot.latencies}
+        return ReferenceRows(reference.title.partition(" ")[0], rows)
 
     def action_slowest(self) -> None:
         """To the slowest request, or to all, those first that waited longest."""

@@ -21,6 +21,7 @@ from inferwatch.metrics.causes.cause import (
     Cause,
 )
 from inferwatch.metrics.engine.request_groups import model_of
+from inferwatch.metrics.load.slo import FAILED
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 from inferwatch.ui.requests.phases import (
     BEFORE_FIRST_TOKEN,
@@ -36,11 +37,14 @@ from inferwatch.ui.shared.table import UNBOUNDED, TableColumn
 from inferwatch.visible import visible
 
 KEPT_LONGEST = (
-    *("ttft", "queue", "cause", "e2el", "output", "prompt", "tpot", "itl_max"),
+    *("ttft", "slo", "queue", "cause", "e2el", "output", "prompt", "tpot", "itl_max"),
     *("prefill", "itl_cause", "reason", "preemptions", "cached", "clock", "itl"),
     *("class", "model", "priority", "header", "max", "temperature", "phases"),
 )
 """Columns that people chose, in the order in which room is kept for them."""
+
+MISSED = "▲"
+"""It missed an objective."""
 
 
 def rank_of(key: str) -> int:
@@ -133,6 +137,18 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             tells=tells("preemptions"),
         ),
         _text("reason", "reason", 10, from_width=136),
+        TableColumn(
+            "slo",
+            f"  {label_of('request.missed')}",
+            14,
+            _missed,
+            value=missed_words,
+            ascending=True,
+            from_width=UNBOUNDED,
+            filter=FilterField("slo", missed_words),
+            rank=rank_of("slo"),
+            tells=tells("missed"),
+        ),
         _count("max", "max_tokens", from_width=UNBOUNDED, also=("max_tokens",)),
         TableColumn(
             "temperature",
@@ -427,8 +443,26 @@ def _field(
 
 
 def _state(row: RequestRow, _: int) -> TextRun:
+    """What missed its objectives is marked, whatever columns there are."""
     glyph, ink = STATES[row.state]
+    if row.missed:
+        return TextRun(f" {glyph} {row.state.value} {MISSED}", "warn")
     return TextRun(f" {glyph} {row.state.value}", ink)
+
+
+def _missed(row: RequestRow, _: int) -> TextRun:
+    if row.missed is None:
+        return TextRun(f"  {UNKNOWN}", "faint")
+    names = " ".join("failed" if m == FAILED else label_of(m) for m in row.missed)
+    return TextRun(f"  {MISSED}{names}", "warn") if names else TextRun("  ✓", "muted")
+
+
+def missed_words(row: RequestRow) -> str | None:
+    """As filters find it: ``slo:missed``, ``slo:held``, ``slo:ttft``."""
+    if row.missed is None:
+        return None
+    names = ["failed" if m == FAILED else label_of(m).lower() for m in row.missed]
+    return " ".join(["missed", *names]) if names else "held"
 
 
 def _id(row: RequestRow, width: int) -> TextRun:

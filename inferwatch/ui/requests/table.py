@@ -14,7 +14,7 @@ from inferwatch.metrics.engine.request_groups import (
     group_requests,
 )
 from inferwatch.metrics.snapshot import RequestRow
-from inferwatch.ui.requests.columns import RequestView, request_columns
+from inferwatch.ui.requests.columns import RequestView, missed_words, request_columns
 from inferwatch.ui.requests.phases import length_s, phases
 from inferwatch.ui.shared.renderables.text import TextRun
 from inferwatch.ui.shared.row_filter import Phrases
@@ -144,6 +144,7 @@ class RequestTable(CursorTable[RequestRow]):
             row.lora,
             row.class_name,
             row.header,
+            missed_words(row),
         )
 
     def recency(self, row: RequestRow) -> float:

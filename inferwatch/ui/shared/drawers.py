@@ -132,6 +132,12 @@ COST_KEYS = catalog_keys(
     "probe_us_per_step",
 )
 """What watching costs: the header of every screen shows it."""
+SLO_KEYS = catalog_keys(
+    "slo",
+    "slo judged good undetermined goodput_per_s missed burn burn_long budget_left "
+    "missed_since_ns classes",
+)
+"""Of objectives, where there are any."""
 LATENCY_KEYS = tuple(key for key, metric in CATALOG.items() if metric.line)
 """What the table of latencies shows."""
 FLOW_KEYS = tuple(key for key, metric in CATALOG.items() if metric.flow)

@@ -27,6 +27,7 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
     width_of,
 )
+from inferwatch.ui.shared.slo_line import share_line
 from inferwatch.ui.shared.terminal import TerminalApp
 
 LONGEST_WHY = 34
@@ -107,9 +108,11 @@ class HeaderLine(Panel):
             TextRun("self ", "muted"),
             TextRun(format_share(snapshot.cost.self_cpu_share)),
         )
+        slo = share_line(snapshot)
         return [
-            join((behind, beat, clock, record, drops, own), "  "),
-            join((behind, beat, clock, record, drops if lost else ()), "  "),
+            join((behind, beat, slo, clock, record, drops, own), "  "),
+            join((behind, beat, slo, clock, record, drops if lost else ()), "  "),
+            *([join((behind, beat, slo, clock), "  ")] if slo else []),
             join((behind, beat, clock), "  "),
         ]
 

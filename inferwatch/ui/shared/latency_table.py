@@ -1,6 +1,6 @@
 """The latencies of the window, one row each: exact, or what buckets let us know."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -61,7 +61,29 @@ BRACKETED = (
     GRAFANA,
 )
 """Where any row is known by its buckets: the mean is exact, so it comes first."""
+REFERENCE = "reference"
 OBJECTIVE = (Column("objective_s", 0, 10, "SLO"), Column("met", 0))
+REFERENCE_WIDTH = 10
+"""Of the p99 that is held against this one."""
+LEAST_FOR_REFERENCE = 72
+
+
+class ReferenceRows(NamedTuple):
+    """The latencies that these are held against, and what to call them."""
+
+    title: str
+    rows: Mapping[str, Latency]
+
+    def text(self, latency: Latency, unit: TimeUnit) -> str | None:
+        """Its p99, where that was measured in the same place."""
+        then = self.rows.get(latency.metric)
+        if then is None or then.vantage != latency.vantage:
+            return None
+        if then.brackets is None:
+            p99_s = then.quantiles.p99
+            return None if p99_s is None else format_in(unit, p99_s).strip()
+        end = then.brackets.p99
+        return None if end is None else format_bracket(end.low, end.high, unit)
 
 
 class LatencyTable(Panel):
@@ -74,12 +96,22 @@ class LatencyTable(Panel):
     _latencies: Sequence[Latency] = ()
     _window = Window.MINUTE
     _of = "latency"
+    _target = DEFAULT_SHARE
+    _reference: ReferenceRows | None = None
 
     def show(
         self, latencies: Sequence[Latency], window: Window, of: str = "latency"
     ) -> None:
         """Take the latencies of a window, or of something else that is named."""
         self._latencies, self._window, self._of = latencies, window, of
+        self.redraw()
+
+    def hold_against(
+        self, target: float | None, reference: ReferenceRows | None
+    ) -> None:
+        """Take the share that is to meet objectives, and what was before."""
+        self._target = DEFAULT_SHARE if target is None else target
+        self._reference = reference
         self.redraw()
 
     @property
@@ -105,7 +137,7 @@ class LatencyTable(Panel):
         if self._bracketed == {True} and left - vantage <= LEAST_TREND < left - 1:
             vantage = 0  # the head says it of all
         trend = left - vantage - 1
-        rows = [_row(each, columns, vantage, trend) for each in self._latencies]
+        rows = [self._row(each, columns, vantage, trend) for each in self._latencies]
         return [self._head(columns, vantage, trend), *rows]
 
     def _columns(self, width: int) -> Sequence[Column]:
@@ -113,6 +145,10 @@ class LatencyTable(Panel):
         promised = any(each.objective_s is not None for each in self._latencies)
         more = OBJECTIVE if promised else ()
         room = width - sum(column.width for column in more)
+        if self._reference is not None and room >= LEAST_FOR_REFERENCE:
+            title = f"{self._reference.title} p99"
+            more = (Column(REFERENCE, 0, REFERENCE_WIDTH, title), *more)
+            room -= REFERENCE_WIDTH
         wanted = BRACKETED if True in self._bracketed else EXACT
         return [*(each for each in wanted if room >= each.from_width), *more]
 
@@ -136,24 +172,32 @@ class LatencyTable(Panel):
             cells(over, trend + 1, "muted") if trend >= LEAST_TREND else TextRun(""),
         )
 
+    def _row(
+        self, latency: Latency, columns: Sequence[Column], vantage: int, trend: int
+    ) -> Line:
+        metric = CATALOG[latency.metric]
+        line = metric.line or LatencyLine(ink="mean")
+        name = f"{'  ' if line.part else ' '}{metric.abbr}"
+        ink = "muted" if line.part else "strong"
+        n = latency.quantiles.n
+        unit = _unit(latency)
+        return (
+            cells(name, NAME_WIDTH, ink),
+            cells(unit.name if n else "", UNIT_WIDTH, "muted"),
+            *(self._cell(latency, each, unit) for each in columns),
+            cells(format_count(n), COUNT_WIDTH, "muted", right=True),
+            TextRun(" " * GAP),
+            cells(latency.vantage.value if vantage else "", vantage, "faint"),
+            TextRun(" "),
+            TextRun(sparkline(latency.trend, max(trend, 0)), line.ink),
+        )
 
-def _row(latency: Latency, columns: Sequence[Column], vantage: int, trend: int) -> Line:
-    metric = CATALOG[latency.metric]
-    line = metric.line or LatencyLine(ink="mean")
-    name = f"{'  ' if line.part else ' '}{metric.abbr}"
-    ink = "muted" if line.part else "strong"
-    n = latency.quantiles.n
-    unit = _unit(latency)
-    return (
-        cells(name, NAME_WIDTH, ink),
-        cells(unit.name if n else "", UNIT_WIDTH, "muted"),
-        *(_cell(latency, each, unit) for each in columns),
-        cells(format_count(n), COUNT_WIDTH, "muted", right=True),
-        TextRun(" " * GAP),
-        cells(latency.vantage.value if vantage else "", vantage, "faint"),
-        TextRun(" "),
-        TextRun(sparkline(latency.trend, max(trend, 0)), line.ink),
-    )
+    def _cell(self, latency: Latency, column: Column, unit: TimeUnit) -> TextRun:
+        """A number as text; what is over the objective stands out."""
+        if column.key != REFERENCE:
+            return _cell(latency, column, unit, self._target)
+        then = self._reference.text(latency, unit) if self._reference else None
+        return cells(then or UNKNOWN, column.width, "faint", right=True)
 
 
 def _unit(latency: Latency) -> TimeUnit:
@@ -171,10 +215,10 @@ def _brackets(latency: Latency) -> Iterator[Bracket]:
     return (each for each in known if each is not None)
 
 
-def _cell(latency: Latency, column: Column, unit: TimeUnit) -> TextRun:
+def _cell(latency: Latency, column: Column, unit: TimeUnit, target: float) -> TextRun:
     """A number as text; what is over the objective stands out."""
     key, width = column.key, column.width
-    text, over = _text(latency, key, unit)
+    text, over = _text(latency, key, unit, target)
     if text is None:
         blank = key == "objective_s" or (key == "met" and latency.objective_s is None)
         return cells("" if blank else UNKNOWN, width, "faint", right=True)
@@ -186,13 +230,15 @@ def _cell(latency: Latency, column: Column, unit: TimeUnit) -> TextRun:
     return cells(text, width, ink, right=True)
 
 
-def _text(latency: Latency, key: str, unit: TimeUnit) -> tuple[str | None, bool]:
+def _text(
+    latency: Latency, key: str, unit: TimeUnit, target: float
+) -> tuple[str | None, bool]:
     """What a cell says, and whether all it can be is over the objective."""
     brackets, limit_s = latency.brackets, latency.objective_s
     if key == "objective_s":
         return format_objective(limit_s) if limit_s else None, False
     if key == "met":
-        missed = latency.met is not None and latency.met[1] < DEFAULT_SHARE
+        missed = latency.met is not None and latency.met[1] < target
         return format_met(*latency.met) if latency.met else None, missed
     if key == GRAFANA.key:
         panel_s = brackets.interpolated.get("p99") if brackets else None

@@ -49,6 +49,7 @@ class VerdictLine(Panel):
     _now_ns = 0
     _slow: SlowRequests | None = None
     _opener = ""
+    _missed: Sequence[Line] = ()
 
     def show(
         self,
@@ -56,8 +57,13 @@ class VerdictLine(Panel):
         now_ns: int,
         slow: SlowRequests | None = None,
         opener: str = "",
+        missed: Sequence[Line] = (),
     ) -> None:
-        """Take the verdict as of now; and the slowest, with the key to the worst."""
+        """Take the verdict as of now; and the slowest, with the key to the worst.
+
+        Where objectives are missed, parts of a sentence that says so go first.
+        """
+        self._missed = missed
         self._verdict, self._now_ns = verdict, now_ns
         self._slow, self._opener = slow, opener
         self.redraw()
@@ -71,6 +77,8 @@ class VerdictLine(Panel):
         first_line = self._verdict.sentence.partition("\n")[0]
         in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
+        if self._missed:
+            return (self._after_missed(word, in_short, width),)
         for text in (first_line, in_short, sub(r", [\d,]+ tok/s$", "", in_short)):
             said = (word, TextRun(f" {text}"))
             room = width - width_of(said) - GAP - 1
@@ -84,6 +92,14 @@ class VerdictLine(Panel):
         if width_of(said) + width_of(aside) >= width:
             aside = ()
         return (spread(said, aside, width),)
+
+    def _after_missed(self, word: TextRun, text: str, width: int) -> Line:
+        """Health in full, or in a word, as there is room behind what is missed."""
+        for health in ((word, TextRun(text)), (word,)):
+            line = join((*self._missed, health), " ·")
+            if width_of(line) <= width:
+                return line
+        return join_whole(self._missed, width, " ·")
 
     def _aside(self) -> Line:
         if self._verdict is None or self._verdict.since_ns is None:

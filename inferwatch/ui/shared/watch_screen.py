@@ -34,6 +34,7 @@ from inferwatch.ui.shared.server_lines import (
     tells_nothing,
 )
 from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
+from inferwatch.ui.shared.slo_line import missed_lines
 from inferwatch.ui.shared.slow_line import SlowLine
 from inferwatch.ui.shared.status_lines import LostBanner, ReadoutLine, VerdictLine
 from inferwatch.ui.shared.time_chart import TimeChart
@@ -265,7 +266,8 @@ class WatchScreen(SessionScreen):
         self._slow = slow = shown.slowest if self.WORST_KEY else None
         behind = slow if self.is_short else None
         verdict = self.query_one(VerdictLine)
-        verdict.show(shown.verdict, shown.now_ns, behind, self.WORST_KEY)
+        missed = missed_lines(shown, self.feed.wall_text)
+        verdict.show(shown.verdict, shown.now_ns, behind, self.WORST_KEY, missed)
         for line in self.query(SlowLine):
             line.show(slow)
 
