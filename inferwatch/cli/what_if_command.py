@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 from collectors.readings import AnyReading
@@ -15,10 +14,9 @@ from inferwatch.storage.sessions.sessions import SessionRow, find
 from inferwatch.whatif.heard import KINDS
 from inferwatch.whatif.prediction import what_if
 from inferwatch.whatif.recorded import recorded_run
-from inferwatch.whatif.setting import Change
+from inferwatch.whatif.setting import Change, combined
 from inferwatch.whatif.table import as_json, text
 
-MOST_COLUMNS = 12
 PATIENCE = 1_000
 """Readings between two looks at the clock."""
 
@@ -40,34 +38,16 @@ class WhatIfOptions:
         Raises:
             UsageError: nothing is to be changed, or too much at once.
         """
-        given = (
-            self.max_num_seqs,
-            self.max_num_batched_tokens,
-            self.kv_blocks,
-            self.rate,
+        changes = combined(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            kv_blocks=self.kv_blocks,
+            rate=self.rate,
         )
-        if not any(given):
+        if not changes:
             raise UsageError(
                 "what if what? Give one of --max-num-seqs, --max-num-batched-tokens, "
                 "--kv-blocks, --rate"
-            )
-        changes = [
-            Change(
-                max_num_seqs=seqs,
-                max_num_batched_tokens=tokens,
-                kv_blocks=blocks,
-                rate=rate,
-            )
-            for seqs, tokens, blocks, rate in product(
-                self.max_num_seqs or (None,),
-                self.max_num_batched_tokens or (None,),
-                self.kv_blocks or (None,),
-                self.rate or (None,),
-            )
-        ]
-        if len(changes) > MOST_COLUMNS:
-            raise UsageError(
-                f"that makes {len(changes)} columns: give at most {MOST_COLUMNS}"
             )
         return changes
 

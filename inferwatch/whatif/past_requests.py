@@ -150,13 +150,14 @@ def _past(
         tokens = max(told.max_tokens or 0, tokens)
     elif walk is None:
         patience_ns = max(ended_ns - added_ns, 0)
-    by_front_end = told.arrived_ns is not None and told.tokenised_ns is not None
-    came_ns = told.arrived_ns if by_front_end else due_ns
+    by_front_end = told.arrived_ns is not None
+    came_ns = due_ns if told.arrived_ns is None else told.arrived_ns
+    due_ns = max(due_ns, came_ns)
     first_ns, last_ns = (walk.first_ns, walk.last_ns) if walk else (None, None)
     return PastRequest(
         ordinal=told.ordinal or 0,
         due_ns=due_ns,
-        api_ns=max(due_ns - (came_ns or due_ns), 0),
+        api_ns=due_ns - came_ns,
         send_ns=_after(first_ns, told.sent_ns) if by_front_end else 0,
         end_send_ns=_after(last_ns, told.finished_ns) if by_front_end else 0,
         prompt_tokens=max(told.prompt_tokens or 1, 1),

@@ -98,10 +98,14 @@ def what_if(
     run: RecordedRun,
     changes: Sequence[Change],
     progress: Progress = lambda _: None,
+    *,
+    slower: float = 1.0,
 ) -> WhatIf:
     """Predict what each change would have made of the run.
 
-    ``progress`` hears how many steps are simulated, and may raise to end it.
+    ``progress`` hears how many steps are simulated, and may raise to end it. On another
+    machine, or one with more neighbours, all steps may take longer: ``slower``, of the
+    predictions alone.
 
     Raises:
         CannotTellError: too little was recorded.
@@ -126,7 +130,7 @@ def what_if(
         near_s=cost.typical_ns / 2e9,
         most_members=cost.most_members,
         figures=figures,
-        predictions=tuple(_predict(simulator, change) for change in changes),
+        predictions=tuple(_predict(simulator, change, slower) for change in changes),
         closed_loop=bool(run.loops),
         notes=run.notes,
     )
@@ -140,10 +144,10 @@ class _Simulator:
         self.run, self.cost, self._progress = run, cost, progress
         self._steps = 0
 
-    def simulate(self, setting: Setting) -> tuple[Run, int]:
+    def simulate(self, setting: Setting, slower: float = 1.0) -> tuple[Run, int]:
         """What came of it, and the time in steps beyond any seen."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
-        costs = self.cost.replayed(arrivals.start_ns, setting.rate)
+        costs = self.cost.replayed(arrivals.start_ns, setting.rate, slower)
         scheduler = Scheduler(setting, costs, arrivals)
         before = self._steps
         for steps in scheduler.go_on(arrivals.start_ns):
@@ -189,13 +193,13 @@ def _untold(
     }
 
 
-def _predict(simulator: _Simulator, change: Change) -> Prediction:
+def _predict(simulator: _Simulator, change: Change, slower: float) -> Prediction:
     run, cost = simulator.run, simulator.cost
     setting = change.of(run.setting)
     cannot = _refused(run, change)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
-    result, beyond_ns = simulator.simulate(setting)
+    result, beyond_ns = simulator.simulate(setting, slower)
     cannot = _beyond(result, beyond_ns, cost)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)

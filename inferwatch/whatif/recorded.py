@@ -79,6 +79,15 @@ def recorded_run(
     heard = Heard()
     for reading in readings:
         heard.take(reading)
+    return run_of(heard, source)
+
+
+def run_of(heard: Heard, source: str | None = None) -> RecordedRun:
+    """The same of readings by kind.
+
+    Raises:
+        CannotTellError: nothing can be predicted from them.
+    """
     (source, rank), steps = _busiest(heard, source)
     engine = _engine(heard, source, rank)
     told = next((s.settings for s in heard.settings[::-1] if s.source == source), {})

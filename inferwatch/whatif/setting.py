@@ -1,10 +1,12 @@
 """How an engine is set: what its scheduler goes by, and what may be changed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from collectors.readings import EngineInfo
+from inferwatch.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,42 @@ class Change:
             by_priority=setting.by_priority,
             rate=self.rate or setting.rate,
         )
+
+
+MOST_CHANGES = 12
+"""Side by side."""
+
+
+def combined(
+    *,
+    max_num_seqs: Sequence[int] = (),
+    max_num_batched_tokens: Sequence[int] = (),
+    kv_blocks: Sequence[int] = (),
+    rate: Sequence[float] = (),
+) -> list[Change]:
+    """A change for each combination of these values; none where there are none.
+
+    Raises:
+        UsageError: that makes too many.
+    """
+    if not (max_num_seqs or max_num_batched_tokens or kv_blocks or rate):
+        return []
+    changes = [
+        Change(
+            max_num_seqs=seqs, max_num_batched_tokens=tokens, kv_blocks=blocks, rate=by
+        )
+        for seqs, tokens, blocks, by in product(
+            max_num_seqs or (None,),
+            max_num_batched_tokens or (None,),
+            kv_blocks or (None,),
+            rate or (None,),
+        )
+    ]
+    if len(changes) > MOST_CHANGES:
+        raise UsageError(
+            f"that makes {len(changes)} columns: give at most {MOST_CHANGES}"
+        )
+    return changes
 
 
 def setting_of(

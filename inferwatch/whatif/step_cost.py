@@ -21,6 +21,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.whatif.recorded_steps import RecordedSteps
 from inferwatch.whatif.scheduler import StepLoad
 
+Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 FEWEST_STEPS = 200
@@ -32,8 +33,12 @@ MOST_BINS = 12
 WINDOW_NS = NS_PER_S // 4
 FEWEST_BESIDE = 20
 """Steps of a moment from which is taken how far they lay beside."""
-RATIO = 0.5, 2.0
+RATIO = 0.25, 2.0
 """A step that took longer by more was held up: for so long, whatever it computed."""
+LONG_GAP_NS = 3_000_000
+"""Beyond what is usual between two steps: held up, likewise."""
+NEAR_NS = 20_000_000
+"""A hold-up of so short a while ago still hits who computes now."""
 ROUNDS = 30
 REACH = 1.25
 """How far beyond the largest batch that was seen the curve is drawn on."""
@@ -83,9 +88,10 @@ class StepCost:
         rest = took - self._context * steps.context
         self._batch = _by_count(steps.members[decode], rest[decode])
         self._learn_prefill(steps, rest)
-        expected = self._expected(steps)
+        expected = self.expected(steps)
+        ratios = np.clip(took / expected, *RATIO)
         self._beside = {
-            kind: Beside(steps, expected, chosen)
+            kind: Beside(steps, ratios, chosen)
             for kind, chosen in ((False, decode), (True, ~decode))
         }
         known = steps.gap_ns >= 0
@@ -96,8 +102,10 @@ class StepCost:
         """Of what is expected, half of the steps are nearer: a share."""
         gap_expected = self._gap.over(steps.members.astype(float))
         gaps = np.where(known, steps.gap_ns - gap_expected, 0.0)
+        long = gaps > LONG_GAP_NS
         for beside in self._beside.values():
-            beside.take_gaps(gaps)
+            beside.take_gaps(np.where(long, 0.0, gaps))
+        self.hold_ups = _hold_ups(steps, took - ratios * expected, gaps * long)
 
     def _learn_prefill(self, steps: RecordedSteps, rest: Floats) -> None:
         self._pairs, self._prefill = 0.0, Curve([0.0], [0.0], 0.0)
@@ -112,7 +120,8 @@ class StepCost:
         extra -= self._pairs * pairs
         self._prefill = _binned(tokens, extra, max(each, 0.0))
 
-    def _expected(self, steps: RecordedSteps) -> Floats:
+    def expected(self, steps: RecordedSteps) -> Floats:
+        """What each of these steps would take on an ordinary moment."""
         expected = self._batch.over(steps.members.astype(float))
         expected += self._context * steps.context
         with_prompts = steps.prefill_tokens > 0
@@ -130,9 +139,11 @@ class StepCost:
             took += self._prefill.at(load.prefill_tokens) + self._pairs * load.pairs
         return max(took, 1.0)
 
-    def replayed(self, start_ns: int, rate: float = 1.0) -> "ReplayedCost":
-        """For one simulation, which begins at a moment."""
-        return ReplayedCost(self, start_ns, rate)
+    def replayed(
+        self, start_ns: int, rate: float = 1.0, slower: float = 1.0
+    ) -> "ReplayedCost":
+        """For one simulation, which begins at a moment; on a machine so much slower."""
+        return ReplayedCost(self, start_ns, rate, slower)
 
     def beside(self, *, prefills: bool) -> "Beside":
         """How steps of a kind lay beside what was expected; of all where none were."""
@@ -147,20 +158,12 @@ class StepCost:
 class Beside:
     """How far the steps of a kind lay beside what was expected, by moment."""
 
-    def __init__(
-        self,
-        steps: RecordedSteps,
-        expected: Floats,
-        chosen: npt.NDArray[np.bool_],
-    ) -> None:
+    def __init__(self, steps: RecordedSteps, ratios: Floats, chosen: Bools) -> None:
         self._places = np.flatnonzero(chosen)
         self.count = len(self._places)
         if not self.count:
             return
-        took = steps.took_ns[chosen]
-        self.ratios: list[float] = np.clip(took / expected[chosen], *RATIO).tolist()
-        more = took - np.asarray(self.ratios) * expected[chosen]
-        self.more_ns: list[float] = more.tolist()
+        self.ratios: list[float] = ratios[chosen].tolist()
         self.gaps_ns: list[float] = []
         starts = steps.start_ns[chosen]
         self.first_ns = int(steps.start_ns.min())
@@ -180,38 +183,86 @@ class Beside:
             self.gaps_ns = gaps[self._places].tolist()
 
 
+@dataclass(frozen=True, slots=True)
+class HoldUps:
+    """When the machine did nothing for a while, and for how long.
+
+    They belong to their moment, not to a step: whatever is computed then waits.
+    """
+
+    moments_ns: list[int]
+    lengths_ns: list[int]
+    span_ns: int
+    """After which they begin anew: a simulation may last longer."""
+
+
 class ReplayedCost:
     """Tells what simulated steps take, with the machine's moods as they were."""
 
-    def __init__(self, cost: StepCost, start_ns: int, rate: float) -> None:
+    def __init__(
+        self, cost: StepCost, start_ns: int, rate: float, slower: float
+    ) -> None:
         self._cost, self._start_ns, self._rate = cost, start_ns, rate
+        self._slower = slower
         self._next: dict[tuple[bool, int], int] = {}
         self.beyond_ns = 0
         """In steps with more requests, or prompt tokens, than were ever seen."""
         self._most_members = int(cost.most_members * REACH)
         self._most_tokens = int(cost.most_prefill_tokens * REACH)
+        self._held = 0
+        """How many of the hold-ups are past, rounds included."""
 
     def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
         """What a step of that takes that begins then, and what lies behind it."""
         cost, prefills = self._cost, load.prefill_tokens > 0
         beside = cost.beside(prefills=prefills)
-        passed_ns = (now_ns - self._start_ns) * self._rate
-        moment = self._start_ns + int(passed_ns) - beside.first_ns
-        window = moment // WINDOW_NS % beside.windows
+        moment_ns = self._start_ns + int((now_ns - self._start_ns) * self._rate)
+        window = (moment_ns - beside.first_ns) // WINDOW_NS % beside.windows
         low, high = beside.lows[window], beside.highs[window]
         turn = self._next.get((prefills, window), 0)
         self._next[prefills, window] = turn + 1
         like = low + turn % (high - low)
-        took = cost.expected_ns(load) * beside.ratios[like] + beside.more_ns[like]
-        took_ns = max(int(took), 1)
+        took = cost.expected_ns(load) * beside.ratios[like]
         members = load.decoding + load.prefilling
+        gap = max(cost.gap_ns(members) + beside.gaps_ns[like], 0.0)
+        end_ns = moment_ns + int((took + gap) * self._rate)
+        took = (took + self._held_up(moment_ns, end_ns)) * self._slower
+        took_ns = max(int(took), 1)
         if members > self._most_members or load.prefill_tokens > self._most_tokens:
             self.beyond_ns += took_ns
-        gap = cost.gap_ns(members) + beside.gaps_ns[like]
-        return took_ns, max(int(gap), 0)
+        return took_ns, int(gap * self._slower)
+
+    def _held_up(self, start_ns: int, end_ns: int) -> int:
+        """For how long in that span; what came while nothing was computed is past."""
+        hold_ups = self._cost.hold_ups
+        count, held_ns = len(hold_ups.moments_ns), 0
+        while count:
+            lap, place = divmod(self._held, count)
+            at_ns = hold_ups.moments_ns[place] + lap * hold_ups.span_ns
+            if at_ns >= end_ns:
+                break
+            if at_ns >= start_ns - NEAR_NS:
+                held_ns += hold_ups.lengths_ns[place]
+            self._held += 1
+        return held_ns
 
 
 # Curves.
+
+
+def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps:
+    """What steps, and what lay behind them, took beyond all measure."""
+    more_ns = np.maximum(more_ns, 0.0)
+    found = [
+        *zip(steps.start_ns.tolist(), more_ns.tolist(), strict=True),
+        *zip(steps.end_ns.tolist(), gaps_ns.tolist(), strict=True),
+    ]
+    held = sorted((at_ns, int(for_ns)) for at_ns, for_ns in found if for_ns >= 1)
+    return HoldUps(
+        [at_ns for at_ns, _ in held],
+        [for_ns for _, for_ns in held],
+        int(steps.end_ns.max() - steps.start_ns.min()) + 1,
+    )
 
 
 def _by_count(

@@ -132,14 +132,10 @@ def _predicted(
 
 
 def _error_text(told: WhatIf, metric: str, percent: str) -> str:
-    """How far the simulation lies beside; nothing where less than half a step."""
+    """How far the simulation lies beside what was measured."""
     for figure in told.figures:
         if (figure.metric, figure.percent) == (metric, percent):
-            if abs(figure.simulated_s - figure.measured_s) <= told.near_s:
-                return (
-                    "< ½ step" if abs(figure.error) >= 0.01 else f"{figure.error:+.1%}"
-                )
-            return f"{figure.error:+.1%}"
+            return "< ½ step" if told.is_near(figure) else f"{figure.error:+.1%}"
     return ""
 
 

@@ -41,6 +41,7 @@ from inferwatch.ui.shared.time_chart import TimeChart
 from inferwatch.ui.shared.time_line import TimeLine, position_of
 from inferwatch.ui.shared.view import View
 from inferwatch.ui.shared.welcome import Welcome, curl_lines, is_untouched
+from inferwatch.ui.whatif.dialog import WhatIfScreen
 
 TALL = 50
 """Rows; from here on there is room for more of the time line."""
@@ -101,6 +102,13 @@ CHANGES_BINDINGS: list[BindingType] = [
         "changes",
         "against",
         tooltip="What changed, traffic or server? Against a session, or yesterday",
+    ),
+    Binding(
+        "i",
+        "what_if",
+        "what if",
+        show=False,
+        tooltip="What if it were set otherwise? Predicts from the last minutes",
     ),
 ]
 FINDINGS_BINDINGS: list[BindingType] = [
@@ -480,6 +488,13 @@ class WatchScreen(SessionScreen):
     def action_drop_reference(self) -> None:
         """None."""
         self.reference.drop()
+
+    # Other settings.
+
+    def action_what_if(self) -> None:
+        """Ask what they would have made of the last minutes."""
+        source = None if self.OF_ALL else self.view.source
+        self.app.push_screen(WhatIfScreen(self.feed, source))
 
     # The charts.
 

@@ -1,0 +1,1 @@
+"""What if the engine were set otherwise: a dialog over any screen of a session."""

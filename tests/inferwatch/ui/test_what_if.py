@@ -1,0 +1,190 @@
+"""``i`` asks what another setting would have made of the last minutes."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.containers import VerticalScroll
+from textual.pilot import Pilot
+from textual.widgets import Input, Label
+
+from inferwatch.replay.player import Player
+from inferwatch.sample import sample_file
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.whatif.dialog import WhatIfScreen, WhatIfTable
+from inferwatch.ui.whatif.fields import FIELDS
+from tests.inferwatch.ui.conftest import ScriptedFeed
+
+Compare = Callable[..., bool]
+Settle = Callable[[Pilot[None]], Awaitable[None]]
+SIZES = ((80, 24), (120, 40), (200, 60))
+NAMES = [f"{width}x{height}" for width, height in SIZES]
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    """The end of the sample session."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    with closing(Player.open(sample_file(), "last")) as player:
+        asyncio.run(player.playback.go_live())
+        yield player
+    monkeypatch.undo()
+    time.tzset()
+
+
+async def told(pilot: Pilot[None]) -> WhatIfTable:
+    """What the dialog has found."""
+    await pilot.pause()
+    screen, since_s = pilot.app.screen, time.monotonic()
+    assert isinstance(screen, WhatIfScreen)
+    while screen.is_busy and time.monotonic() < since_s + PATIENCE_S:
+        await pilot.pause(0.05)
+    await pilot.pause()
+    return screen.query_one(WhatIfTable)
+
+
+def written(table: WhatIfTable) -> str:
+    lines = table.draw(table.size.width, table.size.height)
+    return "\n".join("".join(run.text for run in line).rstrip() for line in lines)
+
+
+async def ask(pilot: Pilot[None], **texts: str) -> str:
+    for key, text in texts.items():
+        pilot.app.screen.query_one(f"#field-{key}", Input).value = text
+    await pilot.press("enter")
+    return written(await told(pilot))
+
+
+async def test_it_opens_with_what_was_and_how_well_it_is_simulated(
+    sample: Player, settle: Settle
+) -> None:
+    app = InferwatchApp(SessionPage(sample))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        text = written(await told(pilot))
+
+        assert "TTFT p50, ms" in text
+        assert "as it was" in text
+        present = [str(label.render()) for label in app.screen.query(".now")]
+        assert present == ["now 32", "now 512", "now 255", "now 1"]
+        await pilot.press("escape")
+        assert not isinstance(app.screen, WhatIfScreen)
+
+
+async def test_several_settings_stand_side_by_side(
+    sample: Player, settle: Settle
+) -> None:
+    app = InferwatchApp(SessionPage(sample))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        await told(pilot)
+        text = await ask(pilot, max_num_seqs="8, 16")
+
+        assert "seqs 8" in text
+        assert "seqs 16" in text
+        (binds,) = [line for line in text.splitlines() if line.startswith("binds")]
+        assert binds.split()[-4:-2] != ["nothing", "nothing"]
+        assert "seqs" in binds
+
+
+async def test_screen_and_command_say_the_same(sample: Player, settle: Settle) -> None:
+    """Rows of requests say less than events: it is near, not equal."""
+    app = InferwatchApp(SessionPage(sample))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        text = written(await told(pilot))
+
+    (line,) = [each for each in text.splitlines() if each.startswith("TTFT p50")]
+    measured, as_was = map(float, line.split()[3:5])
+    assert measured == pytest.approx(21.0, rel=0.02)
+    assert as_was == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("0", "from 1 to"), ("x", "whole numbers"), ("2.5", "whole numbers")],
+)
+async def test_what_is_no_setting_is_said_and_nothing_is_predicted(
+    sample: Player, settle: Settle, text: str, fault: str
+) -> None:
+    app = InferwatchApp(SessionPage(sample))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        before = written(await told(pilot))
+        assert await ask(pilot, max_num_seqs=text) == before
+
+        hint = app.screen.query_one("#hint", Label)
+        assert fault in str(hint.render())
+        assert hint.has_class("-wrong")
+
+
+async def test_without_steps_it_says_what_is_missing(settle: Settle) -> None:
+    app = InferwatchApp(SessionPage(ScriptedFeed()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+
+        assert "Cannot say: no steps of an engine" in written(await told(pilot))
+
+
+async def test_it_closes_while_it_computes(sample: Player, settle: Settle) -> None:
+    app = InferwatchApp(SessionPage(sample))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        await pilot.press("escape")
+        await settle(pilot)
+
+        assert not isinstance(app.screen, WhatIfScreen)
+
+
+async def test_a_high_table_scrolls_in_a_low_terminal(
+    sample: Player, settle: Settle
+) -> None:
+    app = InferwatchApp(SessionPage(sample))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        await told(pilot)
+        scrolled = app.screen.query_one(VerticalScroll)
+        assert scrolled.scroll_y == 0
+        await pilot.press("pagedown")
+        await pilot.pause(0.3)
+
+        assert scrolled.scroll_y > 5
+
+
+def asking(player: Player, text: str) -> Callable[[Pilot[None]], Any]:
+    async def act(pilot: Pilot[None]) -> None:
+        await asyncio.to_thread(player._scan.look)
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        app.look()
+        await pilot.pause()
+        await pilot.press("i")
+        await told(pilot)
+        await ask(pilot, **{FIELDS[0].key: text})
+
+    return act
+
+
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+@pytest.mark.parametrize("text", ["8, 16, 64", ""], ids=["asked", "as it was"])
+def test_picture(
+    snap_compare: Compare, sample: Player, text: str, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(SessionPage(sample))
+
+    assert snap_compare(app, terminal_size=size, run_before=asking(sample, text))
