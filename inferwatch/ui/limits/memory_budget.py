@@ -17,7 +17,7 @@ from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.ui.hardware.gpu_panel import called, numbers_of
 from inferwatch.ui.limits.words import NOT_YET, missing_lines
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import split_bar
+from inferwatch.ui.shared.renderables.bars import EMPTY
 from inferwatch.ui.shared.renderables.text import (
     Line,
     TextRun,
@@ -41,7 +41,7 @@ STRANGE = ("▤", "muted")
 """Of a part that nobody has heard of yet."""
 NAME = 16
 """Cells of a device's name."""
-PART_FROM = 48
+PART_FROM = 56
 """Cells of a part with where it was read; columns of them stand side by side."""
 FLOORS_FROM = 100
 """Columns; with fewer there is no room for floors behind what formats free."""
@@ -157,12 +157,22 @@ class MemoryPanel(Panel):
             whole, share = format_bytes(total), format_share(used / total)
             told = f"  {format_bytes(used)} of {whole} {share}"
         room = width - width_of(before) - len(told) - 2
-        shares = [
-            (each.n_bytes / total, *LOOKS.get(each.name, STRANGE))
-            for each in device.parts
-            if total
-        ]
-        return fit((*before, *split_bar(shares, max(room, 4)), TextRun(told)), width)
+        bar = _filled(device.parts, total, max(room, 4))
+        return fit((*before, *bar, TextRun(told)), width)
+
+
+def _filled(parts: Sequence[MemoryPart], total: int, width: int) -> Line:
+    """Parts of a bar; however little one is, it is seen."""
+    line: list[TextRun] = []
+    before = at = 0
+    for part in parts:
+        glyph, ink = LOOKS.get(part.name, STRANGE)
+        before += part.n_bytes
+        until = round(before / total * width) if total else at
+        until = min(max(until, at + bool(part.n_bytes)), width)
+        line.append(TextRun(glyph * (until - at), ink))
+        at = until
+    return (*line, TextRun(EMPTY * (width - at), "rule"))
 
 
 def total_of(device: DeviceMemory) -> int:

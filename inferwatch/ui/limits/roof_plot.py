@@ -55,6 +55,8 @@ class RoofPoint:
     ink: str
     intensity: float
     flops: float
+    reached: float | None = None
+    """Of what is possible, where that is known step by step; None: of the roof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,10 @@ def _draw_points(
     for point, column, row in placed:
         grid.put(column, row, point.glyph, point.ink)
     for point, column, row in placed:
-        share = format_share(point.flops / roof.at(point.intensity)).strip()
+        reached = point.reached
+        if reached is None:
+            reached = point.flops / roof.at(point.intensity)
+        share = format_share(reached).strip()
         beside = (column + 2, column - 1 - len(share))
         room = len(share) + 1
         at = next((at for at in beside if grid.is_free(at - 1, row, room)), None)

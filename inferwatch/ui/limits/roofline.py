@@ -5,7 +5,9 @@ from itertools import zip_longest
 
 from inferwatch.formatting import (
     UNKNOWN,
+    format_bytes,
     format_count,
+    format_duration,
     format_durations,
     format_flops,
     format_rate,
@@ -87,7 +89,11 @@ class RooflinePanel(Panel):
             return []
         points = [
             RoofPoint(
-                glyph=glyph, ink=ink, intensity=point.intensity, flops=point.flops
+                glyph=glyph,
+                ink=ink,
+                intensity=point.intensity,
+                flops=point.flops,
+                reached=reached(point),
             )
             for _, glyph, ink, point in points_of(limits)
             if point.intensity > 0 and point.flops > 0
@@ -142,7 +148,23 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
     lines.append(_measured(limits))
     counts = _both(limits, lambda each: format_count(each.steps))
     lines.append(_row(_label("steps"), counts))
-    return lines[:rows]
+    return [*lines, *_of_model(limits)][:rows]
+
+
+def _of_model(limits: Limits) -> list[Line]:
+    """What floors follow from, where there is room for it."""
+    facts = (
+        ("parameters", format_count(limits.parameters)),
+        ("active_parameters", format_count(limits.active_parameters)),
+        ("weight_bytes", format_bytes(limits.weight_bytes)),
+        ("kv_bytes_per_token", format_bytes(limits.kv_bytes_per_token)),
+        ("tpot_floor_s", format_duration(limits.tpot_floor_s)),
+    )
+    return [
+        _row(label_of(f"limits.{name}"), ["", text.strip()])
+        for name, text in facts
+        if text.strip() != UNKNOWN
+    ]
 
 
 def _label(name: str) -> str:

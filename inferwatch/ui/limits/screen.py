@@ -34,8 +34,8 @@ READING = (
         "each byte they read. On its slope memory binds, where it is flat compute does."
     ),
     (
-        "◆ steps that only decode, ▲ steps with prompt tokens; beside each what it "
-        "reaches of what is possible there."
+        "◆ steps that only decode, ▲ steps with prompt tokens: where they are in the "
+        "mean, and what they reach of what is possible, step by step."
     ),
     "Of possible: the mean floor of these steps / the mean time they took.",
 )
@@ -56,12 +56,16 @@ class LimitsScreen(WatchScreen):
         ),
         *catalog_keys("limits", "measured_mbu measured_mfu peak impossible"),
         *catalog_keys(
+            "limits",
+            "parameters active_parameters weight_bytes kv_bytes_per_token tpot_floor_s",
+        ),
+        *catalog_keys(
             "time_split", "memory_floor compute_floor inefficiency host_gap idle_share"
         ),
         *catalog_keys("timeline", "step_mean_s floor_mean_s gap_mean_s"),
         *catalog_keys("timeline", "batch_decode batch_prefill waiting_max"),
         *catalog_keys("device_memory", "allowed_bytes parts"),
-        *catalog_keys("limits", "max_requests tokens_per_request kv_bytes_per_token"),
+        *catalog_keys("limits", "max_requests tokens_per_request"),
         *catalog_keys("saving", "name freed_bytes more_requests floor_s helps"),
         *COST_KEYS,
     )

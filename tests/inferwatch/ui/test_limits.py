@@ -309,6 +309,27 @@ async def test_each_part_of_memory_says_where_it_was_read(
     assert "▒ activations  ~1.24 GB 1.4%  vLLM's profile" in told  # an estimate
 
 
+async def test_however_small_a_part_of_memory_is_it_is_seen(
+    text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot, settle, "v", "v")
+        bar = text_of(app, "MemoryPanel")[1]
+
+    assert [bar.count(glyph) for glyph, _ in LOOKS.values()] == [10, 28, 1, 1, 1, 1, 9]
+
+
+async def test_a_large_screen_tells_of_the_model_too(text_of: Any, settle: Any) -> None:
+    app = app_of(limits_sessions.h100())
+    async with app.run_test(size=(200, 60)) as pilot:
+        await shown(pilot, settle)
+        rows = [" ".join(row[-39:].split()) for row in text_of(app, "RooflinePanel")]
+
+    assert {"params 8.03 G", "weights 16.1 GB", "KV/token 131 kB"} <= set(rows)
+    assert "TPOT floor 5.2 ms" in rows
+
+
 async def test_b_max_shows_its_arithmetic_and_what_stops_it_first(
     text_of: Any, settle: Any
 ) -> None:
