@@ -15,7 +15,7 @@ from collectors.gpu.peaks import sheet_bytes_per_s
 T = 1e12
 MIB = 2.0**20
 GB = 1e9
-GEN3, GEN4, GEN5, GEN6 = 15.754e9, 31.508e9, 63.015e9, 121.0e9
+GEN3, GEN4, GEN5 = 15.754e9, 31.508e9, 63.015e9
 """Bytes/s one way of sixteen lanes (PCI-SIG)."""
 _WIDER = {
     "float4": "float8",
@@ -115,9 +115,10 @@ class _Row:
     name: str
     peaks: dict[str, float]
     memory: float
-    pcie: float
+    pcie: float | None
+    """Unknown of GPUs that a Grace CPU feeds over a link of its own."""
     nvlink_gbps: float | None
-    tdp_w: float
+    tdp_w: float | None
     source: str
     also: tuple[str, ...] = ()
 
@@ -177,7 +178,7 @@ _ROWS = (
     _Row(
         "NVIDIA GH200 480GB",
         "GH200",
-        *(_HOPPER, 97_871 * MIB, GEN5, 450, 1000, "GH200 data sheet, 96 GB of HBM3"),
+        *(_HOPPER, 97_871 * MIB, None, 450, 1000, "GH200 data sheet, 96 GB of HBM3"),
         ("gh200 96gb",),
     ),
     _Row(
@@ -190,19 +191,19 @@ _ROWS = (
         "NVIDIA GB200",
         "GB200",
         _peaks(80, 1250, 2500, fp8=5000, int8=5000, fp4=10_000),
-        *(186 * GB, GEN5, 900, 1200, _NVL72),
+        *(186 * GB, None, 900, 1200, _NVL72),
     ),
     _Row(
         "NVIDIA B300 SXM6 AC",
         "B300",
         _peaks(75, 1125, 2250, fp8=4500, int8=125, fp4=13_125),
-        *(275_040 * MIB, GEN6, 900, 1100, _HGX),
+        *(275_040 * MIB, None, 900, None, _HGX),
     ),
     _Row(
         "NVIDIA GB300",
         "GB300",
         _peaks(80, 1250, 2500, fp8=5000, int8=165, fp4=15_000),
-        *(279 * GB, GEN6, 900, 1400, _GB300),
+        *(279 * GB, None, 900, 1400, _GB300),
     ),
     _Row(
         "NVIDIA L4",

@@ -106,6 +106,8 @@ def weight_format(
         return WeightFormat(
             weight_bits=other_bits, expert_bits=4.25, quantised_attention=False
         )
+    if name == "experts-int8":
+        return WeightFormat(weight_bits=other_bits, expert_bits=8.0)
     if "compressed" in name:
         return _compressed_tensors(quantisation, attention=attention)
     known = _SIMPLE.get(name)
@@ -176,9 +178,10 @@ _SIMPLE: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
     "awq": _grouped,
     "awq-marlin": _grouped,
     "moe-wna16": _grouped,
+    "auto-round": _grouped,
+    "inc": _grouped,
     "bitsandbytes": _bitsandbytes,
     "int8": lambda _: 8.0,
-    "experts-int8": lambda _: 8.0,
     "int4": lambda _: 4 + 16 / 128,
     "4bit": lambda _: 4 + 16 / 128,
 }
@@ -195,7 +198,6 @@ _COMPUTES_IN = {
     "nvfp4": "float4",
 }
 """Others keep activations in 16 bit and widen the weights first."""
-KNOWN_METHODS = ("mxfp4", "compressed-tensors", *_SIMPLE)
 
 
 def _compressed_tensors(

@@ -26,9 +26,23 @@ TOP_K = ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k")
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 RECURRENT = (
     *("state_size", "ssm_cfg", "mamba_d_state", "mamba_num_heads", "ssm_state_size"),
-    *("linear_num_value_heads", "attn_layer_period", "conv_L_cache", "lru_width"),
+    *("linear_num_value_heads", "linear_attn_config", "attn_layer_period"),
+    *("conv_L_cache", "lru_width"),
 )
 """Keys of models with layers that keep a state instead of a cache."""
+UNEVEN = (
+    *("num_kv_shared_layers", "hidden_size_per_layer_input", "block_configs"),
+    *("global_head_dim", "num_global_key_value_heads", "swa_num_key_value_heads"),
+    "zero_expert_num",
+)
+"""Keys of models whose layers differ, share, or are left out."""
+UNKNOWN_KINDS = {
+    *("afmoe", "bitnet", "doge", "gemma4_unified_text", "helium", "inkling_text"),
+    *("jetmoe", "longcat_flash", "minimax_m3_vl_text", "zaya"),
+}
+"""Attention or experts of their own, that no key tells: counts would be wrong."""
+PLAIN_ACTIVATIONS = {"relu", "relu2", "squared_relu", "xielu"}
+"""Of FFNs with two matrices, whoever's model it is."""
 STATEFUL_LAYERS = ("linear", "mamba", "conv", "recurrent")
 
 
@@ -65,6 +79,7 @@ _KINDS = {
     ),
     "phi": _Kind(gated=False, biased=True, norms=1, norm_bias=True, head_bias=True),
     "nemotron": _Kind(gated=False, norm_bias=True),
+    "persimmon": _Kind(gated=False, biased=True, norm_bias=True),
     "gpt_neox": _Kind(gated=False, biased=True, norm_bias=True),
     "bloom": _Kind(gated=False, biased=True, norm_bias=True, tied=True),
     "falcon": _Kind(gated=False, norm_bias=True, tied=True),
@@ -128,7 +143,7 @@ def shape_of(
         kv_heads=kv_heads,
         head_dim=_head_dim(text, mla, hidden, heads),
         ffn=_ffn(text, experts, hidden, layers),
-        gated=kind.gated,
+        gated=kind.gated and text.get("hidden_act") not in PLAIN_ACTIVATIONS,
         vocab=_required(text, ("vocab_size",)),
         tied=_flag(text, config, "tie_word_embeddings", kind.tied),
         attention_bias=kind.biased or kind.qkv_bias or _told(text, "attention_bias"),
@@ -164,7 +179,7 @@ def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _refuse_strangers(text: Mapping[str, Any]) -> None:
     """Say of what is not a decoder of attention and FFN why it is not understood."""
     kind = text.get("model_type") or "this model"
-    if text.get("is_encoder_decoder"):
+    if text.get("is_encoder_decoder") or "type_vocab_size" in text:
         raise ShapeError(f"{kind} has an encoder: limits are known of decoders alone")
     types = text.get("layer_types") or ()
     stateful = {t for t in types if any(word in str(t) for word in STATEFUL_LAYERS)}
@@ -177,10 +192,10 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
         )
     if text.get("index_topk"):
         raise ShapeError(f"{kind} attends to tokens that an indexer chooses: unknown")
-    if text.get("num_kv_shared_layers"):
-        raise ShapeError(f"{kind} has layers that share their cache: unknown")
-    if text.get("block_configs"):
-        raise ShapeError(f"the layers of {kind} differ in their sizes: unknown")
+    uneven = [key for key in UNEVEN if text.get(key)]
+    if uneven or kind in UNKNOWN_KINDS:
+        why = f" ({', '.join(uneven)})" if uneven else ""
+        raise ShapeError(f"the layers of {kind} are not those of others{why}: unknown")
 
 
 def _required(text: Mapping[str, Any], names: Sequence[str]) -> int:
@@ -267,9 +282,10 @@ def _expert_layers(text: Mapping[str, Any], layers: int) -> int:
     listed = text.get("moe_layers")
     if isinstance(listed, list) and listed:
         return len(listed)
-    dense = _first(text, ("first_k_dense_replace",)) or 0
+    dense = _first(text, ("first_k_dense_replace", "moe_layer_start_index")) or 0
     every = _first(text, ("moe_layer_freq",)) or 1
-    step = _first(text, ("decoder_sparse_step", "interleave_moe_layer_step")) or 1
+    steps = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
+    step = _first(text, steps) or 1
     only = set(text.get("mlp_only_layers") or ())
     return sum(
         layer >= dense

@@ -45,6 +45,12 @@ def test_mxfp4_is_of_experts_alone() -> None:
     assert not found.quantised_attention
 
 
+def test_int8_of_experts_leaves_the_rest() -> None:
+    found = weight_format("experts_int8", {}, 16)
+
+    assert (found.weight_bits, found.expert_bits) == (16, 8)
+
+
 def compressed(
     bits: int, kind: str, *, group: int | None = None, inputs: int | None = None
 ) -> dict[str, Any]:

@@ -64,6 +64,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpt_neox": ("gpt_neox", SIZES | {"num_key_value_heads": 8}),
     "nemotron": ("nemotron", SIZES),
+    "two matrices by its activation": ("arcee", SIZES),
     "bloom": (
         "bloom",
         {"n_layer": 4, "hidden_size": 64, "n_head": 4, "vocab_size": 512},

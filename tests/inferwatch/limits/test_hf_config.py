@@ -42,7 +42,9 @@ def test_what_is_missing_is_named(key: str) -> None:
         ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),
         ({"model_type": "t5", "is_encoder_decoder": True}, "encoder"),
         ({"model_type": "deepseek_v32", "index_topk": 2048}, "indexer"),
-        ({"model_type": "gemma3n_text", "num_kv_shared_layers": 10}, "share"),
+        ({"model_type": "gemma3n_text", "num_kv_shared_layers": 10}, "kv_shared"),
+        ({"model_type": "jetmoe"}, "layers of jetmoe"),
+        ({"model_type": "bert", "type_vocab_size": 2}, "encoder"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"intermediate_size": [128, 256]}, "differs between layers"),
         ({"num_local_experts": 8}, "num_experts_per_tok"),
@@ -122,6 +124,7 @@ def test_windows_in_the_ways_that_models_tell_them(
         ({"mlp_only_layers": [0, 5]}, 4),
         ({"mlp_layer_types": ["dense", *(["sparse"] * 5)]}, 5),
         ({"moe_layers": [1, 3]}, 2),
+        ({"moe_layer_start_index": 1, "moe_layer_interval": 2}, 3),
     ],
 )
 def test_layers_with_experts_in_the_ways_that_models_tell_them(
