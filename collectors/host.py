@@ -93,13 +93,13 @@ def host_info(t_ns: int, source: str = "") -> HostInfo:
         source=source,
         t_ns=t_ns,
         name=socket.gethostname(),
-        cpu=_cpu(PROC / "cpuinfo"),
+        cpu=cpu_name(),
         cores=os.cpu_count(),
         memory_bytes=limit.most if limit else MEMORY_BYTES,
     )
 
 
-def _cpu(cpuinfo: Path) -> str | None:
+def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
     """The model of the processors."""
     with suppress(OSError):
         pairs = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n"))

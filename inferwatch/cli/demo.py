@@ -38,12 +38,15 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
         options = replace(options, headless=True)
     if sample:
         return _show_sample(options)
+    from inferwatch.cli.measure_peak import measure_once
     from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.demo import demo_load, demo_source
 
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
-    return run_engine_watch("demo", options, demo_source(probe), demo_load(seed))
+    source = demo_source(probe)
+    measure_once()  # before there is an engine that it would disturb
+    return run_engine_watch("demo", options, source, demo_load(seed))
 
 
 def _show_sample(options: WatchOptions) -> int:

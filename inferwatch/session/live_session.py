@@ -11,6 +11,7 @@ from collectors.collector import Collector, CollectorError, TappedCollector
 from collectors.gpu.collector import GpuCollector
 from collectors.gpu.dcgm import Measured, dcgm_scrapers
 from collectors.host import HostSampler, Processes, short_of_cores, usable_cores
+from collectors.host_peak import known_peaks
 from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
@@ -83,7 +84,7 @@ class LiveSession:
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
         """Begin the session, and end it and its record with the context."""
-        self.take(self.anchors.first, *self.first)
+        self.take(self.anchors.first, *known_peaks(), *self.first)
         try:
             yield
         finally:

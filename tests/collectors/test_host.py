@@ -14,9 +14,9 @@ from collectors import host
 from collectors.clock import SessionClock
 from collectors.host import (
     HostSampler,
-    _cpu,
     _limits,
     _quotas,
+    cpu_name,
     run_queue,
     short_of_cores,
     throttled_s,
@@ -253,7 +253,7 @@ def test_processors_are_named_as_each_architecture_does(
 ) -> None:
     (tmp_path / "cpuinfo").write_text(cpuinfo)
 
-    assert _cpu(tmp_path / "cpuinfo") == model
+    assert cpu_name(tmp_path / "cpuinfo") == model
 
 
 def test_a_client_needs_a_core_besides_the_engines_busy_threads() -> None:

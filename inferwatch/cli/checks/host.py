@@ -8,11 +8,15 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
+
 from collectors.clock import NS_PER_S, boot_id
 from collectors.host import usable_cores
+from collectors.host_peak import known_peaks
 from inferwatch.cli.checks.finding import (
     Check,
     Finding,
@@ -21,7 +25,7 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.formatting import counted, format_duration
+from inferwatch.formatting import counted, format_bytes, format_duration
 from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
     ReceiveStamps,
@@ -223,6 +227,35 @@ def platform_line() -> str:
     )
 
 
+def _peak() -> Sequence[Finding]:
+    """What limits of engines on the CPU are computed from; GPUs have data sheets."""
+    peak = next(iter(known_peaks()), None)
+    if peak is None:
+        return [
+            absent(
+                "measured peak",
+                "what memory and cores can do was not measured: engines on the CPU "
+                "are shown without their limits; those on GPUs go by data sheets",
+                "run `inferwatch doctor --measure-peak` while little else runs",
+            )
+        ]
+    said = [f"copies {format_bytes(peak.bytes_per_s)}/s"]
+    said += [
+        f"reads {format_bytes(size)} again and again at {format_bytes(rate)}/s"
+        for size, rate in sorted(peak.cached_bytes_per_s.items())
+    ]
+    said += [
+        f"{dtype} {rate / 1e12:.2f} TFLOP/s"
+        for dtype, rate in sorted(peak.flops.items())
+    ]
+    when = datetime.fromtimestamp(peak.measured_wall_s or 0, UTC)
+    says = f"{', '.join(said)}; {counted(peak.threads or 0, 'core')}, {when:%Y-%m-%d}"
+    facts = msgspec.to_builtins(peak)
+    for name in ("type", "t_ns", "source"):
+        facts.pop(name, None)
+    return [works("measured peak", says, **facts)]
+
+
 CHECKS = (
     Check(area=AREA, name="cores", find=_cores),
     Check(area=AREA, name="load and memory", find=_told),
@@ -230,4 +263,5 @@ CHECKS = (
     Check(area=AREA, name="wall clock", find=_wall),
     Check(area=AREA, name="receive stamps", find=_stamps),
     Check(area=AREA, name="open files", find=_files),
+    Check(area=AREA, name="measured peak", find=_peak),
 )

@@ -1,0 +1,110 @@
+"""Measures what this host can do, in a process of its own, and remembers it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Timer
+
+import msgspec
+
+from collectors.clock import NS_PER_S, monotonic_ns, wall_offset_ns
+from collectors.host import cpu_name
+from collectors.host_peak import keep_peak, known_peaks
+from collectors.readings import MeasuredPeak
+from inferwatch.cli.say import say_no_more, say_now
+from inferwatch.errors import InferwatchError
+
+PROGRAM = "embedded_engine.measure_peak"
+LIMIT_S = 180.0
+"""A busy host takes longer; one that takes this long is of no use."""
+SINGLE = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""The program has a thread a core already."""
+
+
+class PeakError(InferwatchError):
+    """It could not be measured; the message says why."""
+
+
+class Measured(msgspec.Struct):
+    """What the program says last."""
+
+    threads: int
+    bytes_per_s: float
+    read_bytes_per_s: float
+    cached_bytes_per_s: dict[int, float]
+    flops: dict[str, float]
+
+
+def measure_peak(*, quick: bool = False) -> MeasuredPeak:
+    """Measure and remember it; on a terminal, say what is being done.
+
+    Raises:
+        PeakError: the program failed, or its result cannot be kept.
+    """
+    arguments = ["--quick"] if quick else []
+    told: Callable[[str], None] = say_now if sys.stderr.isatty() else _say_nothing
+    try:
+        measured = _answer(arguments, lambda text: told(f"measuring: {text}"))
+        now_ns = monotonic_ns()
+        peak = MeasuredPeak(
+            t_ns=now_ns,
+            device=cpu_name() or "processor",
+            threads=measured.threads,
+            bytes_per_s=measured.bytes_per_s,
+            read_bytes_per_s=measured.read_bytes_per_s,
+            cached_bytes_per_s=measured.cached_bytes_per_s,
+            flops=measured.flops,
+            measured_wall_s=(now_ns + wall_offset_ns()) / NS_PER_S,
+        )
+        keep_peak(peak)
+    except OSError as error:
+        raise PeakError(f"the host's peak cannot be kept: {error}") from error
+    finally:
+        if sys.stderr.isatty():
+            say_no_more()
+    return peak
+
+
+def measure_once() -> None:
+    """In short, where it was never done; a demo goes on without it."""
+    if not known_peaks():
+        with suppress(PeakError):
+            measure_peak(quick=True)
+
+
+def _answer(arguments: Iterable[str], told: Callable[[str], None]) -> Measured:
+    """What the program says in the end, and in between to ``told``."""
+    line = ""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | SINGLE,
+    ) as child:
+        limit = Timer(LIMIT_S, child.kill)
+        limit.daemon = True
+        limit.start()
+        try:
+            for line in child.stdout or ():
+                told(line.strip())
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            limit.cancel()
+    try:
+        return msgspec.convert(json.loads(line), Measured, strict=False)
+    except (ValueError, msgspec.MsgspecError):
+        raise PeakError(
+            "the program that measures this host's peak did not end well "
+            f"(exit status {child.returncode})"
+        ) from None
+
+
+def _say_nothing(_: str) -> None:
+    """Where nobody looks."""
