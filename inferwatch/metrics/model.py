@@ -69,9 +69,9 @@ from inferwatch.metrics.engine.scraped_window import ScrapedWindow
 from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
 from inferwatch.metrics.findings.around import around_of
 from inferwatch.metrics.findings.facts import Around
-from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.findings.gather import Sources
-from inferwatch.metrics.findings.tracker import MOST_SHOWN, Held
+from inferwatch.metrics.findings.tracker import MOST_SHOWN
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.budget import beside_hardware
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
@@ -306,7 +306,7 @@ class Model:
         return self.watch.findings(self._watches())
 
     @property
-    def past_findings(self) -> tuple[Held, ...]:
+    def past_findings(self) -> tuple[PastFinding, ...]:
         """The latest that are over, in the order of their ends."""
         return self.watch.ended(self._watches())
 
@@ -547,6 +547,7 @@ class Model:
             requests=self._rows() if requests else (),
             slowest=self._slowest(now_ns, window, latencies),
             findings=self.findings[:MOST_SHOWN],
+            past_findings=self.past_findings,
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
             client=self._client.view(now_ns, window, grid) if client else None,

@@ -24,7 +24,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
-from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.kv.memory import BlockPicture, Memory
 from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
@@ -799,6 +799,8 @@ class Snapshot:
     """None where no engine tells of its steps."""
     findings: tuple[Finding, ...] = ()
     """At most three, what costs most first."""
+    past_findings: tuple[PastFinding, ...] = ()
+    """The latest 200 that are over, in the order of their ends."""
     slo: SloState | None = None
     """None where none was given."""
     spending: Spending | None = None

@@ -8,6 +8,7 @@ from inferwatch.formatting import counted, format_count, format_rate
 from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.snapshot import ClientView, PrefixCache, Snapshot
 from inferwatch.reports.causes import cause_lines, cause_rows
+from inferwatch.reports.findings import finding_lines, finding_rows
 from inferwatch.reports.hardware import hardware_lines, hardware_rows
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
@@ -97,6 +98,7 @@ def summarise(
         **cause_rows(snapshot),
         **slo_rows(snapshot),
         **hardware_rows(snapshot),
+        **finding_rows(snapshot),
     }
 
 
@@ -181,6 +183,7 @@ def summary_text(summary: Summary) -> str:
         _facts(summary),
         latency_tables("server", summary),
         server_lines(summary["servers"]),
+        finding_lines(summary),
         *_client_blocks(summary["load_runs"]),
         _foot(summary),
     ]

@@ -87,6 +87,7 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     yield from _charts("Distributions", cdfs(data))
     yield from cause_tables(data.snapshot)
     yield from hardware_tables(data.snapshot)
+    yield from _findings(summary["findings"])
     yield from _facts("Engine", summary["engine"])
     yield from _notes(data)
     yield (
@@ -239,6 +240,19 @@ def _facts(heading: str, facts: dict[str, Any] | None) -> Iterable[str]:
             told = UNKNOWN if value is None else str(value)
             yield f"<tr><td>{as_html(name)}</td><td>{as_html(told)}</td></tr>"
         yield "</table>"
+
+
+def _findings(found: list[dict[str, Any]]) -> Iterable[str]:
+    """What was wrong, and for how long."""
+    if not found:
+        return
+    yield '<h2>Findings</h2><table class="facts">'
+    for each in found:
+        begun, until_s = clock(each["since_s"]), each["until_s"]
+        span = f"{begun} to {'the end' if until_s is None else clock(until_s)}"
+        words = as_html(f"{each['title']}: {each['sentence']}")
+        yield f"<tr><td>{span}</td><td>{words}</td></tr>"
+    yield "</table>"
 
 
 def _notes(data: PageData) -> Iterable[str]:

@@ -63,3 +63,17 @@ class Finding:
     """What needs no restart first."""
     sources: tuple[str, ...] = ()
     """The servers it is about; empty where there is only one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastFinding:
+    """A diagnosis that held in this session and no longer does."""
+
+    name: str
+    title: str
+    sentence: str
+    """As it was last said."""
+    since_ns: int
+    until_ns: int
+    cost: float
+    sources: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from collectors.clock import NS_PER_S
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.finding import Finding, PastFinding
 
 MOST_SHOWN = 3
 LONGEST_NS = 2 * NS_PER_S
@@ -46,22 +46,11 @@ class Watched(msgspec.Struct, array_like=True):
         return bool(self.held) and held_ns >= lasting.least_s * NS_PER_S
 
 
-class Held(msgspec.Struct, array_like=True, frozen=True):
-    """A finding of this session that is over."""
-
-    name: str
-    title: str
-    since_ns: int
-    until_ns: int
-    sentence: str
-    cost: float
-
-
 class SavedFindings(msgspec.Struct, array_like=True):
     """All that a FindingTracker keeps."""
 
     watched: dict[str, Watched]
-    ended: list[Held]
+    ended: list[PastFinding]
     tick_ns: int | None
 
 
@@ -70,7 +59,7 @@ class FindingTracker:
 
     def __init__(self) -> None:
         self._watched: dict[str, Watched] = {}
-        self._ended: list[Held] = []
+        self._ended: list[PastFinding] = []
         self._tick_ns: int | None = None
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
@@ -106,7 +95,7 @@ class FindingTracker:
         return ranked(telling or found)
 
     @property
-    def ended(self) -> tuple[Held, ...]:
+    def ended(self) -> tuple[PastFinding, ...]:
         """The latest 200 that are over, in the order of their ends."""
         return tuple(self._ended)
 
@@ -123,13 +112,13 @@ class FindingTracker:
         return now_ns - held.last_ns >= diagnosis.LASTING.gone_s * NS_PER_S
 
     def _end(self, shown: Finding, until_ns: int) -> None:
-        over = Held(
-            shown.name,
-            shown.title,
-            shown.since_ns,
-            until_ns,
-            shown.sentence,
-            shown.cost,
+        over = PastFinding(
+            name=shown.name,
+            title=shown.title,
+            sentence=shown.sentence,
+            since_ns=shown.since_ns,
+            until_ns=until_ns,
+            cost=shown.cost,
         )
         self._ended.append(over)
         del self._ended[:-MOST_ENDED]

@@ -1,7 +1,7 @@
 """The findings of one Model: of its engine alone, or of several servers together."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -10,12 +10,11 @@ from collectors.clock import NS_PER_S
 from collectors.readings import EngineInfo, Note, NoteKind
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.facts import Around, Facts
-from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.findings.gather import Moment, Sources, facts_of
 from inferwatch.metrics.findings.imbalance import Imbalance
 from inferwatch.metrics.findings.tracker import (
     FindingTracker,
-    Held,
     SavedFindings,
     ranked,
 )
@@ -40,7 +39,7 @@ class FindingWatch:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._tracker = FindingTracker()
+        self.tracker = FindingTracker()
         self._up_ns: int | None = None
         self._lost: deque[tuple[int, str]] = deque(maxlen=MOST_LOSSES)
         self._dropped: deque[tuple[int, int]] = deque(maxlen=MOST_DROPS)
@@ -77,10 +76,10 @@ class FindingWatch:
         facts = facts_of(self._sources, moment, around)
         if servers:
             told = {source: each.facts for source, each in servers.items()}
-            self._tracker.tick(facts, (*OF_ALL, Imbalance(told)))
+            self.tracker.tick(facts, (*OF_ALL, Imbalance(told)))
         else:
             self.facts = facts
-            self._tracker.tick(facts, DIAGNOSES)
+            self.tracker.tick(facts, DIAGNOSES)
 
     facts: Facts | None = None
     """As of the latest tick; of no use after the next, and not saved."""
@@ -88,25 +87,27 @@ class FindingWatch:
     def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
         """All that hold, what costs most first."""
         if not servers:
-            return self._tracker.all()
+            return self.tracker.all()
         found: dict[str, list[Finding]] = {}
         for source, each in servers.items():
             for finding in each.findings({}):
                 one = replace(finding, sources=(source,))
                 found.setdefault(finding.name, []).append(one)
         pooled = [_together(each, len(servers)) for each in found.values()]
-        return ranked([*self._tracker.all(), *pooled])
+        return ranked([*self.tracker.all(), *pooled])
 
-    def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Held, ...]:
+    def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
         """Those that are over, in the order of their ends."""
-        every: Iterable[FindingWatch] = (self, *servers.values())
-        held = [each for watch in every for each in watch._tracker.ended]  # noqa: SLF001
+        held = list(self.tracker.ended)
+        for source, each in servers.items():
+            told = each.tracker.ended
+            held += [replace(past, sources=(source,)) for past in told]
         return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
 
     def saved(self) -> SavedWatch:
         """All but the parts of the Model."""
         return SavedWatch(
-            tracker=self._tracker.saved(),
+            tracker=self.tracker.saved(),
             up_ns=self._up_ns,
             lost=list(self._lost),
             dropped=list(self._dropped),
@@ -114,7 +115,7 @@ class FindingWatch:
 
     def restore(self, saved: SavedWatch) -> None:
         """Take over what was saved."""
-        self._tracker.restore(saved.tracker)
+        self.tracker.restore(saved.tracker)
         self._up_ns = saved.up_ns
         self._lost.extend(saved.lost)
         self._dropped.extend(saved.dropped)

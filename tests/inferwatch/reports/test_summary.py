@@ -72,6 +72,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "window_s",
         "engine",
         "requests",
+        "findings",
         "ttft_s",
         "tpot_s",
         "itl_s",
