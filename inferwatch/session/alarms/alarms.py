@@ -77,6 +77,10 @@ class WatchedRule:
         self.holds = True
         return judged
 
+    def begin_anew(self) -> None:
+        """What it led to is over: it may begin again at once."""
+        self.holds, self._held = False, 0
+
     def may_tell(self, now_ns: int, every_ns: int) -> bool:
         """An alert is not too soon after the last; else it is counted."""
         if self.last_alert_ns is not None and now_ns - self.last_alert_ns < every_ns:
@@ -161,6 +165,8 @@ class Alarms:
         self._note(
             f"no rule has held for {self.options.record_after_s:.0f} s: {name} ends"
         )
+        for each in self.rules:
+            each.begin_anew()
         return flight.rest()
 
     async def _tell(
