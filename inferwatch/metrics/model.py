@@ -31,6 +31,7 @@ from collectors.readings import (
     ModelConfig,
     Note,
     NoteKind,
+    Prices,
     PromptBlocks,
     RequestEvent,
     RequestRecord,
@@ -86,6 +87,7 @@ from inferwatch.metrics.kv.tracker import MemoryMoment, MemoryTracker, SavedMemo
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.slo import Limit
+from inferwatch.metrics.price.spending import spending
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import (
@@ -169,6 +171,7 @@ class SavedState(msgspec.Struct, array_like=True):
     classes: dict[str, str]
     servers: SavedServers
     slo: SavedSlo
+    prices: Prices | None
     findings: SavedWatch
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
@@ -194,8 +197,11 @@ class Model:
     matter which snapshots were taken before. Memory is bounded however long it runs.
     """
 
-    def __init__(self, slo: WatchedSlo | None = None) -> None:
-        """With objectives, requests are judged by these, not as the record says."""
+    def __init__(
+        self, slo: WatchedSlo | None = None, prices: Prices | None = None
+    ) -> None:
+        """With objectives or prices, these hold, whatever the record says."""
+        self._prices, self._priced = prices, prices is not None
         self._history = History()
         self._latencies = LatencySamples(self._history)
         self._outcomes = Outcomes()
@@ -268,6 +274,7 @@ class Model:
             MeasuredPeak: self._peak,
             WatchedSlo: self._watched_slo,
             Tick: self._tick,
+            Prices: self._price,
         }
         if slo is not None:
             self._scraped.slo(slo)
@@ -358,6 +365,7 @@ class Model:
             classes=self._requests.classes,
             servers=self._servers.saved(),
             slo=self._slo.saved(),
+            prices=self._prices,
             findings=self.watch.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
@@ -396,6 +404,7 @@ class Model:
         model._client.restore(saved.client, written)
         model._requests.restore(saved.requests, written)
         model._slo.restore(saved.slo)
+        model._prices = saved.prices
         for name, samples in model._samples().items():
             rows = saved.rows[name]
             samples.restore(rows, blocks_of(name, rows), deferred_of(name, rows))
@@ -485,7 +494,9 @@ class Model:
         shown = self.of_engines(
             now_ns, window, requests=requests, client=client, source=source
         )
-        return beside_hardware(self._hardware.beside(shown, over_time=hardware))
+        shown = self._hardware.beside(shown, over_time=hardware)
+        shown = replace(shown, spending=spending(shown, self._prices))
+        return beside_hardware(shown)
 
     def of_engines(
         self,
@@ -924,6 +935,10 @@ class Model:
                 model.classed(record.external_id, record.class_name)
         if record.failure not in {None, ABORTED}:
             self._outcomes.client_failed(record, ended_ns)
+
+    def _price(self, prices: Prices) -> None:
+        if not self._priced:
+            self._prices = prices
 
     def _tick(self, tick: Tick) -> None:
         told = (*self._engines.infos, *self._engines.endpoints.values())

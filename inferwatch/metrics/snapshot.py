@@ -314,6 +314,11 @@ class Timeline:
     prefill_tokens: tuple[int | None, ...] = ()
     """Prompt tokens scheduled in the bin."""
     output_tokens: tuple[int | None, ...] = ()
+    prefill_share: tuple[float | None, ...] = ()
+    """Of the time of the bin's steps, that of prefill, 0-1; of a mixed step by its
+    tokens."""
+    decode_tokens: tuple[int | None, ...] = ()
+    """Scheduled for requests that decode."""
     kv_used_blocks: tuple[int | None, ...] = ()
     """At the bin's last step."""
     kv_cached_blocks: tuple[int | None, ...] = ()

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from inferwatch.formatting import format_nines
+from inferwatch.formatting import format_figure, format_nines
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.load.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
@@ -19,6 +19,40 @@ def slo_rows(snapshot: Snapshot) -> Summary:
         return {"slo": None}
     found = asdict(state) | {"share": state.share, "met": state.met}
     return {"slo": found}
+
+
+def spending_rows(snapshot: Snapshot) -> Summary:
+    """As JSON; None where neither a price nor energy is known."""
+    told = snapshot.spending
+    return {"spending": None if told is None else asdict(told)}
+
+
+def spending_lines(summary: Summary) -> list[str]:
+    """For people: what tokens cost, and what energy they took."""
+    told = summary["spending"]
+    if told is None:
+        return []
+    prices = [
+        f"{told['currency']}{_said(told, key)}"
+        for key in ("per_mtok", "per_mtok_good", "per_hour")
+        if told[key] is not None
+    ]
+    energy = [
+        _said(told, key)
+        for key in ("joules_per_prefill_token", "joules_per_decode_token")
+        if told[key] is not None
+    ]
+    by = f"by {told['read_from']}" if told["read_from"] else ""
+    cost = [*prices, by if prices else f"not known {by}"] if by else []
+    return [
+        f"{name:<10}   {visible(', '.join(parts))}"
+        for name, parts in (("cost", cost), ("energy", energy))
+        if parts
+    ]
+
+
+def _said(told: Summary, key: str) -> str:
+    return f"{format_figure(told[key]).strip()} {label_of(f'spending.{key}')}"
 
 
 def slo_lines(summary: Summary) -> list[str]:

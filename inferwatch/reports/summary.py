@@ -13,7 +13,7 @@ from inferwatch.reports.hardware import hardware_lines, hardware_rows
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
 from inferwatch.reports.load import doubts
 from inferwatch.reports.servers import server_head, server_lines, server_rows
-from inferwatch.reports.slo import slo_lines, slo_rows
+from inferwatch.reports.slo import slo_lines, slo_rows, spending_lines, spending_rows
 from inferwatch.visible import visible
 
 Summary = dict[str, Any]
@@ -97,6 +97,7 @@ def summarise(
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
         **cause_rows(snapshot),
         **slo_rows(snapshot),
+        **spending_rows(snapshot),
         **hardware_rows(snapshot),
         **finding_rows(snapshot),
     }
@@ -227,6 +228,7 @@ def _facts(summary: Summary) -> list[str]:
         *_cached(summary["prefix_cache"]),
         *cause_lines(summary),
         *slo_lines(summary),
+        *spending_lines(summary),
         *hardware_lines(summary),
     ]
 

@@ -34,6 +34,7 @@ from inferwatch.metrics.catalog.metric import (
     Metric,
     Unit,
 )
+from inferwatch.metrics.catalog.price import SPENDING
 from inferwatch.metrics.catalog.requests import REQUESTS
 from inferwatch.metrics.catalog.run import RUN
 from inferwatch.metrics.catalog.slo import SLO
@@ -83,6 +84,7 @@ CATALOG: dict[str, Metric] = {
         REQUESTS,
         SLOWEST,
         SLO,
+        SPENDING,
         GROUPS,
         CLIENT,
         COST,

@@ -53,6 +53,15 @@ SLO = (
             formula="finished, and no value beyond its limit",
         ),
         Metric(
+            key="good_tokens",
+            abbr="good tokens",
+            title="Tokens of good requests",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+            definition="Output tokens of requests that held every objective at once.",
+            formula="sum of their output tokens",
+        ),
+        Metric(
             key="undetermined",
             abbr="open",
             title="Undetermined requests",

@@ -302,6 +302,26 @@ TIMELINE = (
     ),
     *metrics(
         "timeline.",
+        Vantage.ENGINE,
+        Metric(
+            key="prefill_share",
+            abbr="prefill",
+            title="Share of prefill",
+            unit=Unit.SHARE,
+            definition="Share of the time of the column's steps that was prefill.",
+            formula="sum of duration x prefill tokens / tokens scheduled, by duration",
+        ),
+        Metric(
+            key="decode_tokens",
+            abbr="decoded",
+            title="Decode tokens",
+            unit=Unit.TOKENS,
+            definition="Tokens scheduled in the column for requests that decode.",
+            formula="sum over steps",
+        ),
+    ),
+    *metrics(
+        "timeline.",
         Vantage.SCRAPE,
         Metric(
             key="running_max",

@@ -44,6 +44,9 @@ class Bin(msgspec.Struct, array_like=True):
     bounded: int = 0
     """Steps with a floor, and the sum of these:"""
     floor_ns: int = 0
+    prefill_ns: int = 0
+    """Of the steps' duration, that of prefill: of a mixed step by its tokens."""
+    decode_tokens: int = 0
 
     def add_step(
         self,
@@ -65,7 +68,12 @@ class Bin(msgspec.Struct, array_like=True):
         batch = step.prefill_requests + step.decode_requests
         self.batch_max = max(self.batch_max, batch)
         self.waiting_max = max(self.waiting_max, step.waiting)
-        self.prefill_tokens += step.prefill_tokens
+        prefilled = step.prefill_tokens
+        if prefilled:
+            scheduled = prefilled + step.decode_tokens
+            self.prefill_tokens += prefilled
+            self.prefill_ns += step.duration_ns * prefilled // scheduled
+        self.decode_tokens += step.decode_tokens
         self.output_tokens += output_tokens
         self.preemptions += len(step.preempted)
         spent_ns = self.bound_ns.get(step.bound_by, 0) + step.duration_ns
@@ -99,6 +107,8 @@ class Bin(msgspec.Struct, array_like=True):
         self.gap_ns += other.gap_ns
         self.bounded += other.bounded
         self.floor_ns += other.floor_ns
+        self.prefill_ns += other.prefill_ns
+        self.decode_tokens += other.decode_tokens
         if other.slowest is not None:
             self._keep_slowest(other.slowest)
         if other.kv_ns is not None:
@@ -359,6 +369,11 @@ def floor_mean_s(held: Bin) -> float:
     return held.floor_ns / held.bounded / NS_PER_S
 
 
+def prefill_share(held: Bin) -> float | None:
+    """Of the time of a bin's steps, that of prefill."""
+    return held.prefill_ns / held.duration_ns if held.duration_ns else None
+
+
 LATENCY_COLUMNS: dict[str, Column] = {
     "ttft_mean_s": latency_mean("ttft_s"),
     "ttft_max_s": latency_max("ttft_s"),
@@ -372,6 +387,8 @@ STEP_COLUMNS: dict[str, Column] = {
     "waiting_max": lambda held: held.waiting_max,
     "prefill_tokens": lambda held: held.prefill_tokens,
     "output_tokens": lambda held: held.output_tokens,
+    "prefill_share": prefill_share,
+    "decode_tokens": lambda held: held.decode_tokens,
     "kv_used_blocks": lambda held: held.kv[0],
     "kv_cached_blocks": lambda held: held.kv[1],
     "kv_free_blocks": lambda held: held.kv[2],

@@ -18,7 +18,7 @@ from inferwatch.metrics.slo.view import ClassState, SloState
 from inferwatch.metrics.snapshot import Window
 
 MISSES = (*METRICS, FAILED)
-COLUMNS = ("judged", "good", "undetermined", *MISSES)
+COLUMNS = ("judged", "good", "undetermined", "good_tokens", *MISSES)
 MOST_CLASSES = 64
 MOST_WAITING = 20_000
 MINUTE_NS = 60 * NS_PER_S
@@ -180,11 +180,12 @@ class SloTracker:
         if name is None or t_ns is None:
             return
         if missed is None:
-            self.totals.add(t_ns, 0, 0, by, *(0 for _ in MISSES))
+            self.totals.add(t_ns, 0, 0, by, 0, *(0 for _ in MISSES))
             return
         good = 0 if missed else by
         each = (by if metric in missed else 0 for metric in MISSES)
-        self.totals.add(t_ns, by, good, 0, *each)
+        tokens = good * (request.tokens or 0)
+        self.totals.add(t_ns, by, good, 0, tokens, *each)
         counters = self._class(name) if name else None
         if counters is not None:
             counters.add(t_ns, by, good)
@@ -235,6 +236,7 @@ class SloTracker:
             vantage=_vantage(objectives),
             judged=judged_n,
             good=good,
+            good_tokens=sums["good_tokens"],
             undetermined=sums["undetermined"],
             goodput_per_s=rate,
             missed={name: sums[name] for name in MISSES if sums[name]},

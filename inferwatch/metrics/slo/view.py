@@ -28,6 +28,8 @@ class SloState:
     judged: int = 0
     good: int = 0
     """That held every objective at once."""
+    good_tokens: int = 0
+    """Output tokens of these."""
     undetermined: int = 0
     """Ended, and nobody can tell: the client left, or what would tell was not seen."""
     share_between: tuple[float, float] | None = None

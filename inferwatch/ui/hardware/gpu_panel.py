@@ -8,6 +8,7 @@ from typing import NamedTuple
 from collectors.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
+    format_figure,
     format_rate,
     format_share,
 )
@@ -409,6 +410,12 @@ def _energy(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
         if value is not None and gpu.watched is not False:
             said = TextRun(f" {label_of(key)}{of}", "muted")
             yield (TextRun(format_rate(value).strip()), said)
+    told = shown.spending
+    for key in ("joules_per_prefill_token", "joules_per_decode_token"):
+        joules = getattr(told, key, None)
+        if joules is not None and gpu.watched is not False:
+            said = TextRun(f" {label_of(f'spending.{key}')}", "muted")
+            yield (TextRun(format_figure(joules).strip()), said)
     if gpu.energy_j is not None:
         kilo = gpu.energy_j >= 1_000
         size = format_rate(gpu.energy_j / (1_000 if kilo else 1)).strip()

@@ -15,7 +15,7 @@ from inferwatch.ui.hardware.gpu_table import GpuTable
 from inferwatch.ui.hardware.host_panel import SUMMARY, HostPanel
 from inferwatch.ui.hardware.no_gpu import NoGpuLines
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.shared.drawers import COST_KEYS, SPENDING_KEYS, catalog_keys
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.watch_screen import MOMENT_BINDINGS, WatchScreen
 
@@ -48,6 +48,7 @@ class HardwareScreen(WatchScreen):
             "memory_busy power_w power_limit_w energy_j",
         ),
         *catalog_keys("hardware", "joules_per_token tokens_per_s_per_w"),
+        *SPENDING_KEYS,
         *catalog_keys(
             "gpu",
             "sm_clock_mhz memory_clock_mhz throttled temperature_c "

@@ -17,6 +17,7 @@ from inferwatch.ui.shared.drawers import (
     FLOW_KEYS,
     LATENCY_KEYS,
     SLO_KEYS,
+    SPENDING_KEYS,
     catalog_keys,
 )
 from inferwatch.ui.shared.finding_strip import FindingStrip
@@ -45,6 +46,7 @@ class OverviewScreen(WatchScreen):
         ),
         *HARDWARE_KEYS,
         *SLO_KEYS,
+        *SPENDING_KEYS,
         *COST_KEYS,
     )
     KEYS = CHART_KEYS

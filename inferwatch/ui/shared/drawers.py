@@ -138,6 +138,12 @@ SLO_KEYS = catalog_keys(
     "missed_since_ns classes",
 )
 """Of objectives, where there are any."""
+SPENDING_KEYS = catalog_keys(
+    "spending",
+    "per_hour per_mtok per_mtok_good read_from joules_per_prefill_token "
+    "joules_per_decode_token",
+)
+"""What tokens cost, where anybody told a price, and what energy they took."""
 LATENCY_KEYS = tuple(key for key, metric in CATALOG.items() if metric.line)
 """What the table of latencies shows."""
 FLOW_KEYS = tuple(key for key, metric in CATALOG.items() if metric.flow)

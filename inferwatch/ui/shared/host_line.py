@@ -11,6 +11,7 @@ from inferwatch.formatting import (
     UNKNOWN,
     format_bytes,
     format_duration,
+    format_figure,
     format_share,
 )
 from inferwatch.metrics.snapshot import (
@@ -77,7 +78,7 @@ class HostLine(Panel):
         if shown is None:
             return ()
         lost = shown.verdict.health is Health.LOST and not shown.servers
-        gpu, host = list(_gpu(shown)), list(_host(shown, lost=lost))
+        gpu, host = [*_gpu(shown), *_cost(shown)], list(_host(shown, lost=lost))
         while width_of(left := _joined(gpu, host)) >= width:
             last = max(reversed([*gpu, *host]), key=lambda fact: fact.place)
             if last.place == 0:
@@ -199,6 +200,17 @@ def _age(gpus: Sequence[GpuState], now_ns: int) -> Line:
     known = [each.last_ns for each in gpus if each.last_ns is not None]
     age_s = (now_ns - max(known)) / NS_PER_S if known else 0.0
     return (TextRun(f"{age_text(age_s)} ago", "warn"),) if age_s >= STALE_S else ()
+
+
+def _cost(shown: Snapshot) -> Iterator[Fact]:
+    """Of a million output tokens, and of those of requests that met the SLO."""
+    told = shown.spending
+    if told is None or told.per_mtok is None:
+        return
+    amount = f"{told.currency}{format_figure(told.per_mtok).strip()}"
+    good = told.per_mtok_good
+    rest = "" if good is None else f", {format_figure(good).strip()} good"
+    yield Fact((TextRun(amount), TextRun(f"/Mtok{rest}", "muted")), 3)
 
 
 def _without_gpu(shown: Snapshot) -> Iterator[Fact]:

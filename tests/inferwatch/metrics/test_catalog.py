@@ -17,6 +17,7 @@ from inferwatch.metrics.floor.view import (
     TimeSplit,
 )
 from inferwatch.metrics.kv.memory import HitPoint, Holder, Memory, Room
+from inferwatch.metrics.price.view import Spending
 from inferwatch.metrics.slo.view import ClassState, SloState
 from inferwatch.metrics.snapshot import (
     ClientTimeline,
@@ -74,6 +75,7 @@ NO_NUMBERS = {
         ("cost", Cost),
         ("slo", SloState),
         ("slo_class", ClassState),
+        ("spending", Spending),
         ("hardware", Hardware),
         ("gpu", GpuState),
         ("host", HostState),
@@ -116,6 +118,7 @@ def test_nothing_is_explained_that_is_not_there() -> None:
         "cost": Cost,
         "slo": SloState,
         "slo_class": ClassState,
+        "spending": Spending,
         "client_timeline": ClientTimeline,
         "run": LoadRun,
     }

@@ -108,6 +108,8 @@ def test_a_column_says_what_its_steps_did(see: See, make_step: Make) -> None:
         "step_heat": ((47, 1), (50, 1)),
         "preemptions": 1,
         "gap_mean_s": 0.0,
+        "prefill_share": pytest.approx(10 * 30 / 33 / 40),
+        "decode_tokens": 5,
     }
 
 

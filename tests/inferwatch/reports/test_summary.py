@@ -104,6 +104,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "gpus",
         "hosts",
         "slo",
+        "spending",
     }
     assert summary["itl_s"].keys() == {
         "n",
