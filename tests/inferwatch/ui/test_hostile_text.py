@@ -31,6 +31,7 @@ from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.terminal import TerminalApp
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import HOSTILE, hostile
+from tests.inferwatch.ui.limits_sessions import LIMITS
 from tests.inferwatch.ui.stories import STORIES
 
 SIZES = (80, 24), (200, 60)
@@ -92,7 +93,9 @@ def hostile_feed(feed: Any) -> Any:
 
     def change(made: Snapshot) -> Snapshot:
         told = Note(t_ns=made.now_ns - 1, kind=NoteKind.PROBE, text="news")
-        made = dataclasses.replace(made, notes=(*made.notes, told), client=client())
+        made = dataclasses.replace(
+            made, notes=(*made.notes, told), client=client(), limits=LIMITS
+        )
         attacked: Snapshot = hostile(made)
         return attacked
 
