@@ -12,6 +12,7 @@ from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.engine.engines import Key, Rank
 from inferwatch.metrics.floor.rank import StepNeeds
+from inferwatch.metrics.floor.tracker import DECODE, MIXED, UNBOUNDED
 from inferwatch.metrics.floor.view import (
     Bound,
     DeviceMemory,
@@ -24,6 +25,8 @@ from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.metrics.steps.counter import SPENT_NS
 
+DECODING = (DECODE, MIXED, *UNBOUNDED[:2])
+"""Kinds of steps that decode."""
 PARTS = {
     "weight_bytes": "weights",
     "kv_bytes": "KV cache",
@@ -64,7 +67,7 @@ class Budget:
         steps: CounterTotals,
     ) -> Self:
         """Of all ranks together; ``needs`` is that of each, where they are alike."""
-        told = [totals["decode"], totals["mixed"]]
+        told = [totals[each] for each in DECODING]
         members = sum(each.sums["members"] for each in told)
         context = sum(each.sums["context"] for each in told)
         spent_ns = sum(steps.sums[name] for name in SPENT_NS.values())
@@ -75,7 +78,7 @@ class Budget:
         return cls(
             needs=needs,
             infos=[each.info for each in ranks.values() if each.info is not None],
-            decoding=totals["decode"],
+            decoding=totals[DECODE],
             tokens_per_request=context / members if members else None,
             kv_binds=binds,
         )
@@ -265,6 +268,6 @@ def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
 
 
 def _floor_ns(needs: StepNeeds, step: RankTraffic) -> float:
-    moved = needs.bytes_of(step) * (needs.ns_per_byte or 0.0)
-    flops = needs.flops_of(step, step.tokens) * (needs.ns_per_flop or 0.0)
+    moved = needs.bytes_of(step) * needs.ns_per_byte
+    flops = needs.flops_of(step, step.tokens) * needs.ns_per_flop
     return max(moved, flops)

@@ -11,7 +11,15 @@ from inferwatch.metrics.engine.engines import Engines, Key, Rank
 from inferwatch.metrics.floor.budget import Budget, device_memory
 from inferwatch.metrics.floor.peaks import missing_peaks
 from inferwatch.metrics.floor.rank import StepNeeds, sizes_of
-from inferwatch.metrics.floor.tracker import FLOP_UNIT, KILO, FloorTracker
+from inferwatch.metrics.floor.tracker import (
+    BOUNDED,
+    DECODE,
+    FLOP_UNIT,
+    KILO,
+    MIXED,
+    PROMPTS,
+    FloorTracker,
+)
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint, Peak, TimeSplit
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.snapshot import Window
@@ -50,7 +58,7 @@ def limits_of(
     first = next(iter(ranks.values())).info
     alike = one is not None and first is not None
     weights, per_token = sizes_of(shape, first) if alike and first else (None, None)
-    decode = _point([totals["decode"]], peak)
+    decode = _point(totals, [DECODE], peak)
     budget = Budget.of(one, ranks, totals, moment.steps)
     return Limits(
         peak=peak,
@@ -60,7 +68,7 @@ def limits_of(
         weight_bytes=weights,
         kv_bytes_per_token=per_token,
         decode=decode,
-        prefill=_point([totals["mixed"], totals["prompts"]], peak),
+        prefill=_point(totals, [MIXED, PROMPTS], peak),
         split=_split(totals, moment, len(ranks)),
         tpot_floor_s=_tpot_floor_s(totals, needs),
         memory=device_memory(
@@ -73,7 +81,7 @@ def limits_of(
         max_requests=budget.max_requests,
         tokens_per_request=budget.tokens_per_request,
         savings=budget.savings(decode),
-        impossible=floors.impossible(totals, moment.now_ns, moment.window),
+        impossible=floors.impossible(moment.now_ns, moment.window),
         missing=_missing(floors, ranks, needs, one),
     )
 
@@ -92,15 +100,17 @@ def _sum(totals: Sequence[CounterTotals], name: str) -> int:
     return sum(each.sums[name] for each in totals)
 
 
-def _point(totals: Sequence[CounterTotals], peak: Peak) -> OperatingPoint | None:
+def _point(totals: Totals, kinds: Sequence[str], peak: Peak) -> OperatingPoint | None:
     """Where these steps stand under the roofline."""
-    steps, spent_ns = sum(each.rows for each in totals), _sum(totals, "duration_ns")
-    moved = _sum(totals, "kilobytes") / KILO
-    computed = _sum(totals, "flops_1e5") / FLOP_UNIT
+    bounded = [totals[kind] for kind in kinds]
+    every = [*bounded, *(totals[f"unbounded_{kind}"] for kind in kinds)]
+    steps, spent_ns = sum(each.rows for each in every), _sum(every, "duration_ns")
+    moved = _sum(every, "kilobytes") / KILO
+    computed = _sum(every, "flops_1e5") / FLOP_UNIT
     if not steps or not spent_ns or not moved:
         return None
-    judged = _sum(totals, "judged")
-    memory_ns, compute_ns = _sum(totals, "memory_ns"), _sum(totals, "compute_ns")
+    judged = sum(each.rows for each in bounded)
+    memory_ns, compute_ns = _sum(bounded, "memory_ns"), _sum(bounded, "compute_ns")
     spent_s = spent_ns / NS_PER_S
     bound = Bound.MEMORY if memory_ns >= compute_ns else Bound.COMPUTE
     return OperatingPoint(
@@ -118,40 +128,36 @@ def _point(totals: Sequence[CounterTotals], peak: Peak) -> OperatingPoint | None
 
 def _split(totals: Totals, moment: LimitsMoment, ranks: int) -> TimeSplit | None:
     """Where the time with work went; what had no floor is left out of the shares."""
-    every = list(totals.values())
-    if not sum(each.rows for each in every):
-        return None
     sums = moment.steps.sums
     worked_ns = sums["gap_ns"] + sum(sums[name] for name in SPENT_NS.values())
     watched_ns = moment.covered_ns * ranks
     idle = min(max(1 - worked_ns / watched_ns, 0.0), 1.0) if watched_ns else None
-    spent_ns, gap_ns = _sum(every, "duration_ns"), _sum(every, "gap_ns")
-    judged_ns = _sum(every, "judged_ns")
-    if not judged_ns:
-        gap = gap_ns / (spent_ns + gap_ns) if spent_ns + gap_ns else None
-        return TimeSplit(host_gap=gap, idle_share=idle)
-    memory_ns, compute_ns = _sum(every, "memory_ns"), _sum(every, "compute_ns")
-    beyond_ns = max(judged_ns - memory_ns - compute_ns, 0)
-    between_ns = gap_ns * judged_ns / spent_ns
-    whole_ns = memory_ns + compute_ns + beyond_ns + between_ns
+    bounded = [totals[kind] for kind in BOUNDED]
+    if not any(each.rows for each in bounded):
+        gap = sums["gap_ns"] / worked_ns if worked_ns else None
+        return TimeSplit(host_gap=gap, idle_share=idle) if worked_ns else None
+    memory_ns, compute_ns = _sum(bounded, "memory_ns"), _sum(bounded, "compute_ns")
+    gap_ns = _sum(bounded, "gap_ns")
+    beyond_ns = max(_sum(bounded, "duration_ns") - memory_ns - compute_ns, 0)
+    whole_ns = memory_ns + compute_ns + beyond_ns + gap_ns
     return TimeSplit(
         memory_floor=memory_ns / whole_ns,
         compute_floor=compute_ns / whole_ns,
         inefficiency=beyond_ns / whole_ns,
-        host_gap=between_ns / whole_ns,
+        host_gap=gap_ns / whole_ns,
         idle_share=idle,
     )
 
 
 def _tpot_floor_s(totals: Totals, needs: Sequence[StepNeeds]) -> float | None:
     """A token takes a step; behind pipeline stages one after the other, all of them."""
-    decoding = [totals["decode"], totals["mixed"]]
-    judged = _sum(decoding, "judged")
-    if not judged:
+    decoding = [totals[DECODE], totals[MIXED]]
+    steps = sum(each.rows for each in decoding)
+    if not steps:
         return None
     floor_ns = _sum(decoding, "memory_ns") + _sum(decoding, "compute_ns")
     stages = min((each.latency for each in needs), default=1)
-    return stages * floor_ns / judged / NS_PER_S
+    return stages * floor_ns / steps / NS_PER_S
 
 
 def _missing(

@@ -48,8 +48,9 @@ class StepNeeds:
     sequence_flops: float
     pair_flops: float
     window_pair_flops: float
-    ns_per_byte: float | None
-    ns_per_flop: float | None
+    ns_per_byte: float
+    """0 where no peak is known: it bounds nothing; likewise below."""
+    ns_per_flop: float
     latency: int = 1
     """Pipeline stages: for one token they add up."""
 
@@ -100,7 +101,7 @@ class StepNeeds:
             pair_flops=0.0,
             window_pair_flops=0.0,
             ns_per_byte=_ns_per(peak.bytes_per_s),
-            ns_per_flop=None,
+            ns_per_flop=0.0,
             latency=info.pipeline_parallel or 1,
         )
 
@@ -140,5 +141,5 @@ def sizes_of(shape: ModelShape | None, info: EngineInfo) -> tuple[int | None, ..
     return weights, per_token
 
 
-def _ns_per(rate: float | None) -> float | None:
-    return NS_PER_S / rate if rate else None
+def _ns_per(rate: float | None) -> float:
+    return NS_PER_S / rate if rate else 0.0

@@ -11,8 +11,6 @@ duration is judged, but the earliest moment at which the device can have been do
 it and all before it, each taking no more than its floor.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 import numpy as np
 
@@ -29,8 +27,6 @@ from inferwatch.metrics.series.samples import Counters, CounterTotals
 from inferwatch.metrics.snapshot import Window
 
 COUNTED = (
-    "judged",
-    "judged_ns",
     "duration_ns",
     "gap_ns",
     "kilobytes",
@@ -39,14 +35,15 @@ COUNTED = (
     "compute_ns",
     "context",
     "members",
-    "impossible",
-    "excess_ppm",
-    "index",
 )
-"""``memory_ns`` and ``compute_ns`` are floors of steps by what binds them; the excess
-is by how much a floor was longer than its step. The sum of ``index`` means nothing.
-Thousands of bytes and 10^5 FLOP: sums of months still are whole numbers of 63 bits."""
-KINDS = ("decode", "mixed", "prompts")
+"""``memory_ns`` and ``compute_ns`` are floors of steps by what binds them. Thousands of
+bytes and 10^5 FLOP: sums of months still are whole numbers of 63 bits."""
+TOO_FAST = ("excess_ppm", "index")
+"""By how much a floor was longer than its step; the sum of ``index`` means nothing."""
+DECODE, MIXED, PROMPTS = "decode", "mixed", "prompts"
+BOUNDED = (DECODE, MIXED, PROMPTS)
+UNBOUNDED = tuple(f"unbounded_{kind}" for kind in BOUNDED)
+"""Likewise, of steps that have no floor."""
 KILO, FLOP_UNIT = 1e-3, 1e-5
 TOLERANCE = 0.01
 MOST_RATIO = 1e6
@@ -64,7 +61,7 @@ class Worst(msgspec.Struct, array_like=True):
 class SavedFloors(msgspec.Struct, array_like=True):
     """All that a FloorTracker keeps, but for its counters."""
 
-    earliest_ns: list[tuple[str, int, float]]
+    earliest_ns: list[tuple[str, int, int]]
     worst: Worst | None
     devices: SavedDevices
 
@@ -78,7 +75,7 @@ class _Rank:
         self.needs: StepNeeds | None = None
         self.changes = -1
         """As of which of all changes its needs are."""
-        self.earliest_ns = 0.0
+        self.earliest_ns = 0
         """When its device can have been done with its latest step at the earliest."""
 
 
@@ -89,12 +86,12 @@ class FloorTracker:
         self._engines = engines
         self._traffic = traffic
         self.devices = Devices()
-        self.counters = {kind: Counters(*COUNTED) for kind in KINDS}
+        self.counters = {name: Counters(*COUNTED) for name in (*BOUNDED, *UNBOUNDED)}
+        self.too_fast = Counters(*TOO_FAST)
         self._shapes: dict[Key, ModelShape | None] = {}
         self._why: dict[Key, str | None] = {}
         """A shape is not known."""
         self._ranks: dict[Key, _Rank] = {}
-        self._changes = 0
         self._worst: Worst | None = None
 
     def config(self, config: ModelConfig) -> None:
@@ -107,71 +104,65 @@ class FloorTracker:
 
     def changed(self) -> None:
         """Something else was heard of an engine, such as where it runs."""
-        self._changes += 1
+        self.devices.changes += 1
 
     def lost(self, source: str) -> None:
         """An engine is gone, or all: what it was stays known, as its infos do."""
         for key, rank in self._ranks.items():
             if source in {"", key[0]}:
-                rank.earliest_ns = 0.0
+                rank.earliest_ns = 0
 
     def step(self, step: Step, followed: RankTraffic | None, gap_ns: int) -> int | None:
         """The floor of a step in ns; None where nothing bounds it."""
-        key = (step.source, step.rank)
-        rank = self._ranks.get(key)
-        if rank is None or rank.changes != self._changes + self.devices.changes:
-            rank = self._learn(key)
+        rank = self._ranks.get((step.source, step.rank))
+        if rank is None or rank.changes != self.devices.changes:
+            rank = self._learn((step.source, step.rank))
         needs = rank.needs
         if needs is None or followed is None or not followed.tokens:
             return None
         members = len(step.members)
         moved = needs.bytes_of(followed)
         flops = needs.flops_of(followed, members)
-        memory_ns = moved * needs.ns_per_byte if needs.ns_per_byte else 0.0
-        compute_ns = flops * needs.ns_per_flop if needs.ns_per_flop else 0.0
-        floor_ns = memory_ns
+        memory_ns = int(moved * needs.ns_per_byte)
+        compute_ns = int(flops * needs.ns_per_flop)
         if compute_ns > memory_ns:
-            floor_ns, memory_ns = compute_ns, 0.0
+            floor_ns, memory_ns = compute_ns, 0
         else:
-            compute_ns = 0.0
-        excess_ppm = self._judge(rank, step, floor_ns) if floor_ns else 0
-        kind = "decode"
-        if step.prefill_requests:
-            kind = "mixed" if step.decode_requests else "prompts"
-        self.counters[kind].add(
+            floor_ns, compute_ns = memory_ns, 0
+        begin_ns = max(rank.earliest_ns, step.start_ns)
+        rank.earliest_ns = begin_ns + floor_ns
+        if rank.earliest_ns > step.end_ns:
+            self._judge(rank, step, begin_ns, floor_ns)
+        prefills = step.prefill_requests
+        kind = DECODE if not prefills else MIXED if step.decode_requests else PROMPTS
+        self.counters[kind if floor_ns else f"unbounded_{kind}"].add(
             step.end_ns,
-            1 if floor_ns else 0,
-            step.duration_ns if floor_ns else 0,
             step.duration_ns,
             gap_ns,
             int(moved * KILO),
             int(flops * FLOP_UNIT),
-            int(memory_ns),
-            int(compute_ns),
+            memory_ns,
+            compute_ns,
             followed.context,
             members,
-            1 if excess_ppm else 0,
-            excess_ppm,
-            step.index,
         )
-        return int(floor_ns) if floor_ns else None
+        return floor_ns or None
 
     @property
     def rows(self) -> dict[str, Counters]:
         """Its counters, by the names under which their rows are kept."""
-        return {f"floor_{kind}": each for kind, each in self.counters.items()}
+        named = {f"floor_{name}": each for name, each in self.counters.items()}
+        return named | {"too_fast": self.too_fast}
 
     def over(self, now_ns: int, window: Window) -> dict[str, CounterTotals]:
         """All that was counted in a window, by what steps did."""
         return {kind: each.over(now_ns, window) for kind, each in self.counters.items()}
 
-    def impossible(
-        self, totals: Mapping[str, CounterTotals], now_ns: int, window: Window
-    ) -> Impossible | None:
+    def impossible(self, now_ns: int, window: Window) -> Impossible | None:
         """Steps of a window that were too fast; None where there was none."""
-        steps = sum(each.sums["impossible"] for each in totals.values())
-        worst = self._worst if window.value is None else None
-        if steps and window.value is not None:
+        steps = self.too_fast.over(now_ns, window).rows
+        worst = self._worst
+        if window.value is not None:
             worst = self._worst_after(now_ns - window.value)
         if not steps or worst is None:
             return None
@@ -203,43 +194,34 @@ class FloorTracker:
             self._ranks.setdefault((source, number), _Rank()).earliest_ns = earliest_ns
         self._worst = saved.worst
         self.devices.restore(saved.devices)
-        self._changes += 1
 
-    def _judge(self, rank: _Rank, step: Step, floor_ns: float) -> int:
-        """By how many millionths it was too fast; 0 where it was not."""
-        begin_ns = max(rank.earliest_ns, step.start_ns)
-        rank.earliest_ns = begin_ns + floor_ns
+    def _judge(self, rank: _Rank, step: Step, begin_ns: int, floor_ns: int) -> None:
+        """It was too fast, or all clocks err a little."""
         if rank.earliest_ns <= step.end_ns + TOLERANCE * floor_ns:
-            return 0
+            return
         rank.earliest_ns = step.end_ns
         ratio = min(floor_ns / max(step.end_ns - begin_ns, 1), MOST_RATIO)
         if self._worst is None or ratio > self._worst.ratio:
             self._worst = Worst(ratio, step.end_ns, step.index)
-        return int((ratio - 1) * 1e6)
+        self.too_fast.add(step.end_ns, int((ratio - 1) * 1e6), step.index)
 
     def _worst_after(self, t_ns: int) -> Worst | None:
-        at = COUNTED.index
-        found = None
-        for each in self.counters.values():
-            rows = each.rows.later_than(t_ns)
-            excess = rows[1 + at("excess_ppm")]
-            if excess.size and excess.max():
-                place = int(np.argmax(excess))
-                ratio = 1 + int(excess[place]) / 1e6
-                if found is None or ratio > found.ratio:
-                    index = int(rows[1 + at("index")][place])
-                    found = Worst(ratio, int(rows[0][place]), index)
-        return found
+        """Of a rolling window."""
+        ends_ns, excess, index = self.too_fast.rows.later_than(t_ns)
+        if not excess.size:
+            return None
+        place = int(np.argmax(excess))
+        ratio = 1 + int(excess[place]) / 1e6
+        return Worst(ratio, int(ends_ns[place]), int(index[place]))
 
     def _learn(self, key: Key) -> _Rank:
         """All that is known by now of a rank's model and devices."""
         rank = self._ranks.get(key)
         if rank is None:
             rank = self._ranks[key] = _Rank()
-        changes = self._changes + self.devices.changes
-        if rank.changes == changes:
+        if rank.changes == self.devices.changes:
             return rank
-        rank.changes = changes
+        rank.changes = self.devices.changes
         engine = self._engines.ranks.get(key)
         info = engine.info if engine is not None else None
         if info is None:
@@ -261,7 +243,7 @@ class FloorTracker:
 
     def _look_at(self, key: Key) -> None:
         """A rank is heard of: what it is has to be learned anew."""
-        self._changes += 1
+        self.devices.changes += 1
         config = self._engines.configs.get(key)
         shape, why = (None, None) if config is None else _shape(config)
         self._shapes[key] = shape
