@@ -702,6 +702,8 @@ class GpuInfo(Reading, frozen=True, kw_only=True):
     """clock and bus width, data sheet, or you (--peak-gbps)."""
     sheet_bytes_per_s: float | None = None
     """The same as its data sheet has it, where we know it."""
+    peak_flops: float | None = None
+    """FLOP/s at the model's dtype, where you said so (--peak-tflops)."""
     parent_uuid: str | None = None
     """Of a MIG slice: the GPU it is part of."""
     profile: str | None = None

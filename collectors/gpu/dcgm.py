@@ -395,6 +395,7 @@ class DcgmScraper:
             peak_bytes_per_s=peak.bytes_per_s,
             peak_from=peak.peak_from,
             sheet_bytes_per_s=peak.sheet_bytes_per_s,
+            peak_flops=self._options.peak_flops if whole else None,
             profile=(labels.get("GPU_I_PROFILE") or None) if gpu.instance else None,
             missing=_missing(gpu, sliced=sliced),
         )

@@ -273,6 +273,7 @@ class NvmlGpu:
             peak_bytes_per_s=peak.bytes_per_s,
             peak_from=peak.peak_from,
             sheet_bytes_per_s=peak.sheet_bytes_per_s,
+            peak_flops=self._options.peak_flops,
         )
 
     def _once(self, call: Callable[..., Any], *given: Any) -> Any:

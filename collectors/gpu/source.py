@@ -63,6 +63,7 @@ class Pace(Enum):
     HALF_MINUTE = 30.0
 
 
+TERA = 1e12
 CLOSELY_HZ = 10.0
 """Sweeps a second at most: counters do not change faster."""
 
@@ -85,11 +86,18 @@ class GpuOptions:
     CUDA_VISIBLE_DEVICES lets be seen."""
     peak_gbps: float | None = None
     """What the memory could move, where people know better."""
+    peak_tflops: float | None = None
+    """What one GPU could compute at the dtype of the model, likewise."""
     gpm: Gpm = Gpm.AUTO
     rate_hz: float = 1.0
     """Sweeps a second while nobody looks closely."""
     dcgm: tuple[str, ...] = ()
     """Addresses of dcgm-exporters; else those are looked for that listen here."""
+
+    @property
+    def peak_flops(self) -> float | None:
+        """FLOP/s that people say a GPU has."""
+        return None if self.peak_tflops is None else self.peak_tflops * TERA
 
 
 class GpuSource(Protocol):

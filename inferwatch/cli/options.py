@@ -181,6 +181,13 @@ _GPU_OPTIONS = [
         "bus width.",
     ),
     click.option(
+        "--peak-tflops",
+        type=FiniteRange(0, min_open=True),
+        metavar="TFLOP/S",
+        help="What a GPU can compute at the model's dtype, dense, where you know "
+        "better than its data sheet.",
+    ),
+    click.option(
         "--gpm",
         type=click.Choice([each.value for each in Gpm]),
         default=Gpm.AUTO.value,
@@ -350,6 +357,7 @@ def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         *,
         gpus: str | None,
         peak_gbps: float | None,
+        peak_tflops: float | None,
         gpm: str,
         gpu_rate: float,
         dcgm: tuple[str, ...],
@@ -358,6 +366,7 @@ def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         options = GpuOptions(
             gpus=tuple((gpus or "").replace(",", " ").split()),
             peak_gbps=peak_gbps,
+            peak_tflops=peak_tflops,
             gpm=Gpm(gpm),
             rate_hz=gpu_rate,
             dcgm=dcgm,

@@ -11,6 +11,7 @@ from inferwatch.reports.causes import cause_lines, cause_rows
 from inferwatch.reports.findings import finding_lines, finding_rows
 from inferwatch.reports.hardware import hardware_lines, hardware_rows
 from inferwatch.reports.latencies import latency_rows, latency_tables, quantiles_row
+from inferwatch.reports.limits import limits_lines, limits_rows
 from inferwatch.reports.load import doubts
 from inferwatch.reports.servers import server_head, server_lines, server_rows
 from inferwatch.reports.slo import slo_lines, slo_rows, spending_lines, spending_rows
@@ -98,6 +99,7 @@ def summarise(
         **cause_rows(snapshot),
         **slo_rows(snapshot),
         **spending_rows(snapshot),
+        **limits_rows(snapshot),
         **hardware_rows(snapshot),
         **finding_rows(snapshot),
     }
@@ -229,6 +231,7 @@ def _facts(summary: Summary) -> list[str]:
         *cause_lines(summary),
         *slo_lines(summary),
         *spending_lines(summary),
+        *limits_lines(summary),
         *hardware_lines(summary),
     ]
 

@@ -13,6 +13,7 @@ from inferwatch.metrics.floor.view import Peak
 MOST_DEVICES = 100
 CPU = "cpu"
 BY_SHEET = "data sheet"
+BY_YOU = "you (--peak-tflops)"
 BY_MEASURE = "measured here"
 HERE = frozenset({"", "127.0.0.1", "::1", "localhost"})
 
@@ -95,6 +96,9 @@ class Devices:
         flops = None
         if each is not None and first.parent_uuid is None:
             flops = each.flops_at(need.dtype or "")
+        if first.peak_flops is not None:
+            flops = first.peak_flops
+            read_from = f"{read_from}, {BY_YOU}" if read_from else BY_YOU
         return replace(
             known,
             bytes_per_s=None if bandwidth is None else count * bandwidth,

@@ -69,3 +69,5 @@ CREATE TABLE prices (                      -- what time or energy costs
   currency           TEXT NOT NULL,
   PRIMARY KEY (session, ordinal)
 ) STRICT, WITHOUT ROWID;
+
+ALTER TABLE gpus ADD COLUMN peak_flops REAL;  -- FLOP/s, where somebody said so

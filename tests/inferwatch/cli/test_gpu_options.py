@@ -45,6 +45,8 @@ def test_flags_say_which_gpus_and_how() -> None:
         "0,GPU-ab",
         "--peak-gbps",
         "4800",
+        "--peak-tflops",
+        "989",
         "--gpm",
         "off",
         "--gpu-rate",
@@ -52,7 +54,7 @@ def test_flags_say_which_gpus_and_how() -> None:
     ]
 
     assert said(*flags) == GpuOptions(
-        gpus=("0", "GPU-ab"), peak_gbps=4800, gpm=Gpm.OFF, rate_hz=5
+        gpus=("0", "GPU-ab"), peak_gbps=4800, peak_tflops=989, gpm=Gpm.OFF, rate_hz=5
     )
 
 
@@ -63,6 +65,7 @@ def test_flags_say_which_gpus_and_how() -> None:
         ("--gpu-rate", "0"),
         ("--peak-gbps", "0"),
         ("--peak-gbps", "nan"),
+        ("--peak-tflops", "0"),
         ("--gpm", "perhaps"),
     ],
 )

@@ -280,6 +280,15 @@ def test_without_peaks_steps_have_no_floor_and_the_flags_are_named(see: See) -> 
     assert "--peak-gbps" in limits.missing[0]
 
 
+def test_you_may_know_better_what_a_gpu_computes(see: See) -> None:
+    readings = [gpu(peak_flops=5e14), info(), config(), Script().step({0: 1})]
+
+    peak = limits_of(see, readings).peak
+
+    assert peak.flops == 5e14
+    assert peak.read_from == "data sheet, you (--peak-tflops)"
+
+
 def test_nothing_is_said_where_no_engine_tells_of_steps(see: See) -> None:
     assert see([]).limits is None
 
