@@ -153,9 +153,10 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
 
 def _of_model(limits: Limits) -> list[Line]:
     """What floors follow from, where there is room for it."""
+    whole, active = limits.parameters, limits.active_parameters
     facts = (
-        ("parameters", format_count(limits.parameters)),
-        ("active_parameters", format_count(limits.active_parameters)),
+        ("parameters", format_count(whole)),
+        ("active_parameters", format_count(None if active == whole else active)),
         ("weight_bytes", format_bytes(limits.weight_bytes)),
         ("kv_bytes_per_token", format_bytes(limits.kv_bytes_per_token)),
         ("tpot_floor_s", format_duration(limits.tpot_floor_s)),

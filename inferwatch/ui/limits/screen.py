@@ -98,6 +98,10 @@ class LimitsScreen(WatchScreen):
         &.-one-view.-roofline SplitPanel { display: block; }
         &.-one-view.-time SplitPanel, &.-one-view.-time ChartStack { display: block; }
         &.-one-view.-memory MemoryPanel { display: block; }
+        &.-unknown AnswerLine, &.-unknown SplitPanel { display: none; }
+        &.-unknown RooflinePanel { height: 4; }
+        &.-unknown MemoryPanel { height: 3; }
+        &.-unknown.-short MemoryPanel { display: none; }
         &.-untouched AnswerLine { display: none; }
         &.-untouched RooflinePanel, &.-untouched SplitPanel,
         &.-untouched ChartStack { display: none !important; }
@@ -108,7 +112,8 @@ class LimitsScreen(WatchScreen):
 
     _in_view = 0
     """The view, by its place."""
-    _limits = Limits()
+    _limits: Limits | None = None
+    """None where no engine tells of its steps: then charts have the room."""
 
     def compose_panels(self) -> Iterable[Widget]:
         """The answer, then what it rests on."""
@@ -121,26 +126,28 @@ class LimitsScreen(WatchScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No keys for what is not there."""
-        view = VIEWS[self._in_view]
+        view, limits = VIEWS[self._in_view], self._limits or Limits()
         alone, any_yet = self.has_class("-one-view"), not self.has_class("-untouched")
         can = {
-            "impossible": self._limits.impossible is not None,
+            "impossible": limits.impossible is not None,
             "view": alone and any_yet,
             "chart": (not alone or view == "time") and any_yet,
-            "device": len(self._limits.memory) > 1 and (not alone or view == "memory"),
+            "device": len(limits.memory) > 1
+            and (not alone or view == "memory" or not any_yet),
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
         """How the plot is read, and why not more is known."""
-        missing = self._limits.missing
+        missing = self._limits.missing if self._limits else ()
         unknown = {"what is not known": missing} if missing else {}
         return {**unknown, "how it is read": READING, **super().explanations()}
 
     def show_panels(self, shown: Snapshot) -> None:
         """All of the same window."""
-        before, self._limits = self._limits, shown.limits or Limits()
-        self.query_one(ImpossibleBanner).show(self._limits.impossible)
+        before, self._limits = self._limits, shown.limits
+        found = shown.limits.impossible if shown.limits else None
+        self.query_one(ImpossibleBanner).show(found)
         self.query_one(AnswerLine).show(shown, self._views)
         self.query_one(RooflinePanel).show(shown)
         self.query_one(SplitPanel).show(shown)
@@ -162,13 +169,19 @@ class LimitsScreen(WatchScreen):
         super().fit_height()
         body = self.query_one("#body").size.height or self.size.height - AROUND_BODY
         body -= self.query_one(ImpossibleBanner).rows(self.size.width)
-        alone = body < ALL_FROM
+        unknown = self._limits is None
+        alone = body < ALL_FROM and not unknown
+        self.set_class(unknown, "-unknown")
         if alone != self.has_class("-one-view"):
             self.set_class(alone, "-one-view")
             self.refresh_bindings()
         for place, name in enumerate(VIEWS):
             self.set_class(place == self._in_view, f"-{name}")
         panel, memory = self.query_one(RooflinePanel), self.query_one(MemoryPanel)
+        if unknown:
+            for each in (panel, memory):
+                each.styles.height = None  # as the style sheet has it
+            return
         rest = body - ANSWER
         if alone:
             panel.styles.height = max(rest - SPLIT, 3)
@@ -197,14 +210,16 @@ class LimitsScreen(WatchScreen):
 
     def action_impossible(self) -> None:
         """Put the time cursor at the step that cannot be, and look at steps."""
-        found = self._limits.impossible
+        found = self._limits.impossible if self._limits else None
         if found is not None:
             self.view.cursor_ns = max(found.t_ns, 0)
             self.post_message(LookAt("steps"))
 
 
-def _extent(limits: Limits) -> tuple[object, ...]:
+def _extent(limits: Limits | None) -> tuple[object, ...]:
     """What layout and keys follow from."""
+    if limits is None:
+        return ()
     return (
         [(each.rank, each.worker, len(each.parts)) for each in limits.memory],
         len(limits.savings),

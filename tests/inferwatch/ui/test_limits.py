@@ -468,6 +468,25 @@ async def test_what_is_missing_is_told_where_the_number_would_be(
         assert "0.00" not in said
 
 
+@pytest.mark.parametrize("size", [SMALL, USUAL])
+async def test_without_steps_charts_have_the_room(
+    settle: Any, size: tuple[int, int]
+) -> None:
+    app = app_of(feed := limits_sessions.scraped())
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, settle)
+        rows = {
+            name: app.screen.query_one(name).size.height
+            for name in ("RooflinePanel", "ChartStack")
+        }
+        assert rows["RooflinePanel"] == 4
+        assert rows["ChartStack"] >= size[1] // 2
+
+        feed.change = limits_sessions.h100().change  # a probe tells at last
+        await settle(pilot)
+        assert app.screen.query_one("RooflinePanel").size.height >= 11
+
+
 async def test_help_tells_what_is_missing(settle: Any) -> None:
     app = app_of(limits_sessions.no_shape())
     async with app.run_test(size=USUAL) as pilot:
