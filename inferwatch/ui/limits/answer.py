@@ -11,7 +11,7 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun, spread, width_o
 
 OPENS = "screen.impossible"
 MARK = " ✖ impossible: "
-KEY, SAYS = "enter ", "that step "
+KEY = "enter "
 NOT_KNOWN = "how far it is from the limit is not known"
 
 
@@ -68,15 +68,20 @@ class ImpossibleBanner(Panel):
             return ()
         first, *rest = self._folded(width)
         left = (TextRun(MARK, "bad bold", OPENS), TextRun(first, "bad", OPENS))
-        keys = (TextRun(KEY, "accent", OPENS), TextRun(SAYS, "muted", OPENS))
+        keys = (TextRun(KEY, "accent", OPENS), TextRun(self._step, "muted", OPENS))
         below = [(TextRun(f"   {each}", "bad", OPENS),) for each in rest]
         return [spread(left, keys, width), *below]
+
+    @property
+    def _step(self) -> str:
+        """Where the key leads."""
+        return f"step #{self._found.step:,} " if self._found is not None else ""
 
     def _folded(self, width: int) -> list[str]:
         """The first row beside the mark and the key, the others below the sentence."""
         if self._found is None:
             return [""]
-        beside = " " * (len(MARK) + len(KEY) + len(SAYS) - 2)
+        beside = " " * (len(MARK) + len(KEY) + len(self._step) - 2)
         room = max(width - 4, len(beside) + 16)
         text = impossible_text(self._found)
         rows = wrap(text, room, initial_indent=beside, break_on_hyphens=False)

@@ -414,7 +414,14 @@ async def test_the_impossible_is_told_in_full_and_leads_to_its_moment(
         await shown(pilot, settle)
         told = " ".join(" ".join(text_of(app, "ImpossibleBanner")).split())
         assert told.startswith("✖ impossible: 12 steps faster than their floor")
-        for word in ("1.43×", "clocks,", "dtype,", "speculative", "measurement"):
+        for word in (
+            "#24,017",
+            "1.43×",
+            "clocks,",
+            "dtype,",
+            "speculative",
+            "measurement",
+        ):
             assert word in told
 
         await pilot.press("enter")
