@@ -50,11 +50,16 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
 
 
 def _show_sample(options: WatchOptions) -> int:
-    from inferwatch.cli.replay_command import replay_headless, replay_on_screen
+    from inferwatch.cli.replay_command import (
+        chosen_of,
+        replay_headless,
+        replay_on_screen,
+    )
     from inferwatch.cli.replay_start import ReplayStart
     from inferwatch.sample import sample_file
 
-    path = sample_file()
+    path, chosen = sample_file(), chosen_of(options.slo, options.prices)
     if options.headless:
-        return replay_headless(path, "last", None, as_json=options.as_json)
-    return replay_on_screen(path, "last", ReplayStart(from_load=True))
+        as_json = options.as_json
+        return replay_headless(path, "last", None, as_json=as_json, chosen=chosen)
+    return replay_on_screen(path, "last", ReplayStart(from_load=True), chosen)

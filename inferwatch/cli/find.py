@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from collectors.readings import Prices
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.errors import SourceError
@@ -23,7 +24,7 @@ LOOK_S = 10.0
 """How long the one engine there is gets watched where nobody looks."""
 
 
-def find_engines() -> int:
+def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
     """Attach to the one engine of this node, else show what there is.
 
     Raises:
@@ -32,7 +33,10 @@ def find_engines() -> int:
     from inferwatch.cli.servers.fleet import ServerOptions
 
     headless = not (sys.stdin.isatty() and sys.stdout.isatty())
-    options = WatchOptions(headless=headless, duration_s=LOOK_S if headless else None)
+    duration_s = LOOK_S if headless else None
+    options = WatchOptions(
+        headless=headless, duration_s=duration_s, slo=slo, prices=prices
+    )
     return attach_here(ServerOptions(), options)
 
 

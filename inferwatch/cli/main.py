@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from collectors.readings import Prices
 from inferwatch import __version__
 from inferwatch.cli import crash
 from inferwatch.cli.agent import agent
@@ -25,6 +26,7 @@ from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
 from inferwatch.cli.keys import keys
 from inferwatch.cli.load import load
+from inferwatch.cli.options import price_options, slo_options
 from inferwatch.cli.plan import plan
 from inferwatch.cli.record import record
 from inferwatch.cli.replay import replay
@@ -83,8 +85,10 @@ class Program(click.Group):
     f"lost or never came up, {crash.STATUS} a fault in inferwatch itself.",
 )
 @click.version_option(__version__, prog_name="inferwatch")
+@slo_options
+@price_options
 @click.pass_context
-def inferwatch(context: click.Context) -> None:
+def inferwatch(context: click.Context, slo: str | None, prices: Prices | None) -> int:
     """See what a vLLM engine really does: every request, every step, recorded.
 
     Without a command: watch the engine that is running on this node.
@@ -103,8 +107,12 @@ def inferwatch(context: click.Context) -> None:
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     check_sqlite()
-    if context.invoked_subcommand is None:
-        find_engines()
+    command = context.invoked_subcommand
+    if command is None:
+        return find_engines(slo=slo, prices=prices)
+    if slo is not None or prices is not None:
+        raise click.UsageError(f"write --slo and prices behind {command!r}")
+    return 0
 
 
 inferwatch.add_command(demo)

@@ -14,6 +14,7 @@ from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
+from inferwatch.replay.replay_state import AS_RECORDED, Chosen
 from inferwatch.session.attached_session import AttachedSession
 from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.engine_session import EngineSession
@@ -71,14 +72,14 @@ async def start_page(database: Path) -> AsyncIterator[StartPage]:
 
 @asynccontextmanager
 async def replay_page(
-    database: Path, session: str, start: ReplayStart
+    database: Path, session: str, start: ReplayStart, chosen: Chosen = AS_RECORDED
 ) -> AsyncIterator[SessionPage]:
     """A recorded session.
 
     Raises:
         InferwatchError: it cannot be opened, or gone to, or has no such moment.
     """
-    player = await asyncio.to_thread(Player.open, database, session)
+    player = await asyncio.to_thread(Player.open, database, session, chosen)
     running = asyncio.create_task(player.run())
     try:
         await asyncio.sleep(0)  # cancelled before it began it would close nothing

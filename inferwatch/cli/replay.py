@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.options import FiniteRange
+from collectors.readings import Prices
+from inferwatch.cli.options import FiniteRange, price_options, slo_options
 
 
 @click.command(short_help="Look at a recorded session as if it were live.")
@@ -28,6 +29,8 @@ from inferwatch.cli.options import FiniteRange
     metavar="X",
     help="Start playing at once, X times as fast, from --at or else from the start.",
 )
+@slo_options
+@price_options
 @click.option(
     "--headless", is_flag=True, help="No screen: print the summary, as of --at."
 )
@@ -42,6 +45,8 @@ def replay(
     database: Path | None,
     at: str | None,
     speed: float | None,
+    slo: str | None,
+    prices: Prices | None,
     headless: bool,
     as_json: bool,
 ) -> int:
@@ -56,13 +61,19 @@ def replay(
     inferwatch replay s17 --at 12:03:40     at a given time
     inferwatch replay before --speed 10     from the start, ten times as fast
     inferwatch replay yesterday.db --json   its numbers, for other programs
+    inferwatch replay --slo 'ttft_s<0.5'    judged by other objectives
 
     On the screen: space plays and pauses, [ and ] go back and forward one second
     (more while held), comma and period one engine step, n and N to the next and
     previous mark, g to a time; - and + change the speed, b sets a bookmark, home and
     end go to the ends. Clicking the time line works too. ? explains the rest.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.replay_command import replay_headless, replay_on_screen, where
+    from inferwatch.cli.replay_command import (
+        chosen_of,
+        replay_headless,
+        replay_on_screen,
+        where,
+    )
     from inferwatch.cli.replay_start import ReplayStart
 
     if speed is not None and (headless or as_json):
@@ -70,6 +81,7 @@ def replay(
             "--speed is for the screen: leave it out with --headless or --json"
         )
     path, wanted = where(session, database)
+    chosen = chosen_of(slo, prices)
     if headless or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return replay_headless(path, wanted, at, as_json=as_json)
-    return replay_on_screen(path, wanted, ReplayStart(at=at, speed=speed))
+        return replay_headless(path, wanted, at, as_json=as_json, chosen=chosen)
+    return replay_on_screen(path, wanted, ReplayStart(at=at, speed=speed), chosen)

@@ -3,11 +3,18 @@
 from contextlib import closing
 from pathlib import Path
 
+from collectors.readings import Prices, WatchedSlo
 from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
-from inferwatch.replay.replay_state import PATIENCE, ReplayState, SeekTarget, fold_up_to
+from inferwatch.replay.replay_state import (
+    AS_RECORDED,
+    PATIENCE,
+    Chosen,
+    SeekTarget,
+    fold_up_to,
+)
 from inferwatch.reports.summary import Summary, summarise, summary_text
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.file.location import default_database
@@ -22,7 +29,15 @@ def where(session: str, database: Path | None) -> tuple[Path, str]:
     return database or default_database(), session
 
 
-def replay_on_screen(path: Path, session: str, start: ReplayStart) -> int:
+def chosen_of(slo: str | None, prices: Prices | None) -> Chosen:
+    """What people typed holds for all of the session."""
+    said = None if slo is None else WatchedSlo(t_ns=0, slo=slo)
+    return Chosen(slo=said, prices=prices)
+
+
+def replay_on_screen(
+    path: Path, session: str, start: ReplayStart, chosen: Chosen = AS_RECORDED
+) -> int:
     """Until people leave.
 
     Raises:
@@ -31,40 +46,50 @@ def replay_on_screen(path: Path, session: str, start: ReplayStart) -> int:
     from inferwatch.cli.on_screen import show_on_screen
     from inferwatch.cli.pages import replay_page
 
-    return show_on_screen(replay_page(path, session, start))
+    return show_on_screen(replay_page(path, session, start, chosen))
 
 
-def replay_headless(path: Path, session: str, at: str | None, *, as_json: bool) -> int:
-    """Print the summary.
+def replay_headless(
+    path: Path,
+    session: str,
+    at: str | None,
+    *,
+    as_json: bool,
+    chosen: Chosen = AS_RECORDED,
+) -> int:
+    """Print the summary; the exit status is 1 where a chosen SLO was missed.
 
     Raises:
         InferwatchError: there is no such session, or no such moment.
     """
-    summary = summary_of(path, session, at)
+    summary = summary_of(path, session, at, chosen)
     if as_json:
         say_json(summary)
     else:
         say(summary_text(summary))
     say_damage(path)
-    return 0
+    missed = summary["slo"] is not None and summary["slo"]["met"] is False
+    return 1 if missed and chosen.slo is not None else 0
 
 
-def summary_of(path: Path, session: str, at: str | None = None) -> Summary:
+def summary_of(
+    path: Path, session: str, at: str | None = None, chosen: Chosen = AS_RECORDED
+) -> Summary:
     """As the watch itself told it, or would have at a moment.
 
     Raises:
         InferwatchError: there is no such session, or no such moment.
     """
     row = find(path, session)
-    return summarise(_snapshot(path, row, at), row.id)
+    return summarise(_snapshot(path, row, at, chosen), row.id)
 
 
-def _snapshot(path: Path, row: SessionRow, at: str | None) -> Snapshot:
+def _snapshot(path: Path, row: SessionRow, at: str | None, chosen: Chosen) -> Snapshot:
     """As of a moment, else of the whole session."""
     with closing(Player.open(path, row.id)) as player:
         moment_ns = ReplayStart(at=at).moment(player)
     now_ns = row.duration_ns if moment_ns is None else moment_ns
-    frame, progress, looks = ReplayState(), RowsProgress(), 0
+    frame, progress, looks = chosen.beginning(), RowsProgress(), 0
 
     def tell() -> bool:
         nonlocal looks

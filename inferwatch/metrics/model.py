@@ -172,6 +172,8 @@ class SavedState(msgspec.Struct, array_like=True):
     servers: SavedServers
     slo: SavedSlo
     prices: Prices | None
+    priced: bool
+    """By whoever looks."""
     findings: SavedWatch
     models: dict[str, "SavedState"]
     """Of each server alone, by its source; their rows are named after it, too."""
@@ -366,6 +368,7 @@ class Model:
             servers=self._servers.saved(),
             slo=self._slo.saved(),
             prices=self._prices,
+            priced=self._priced,
             findings=self.watch.saved(),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
@@ -404,7 +407,7 @@ class Model:
         model._client.restore(saved.client, written)
         model._requests.restore(saved.requests, written)
         model._slo.restore(saved.slo)
-        model._prices = saved.prices
+        model._prices, model._priced = saved.prices, saved.priced
         for name, samples in model._samples().items():
             rows = saved.rows[name]
             samples.restore(rows, blocks_of(name, rows), deferred_of(name, rows))

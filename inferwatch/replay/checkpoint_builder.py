@@ -8,7 +8,13 @@ from time import sleep
 
 from inferwatch.errors import StorageError
 from inferwatch.metrics.saving import CheckpointPace
-from inferwatch.replay.replay_state import UNREADABLE, ReplayState, restored
+from inferwatch.replay.replay_state import (
+    AS_RECORDED,
+    UNREADABLE,
+    Chosen,
+    ReplayState,
+    restored,
+)
 from inferwatch.replay.thread_work import until_done
 from inferwatch.storage.checkpoints.checkpoints import (
     UNSAVABLE,
@@ -33,17 +39,21 @@ class CheckpointBuilder:
     Of a session that goes on the recorder makes them; it begins at the first reading.
     """
 
-    def __init__(self, database: Path, session: SessionRow) -> None:
+    def __init__(
+        self, database: Path, session: SessionRow, chosen: Chosen = AS_RECORDED
+    ) -> None:
         self.covered_ns = 0
         """Up to here any moment can be had at once."""
         self.trouble: str | None = None
         """Why there are none beyond; None while all is well."""
         self._database = database
         self._session = session
+        self._chosen = chosen
         self._given_up = False
         self._elsewhere: TemporaryDirectory[str] | None = None
         self.path = checkpoint_path(database, session.session, session.started_ns)
-        if not self.path.exists() and not os.access(database.parent, os.W_OK):
+        kept = self.path.exists() or os.access(database.parent, os.W_OK)
+        if chosen.any or not kept:
             self._elsewhere = TemporaryDirectory(prefix="inferwatch-replay-")
             self.path = Path(self._elsewhere.name) / self.path.name
 
@@ -73,11 +83,13 @@ class CheckpointBuilder:
     def _made_by_recorder(self, checkpoints: Checkpoints) -> bool:
         last = checkpoints.last
         self.covered_ns = last[1] if last else 0
+        if self._chosen.any:
+            return False
         goes_on = self._session.state is SessionState.RECORDING
         return goes_on and last is not None
 
     def _build(self, checkpoints: Checkpoints) -> None:
-        state = _last_state(checkpoints)
+        state = self._last_state(checkpoints)
         with closing(open_for_reading(self._database)) as connection:
             connection.execute("BEGIN")
             reader = ReadingDecoder(connection, self._session.session, state.cursor)
@@ -100,10 +112,9 @@ class CheckpointBuilder:
                 sleep(REST_S)
         self.covered_ns = max(t_ns, self._session.duration_ns)
 
-
-def _last_state(checkpoints: Checkpoints) -> ReplayState:
-    """The state as of the last checkpoint, else of the beginning."""
-    if checkpoints.last is None:
-        return ReplayState()
-    row = checkpoints.row_before(ordinal=checkpoints.last[0])
-    return ReplayState() if row is None else restored(checkpoints, row)
+    def _last_state(self, checkpoints: Checkpoints) -> ReplayState:
+        """The state as of the last checkpoint, else of the beginning."""
+        if checkpoints.last is None:
+            return self._chosen.beginning()
+        row = checkpoints.row_before(ordinal=checkpoints.last[0])
+        return self._chosen.beginning() if row is None else restored(checkpoints, row)

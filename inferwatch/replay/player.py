@@ -21,6 +21,7 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.recorded_recall import RecordedRecall
+from inferwatch.replay.replay_state import AS_RECORDED, Chosen
 from inferwatch.replay.seekable_session import SeekableSession
 from inferwatch.replay.session_scan import SessionScan
 from inferwatch.storage.file.connections import reading
@@ -112,7 +113,7 @@ class Player:
         )
 
     @classmethod
-    def open(cls, path: Path, session_id: str) -> Self:
+    def open(cls, path: Path, session_id: str, chosen: Chosen = AS_RECORDED) -> Self:
         """A session, at its start, by anything :func:`find` understands.
 
         Raises:
@@ -125,8 +126,8 @@ class Player:
             load = _is_so(connection, SAW_ONLY_LOAD, session.session)
             hardware = _is_so(connection, SAW_ONLY_HARDWARE, session.session)
         log_path = Path(log[0]) if log else None
-        builder = CheckpointBuilder(path, session)
-        seekable = SeekableSession(path, session, builder.path)
+        builder = CheckpointBuilder(path, session, chosen)
+        seekable = SeekableSession(path, session, builder.path, chosen)
         scan = SessionScan(path, session)
         player = cls(seekable, scan, builder, clock, log_path)
         player.only_load, player.only_hardware = load, hardware

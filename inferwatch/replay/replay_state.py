@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from collectors.readings import Prices, WatchedSlo
 from inferwatch.errors import StorageError
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
@@ -39,6 +40,26 @@ class ReplayState:
     def t_ns(self) -> int | None:
         """When its last reading was there; None before the first."""
         return self.receipts.latest_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What holds for a whole replay, whatever the record says."""
+
+    slo: WatchedSlo | None = None
+    prices: Prices | None = None
+
+    @property
+    def any(self) -> bool:
+        """Something does: checkpoints made without it are of no use."""
+        return self.slo is not None or self.prices is not None
+
+    def beginning(self) -> ReplayState:
+        """As of the beginning of the session."""
+        return ReplayState(Model(self.slo, self.prices))
+
+
+AS_RECORDED = Chosen()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

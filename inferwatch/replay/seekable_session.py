@@ -14,7 +14,9 @@ from typing import Any
 from inferwatch.errors import StorageError
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.replay_state import (
+    AS_RECORDED,
     UNREADABLE,
+    Chosen,
     Overtaken,
     ReplayState,
     SeekTarget,
@@ -49,15 +51,16 @@ class CheckpointLookup:
     Somebody wrote them, or still writes them; it does without where there are none.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, chosen: Chosen = AS_RECORDED) -> None:
         self._path = path
+        self._chosen = chosen
         self._checkpoints: Checkpoints | None = None
         self.refused = False
         """The checkpoints are not used any more."""
 
     def towards(self, target: SeekTarget, state: ReplayState) -> ReplayState:
         """Where to go on from: here, a checkpoint or the beginning."""
-        here = ReplayState() if target.is_behind(state) else state
+        here = self._chosen.beginning() if target.is_behind(state) else state
         try:
             return self._nearest(target, here) or here
         except REFUSALS:
@@ -95,7 +98,13 @@ class CheckpointLookup:
 class SeekableSession:
     """The state of the session at a position, and how it gets to another one."""
 
-    def __init__(self, path: Path, session: SessionRow, checkpoints: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        session: SessionRow,
+        checkpoints: Path,
+        chosen: Chosen = AS_RECORDED,
+    ) -> None:
         """Open the file; where checkpoints are or will be, the way is shorter.
 
         Raises:
@@ -109,8 +118,9 @@ class SeekableSession:
         """Why the snapshot is that of another moment; None when it is of this one."""
         self.path = path
         self._connection = open_for_reading(path)
-        self._state = ReplayState()
-        self._lookup = CheckpointLookup(checkpoints)
+        self._chosen = chosen
+        self._state = chosen.beginning()
+        self._lookup = CheckpointLookup(checkpoints, chosen)
         self._seeking = Lock()
         self.arrived = True
         """The state is that of the position; not so when overtaken on the way."""
@@ -246,7 +256,7 @@ class SeekableSession:
         if self._lookup.refused:
             return False
         self._lookup.refuse()
-        self._leave_for(ReplayState())
+        self._leave_for(self._chosen.beginning())
         self.arrived = False
         return True
 

@@ -43,6 +43,7 @@ class SavedSlo(msgspec.Struct, array_like=True):
     minutes: list[tuple[int, int, int]]
     missed_since_ns: int | None
     turning_ns: int | None
+    chosen: WatchedSlo | None
     waiting: list[str]
     """Keys of requests that ended for one of front end and engine."""
 
@@ -295,6 +296,7 @@ class SloTracker:
             minutes=[(minute, n, ok) for minute, (n, ok) in self._minutes.items()],
             missed_since_ns=self.missed_since_ns,
             turning_ns=self._turning_ns,
+            chosen=self._chosen,
             waiting=[request.key for request in self._waiting],
         )
 
@@ -303,8 +305,9 @@ class SloTracker:
         named = {each.key: each for each in self._requests.every() if each.ended}
         found = (named.get(key) for key in saved.waiting)
         self._waiting = {each: None for each in found if each is not None}
+        self._chosen = saved.chosen
         for each in saved.said:
-            self.take(each)
+            self._hold(each)
         for name in saved.classes:
             self._class(name)
         self._minutes = {minute: [n, good] for minute, n, good in saved.minutes}

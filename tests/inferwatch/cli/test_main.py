@@ -168,7 +168,7 @@ def unforeseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A fault in a command, and where reports go; what it says."""
     words = "nobody thought of this\nsecond line"
 
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise RuntimeError(words)
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
