@@ -1,5 +1,7 @@
 """Counts of parameters: against what is published, and what a model is made of."""
 
+from dataclasses import replace
+
 import pytest
 
 from inferwatch.limits.hf_config import shape_of
@@ -59,3 +61,16 @@ def test_a_tied_table_is_counted_once() -> None:
     untied = parameters(shape_of(PRESETS["llama-3-8b"]))
 
     assert untied.total - tied.total == 128_256 * 4096
+
+
+def test_norms_of_heads_and_biases_of_experts_are_counted_to_the_last() -> None:
+    qwen = shape_of(PRESETS["qwen3-30b-a3b"])
+    oss = shape_of(PRESETS["gpt-oss-20b"])
+
+    plain = parameters(replace(qwen, qk_norm=False))
+    assert parameters(qwen).total - plain.total == 48 * 2 * 128
+    assert oss.experts is not None
+    bare = replace(oss, experts=replace(oss.experts, bias=False))
+    biases = 24 * 32 * (2 * 2880 + 2880)
+    assert parameters(oss).expert_biases == biases
+    assert weight_bytes(oss) - weight_bytes(bare) == 2 * biases

@@ -159,6 +159,26 @@ def test_prompts_beside_cost_tokens() -> None:
     assert found.served_tokens_per_s is not None
     assert found.tokens_per_s is not None
     assert found.served_tokens_per_s < found.tokens_per_s
+    # of a request: its prompt's FLOP and those of its tokens; reads are hidden behind
+    assert found.ttft_floor_s is not None
+    token_s = found.decode.flops / 64 / 989.5e12
+    assert found.served_tokens_per_s == pytest.approx(
+        256 / (found.ttft_floor_s + 256 * token_s)
+    )
+
+
+def test_answers_that_are_long_leave_prompts_hidden_behind_reads() -> None:
+    long = replace(REQUESTS, batch=64, prompt=96, output=4000)
+
+    found = plan_for(shape_of(PRESETS["llama-3-8b"]), Machine(device=gpu("H100")), long)
+
+    assert found.served_tokens_per_s == pytest.approx(found.tokens_per_s)
+    # tokens at the end stand behind twice the mean context
+    assert found.ttft_floor_s is not None
+    mean_s = (15.01e9 + 64 * 2096 * 131_072) / 3.35e12
+    assert found.e2el_floor_s == pytest.approx(
+        found.ttft_floor_s + 3999 * mean_s, rel=0.01
+    )
 
 
 def test_latent_vectors_are_on_every_gpu() -> None:
@@ -178,6 +198,8 @@ def test_stages_add_up_for_a_token_but_work_on_different_requests() -> None:
     assert stages.weight_bytes == tensor.weight_bytes / 2
     # weights of all stages, KV of half of the requests
     assert 0.9 * tensor.tpot_floor_s < stages.tpot_floor_s < tensor.tpot_floor_s
+    assert tensor.ttft_floor_s is not None
+    assert stages.ttft_floor_s == pytest.approx(tensor.ttft_floor_s / 2)
 
 
 def test_weights_load_by_share_over_pcie_and_whole_from_storage() -> None:

@@ -76,6 +76,8 @@ def test_layers_with_a_window_read_and_compute_no_more_than_it() -> None:
 
     layer = 2 * 8 * 64 * 2
     assert beyond.bytes_read - inside.bytes_read == layer * 12 * (10_000 + 28)
+    # of 128 that a query sees one is its own
+    assert beyond.flops - inside.flops == 4 * 64 * 64 * 12 * (10_000 + 27)
 
 
 def test_more_tokens_touch_more_experts_but_never_more_than_all() -> None:
