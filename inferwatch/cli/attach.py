@@ -49,6 +49,8 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
             raise click.UsageError("--name names a recording, and --once makes none")
         if options.duration_s is not None:
             raise click.UsageError("--once ends by itself: leave out --duration")
+        if options.alarms.any:
+            raise click.UsageError("--once looks once: rules need a watch that goes on")
         options = replace(options, headless=True, record=False, once=True)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         options = replace(options, headless=True)

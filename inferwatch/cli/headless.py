@@ -155,6 +155,12 @@ def _print_summary(watch: Watch, *, as_json: bool) -> None:
         summary |= {
             "session_id": next(reversed(record.flight.sessions), None),
             "session_ids": list(record.flight.sessions),
+            "in_memory": {
+                "keep_s": record.flight.keep_s,
+                "kept_s": record.flight.kept_s,
+                "kept_bytes": record.flight.kept_bytes,
+                "cut_short": record.flight.cut_short,
+            },
         }
     if as_json:
         say_json(summary)

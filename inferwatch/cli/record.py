@@ -52,8 +52,10 @@ def record(
     from inferwatch.cli.record_command import run_record
 
     options = replace(options, headless=True, tell_every_s=TELL_EVERY_S)
-    if not options.record and listen is None and otlp is None:
+    nothing = listen is None and otlp is None and not options.alarms.any
+    if not options.record and nothing:
         raise click.UsageError(
-            "with --no-record there is nothing to do but --listen or --otlp: give one"
+            "with --no-record there is nothing to do but --listen, --otlp or --alert: "
+            "give one"
         )
     return run_record(servers, options, listen=listen, otlp=otlp)

@@ -20,7 +20,6 @@ LAST_PATIENCE_S = 3.0
 MOST_AT_ONCE = 8
 MOST_SAID = 200
 """Characters of its last words."""
-PREFIX = "INFERWATCH_ALERT_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +38,17 @@ class Alert:
 
     def environment(self) -> dict[str, str]:
         """What the command finds in its variables."""
-        return {f"{PREFIX}{name.upper()}": str(told) for name, told in self._facts}
+        return {
+            "INFERWATCH_ALERT_RULE": self.rule,
+            "INFERWATCH_ALERT_SENTENCE": self.sentence,
+            "INFERWATCH_ALERT_SESSION": self.session,
+            "INFERWATCH_ALERT_SESSION_S": str(self.session_s),
+            "INFERWATCH_ALERT_TIME": self.time,
+        }
 
     def json(self) -> bytes:
         """What it can read, a line of JSON."""
-        return msgspec.json.encode(dict(self._facts)) + b"\n"
-
-    @property
-    def _facts(self) -> Sequence[tuple[str, object]]:
-        return list(asdict(self).items())
+        return msgspec.json.encode(asdict(self)) + b"\n"
 
 
 class OnAlert:

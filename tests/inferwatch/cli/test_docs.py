@@ -183,6 +183,9 @@ def try_it(words: list[str], url: str) -> None:
         words += ["--duration", "0.5"]
         if not {"--trace", "--like", "--class", "--plan"} & {*words}:
             words += ["--output-tokens", "3"]
+    if words[0] == "baseline":
+        words = [url if word == SERVER else word for word in words]
+        words += ["--output-tokens", "3"]
     if words[0] == "calibrate":
         words = [*words, "--duration", "0.5"]
     assert run(words) == 0 or JUDGES & {*words}, words
