@@ -13,8 +13,10 @@ from inferwatch.formatting import counted, format_share
 from inferwatch.metrics.snapshot import Quantiles
 from inferwatch.whatif.arrivals import ReplayedArrivals
 from inferwatch.whatif.heard import CannotTellError
+from inferwatch.whatif.moods import Moods, ReplayedCost
 from inferwatch.whatif.outcome import LATENCIES, Outcome, measured, simulated
 from inferwatch.whatif.recorded import RecordedRun
+from inferwatch.whatif.recorded_steps import RecordedSteps
 from inferwatch.whatif.scheduler import Run, Scheduler
 from inferwatch.whatif.setting import Change, Setting
 from inferwatch.whatif.step_cost import StepCost
@@ -99,13 +101,13 @@ def what_if(
     changes: Sequence[Change],
     progress: Progress = lambda _: None,
     *,
-    slower: float = 1.0,
+    machine: RecordedSteps | None = None,
 ) -> WhatIf:
     """Predict what each change would have made of the run.
 
-    ``progress`` hears how many steps are simulated, and may raise to end it. On another
-    machine, or one with more neighbours, all steps may take longer: ``slower``, of the
-    predictions alone.
+    ``progress`` hears how many steps are simulated, and may raise to end it.
+    Predictions are for the machine as it was then; with ``machine``, as it was in
+    another run, whose steps these are: what neighbours do there nobody can foretell.
 
     Raises:
         CannotTellError: too little was recorded.
@@ -119,9 +121,12 @@ def what_if(
     cost = StepCost(run.steps)
     was = measured(run)
     simulator = _Simulator(run, cost, progress)
-    result, _ = simulator.simulate(run.setting)
+    moods = Moods(cost, run.steps)
+    result, _ = simulator.simulate(run.setting, moods)
     as_was = simulated(run, result, run.setting.kv_blocks)
     figures = tuple(_figures(was, as_was))
+    if machine is not None:
+        moods = Moods(cost, machine)
     told = WhatIf(
         setting=run.setting,
         measured=was,
@@ -130,7 +135,7 @@ def what_if(
         near_s=cost.typical_ns / 2e9,
         most_members=cost.most_members,
         figures=figures,
-        predictions=tuple(_predict(simulator, change, slower) for change in changes),
+        predictions=tuple(_predict(simulator, change, moods) for change in changes),
         closed_loop=bool(run.loops),
         notes=run.notes,
     )
@@ -144,10 +149,11 @@ class _Simulator:
         self.run, self.cost, self._progress = run, cost, progress
         self._steps = 0
 
-    def simulate(self, setting: Setting, slower: float = 1.0) -> tuple[Run, int]:
+    def simulate(self, setting: Setting, moods: Moods) -> tuple[Run, int]:
         """What came of it, and the time in steps beyond any seen."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
-        costs = self.cost.replayed(arrivals.start_ns, setting.rate, slower)
+        start_ns = int(self.run.steps.start_ns.min())
+        costs = ReplayedCost(self.cost, moods, start_ns, setting.rate)
         scheduler = Scheduler(setting, costs, arrivals)
         before = self._steps
         for steps in scheduler.go_on(arrivals.start_ns):
@@ -193,13 +199,13 @@ def _untold(
     }
 
 
-def _predict(simulator: _Simulator, change: Change, slower: float) -> Prediction:
+def _predict(simulator: _Simulator, change: Change, moods: Moods) -> Prediction:
     run, cost = simulator.run, simulator.cost
     setting = change.of(run.setting)
     cannot = _refused(run, change)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
-    result, beyond_ns = simulator.simulate(setting, slower)
+    result, beyond_ns = simulator.simulate(setting, moods)
     cannot = _beyond(result, beyond_ns, cost)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)

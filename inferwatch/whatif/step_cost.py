@@ -4,10 +4,6 @@ A step's time is expected to be what its batch takes (the median of steps of pur
 with as many requests, rising with the batch), a share for each token of context that is
 read, and for prompts a curve over their tokens and a share for each pair of query and
 key. Medians throughout: a machine that was held up now and then is not a slow machine.
-
-How far steps lay beside that is kept as it was, in order and by the moment, and laid
-over simulated steps: a stretch in which the machine was slow is slow for all requests
-of then, and that is what makes a p99. Nothing is drawn at random.
 """
 
 from bisect import bisect_left
@@ -17,11 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from collectors.clock import NS_PER_S
 from inferwatch.whatif.recorded_steps import RecordedSteps
 from inferwatch.whatif.scheduler import StepLoad
 
-Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 FEWEST_STEPS = 200
@@ -30,18 +24,7 @@ FEWEST_OF_A_BATCH = 5
 FEWEST_PREFILLS = 10
 FEWEST_OF_A_BIN = 25
 MOST_BINS = 12
-WINDOW_NS = NS_PER_S // 4
-FEWEST_BESIDE = 20
-"""Steps of a moment from which is taken how far they lay beside."""
-RATIO = 0.25, 2.0
-"""A step that took longer by more was held up: for so long, whatever it computed."""
-LONG_GAP_NS = 3_000_000
-"""Beyond what is usual between two steps: held up, likewise."""
-NEAR_NS = 20_000_000
-"""A hold-up of so short a while ago still hits who computes now."""
 ROUNDS = 30
-REACH = 1.25
-"""How far beyond the largest batch that was seen the curve is drawn on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +71,12 @@ class StepCost:
         rest = took - self._context * steps.context
         self._batch = _by_count(steps.members[decode], rest[decode])
         self._learn_prefill(steps, rest)
-        expected = self.expected(steps)
-        ratios = np.clip(took / expected, *RATIO)
-        self._beside = {
-            kind: Beside(steps, ratios, chosen)
-            for kind, chosen in ((False, decode), (True, ~decode))
-        }
         known = steps.gap_ns >= 0
         self._gap = _by_count(steps.members[known], steps.gap_ns[known].astype(float))
         self.typical_ns = float(np.median(took))
         """Of a step."""
-        self.error = _error(expected, took)
+        self.error = _error(self.expected(steps), took)
         """Of what is expected, half of the steps are nearer: a share."""
-        gap_expected = self._gap.over(steps.members.astype(float))
-        gaps = np.where(known, steps.gap_ns - gap_expected, 0.0)
-        long = gaps > LONG_GAP_NS
-        for beside in self._beside.values():
-            beside.take_gaps(np.where(long, 0.0, gaps))
-        self.hold_ups = _hold_ups(steps, took - ratios * expected, gaps * long)
 
     def _learn_prefill(self, steps: RecordedSteps, rest: Floats) -> None:
         self._pairs, self._prefill = 0.0, Curve([0.0], [0.0], 0.0)
@@ -139,130 +110,16 @@ class StepCost:
             took += self._prefill.at(load.prefill_tokens) + self._pairs * load.pairs
         return max(took, 1.0)
 
-    def replayed(
-        self, start_ns: int, rate: float = 1.0, slower: float = 1.0
-    ) -> "ReplayedCost":
-        """For one simulation, which begins at a moment; on a machine so much slower."""
-        return ReplayedCost(self, start_ns, rate, slower)
-
-    def beside(self, *, prefills: bool) -> "Beside":
-        """How steps of a kind lay beside what was expected; of all where none were."""
-        beside = self._beside[prefills]
-        return beside if beside.count else self._beside[not prefills]
+    def expected_gaps(self, steps: RecordedSteps) -> Floats:
+        """What would lie behind each of these."""
+        return self._gap.over(steps.members.astype(float))
 
     def gap_ns(self, members: int) -> float:
         """Between two steps."""
         return self._gap.at(members)
 
 
-class Beside:
-    """How far the steps of a kind lay beside what was expected, by moment."""
-
-    def __init__(self, steps: RecordedSteps, ratios: Floats, chosen: Bools) -> None:
-        self._places = np.flatnonzero(chosen)
-        self.count = len(self._places)
-        if not self.count:
-            return
-        self.ratios: list[float] = ratios[chosen].tolist()
-        self.gaps_ns: list[float] = []
-        starts = steps.start_ns[chosen]
-        self.first_ns = int(steps.start_ns.min())
-        span_ns = int(steps.end_ns.max()) - self.first_ns
-        self.windows = span_ns // WINDOW_NS + 1
-        edges = self.first_ns + np.arange(self.windows + 1) * WINDOW_NS
-        cuts = np.searchsorted(starts, edges)
-        lows, highs = cuts[:-1], cuts[1:]
-        missing = np.maximum(FEWEST_BESIDE - (highs - lows), 0)
-        self.lows: list[int] = np.maximum(lows - (missing + 1) // 2, 0).tolist()
-        wide = np.minimum(highs + (missing + 1) // 2, self.count)
-        self.highs: list[int] = wide.tolist()
-
-    def take_gaps(self, gaps: Floats) -> None:
-        """How far what followed each step lay beside what was expected."""
-        if self.count:
-            self.gaps_ns = gaps[self._places].tolist()
-
-
-@dataclass(frozen=True, slots=True)
-class HoldUps:
-    """When the machine did nothing for a while, and for how long.
-
-    They belong to their moment, not to a step: whatever is computed then waits.
-    """
-
-    moments_ns: list[int]
-    lengths_ns: list[int]
-    span_ns: int
-    """After which they begin anew: a simulation may last longer."""
-
-
-class ReplayedCost:
-    """Tells what simulated steps take, with the machine's moods as they were."""
-
-    def __init__(
-        self, cost: StepCost, start_ns: int, rate: float, slower: float
-    ) -> None:
-        self._cost, self._start_ns, self._rate = cost, start_ns, rate
-        self._slower = slower
-        self._next: dict[tuple[bool, int], int] = {}
-        self.beyond_ns = 0
-        """In steps with more requests, or prompt tokens, than were ever seen."""
-        self._most_members = int(cost.most_members * REACH)
-        self._most_tokens = int(cost.most_prefill_tokens * REACH)
-        self._held = 0
-        """How many of the hold-ups are past, rounds included."""
-
-    def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
-        """What a step of that takes that begins then, and what lies behind it."""
-        cost, prefills = self._cost, load.prefill_tokens > 0
-        beside = cost.beside(prefills=prefills)
-        moment_ns = self._start_ns + int((now_ns - self._start_ns) * self._rate)
-        window = (moment_ns - beside.first_ns) // WINDOW_NS % beside.windows
-        low, high = beside.lows[window], beside.highs[window]
-        turn = self._next.get((prefills, window), 0)
-        self._next[prefills, window] = turn + 1
-        like = low + turn % (high - low)
-        took = cost.expected_ns(load) * beside.ratios[like]
-        members = load.decoding + load.prefilling
-        gap = max(cost.gap_ns(members) + beside.gaps_ns[like], 0.0)
-        end_ns = moment_ns + int((took + gap) * self._rate)
-        took = (took + self._held_up(moment_ns, end_ns)) * self._slower
-        took_ns = max(int(took), 1)
-        if members > self._most_members or load.prefill_tokens > self._most_tokens:
-            self.beyond_ns += took_ns
-        return took_ns, int(gap * self._slower)
-
-    def _held_up(self, start_ns: int, end_ns: int) -> int:
-        """For how long in that span; what came while nothing was computed is past."""
-        hold_ups = self._cost.hold_ups
-        count, held_ns = len(hold_ups.moments_ns), 0
-        while count:
-            lap, place = divmod(self._held, count)
-            at_ns = hold_ups.moments_ns[place] + lap * hold_ups.span_ns
-            if at_ns >= end_ns:
-                break
-            if at_ns >= start_ns - NEAR_NS:
-                held_ns += hold_ups.lengths_ns[place]
-            self._held += 1
-        return held_ns
-
-
 # Curves.
-
-
-def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps:
-    """What steps, and what lay behind them, took beyond all measure."""
-    more_ns = np.maximum(more_ns, 0.0)
-    found = [
-        *zip(steps.start_ns.tolist(), more_ns.tolist(), strict=True),
-        *zip(steps.end_ns.tolist(), gaps_ns.tolist(), strict=True),
-    ]
-    held = sorted((at_ns, int(for_ns)) for at_ns, for_ns in found if for_ns >= 1)
-    return HoldUps(
-        [at_ns for at_ns, _ in held],
-        [for_ns for _, for_ns in held],
-        int(steps.end_ns.max() - steps.start_ns.min()) + 1,
-    )
 
 
 def _by_count(
