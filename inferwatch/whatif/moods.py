@@ -92,6 +92,8 @@ class ReplayedCost:
         """From a moment on that is the moods' first one."""
         self._cost, self._moods = cost, moods
         self._start_ns, self._rate = start_ns, rate
+        self.longer = 1.0
+        """Steps take so many times what they should."""
         self._next: dict[tuple[bool, int], int] = {}
         self.beyond_ns = 0
         """In steps with more requests, or prompt tokens, than were ever seen."""
@@ -110,7 +112,7 @@ class ReplayedCost:
         turn = self._next.get((prefills, window), 0)
         self._next[prefills, window] = turn + 1
         like = low + turn % (high - low)
-        took = cost.expected_ns(load) * beside.ratios[like]
+        took = cost.expected_ns(load) * beside.ratios[like] * self.longer
         members = load.decoding + load.prefilling
         gap = max(cost.gap_ns(members) + beside.gaps_ns[like], 0.0)
         end_ns = moment_ns + int((took + gap) * self._rate)

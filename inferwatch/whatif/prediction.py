@@ -9,6 +9,7 @@ the like of which were never seen.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from collectors.clock import NS_PER_S
 from inferwatch.formatting import counted, format_share
 from inferwatch.metrics.snapshot import Quantiles
 from inferwatch.whatif.arrivals import ReplayedArrivals
@@ -25,6 +26,8 @@ Progress = Callable[[int], None]
 MOST_ERROR = {"p50": 0.10, "p99": 0.20}
 """A self-check that misses by more proves the model wrong of that number."""
 MOST_RATE_ERROR = 0.10
+LONGER = 1.05
+"""A machine is not the same twice: steps take as much longer as that."""
 FEWEST_REQUESTS = 20
 MOST_BEYOND = 0.01
 """Of the simulated time, in steps larger than any that was seen."""
@@ -56,6 +59,8 @@ class Prediction:
     """None where it cannot be said."""
     cannot: str | None = None
     """Why not, fit to show."""
+    unsure: dict[str, float] = field(default_factory=dict)
+    """By ``ttft_s p99``: by what share it changes if steps take LONGER; too much."""
     notes: tuple[str, ...] = ()
     waiting_at_end: int = 0
     """Requests without a token when the last one came: the queue had grown."""
@@ -149,11 +154,14 @@ class _Simulator:
         self.run, self.cost, self._progress = run, cost, progress
         self._steps = 0
 
-    def simulate(self, setting: Setting, moods: Moods) -> tuple[Run, int]:
+    def simulate(
+        self, setting: Setting, moods: Moods, longer: float = 1.0
+    ) -> tuple[Run, int]:
         """What came of it, and the time in steps beyond any seen."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
         costs = ReplayedCost(self.cost, moods, start_ns, setting.rate)
+        costs.longer = longer
         scheduler = Scheduler(setting, costs, arrivals)
         before = self._steps
         for steps in scheduler.go_on(arrivals.start_ns):
@@ -216,12 +224,26 @@ def _predict(simulator: _Simulator, change: Change, moods: Moods) -> Prediction:
             cannot=f"a prompt of {longest:,} tokens does not fit into "
             f"{counted(setting.kv_blocks, 'block')} of {setting.block_tokens} tokens",
         )
+    outcome = simulated(run, result, setting.kv_blocks)
+    slower, _ = simulator.simulate(setting, moods, LONGER)
     return Prediction(
         setting=setting,
-        outcome=simulated(run, result, setting.kv_blocks),
+        outcome=outcome,
+        unsure=_unsure(outcome, simulated(run, slower, setting.kv_blocks), cost),
         notes=tuple(_doubts(run, setting)),
         waiting_at_end=_waiting_at_end(result),
     )
+
+
+def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
+    """Numbers that hang on little: near what an engine can do, queues grow from it."""
+    found = {}
+    for each in _figures(outcome, slower):
+        longest_ns = max(each.measured_s, each.simulated_s) * NS_PER_S
+        queued = each.metric != "queue_s" or longest_ns >= cost.typical_ns / 2
+        if queued and abs(each.error) > MOST_ERROR[each.percent]:
+            found[f"{each.metric} {each.percent}"] = each.error
+    return found
 
 
 def _refused(run: RecordedRun, change: Change) -> str | None:

@@ -20,7 +20,7 @@ from inferwatch.formatting import (
     shared_unit,
 )
 from inferwatch.whatif.outcome import LATENCIES, Outcome
-from inferwatch.whatif.prediction import MOST_ERROR, Prediction, WhatIf
+from inferwatch.whatif.prediction import LONGER, MOST_ERROR, Prediction, WhatIf
 from inferwatch.whatif.setting import Setting
 
 NAMES = {
@@ -126,7 +126,7 @@ def _cell(outcome: Outcome, metric: str, percent: str, unit: TimeUnit) -> str:
 def _predicted(
     each: Prediction, metric: str, percent: str, unit: TimeUnit, *, untold: bool
 ) -> str:
-    if each.outcome is None or untold:
+    if each.outcome is None or untold or f"{metric} {percent}" in each.unsure:
         return NOT_TOLD
     return _cell(each.outcome, metric, percent, unit)
 
@@ -162,19 +162,9 @@ def _bind_text(outcome: Outcome) -> str:
 def sentences(told: WhatIf) -> Iterator[str]:
     """What the numbers do not say."""
     for head, each in zip(heads(told), told.predictions, strict=True):
-        if each.cannot is not None:
-            yield f"{head}: cannot say: {each.cannot}."
-        if each.waiting_at_end > GROWN:
-            yield (
-                f"{head}: {counted(each.waiting_at_end, 'request')} waited when the "
-                "last one came: the queue grew, and latencies with it, for as long as "
-                "the load went on."
-            )
-        for note in each.notes:
-            yield f"{head}: {note}."
+        yield from (f"{head}: {sentence}." for sentence in _about(each))
     for name, why in told.untold.items():
-        metric, percent = name.split()
-        yield f"{NAMES[metric]} {percent} is not predicted: {why}."
+        yield f"{_named(name)} is not predicted: {why}."
     if told.closed_loop:
         yield "Users asked again when answered: arrivals follow from the answers."
     for note in told.notes:
@@ -184,6 +174,29 @@ def sentences(told: WhatIf) -> Iterator[str]:
         "against what was measured. Half of the steps lie within "
         f"{format_share(told.step_error).strip()} of what is expected of them."
     )
+
+
+def _about(each: Prediction) -> Iterator[str]:
+    if each.cannot is not None:
+        yield f"cannot say: {each.cannot}"
+    if each.unsure:
+        most = max(each.unsure.values(), key=abs)
+        names = ", ".join(map(_named, each.unsure))
+        yield (
+            f"cannot say {names}: steps that take {LONGER - 1:.0%} longer would change "
+            f"that by up to {most:+.0%}, and no machine is the same twice"
+        )
+    if each.waiting_at_end > GROWN:
+        yield (
+            f"{counted(each.waiting_at_end, 'request')} waited when the last one came: "
+            "the queue grew, and latencies with it, for as long as the load went on"
+        )
+    yield from each.notes
+
+
+def _named(name: str) -> str:
+    metric, percent = name.split()
+    return f"{NAMES[metric]} {percent}"
 
 
 GROWN = 10
@@ -241,6 +254,7 @@ def as_json(told: WhatIf, session_id: str) -> dict[str, Any]:
                 if each.outcome is None
                 else _outcome_json(each.outcome),
                 "cannot": each.cannot,
+                "not_predicted": each.unsure,
                 "notes": list(each.notes),
                 "waiting_at_end": each.waiting_at_end,
             }

@@ -147,7 +147,7 @@ def recorded(home: Path) -> RecordedRun:
 
 
 def misses(told: WhatIf, truth: RecordedRun) -> list[str]:
-    """Numbers that were predicted, and wrongly."""
+    """Numbers that were predicted, and wrongly; what cannot be said is not wrong."""
     (predicted,) = told.predictions
     assert predicted.outcome is not None, predicted.cannot
     was, wrong = measured(truth), []
@@ -156,8 +156,10 @@ def misses(told: WhatIf, truth: RecordedRun) -> list[str]:
             true = getattr(was.latencies[metric], percent)
             said = getattr(predicted.outcome.latencies[metric], percent)
             line = f"{metric} {percent}: {said * 1e3:.1f} of {true * 1e3:.1f} ms"
-            print(line, told.untold.get(f"{metric} {percent}", ""))  # noqa: T201 - what was found
-            if f"{metric} {percent}" in told.untold:
+            name = f"{metric} {percent}"
+            cannot = told.untold.get(name) or predicted.unsure.get(name, "")
+            print(line, cannot)  # noqa: T201 - what was found
+            if cannot:
                 continue
             if abs(said / true - 1) > most:
                 wrong.append(line)

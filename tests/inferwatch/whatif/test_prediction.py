@@ -260,6 +260,37 @@ def test_too_few_steps_requests_or_settings_are_said_to_be_too_few() -> None:
         what_if(recorded_run(without_most_requests(whole)), [])
 
 
+def test_what_hangs_on_little_is_not_predicted() -> None:
+    """Near its limit an engine's queue grows from steps that take a little longer."""
+    readings = ScriptedEngine().serve(jobs(per_s=8))
+
+    _, full = asked(readings, Change(max_num_seqs=5))
+    _, roomy = asked(readings, Change(max_num_seqs=24))
+
+    assert full.unsure["ttft_s p50"] > 0.1
+    assert roomy.unsure == {}
+
+
+def test_the_machine_of_another_run_makes_it_as_slow_as_it_was_there() -> None:
+    """The same scheduler, on a machine whose steps take 1.3 times as long."""
+    slow = ScriptedEngine(
+        max_num_seqs=12, base_ns=5_200_000, member_ns=650_000, token_ns=26_000
+    )
+    there = recorded_run(slow.serve(jobs(per_s=8)))
+    here = recorded_run(ScriptedEngine().serve(jobs(per_s=8)))
+
+    told = what_if(here, [Change(max_num_seqs=12)], machine=there.steps)
+
+    outcome, true = told.predictions[0].outcome, measured(there)
+    assert outcome is not None
+    for percent, within in (("p50", 0.03), ("p99", 0.05)):
+        for metric in ("ttft_s", "tpot_s", "e2el_s"):
+            said: float = getattr(outcome.latencies[metric], percent)
+            assert said == pytest.approx(
+                getattr(true.latencies[metric], percent), rel=within
+            )
+
+
 def test_speculation_and_pipelines_are_not_modelled() -> None:
     whole = ScriptedEngine().serve(jobs())
     drafted = [
