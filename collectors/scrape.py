@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,10 +17,17 @@ from collectors.bounded_get import MOST_BYTES, Answer, NoAnswerError, get
 from collectors.clock import NS_PER_S, DistantClock, SessionClock
 from collectors.collector import CollectorError
 from collectors.engines import IDENTIFY, by_answers, by_metrics
-from collectors.engines.family import Family, Names
+from collectors.engines.family import Facts, Family, Names
 from collectors.exposition import Exposition, ExpositionError, Scraped
 from collectors.http_client import ProxyError
-from collectors.readings import AnyReading, Contact, EngineSample, ServerInfo
+from collectors.local_model import local_config
+from collectors.readings import (
+    AnyReading,
+    Contact,
+    EngineSample,
+    EngineSettings,
+    ServerInfo,
+)
 from collectors.server import Server, ServerError
 
 SLOW_S = 2.0
@@ -362,7 +369,21 @@ class ServerScraper:
         if self._info and msgspec.structs.replace(self._info, t_ns=info.t_ns) == info:
             return []
         self._info = info
-        return [info]
+        return [info, *self._told_of_model(facts, info)]
+
+    def _told_of_model(self, facts: Facts, info: ServerInfo) -> Iterator[AnyReading]:
+        """What it is set to, and its model where its directory is on this host."""
+        if not facts.flags:
+            return
+        t_ns, source = info.t_ns, info.source
+        yield EngineSettings(t_ns=t_ns, source=source, settings=facts.flags)
+        kv_dtype = facts.flags.get("kv_cache_dtype")
+        if facts.root is None or not self._server.is_here:
+            return
+        text = kv_dtype if isinstance(kv_dtype, str) else None
+        config = local_config(facts.root, t_ns=t_ns, source=source, kv_dtype=text)
+        if config is not None:
+            yield config
 
     async def _answers(
         self, client: httpx.AsyncClient, asks: Sequence[Names]

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
-from collectors.http_client import http_client
+from collectors.http_client import goes_direct, http_client
 from collectors.probe.hello import TCP, has_host_and_port
 
 
@@ -47,6 +47,11 @@ class Server:
     """The ``ssh://`` address through which it is reached; ``uds`` is then our end."""
     probe_key: Path | None = None
     """A viewer's key file, for a probe that is reached over the network."""
+
+    @property
+    def is_here(self) -> bool:
+        """It runs on this host, as far as its address says."""
+        return goes_direct(self.url, self.uds) and not self.ssh
 
     def __post_init__(self) -> None:
         """Refuse what is no address, and take a trailing slash or ``/v1`` away.

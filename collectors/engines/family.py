@@ -1,6 +1,8 @@
 """What is declared of a family of servers: what it offers and how it calls it."""
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +13,7 @@ Answers = Mapping[str, Any]
 Labels = Mapping[str, str]
 LONGEST = 256
 """No name and no setting is longer."""
+Flag = str | int | float | bool | None
 Live = tuple[str, Callable[[Any], Mapping[str, Any]]]
 
 
@@ -25,6 +28,10 @@ class Facts:
     kv_block_tokens: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
+    flags: dict[str, Flag] = field(default_factory=dict)
+    """Settings by the names of the flags that set them, where the family is vLLM."""
+    root: str | None = None
+    """Where it says that its model is: a directory, or a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +111,15 @@ def setting_of(value: object) -> str | None:
     if value is None or value == "" or not isinstance(value, str | int | float):
         return None
     return str(value)[:LONGEST]
+
+
+def flag_of(text: str) -> Flag:
+    """A value as Python writes it: a number, a truth, nothing, else the text."""
+    named: dict[str, Flag] = {"None": None, "True": True, "False": False}
+    if text in named:
+        return named[text]
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(text[:LONGEST])
+            return number if math.isfinite(number) and abs(number) < 2**53 else None
+    return text[:LONGEST]

@@ -5,13 +5,16 @@
 
 import json
 import re
+from collections.abc import Sequence
 
 from collectors.engines.family import (
     Answers,
     Facts,
     Family,
+    Flag,
     Labels,
     count_of,
+    flag_of,
     model_names,
     models_of,
     text_of,
@@ -31,6 +34,18 @@ SAID = (
     "cpu_offload_gb",
 )
 """What is kept of its cache configuration."""
+FLAGS = {
+    "block_size": "block_size",
+    "cache_dtype": "kv_cache_dtype",
+    "enable_prefix_caching": "enable_prefix_caching",
+    "gpu_memory_utilization": "gpu_memory_utilization",
+    "num_gpu_blocks_override": "num_gpu_blocks_override",
+    "kv_cache_memory_bytes": "kv_cache_memory_bytes",
+    "kv_offloading_size": "kv_offloading_size",
+    "swap_space": "swap_space",
+    "cpu_offload_gb": "cpu_offload_gb",
+}
+"""Labels of its cache configuration that flags set, and these."""
 
 
 NO_STATS = (
@@ -97,7 +112,19 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
         kv_block_tokens=count_of(labels.get("block_size")),
         settings=said | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
         advice=_advice(answers) if measured else [NO_STATS],
+        flags=_flags(labels, lengths),
+        root=next(iter(roots), None) if len(roots) == 1 else None,
     )
+
+
+def _flags(labels: Labels, lengths: Sequence[int | None]) -> dict[str, Flag]:
+    """What it tells of its flags, as values."""
+    flags = {
+        flag: flag_of(labels[label]) for label, flag in FLAGS.items() if label in labels
+    }
+    if flags and (longest := max((each for each in lengths if each), default=None)):
+        flags["max_model_len"] = longest
+    return flags
 
 
 def _advice(answers: Answers) -> list[str]:

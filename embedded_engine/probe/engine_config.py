@@ -5,7 +5,7 @@ are told: never what names a place, a token or a person.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from collectors.clock import monotonic_ns
+from collectors.plain_config import plain_fields
 from collectors.readings import EngineSettings, ModelConfig
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
@@ -20,10 +21,7 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 Missing = Callable[[str], None]
 Plain = str | int | float | bool | None
 
-MOST_TEXT, MOST_ITEMS, DEEPEST = 100, 512, 6
-"""Longer texts and lists, and what is nested deeper, say nothing of a shape."""
-PRIVATE = ("token", "path", "label", "auth", "prompt")
-"""No name of a field that is told has one of these in it."""
+MOST_TEXT = 100
 
 
 def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> ModelConfig:
@@ -104,41 +102,4 @@ def _fields(config: Vllm) -> dict[str, Any]:
         fields = config.to_dict()
     except Exception:  # other people's code: its attributes will do
         fields = vars(config)
-    return _plain_fields(fields, DEEPEST)
-
-
-def _plain_fields(fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    told = {}
-    for name, value in fields.items():
-        if not isinstance(name, str) or name.startswith("_"):
-            continue
-        if any(word in name.lower() for word in PRIVATE):
-            continue
-        kept = _plain_tree(value, depth)
-        if kept is not names.UNTOLD:
-            told[name] = kept
-    return told
-
-
-def _plain_tree(value: object, depth: int) -> object:
-    """What is left of a value; UNTOLD where nothing is."""
-    if isinstance(value, Mapping):
-        return _plain_fields(value, depth - 1) if depth else names.UNTOLD
-    if isinstance(value, list | tuple):
-        if len(value) > MOST_ITEMS or not depth:
-            return names.UNTOLD
-        items = [_plain_tree(each, depth - 1) for each in value]
-        return names.UNTOLD if names.UNTOLD in items else items
-    return _plain_value(value)
-
-
-def _plain_value(value: object) -> object:
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else names.UNTOLD
-    text = str(value)
-    if not isinstance(value, str) and not text.startswith("torch."):
-        return names.UNTOLD
-    is_place = "/" in text or "\\" in text
-    return names.UNTOLD if is_place or len(text) > MOST_TEXT else text_of(text)
+    return plain_fields(fields)

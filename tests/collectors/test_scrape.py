@@ -1,16 +1,25 @@
 """The life of a server as a scraper tells it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from collectors import scrape
 from collectors.clock import SessionClock
-from collectors.readings import AnyReading, Contact, EngineSample, ServerInfo
+from collectors.readings import (
+    AnyReading,
+    Contact,
+    EngineSample,
+    EngineSettings,
+    ModelConfig,
+    ServerInfo,
+)
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from tests.collectors.http_server import (
@@ -403,3 +412,36 @@ async def test_each_of_many_servers_is_asked_at_its_own_time() -> None:
     gaps = [after - before for before, after in pairwise(due)]
     assert max(gaps) < 30
     assert due[-1] - due[0] > 50
+
+
+async def test_a_server_tells_what_it_is_set_to_and_its_model_is_read_where_it_is(
+    tmp_path: Path,
+) -> None:
+    config = {"hidden_size": 8, "torch_dtype": "bfloat16", "hf_token": "secret"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    models = MODELS.replace("/models/tiny", str(tmp_path))
+    async with (
+        serving(ANSWERS | {"/v1/models": as_json(models)}) as server,
+        watching(server) as seen,
+    ):
+        await seen.until(lambda: seen.of(ModelConfig))
+
+    told = seen.of(EngineSettings)[0].settings
+    assert told["block_size"] == 32
+    assert told["enable_prefix_caching"] is True
+    assert told["kv_cache_dtype"] == "auto"
+    assert told["max_model_len"] == 1024
+    model = seen.of(ModelConfig)[0]
+    assert json.loads(model.config) == {"hidden_size": 8, "torch_dtype": "bfloat16"}
+    assert (model.dtype, model.kv_dtype, model.model) == (
+        "bfloat16",
+        "bfloat16",
+        tmp_path.name,
+    )
+
+
+async def test_a_directory_that_is_not_here_is_only_a_name() -> None:
+    async with serving(ANSWERS) as server, watching(server) as seen:
+        await seen.until(lambda: seen.of(EngineSettings))
+
+    assert seen.of(ModelConfig) == []

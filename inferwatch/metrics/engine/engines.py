@@ -137,12 +137,18 @@ class Engines:
         self.rank(info.source, info.rank).info = info
 
     def take_config(self, config: ModelConfig) -> None:
-        """What the model of a rank is built of."""
-        self.configs[config.source, config.rank] = config
+        """What the model of a rank is built of; its probe knows the dtype, too."""
+        key = (config.source, config.rank)
+        if config.dtype is not None or key not in self.configs:
+            self.configs[key] = config
 
     def take_settings(self, settings: EngineSettings) -> None:
-        """What a rank is set to; asked again, it may be set otherwise."""
-        self.settings[settings.source, settings.rank] = settings
+        """What a rank is set to now; a server tells less of it than its probe."""
+        key = (settings.source, settings.rank)
+        if (held := self.settings.get(key)) is not None:
+            known = held.settings | settings.settings
+            settings = msgspec.structs.replace(settings, settings=known)
+        self.settings[key] = settings
 
     def take_memory(self, memory: WorkerMemory) -> None:
         """Who has the memory of a worker's device."""

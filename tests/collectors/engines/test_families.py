@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from collectors.engines import FAMILIES, by_answers, by_metrics
-from collectors.engines.family import Answers
+from collectors.engines.family import Answers, flag_of
 from collectors.engines.llamacpp import LLAMACPP
 from collectors.engines.sglang import SGLANG
 from collectors.engines.vllm import VLLM, finer_buckets
@@ -240,3 +240,22 @@ def test_with_the_buckets_advised_no_bracket_is_coarse() -> None:
     for bounds in json.loads(finer_buckets()).values():
         assert all(high <= 2 * low for low, high in pairwise(bounds))
         assert bounds == sorted(set(bounds))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("None", None),
+        ("True", True),
+        ("False", False),
+        ("16", 16),
+        ("0.9", 0.9),
+        ("inf", None),
+        ("auto", "auto"),
+    ],
+)
+def test_flags_are_read_as_python_writes_them(text: str, value: object) -> None:
+    read = flag_of(text)
+
+    assert read == value
+    assert type(read) is type(value)

@@ -1,0 +1,53 @@
+"""What of a model's configuration is told: plain values, and nothing private.
+
+Never what names a place, a token or a person: a configuration is other people's text.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+MOST_TEXT, MOST_ITEMS, DEEPEST = 100, 512, 6
+"""Longer texts and lists, and what is nested deeper, say nothing of a shape."""
+PRIVATE = ("token", "path", "label", "auth", "prompt")
+"""No name of a field that is told has one of these in it."""
+NOTHING = ...
+"""What is left of a value that is not told."""
+
+
+def plain_fields(fields: Mapping[Any, Any], depth: int = DEEPEST) -> dict[str, Any]:
+    """Those fields that are told, with what is told of each."""
+    told = {}
+    for name, value in fields.items():
+        if not isinstance(name, str) or name.startswith("_"):
+            continue
+        if any(word in name.lower() for word in PRIVATE):
+            continue
+        kept = _plain_tree(value, depth)
+        if kept is not NOTHING:
+            told[name] = kept
+    return told
+
+
+def _plain_tree(value: object, depth: int) -> object:
+    if isinstance(value, Mapping):
+        return plain_fields(value, depth - 1) if depth else NOTHING
+    if isinstance(value, list | tuple):
+        if len(value) > MOST_ITEMS or not depth:
+            return NOTHING
+        items = [_plain_tree(each, depth - 1) for each in value]
+        return NOTHING if NOTHING in items else items
+    return _plain_value(value)
+
+
+def _plain_value(value: object) -> object:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else NOTHING
+    text = str(value)
+    if not isinstance(value, str) and not text.startswith("torch."):
+        return NOTHING
+    is_place = "/" in text or "\\" in text
+    too_long = len(text) > MOST_TEXT
+    return NOTHING if is_place or too_long else text.removeprefix("torch.")
