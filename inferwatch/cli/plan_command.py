@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.say import say_coloured, say_json
+from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
+from inferwatch.formatting import format_bytes
 from inferwatch.limits.devices import DEVICES, Device, device_named
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.plan import Machine, Workload, plan_for
@@ -27,6 +28,8 @@ GB = 1e9
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_COLUMNS = 24
+SAME_SIZE = 0.03
+"""Of weights: as stored, and as their configuration makes them."""
 MOST_CONFIG_BYTES = 64 << 20
 SHAPE_FLAGS = {
     "layers": "num_hidden_layers",
@@ -51,7 +54,7 @@ def print_plan(given: Mapping[str, Any]) -> int:
     Raises:
         UsageError, ShapeError: the flags make no sense together, or say too little.
     """
-    name, config = _config(given)
+    name, config, stored = _config(given)
     workload = _workload(given)
     measured = _measured(given)
     plans = [
@@ -59,10 +62,13 @@ def print_plan(given: Mapping[str, Any]) -> int:
         for machine, method, kv in _columns(given)
     ]
     if given["as_json"]:
-        say_json(as_json(name, plans, measured))
+        say_json({**as_json(name, plans, measured), "stored_weight_bytes": stored})
     else:
         width = shutil.get_terminal_size((88, 24)).columns
         say_coloured(plan_text(name, plans, measured, width, _painter()))
+        odd = _odd(stored, plans[0].total_weight_bytes, given)
+        if odd is not None:
+            say(odd)
     impossible = any(measured.beaten(each) for each in plans)
     unfit = given["fail_if_not_fit"] and not all(each.fits for each in plans)
     return 1 if impossible or unfit else 0
@@ -77,8 +83,11 @@ def _painter() -> Any:  # noqa: ANN401 - click's
 # The model.
 
 
-def _config(given: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """What to call it, and its configuration."""
+Found = tuple[str, Mapping[str, Any], int | None]
+"""What to call a model, its configuration, and what its weights take on disk."""
+
+
+def _config(given: Mapping[str, Any]) -> Found:
     told = {
         flag: given[flag] for flag in SHAPE_FLAGS if given[flag] not in {None, False}
     }
@@ -98,22 +107,23 @@ def _config(given: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
             "say which model: --model CONFIG, or its shape by --layers, --hidden, "
             f"--heads, --ffn and --vocab{also}"
         )
-    return "model", {SHAPE_FLAGS[flag]: value for flag, value in told.items()}
+    return "model", {SHAPE_FLAGS[flag]: value for flag, value in told.items()}, None
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _found(model: str) -> tuple[str, Mapping[str, Any]]:
+def _found(model: str) -> Found:
     """A preset, a file, a folder, or a model in the cache of Hugging Face."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()
     if key in PRESETS and not path.exists():
-        return key, PRESETS[key]
+        return key, PRESETS[key], None
     for file in (path, path / "config.json", *_cached(model)):
         if file.is_file():
-            return (path.name if path.exists() else model), _read(file)
+            name = path.name if path.exists() else model
+            return name, _read(file), _stored(file.parent)
     if path.is_dir():
         raise UsageError(f"{model}: there is no config.json in this folder")
     near = get_close_matches(key, [*PRESETS, *ALSO_KNOWN_AS], 1, 0.5)
@@ -133,6 +143,24 @@ def _cached(model: str) -> Iterator[Path]:
     hub = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
     folder = hub / f"models--{model.replace('/', '--')}" / "snapshots"
     yield from sorted(folder.glob("*/config.json"))
+
+
+def _stored(folder: Path) -> int | None:
+    """What the weights beside a configuration take; ``None`` where there are none."""
+    sizes = [each.stat().st_size for each in folder.glob("model*.safetensors")]
+    return sum(sizes) or None
+
+
+def _odd(stored: int | None, told: int, given: Mapping[str, Any]) -> str | None:
+    """What the files hold is not what their configuration makes."""
+    reshaped = given["dtype"] or given["quantization"] or given["weight_bits"]
+    if stored is None or reshaped or abs(stored - told) <= SAME_SIZE * told:
+        return None
+    return (
+        f"\nIts files hold {format_bytes(stored).strip()}, but its configuration makes "
+        f"{format_bytes(told).strip()} of weights. What a configuration does not tell "
+        "is left\nout: towers for images, layers for speculation, missing files."
+    )
 
 
 def _read(file: Path) -> Mapping[str, Any]:

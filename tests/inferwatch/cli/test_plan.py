@@ -152,6 +152,32 @@ def test_models_are_read_from_files_folders_and_caches(
         assert found["plans"] == preset["plans"]
 
 
+def test_files_that_are_not_what_their_configuration_makes_are_told(
+    tmp_path: Path,
+) -> None:
+    config = dict(PRESETS["llama-3-8b"]) | {"num_hidden_layers": 1, "vocab_size": 512}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = ("--model", str(tmp_path), "--gpu", "L4")
+    weights = asked(*words)["plans"][0]["total_weight_bytes"]
+    first, second = (tmp_path / f"model-{n}.safetensors" for n in (1, 2))
+
+    assert asked(*words)["stored_weight_bytes"] is None
+    assert "Its files hold" not in run(*words)[1]
+
+    for path, size in ((first, weights // 2), (second, weights // 2 + 1000)):
+        with path.open("wb") as file:
+            file.truncate(size)
+
+    assert asked(*words)["stored_weight_bytes"] == 2 * (weights // 2) + 1000
+    assert "Its files hold" not in run(*words)[1]
+
+    second.unlink()
+
+    assert "Its files hold" in run(*words)[1]
+    # of another format than the files have
+    assert "Its files hold" not in run(*words, "--quantization", "fp8")[1]
+
+
 def test_a_shape_needs_no_file() -> None:
     found = asked(
         *("--layers", "32", "--hidden", "4096", "--heads", "32", "--kv-heads", "8"),

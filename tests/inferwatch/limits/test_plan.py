@@ -181,6 +181,21 @@ def test_answers_that_are_long_leave_prompts_hidden_behind_reads() -> None:
     )
 
 
+def test_overhead_grows_with_the_step_and_with_logits_and_may_be_given() -> None:
+    shape, device = shape_of(PRESETS["llama-3-8b"]), gpu("H100")
+
+    def overhead(load: Workload, given: float | None = None) -> float:
+        machine = Machine(device=device, overhead_bytes=given)
+        return plan_for(shape, machine, load).overhead_bytes
+
+    least = overhead(REQUESTS)
+    assert 1.5e9 < least < 4e9
+    logits = overhead(replace(REQUESTS, batch=101)) - least
+    assert logits == 100 * 128_256 * 4 * 2
+    assert overhead(replace(REQUESTS, chunk=16_384)) > least
+    assert overhead(REQUESTS, 1e9) == 1e9
+
+
 def test_latent_vectors_are_on_every_gpu() -> None:
     four, eight = (plan("deepseek-v3", "B200", n, 64) for n in (4, 8))
 
