@@ -112,7 +112,7 @@ class LimitsScreen(WatchScreen):
 
     _in_view = 0
     """The view, by its place."""
-    _limits: Limits | None = None
+    _limits: Limits | None = Limits()
     """None where no engine tells of its steps: then charts have the room."""
 
     def compose_panels(self) -> Iterable[Widget]:
@@ -155,6 +155,7 @@ class LimitsScreen(WatchScreen):
         if _extent(before) != _extent(self._limits):
             self.fit_height()
             self.refresh_bindings()
+            self.call_after_refresh(self.post_message, LookAgain())
 
     @property
     def _views(self) -> str:

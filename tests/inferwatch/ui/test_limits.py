@@ -477,7 +477,7 @@ async def test_what_is_missing_is_told_where_the_number_would_be(
 
 @pytest.mark.parametrize("size", [SMALL, USUAL])
 async def test_without_steps_charts_have_the_room(
-    settle: Any, size: tuple[int, int]
+    text_of: Any, settle: Any, size: tuple[int, int]
 ) -> None:
     app = app_of(feed := limits_sessions.scraped())
     async with app.run_test(size=size) as pilot:
@@ -492,6 +492,9 @@ async def test_without_steps_charts_have_the_room(
         feed.change = limits_sessions.h100().change  # a probe tells at last
         await settle(pilot)
         assert app.screen.query_one("RooflinePanel").size.height >= 11
+        await pilot.pause()
+        assert "41%" in text_of(app, "AnswerLine")[0]
+        assert "◆ 41%" in "\n".join(text_of(app, "RooflinePanel"))
 
 
 async def test_help_tells_what_is_missing(settle: Any) -> None:
