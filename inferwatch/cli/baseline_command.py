@@ -266,6 +266,9 @@ def _print(
     kv_bytes = _kv_bytes(found.shown)
     if kv_bytes is not None:
         say(f"KV cache: {kv_bytes:,} bytes a token")
+    if (floor_s := _floor_s(found.shown)) is not None:
+        (floor,) = format_durations((floor_s,))
+        say(f"TPOT floor: {floor.strip()}, as far as the hardware goes")
     if found.session_id:
         kept = f"kept as {found.session_id}"
         say(f"{kept}: `a` on a screen holds the same configuration against it")
@@ -309,6 +312,11 @@ def _kv_bytes(shown: Snapshot) -> int | None:
     return next(filter(None, known), None)
 
 
+def _floor_s(shown: Snapshot) -> float | None:
+    """Of the steps that decoded: what memory and arithmetic allow."""
+    return shown.limits.tpot_floor_s if shown.limits else None
+
+
 def _as_json(
     target: TargetServer, plan: BaselinePlan, found: Measured
 ) -> dict[str, Any]:
@@ -320,5 +328,6 @@ def _as_json(
         "output_tokens": plan.output_tokens,
         "warmups": plan.warmups,
         "kv_bytes_per_token": _kv_bytes(found.shown),
+        "tpot_floor_s": _floor_s(found.shown),
         "lengths": [asdict(each) for each in found.lengths],
     }

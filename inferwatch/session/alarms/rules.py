@@ -115,12 +115,10 @@ class Lost(Rule):
 
 
 class Missed(Rule):
-    """Too few requests of the last 60 s hold the objectives."""
-
-    SETTLES = 3
+    """Too few requests hold the objectives, and that lasts."""
 
     def look(self, now: Snapshot) -> Judged:
-        """By the share that is met and the one that was asked for."""
+        """As the session itself says: by enough requests, and for a while."""
         slo = now.slo
         if slo is None:
             return Judged(None, why_unknown="no objective was given: add --slo")
@@ -130,7 +128,7 @@ class Missed(Rule):
             f"{slo.share:.1%} of {slo.judged} requests hold {slo.slo}, "
             f"not {slo.target:.1%}"
         )
-        return Judged(holds=not slo.met, sentence=sentence)
+        return Judged(holds=slo.missed_since_ns is not None, sentence=sentence)
 
 
 class Found(Rule):

@@ -235,3 +235,40 @@ def test_what_cannot_be_packed_is_counted_and_hurts_nothing_else(
 
     assert [each for _, each in read_back(path)] == [Tick(t_ns=5)]
     assert recorder.health.unrecorded == 1
+
+
+def test_what_was_kept_waits_while_the_file_does_not_let_us(
+    path: Path,
+    traffic: Any,
+    read_back: ReadBack,
+    eventually: Callable[[Callable[[], object]], None],
+) -> None:
+    path.mkdir()  # no file can be made there
+    recorder = armed(path)
+    readings = [*traffic.start(), *traffic.run(10)]
+    for reading in readings:
+        recorder.put(0, reading)
+    recorder.begin("slow", "", 10 * NS_PER_S)
+
+    eventually(lambda: recorder.health.message is not None)
+    assert recorder.session_id == ""
+    path.rmdir()
+    eventually(lambda: recorder.session_id == "s1")
+    recorder.close()
+
+    assert len(read_back(path)) == len(readings)
+    assert (recorder.health.message, recorder.health.unrecorded) == (None, 0)
+
+
+def test_what_could_never_be_written_is_counted(path: Path, traffic: Any) -> None:
+    path.mkdir()
+    recorder = armed(path)
+    readings = [*traffic.start(), *traffic.run(5)]
+    for reading in readings:
+        recorder.put(0, reading)
+    recorder.begin("slow", "", 5 * NS_PER_S)
+
+    recorder.close()
+
+    assert recorder.health.unrecorded == len(readings)
+    assert recorder.health.message is not None

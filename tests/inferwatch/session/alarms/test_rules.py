@@ -155,10 +155,16 @@ def test_what_is_lost_is_told() -> None:
 
 def test_an_objective_that_is_missed_holds_and_one_not_given_says_so() -> None:
     [rule] = rules_of("slo")
-    state = {"slo": "ttft_s<1", "target": 0.99, "vantage": Vantage.FRONTEND}
+    state: dict[str, Any] = {
+        "slo": "ttft_s<1",
+        "target": 0.99,
+        "vantage": Vantage.FRONTEND,
+    }
 
-    missed = rule.look(picture(slo=SloState(judged=100, good=90, **state)))  # type: ignore[arg-type]
-    met = rule.look(picture(slo=SloState(judged=100, good=100, **state)))  # type: ignore[arg-type]
+    missed = rule.look(
+        picture(slo=SloState(judged=100, good=90, missed_since_ns=1, **state))
+    )
+    met = rule.look(picture(slo=SloState(judged=100, good=100, **state)))
 
     assert missed.holds is True
     assert "90.0% of 100 requests" in missed.sentence
