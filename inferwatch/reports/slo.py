@@ -79,9 +79,6 @@ def _verdict(found: Summary) -> str:
         text = "met" if found["met"] else "MISSED"
     if found["judged"]:
         text += f": {_good(found)}"
-    elif found["share_between"] is not None:
-        least, most = (format_nines(each) for each in found["share_between"])
-        text += f": {least} to {most} good, as far as buckets tell"
     open_ = f", {found['undetermined']:,} open" if found["undetermined"] else ""
     return f"{text}{open_}, {target}"
 

@@ -149,21 +149,6 @@ SLO = (
             ),
             formula="judged and good requests of each",
         ),
-        Metric(
-            key="share_between",
-            abbr="good",
-            title="Share met, between",
-            unit=Unit.SHARE,
-            better=Better.HIGHER,
-            definition=(
-                "Where servers only count latencies, each in its own buckets: the "
-                "least and the greatest share that can have held all at once."
-            ),
-            formula=(
-                "least: 1 - sum of what each metric can have missed; greatest: the "
-                "least of what each can have met"
-            ),
-        ),
     ),
     *metrics(
         "slo_class.",

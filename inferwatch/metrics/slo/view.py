@@ -32,8 +32,6 @@ class SloState:
     """Output tokens of these."""
     undetermined: int = 0
     """Ended, and nobody can tell: the client left, or what would tell was not seen."""
-    share_between: tuple[float, float] | None = None
-    """Where only buckets are known, of each metric by itself: what the share can be."""
     goodput_per_s: float | None = None
     missed: dict[str, int] | None = None
     """By metric, ``failed`` included; a request may miss several."""
@@ -55,7 +53,5 @@ class SloState:
     @property
     def met(self) -> bool | None:
         """The share reaches the target; None before anything was judged."""
-        if self.share is not None:
-            return self.share >= self.target
-        least, most = self.share_between or (0.0, 1.0)
-        return True if least >= self.target else False if most < self.target else None
+        share = self.share
+        return None if share is None else share >= self.target

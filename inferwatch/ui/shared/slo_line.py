@@ -64,9 +64,7 @@ def share_line(shown: Snapshot) -> Line:
     if state is None:
         return ()
     if state.share is None:
-        between = state.share_between
-        text = "–" if between is None else " to ".join(map(format_nines, between))
-        return (TextRun("SLO ", "muted"), TextRun(text, "muted"))
+        return (TextRun("SLO –", "muted"),)
     burn = f" burn {state.burn:.1f}×" if state.burn and state.burn >= BURNS else ""
     ink = "" if state.met else "warn"
     mark = "" if state.met else "▲"

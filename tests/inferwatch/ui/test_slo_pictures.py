@@ -124,10 +124,6 @@ def test_the_verdict_leads_with_what_is_missed() -> None:
         (replace(STATE, good=540, burn=0.0), "SLO 100%"),
         (replace(STATE, good=539, target=0.99, burn=0.2), "SLO 99.81%"),
         (replace(STATE, judged=0, good=0, burn=None), "SLO –"),
-        (
-            replace(STATE, judged=0, good=0, burn=None, share_between=(0.7, 0.98)),
-            "SLO 70% to 98%",
-        ),
     ],
 )
 def test_the_header_tells_the_share(state: SloState, said: str) -> None:
