@@ -1,7 +1,7 @@
 """From what people type to sessions that have been read."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,10 +17,13 @@ from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo
+from inferwatch.metrics.slo.objectives import parse_objectives
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import LAST, SessionRow, find
 from inferwatch.storage.tables.load_plans import load_plans
+
+WATCHED = "SELECT DISTINCT slo FROM watched_slos WHERE session = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,12 @@ def run_comparison(
         StorageError: one is not there, or cannot be read.
     """
     found = find_all(wanted)
-    plans = [_plan_objectives(each) for each in found]
-    objectives = {"": wanted.slo} if wanted.slo else _common(plans)
+    objectives: Objectives | None = {"": wanted.slo} if wanted.slo else None
+    objectives = (
+        objectives
+        or _common([_plan_objectives(each) for each in found])
+        or _common([_watched_objectives(each) for each in found])
+    )
     numbers = [
         replace(
             _read(each, SessionQuery(choice=choice, objectives=objectives), tell),
@@ -139,6 +146,17 @@ def _plan_objectives(found: FoundSession) -> Objectives:
         plans = load_plans(connection, found.row.session)
     facts = plan_facts(plans[-1]) if plans else None
     return facts.objectives() if facts else {}
+
+
+def _watched_objectives(found: FoundSession) -> Objectives:
+    """Of the session's watch, where the same limits are for all requests."""
+    with closing(open_for_reading(found.path)) as connection:
+        rows = connection.execute(WATCHED, (found.row.session,)).fetchall()
+    with suppress(UsageError):  # what a later version wrote
+        said = [parse_objectives(text) for (text,) in rows if text.strip()]
+        if len(said) == 1 and said[0].every is not None and not said[0].classes:
+            return {"": said[0].every}
+    return {}
 
 
 def _common(plans: Sequence[Mapping[str, Slo]]) -> Objectives | None:

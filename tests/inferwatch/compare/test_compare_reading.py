@@ -5,10 +5,12 @@ import sqlite3
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
+from shutil import copyfile
 
 import numpy as np
 import pytest
 
+from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.session_reader import SessionQuery, read_session
 from inferwatch.compare.span import SpanChoice, WarmupCut
@@ -190,3 +192,34 @@ def test_a_session_without_requests_is_refused(sessions: Path) -> None:
 def test_a_window_beyond_the_session_is_refused(sessions: Path) -> None:
     with pytest.raises(UsageError, match=r"its load lasted 3\.0 s"):
         read(sessions, "short", choice=SpanChoice(from_s=50.0))
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        (("ttft_s<40ms", "ttft_s<0.04"), True),
+        (("ttft_s<40ms; target=0.9", "ttft_s<40ms"), True),
+        (("ttft_s<40ms", "ttft_s<50ms"), False),
+        (("ttft_s<40ms; chat: ttft_s<1", "ttft_s<40ms; chat: ttft_s<1"), False),
+        (("ttft_s<40ms", None), False),
+    ],
+    ids=["same", "same limits", "other limits", "by class", "one of them"],
+)
+def test_sessions_that_were_watched_for_the_same_are_judged_by_it(
+    sessions: Path, tmp_path: Path, said: tuple[str | None, ...], known: bool
+) -> None:
+    record = Path(copyfile(sessions, tmp_path / "watched.db"))
+    with closing(sqlite3.connect(record)) as connection, connection:
+        for name, slo in zip(("before", "slow"), said, strict=True):
+            if slo is not None:
+                connection.execute(
+                    "INSERT INTO watched_slos SELECT session, 0, (SELECT source FROM "
+                    "sources WHERE sources.session = sessions.session LIMIT 1), 0, ? "
+                    "FROM sessions WHERE name = ?",
+                    (slo, name),
+                )
+
+    wanted = ComparisonRequest(database=record, sessions=("before", "slow"))
+    compared = run_comparison(wanted)
+
+    assert all(("goodput_per_s" in each.sums) is known for each in compared.sessions)
