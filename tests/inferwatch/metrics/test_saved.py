@@ -40,6 +40,7 @@ from inferwatch.metrics.series.quantiles import (
 )
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
+from tests.inferwatch.metrics.floor.scripted_limits import config, gpu
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_pool import Pool, blocks_told
 
@@ -91,9 +92,12 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
     """
     hardware = iter(plausible(9, hz=10, host="node-2"))
     blocks = blocks_told(Pool(60), 8)
+    yield gpu()
     for each in traffic.start():
         sized = isinstance(each, EngineInfo)
         yield replace(each, **SIZES) if sized else each
+        if sized:
+            yield config({"model_type": "mistral", "sliding_window": 64})
     yield from told_of("engine-1")
     yield LoadPlanned(t_ns=5, plan=PLAN)
     yield LoadEvent(t_ns=6, kind=LoadKind.RATE, rate_per_s=4, source="load-1")
@@ -129,6 +133,8 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
         if second == 5:
             yield Note(t_ns=6 * S, kind=NoteKind.LOST, text="gone", source="engine-1")
             yield from traffic.start()
+            yield config(t_ns=6 * S)
+            yield gpu(t_ns=6 * S, peak_bytes_per_s=1e9)  # so that steps are too fast
     yield Tick(t_ns=9 * S)
 
 
@@ -172,6 +178,11 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         seen = model.snapshot(9 * S, window, hardware=True)
         assert seen == plain.snapshot(9 * S, window, hardware=True)
     shown = plain.snapshot(9 * S, Window.SESSION, hardware=True)
+    limits = shown.limits
+    assert limits is not None
+    assert limits.shape is not None
+    assert limits.tpot_floor_s
+    assert limits.impossible is not None
     assert shown.hardware.energy_j
     assert shown.hardware.derived_bytes_per_s
     assert any(shown.gpus[1].timeline.hbm_share)
