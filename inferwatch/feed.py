@@ -70,6 +70,8 @@ class MarkKind(StrEnum):
     """Work waited and no step ended for a while."""
     FINDING = "finding"
     """A diagnosis began to hold, or no longer does."""
+    ALERT = "alert"
+    """A rule of --record-on or --alert began to hold."""
     BOOKMARK = "bookmark"
     OTHER = "other"
     """Any other note that people should hear of."""

@@ -35,6 +35,7 @@ NOTE_KINDS = {
     NoteKind.STOPPED: MarkKind.OTHER,
     NoteKind.CANARY: MarkKind.OTHER,
     NoteKind.FINDING: MarkKind.FINDING,
+    NoteKind.ALERT: MarkKind.ALERT,
     NoteKind.BOOKMARK: MarkKind.BOOKMARK,
     NoteKind.SLO: MarkKind.SLO,
 }

@@ -20,6 +20,7 @@ MARGIN = 9
 GLYPHS = {
     MarkKind.LOST: ("✖", "bad"),
     MarkKind.STALL: ("■", "bad"),
+    MarkKind.ALERT: ("!", "bad"),
     MarkKind.BOOKMARK: ("◆", "accent"),
     MarkKind.SLO: ("▲", "warn"),
     MarkKind.LOAD: ("L", "decode"),

@@ -5,6 +5,7 @@ import json
 import stat
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 
 from collectors.clock import NS_PER_S, SessionClock
 from collectors.readings import Note, NoteKind
+from inferwatch.feed import MarkKind
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Flow, Health, Snapshot, Verdict, Window
+from inferwatch.replay.marks import quick_marks
 from inferwatch.session.alarms.alarms import CALM, Alarms
 from inferwatch.session.alarms.on_alert import Alert, OnAlert
 from inferwatch.session.alarms.options import AlarmOptions
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.pipeline import Pipeline
+from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.flight.flight_recorder import FlightRecorder
 from inferwatch.storage.flight.kept_readings import KeptReadings
 from inferwatch.storage.sessions.sessions import list_sessions
@@ -75,6 +79,10 @@ async def test_a_recording_begins_and_ends_when_no_rule_has_held(path: Path) -> 
     assert texts[0] == "waiting>20: waiting 30.0 > 20.0"
     assert "no rule has held for 30 s" in texts[1]
     assert watched.farewell()[0].startswith("recorded as s1")
+    with closing(open_for_reading(path)) as connection:
+        marks = quick_marks(connection, 1)
+    alerts = [mark.text for mark in marks if mark.kind is MarkKind.ALERT]
+    assert alerts == texts
 
 
 async def test_a_rule_that_comes_back_is_recorded_but_not_told_too_often(
