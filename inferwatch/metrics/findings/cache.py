@@ -56,6 +56,26 @@ def usage(facts: Facts) -> str:
     return f"{used} of {facts.kv_blocks * facts.block_tokens:,} tokens"
 
 
+RECOMPUTED = 0.1
+"""Of the tokens that steps computed."""
+
+
+def done_twice(facts: Facts) -> float | None:
+    """Of the tokens that steps computed, those that had been computed before."""
+    again = facts.steps.sums.get("recomputed_tokens", 0)
+    done = facts.steps.sums.get("prefill_tokens", 0)
+    done += facts.steps.sums.get("output_tokens", 0)
+    return min(again / done, 1.0) if done else None
+
+
+def outgrown(facts: Facts) -> bool:
+    """Outputs, not prompts, need more blocks than there are: requests are preempted."""
+    sums = facts.steps_minute.sums
+    prompts = sums.get("prefill_tokens", 0) - sums.get("recomputed_tokens", 0)
+    longer = sums.get("output_tokens", 0) > prompts
+    return longer and (done_twice(facts) or 0.0) >= RECOMPUTED
+
+
 class KvBound(Diagnosis):
     """Requests wait for KV blocks."""
 
@@ -64,7 +84,9 @@ class KvBound(Diagnosis):
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> Cost | None:
-        """Blocks bind."""
+        """Blocks bind, and not because outputs outgrew them."""
+        if outgrown(facts):
+            return None
         return waits(facts, BoundBy.KV, Cause.QUEUE_KV, Cause.RECOMPUTE)
 
     def sentence(self, facts: Facts) -> str:
@@ -102,23 +124,22 @@ class Preemptions(Diagnosis):
     MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
     LEAST = 3
     """In ten seconds."""
-    RECOMPUTED = 0.1
-    """Of the tokens that steps computed."""
 
     def holds(self, facts: Facts) -> Cost | None:
         """Much of the work is done twice."""
-        share = self._share(facts)
+        share = done_twice(facts)
         if facts.steps.sums.get("preemptions", 0) < self.LEAST:
             return None
-        if share is None or share < self.RECOMPUTED:
+        if share is None or share < RECOMPUTED:
             return None
         # Whoever is preempted also waits: the larger of both is what it costs.
-        spent = facts.ttft_share(Cause.RECOMPUTE) or 0.0
+        causes = (Cause.RECOMPUTE, Cause.QUEUE_KV)
+        spent = facts.ttft_share(*causes[: 1 + outgrown(facts)]) or 0.0
         return Cost(max(share, spent), f"{share:.0%} of the computed tokens, twice")
 
     def sentence(self, facts: Facts) -> str:
         """How often, and how much of the work."""
-        n, share = facts.steps.sums["preemptions"], self._share(facts) or 0.0
+        n, share = facts.steps.sums["preemptions"], done_twice(facts) or 0.0
         return (
             f"{n:,} preemptions in 10 s: {share:.0%} of all tokens were computed again "
             f"(KV {usage(facts)})"
@@ -149,12 +170,6 @@ class Preemptions(Diagnosis):
             ),
             *more_memory(facts),
         )
-
-    def _share(self, facts: Facts) -> float | None:
-        again = facts.steps.sums.get("recomputed_tokens", 0)
-        done = facts.steps.sums.get("prefill_tokens", 0)
-        done += facts.steps.sums.get("output_tokens", 0)
-        return min(again / done, 1.0) if done else None
 
 
 class BlocksWasted(Diagnosis):
@@ -279,7 +294,8 @@ class UnstablePrefix(Diagnosis):
         spent = facts.ttft_share(*PREFILL_TIME)
         if spent is None or spent < self.PREFILL:
             return None
-        return Cost(spent / 2, f"up to {spent:.0%} of the time to first tokens")
+        sure = 1.0 if self._fell(facts) else 0.5
+        return Cost(sure * spent, f"up to {spent:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
         """What is alike, and what is not found."""
@@ -334,7 +350,7 @@ class PrefixCachingOff(Diagnosis):
             return None
         if (facts.prompts.p50 or 0) < self.LEAST_TOKENS:
             return None
-        return Cost(spent / 2, f"up to {spent:.0%} of the time to first tokens")
+        return Cost(spent, f"up to {spent:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
         """What it would be good for."""

@@ -170,7 +170,10 @@ class HeadOfLine(Diagnosis):
     LONGER = 8
     """Times the median prompt of those who wait behind it."""
     LEAST_BEHIND = 2
-    HELD = 0.3
+    HELD = 0.15
+    SHARE = 0.4
+    """Of the time to first tokens; likewise, not even beside the others:"""
+    LEFT_OUT = 0.15
 
     def holds(self, facts: Facts) -> Cost | None:
         """The budget goes to one prompt, and others queue for it."""
@@ -185,7 +188,8 @@ class HeadOfLine(Diagnosis):
             and behind.longest >= self.LONGER * max(behind.waiting_p50, 1)
         )
         share = facts.ttft_share(*TokenBudget.CAUSES)
-        if share is None or share < 0.4:
+        left_out = facts.ttft_share(Cause.QUEUE_TOKENS, Cause.PREFILL_DELAYED) or 0.0
+        if share is None or share < self.SHARE or left_out < self.LEFT_OUT:
             return None
         held = facts.bound_share(BoundBy.TOKENS)
         if not is_behind and held < self.HELD:

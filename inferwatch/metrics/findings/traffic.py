@@ -167,7 +167,9 @@ class ClientBound(Diagnosis):
         """As its own verdict says."""
         if facts.around.client_why is None:
             return None
-        return Cost(1.0, "what the clients measure: it is not the server's")
+        # Where others keep the host busy, that is the reason, and this what follows.
+        share = FOLLOWS if _host_is_full(facts) else 1.0
+        return Cost(share, "what the clients measure: it is not the server's")
 
     def sentence(self, facts: Facts) -> str:
         """Why it is."""
@@ -189,6 +191,15 @@ class ClientBound(Diagnosis):
         )
 
 
+FOLLOWS = 0.2
+
+
+def _host_is_full(facts: Facts) -> bool:
+    ours = next((each for each in facts.around.hosts if not each.source), None)
+    busy = ours.busy if ours is not None else None
+    return bool(ours and ours.cores and busy and busy >= 0.95 * ours.cores)
+
+
 class WarmUp(Diagnosis):
     """The first steps after a start were slow, and are in the window."""
 
@@ -196,16 +207,21 @@ class WarmUp(Diagnosis):
     MANY = "have their warm-up in the window"
     LASTING = Lasting(least_s=3, of_s=5, gone_s=5)
     WITHIN_S = 60
+    FROM_S = 15
+    """Before that nobody knows what is usual."""
     TIMES = 10
-    """The usual step."""
-    SHARE = 0.1
+    """The usual step; and so many times the longest of late:"""
+    TIMES_LATELY = 3
+    SHARE = 0.05
 
     def holds(self, facts: Facts) -> Cost | None:
         """Within a minute of its start, one step took far longer than is usual."""
-        if facts.up_s > self.WITHIN_S or not facts.slow_start_s:
+        if not self.FROM_S <= facts.up_s <= self.WITHIN_S or not facts.slow_start_s:
             return None
         worst_s, usual_s = facts.slow_start_s, facts.step_s.p50
         if not usual_s or worst_s < self.TIMES * usual_s or facts.minute_s <= 0:
+            return None
+        if worst_s < self.TIMES_LATELY * (facts.step_s.max or 0.0):
             return None
         share = worst_s / facts.minute_s
         if share < self.SHARE:

@@ -15,7 +15,7 @@ class PrefillStalls(Diagnosis):
     NAME, TITLE = "prefill_stalls_decode", "prefill stalls decode"
     MANY = "let tokens come late while prompts are computed"
     MISSES = ITL
-    SHARE = 0.35
+    SHARE = 0.25
     """Of the time that tokens took."""
     LONGER = 4
     """Times a step that only decodes."""

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import ceil
+from math import ceil, inf
 
 from collectors.readings import (
     AnyReading,
@@ -62,6 +62,7 @@ class Engine:
     """After which a client gives up."""
     hits: Drawn = lambda _: 0.0
     """Share of a prompt that the prefix cache has."""
+    hits_until_s: float = inf
     stands_still: Callable[[float], bool] = lambda _: False
     prefix_caching: bool = True
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
@@ -205,7 +206,7 @@ class Engine:
                 break
             if not asked.scheduled:
                 looked += asked.prompt
-                if self.prefix_caching:
+                if self.prefix_caching and start_ns < self.hits_until_s * S:
                     share = self.hits(self._random)
                     asked.cached = min(int(asked.prompt * share), asked.prompt - 1)
                 found += asked.cached
@@ -247,10 +248,9 @@ class Engine:
         took_s *= self._random.uniform(0.97, 1.03)
         end_ns = start_ns + round(took_s * S)
         produced, again = [], 0
-        prefills = [a for a, n in members.items() if a.computed < self._before(a)]
+        prefills = [a for a in members if self._prefills(a)]
         for asked, n in members.items():
-            if asked.computed < self._before(asked) and asked.made:
-                again += n
+            again += n if asked in prefills and asked.made else 0
             asked.computed += n
             is_done = asked.computed >= self._before(asked)
             produced.append(int(is_done))
@@ -311,6 +311,9 @@ class Engine:
     def _before(asked: Asked) -> int:
         """Tokens that must be computed before the next one comes."""
         return asked.prompt + asked.made
+
+    def _prefills(self, asked: Asked) -> bool:
+        return not asked.made or asked.computed < self._before(asked) - 1
 
     def _wanted(self, asked: Asked) -> int:
         return max(self._before(asked) - asked.computed, 1)
