@@ -65,6 +65,7 @@ def main() -> None:
     named = 0
     for fault in PLANTED:
         after_s, names = first_named(fault.told(), fault.finding)
+        after_s -= fault.from_s
         good = names[:1] == [fault.finding]
         named += good and after_s <= WITHIN_S
         beside = ", ".join(name for name in names if name != fault.finding)

@@ -236,7 +236,6 @@ class Model:
                 requests=self._requests,
                 steps=self._steps,
                 outcomes=self._outcomes,
-                latencies=self._latencies,
                 slow=self._tracker.slow,
                 stalls=self._stalls,
                 health=self._health,
@@ -904,6 +903,7 @@ class Model:
         self._engines.take_totals(totals)
         self._cost.totals(totals)
         self._hardware.totals(totals)
+        self.watch.totals(totals)
 
     def _note(self, note: Note) -> None:
         self._servers.note(note)
@@ -953,18 +953,19 @@ class Model:
         self._slo.tick(now_ns)
         for model in self._servers.models.values():
             model.judge(now_ns, around)
+        steps = self._steps.over(now_ns, Window.TEN_SECONDS)
         moment = LimitsMoment(
             now_ns=now_ns,
             window=Window.TEN_SECONDS,
             covered_ns=self._covered_ns(now_ns, Window.TEN_SECONDS.value),
-            steps=self._steps.over(now_ns, Window.TEN_SECONDS),
+            steps=steps,
         )
         around = replace(
             around,
             slo=self.slo(now_ns, Window.MINUTE, 0, None),
             limits=limits_of(self._floors, self._engines, moment),
         )
-        self.watch.tick(now_ns, self._began_ns, around, self._watches())
+        self.watch.tick(now_ns, self._began_ns, steps, around, self._watches())
 
     def _watches(self) -> dict[str, FindingWatch]:
         """Of each server alone, where there are several."""

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from collectors.clock import NS_PER_S
 from inferwatch.metrics.causes.cause import (
@@ -116,18 +117,16 @@ class SlowLog:
         found = list(self._from(now_ns, window, 0.0))
         if not found:
             return Spent(0, 0, {}, {})
-        totals = [sum(each) for each in zip(*(s.spent_ns for s in found), strict=True)]
-        caused = [(c, PLACE[c], ns) for c, ns in zip(TTFT_CAUSES, totals, strict=True)]
-        return Spent(
-            len(found),
-            sum(totals),
-            {cause: ns for cause, _, ns in caused if ns > 0},
-            {
-                cause: max(found, key=lambda slow: (slow.spent_ns[place], slow)).key
-                for cause, place, ns in caused
-                if ns * LEAST_PART > sum(totals)
-            },
-        )
+        table = np.array([slow.spent_ns for slow in found], np.int64)
+        totals: list[int] = table.sum(axis=0).tolist()
+        caused = list(zip(TTFT_CAUSES, totals, table.T, strict=True))
+        worst = {
+            cause: max(found[i] for i in np.flatnonzero(column == column.max())).key
+            for cause, ns, column in caused
+            if ns * LEAST_PART > sum(totals)
+        }
+        by_cause = {cause: ns for cause, ns, _ in caused if ns > 0}
+        return Spent(len(found), sum(totals), by_cause, worst)
 
     def saved(self, parts: Parts) -> SavedSlowLog:
         """Seconds that are over stand in parts that stay as they are."""

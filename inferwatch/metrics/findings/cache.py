@@ -285,6 +285,8 @@ class UnstablePrefix(Diagnosis):
     def holds(self, facts: Facts) -> Cost | None:
         """No hits, where there were some, or where all prompts are equally long."""
         prompts, hit = facts.prompts, facts.hit_rate
+        if self._fell(facts):
+            hit = facts.share("prefix_hits", "prefix_queries")
         if hit is None or hit >= self.NO_HITS or prompts.n < self.LEAST_PROMPTS:
             return None
         if not prompts.p50 or prompts.p50 < self.LEAST_TOKENS:
@@ -300,9 +302,10 @@ class UnstablePrefix(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         """What is alike, and what is not found."""
         if self._fell(facts):
+            late = facts.share("prefix_hits", "prefix_queries") or 0.0
             return (
                 f"Hits in the prefix cache fell from {facts.hit_rate_ever or 0:.0%} to "
-                f"{facts.hit_rate or 0:.0%}: prompts no longer begin alike"
+                f"{late:.0%}: prompts no longer begin alike"
             )
         return (
             f"Prompts are all about {facts.prompts.p50 or 0:,.0f} tokens long, and "

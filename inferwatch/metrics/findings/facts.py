@@ -84,6 +84,8 @@ class Facts:
     """Of the ten seconds, in which there was an engine to watch."""
     minute_s: float = 0.0
     """Likewise of the last minute."""
+    silent_s: float | None = None
+    """Since any process of the engine was heard; None where none ever was."""
     ranks: int = 1
     infos: tuple[EngineInfo, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -100,8 +102,6 @@ class Facts:
     outcomes: CounterTotals = NOTHING
     """Of the last minute; likewise the next."""
     prompts: Quantiles = field(default_factory=Quantiles)
-    step_s: Quantiles = field(default_factory=Quantiles)
-    itl: Quantiles = field(default_factory=Quantiles)
     ttft_n: int = 0
     """First tokens whose time is explained."""
     ttft_ns: int = 0
@@ -122,8 +122,10 @@ class Facts:
     """Of the session."""
     reachable_hit_rate: float | None = None
     """What a cache without limit would have hit."""
-    slow_start_s: float | None = None
-    """The longest step of the first minute, while that goes on."""
+    slow_start: Quantiles | None = None
+    """Of the steps of the first minute, while that goes on."""
+    longest_s: float | None = None
+    """Step of late, likewise."""
     lost_ns: tuple[int, ...] = ()
     """When engines were lost, in the last ten minutes."""
     lost_why: str = ""
@@ -171,6 +173,12 @@ class Facts:
         """One count of steps / another."""
         whole = self.steps.sums.get(of, 0)
         return self.steps.sums.get(part, 0) / whole if whole else None
+
+    @property
+    def step_s(self) -> float | None:
+        """Mean time of a step."""
+        spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in BoundBy)
+        return spent_ns / NS_PER_S / self.steps.rows if self.steps.rows else None
 
     @property
     def gap_share(self) -> float | None:

@@ -14,7 +14,6 @@ from inferwatch.metrics.engine.health import HealthTracker
 from inferwatch.metrics.engine.outcomes import Outcomes
 from inferwatch.metrics.engine.request import Request
 from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.engine.request_tracker import LatencySamples
 from inferwatch.metrics.findings.facts import (
     Around,
     Facts,
@@ -23,6 +22,7 @@ from inferwatch.metrics.findings.facts import (
 )
 from inferwatch.metrics.kv.tracker import MemoryTracker
 from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.snapshot import Flow, RequestState, Window
 from inferwatch.metrics.steps.counter import (
     COUNTED,
@@ -39,6 +39,8 @@ LEAST_DECODING = 5
 """Steps, for their median to mean something."""
 FULL = 0.8
 """Of the KV cache; below, nobody asks who wastes it."""
+FEW = 0.1
+"""Prefix hits of what was looked up."""
 LOSSES_NS = 600 * NS_PER_S
 TEN_S, MINUTE_S = 10, 60
 LONGER = Window.MINUTE
@@ -56,7 +58,6 @@ class Sources:
     requests: RequestIndex
     steps: StepCounter
     outcomes: Outcomes
-    latencies: LatencySamples
     slow: SlowLog
     stalls: StallFinder
     health: HealthTracker
@@ -69,8 +70,12 @@ class Moment:
 
     now_ns: int
     began_ns: int | None
+    steps: CounterTotals
+    """Of the last ten seconds."""
     up_ns: int | None
     """Since the engine is watched, or began anew."""
+    heard_ns: int | None
+    """When any process of the engine told something last."""
     lost: tuple[tuple[int, str], ...]
     """When engines were lost, and why, oldest first."""
 
@@ -83,19 +88,21 @@ def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
     used = engines.kv[0] if engines.ranks else None
     blocks = known_sum(rank.total_blocks for rank in engines.ranks.values())
     kv_usage = used / blocks if used is not None and blocks else None
-    whole = sources.steps.over(now_ns, Window.SESSION)
     minute = sources.steps.over(now_ns, LONGER)
     n, ttft_ns, spent_ns, slowest = sources.slow.spent(now_ns, Window.TEN_SECONDS)
     curve = sources.memory.hit_curve(blocks)
     infos = engines.infos
+    steps, up_ns = sources.steps, moment.up_ns
+    begins = up_ns is not None and now_ns - up_ns <= MINUTE_S * NS_PER_S
     lost = [each for each in moment.lost if each[0] > now_ns - LOSSES_NS]
     full = kv_usage is not None and kv_usage >= FULL
     block_tokens = infos[0].kv_block_tokens if infos else None
     return Facts(
         now_ns=now_ns,
-        up_s=(now_ns - moment.up_ns) / NS_PER_S if moment.up_ns is not None else 0.0,
+        up_s=(now_ns - up_ns) / NS_PER_S if up_ns is not None else 0.0,
         covered_s=_covered_s(now_ns, began_ns, TEN_S),
         minute_s=_covered_s(now_ns, began_ns, MINUTE_S),
+        silent_s=_since_s(now_ns, moment.heard_ns),
         ranks=max(len(engines.ranks), 1),
         infos=infos,
         settings=engines.first_settings,
@@ -106,12 +113,10 @@ def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
         kv_usage=kv_usage,
         kv_blocks=blocks,
         block_tokens=block_tokens,
-        steps=sources.steps.over(now_ns, Window.TEN_SECONDS),
+        steps=moment.steps,
         steps_minute=minute,
         outcomes=sources.outcomes.over(now_ns, LONGER),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
-        step_s=sources.steps.durations(now_ns, Window.TEN_SECONDS),
-        itl=sources.latencies.samples["itl_s"].quantiles(now_ns, Window.TEN_SECONDS),
         ttft_n=n,
         ttft_ns=ttft_ns,
         spent_ns=spent_ns,
@@ -121,19 +126,27 @@ def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
         stalls=sources.stalls.over(now_ns, LONGER),
         waste_share=sources.memory.waste_share(block_tokens) if full else None,
         hit_rate=ratio(minute.sums["prefix_hits"], minute.sums["prefix_queries"]),
-        hit_rate_ever=ratio(whole.sums["prefix_hits"], whole.sums["prefix_queries"]),
+        hit_rate_ever=_hit_rate_ever(sources.steps, moment),
         reachable_hit_rate=curve[-1].hit_rate if curve else None,
-        slow_start_s=_slow_start_s(sources.steps, moment),
+        slow_start=steps.durations(now_ns, LONGER) if begins else None,
+        longest_s=steps.durations(now_ns, Window.TEN_SECONDS).max if begins else None,
         lost_ns=tuple(t_ns for t_ns, _ in lost),
         lost_why=lost[-1][1] if lost else "",
         around=around,
     )
 
 
-def _slow_start_s(steps: StepCounter, moment: Moment) -> float | None:
-    if moment.up_ns is None or moment.now_ns - moment.up_ns > MINUTE_S * NS_PER_S:
+def _hit_rate_ever(steps: StepCounter, moment: Moment) -> float | None:
+    """Of the session; only asked where little is hit now, for it is costly."""
+    sums = moment.steps.sums
+    if not sums["prefix_queries"] or sums["prefix_hits"] > FEW * sums["prefix_queries"]:
         return None
-    return steps.durations(moment.now_ns, LONGER).max
+    whole = steps.over(moment.now_ns, Window.SESSION).sums
+    return ratio(whole["prefix_hits"], whole["prefix_queries"])
+
+
+def _since_s(now_ns: int, t_ns: int | None) -> float | None:
+    return None if t_ns is None else (now_ns - t_ns) / NS_PER_S
 
 
 def _covered_s(now_ns: int, began_ns: int | None, span_s: float) -> float:

@@ -17,11 +17,15 @@ class Stopped(Diagnosis):
     NAME, TITLE = "stopped", "engine stands still"
     MANY = "stand still with work to do"
     LASTING = Lasting(least_s=2, of_s=5, gone_s=3)
+    SILENT_S = 5
 
     def holds(self, facts: Facts) -> Cost | None:
         """As the verdict says."""
         verdict = facts.verdict
         if verdict is None or verdict.health is not Health.STALLED:
+            return None
+        # Where nothing at all is heard, readings are late, or its whole host is.
+        if (facts.silent_s or 0.0) > self.SILENT_S and not self._idle(facts):
             return None
         return Cost(1.0, "all of the throughput")
 
@@ -90,7 +94,7 @@ class Gaps(Diagnosis):
         """How large the gaps are, beside the steps."""
         steps = max(facts.steps.rows, 1)
         gap_ms = facts.steps.sums["gap_ns"] / steps / 1e6
-        step_ms = (facts.step_s.mean or 0.0) * 1e3
+        step_ms = (facts.step_s or 0.0) * 1e3
         return (
             f"{facts.gap_share or 0:.0%} of the time with work no step was under way: "
             f"{gap_ms:.1f} ms between steps of {step_ms:.1f} ms"

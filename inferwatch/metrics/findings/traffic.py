@@ -216,12 +216,13 @@ class WarmUp(Diagnosis):
 
     def holds(self, facts: Facts) -> Cost | None:
         """Within a minute of its start, one step took far longer than is usual."""
-        if not self.FROM_S <= facts.up_s <= self.WITHIN_S or not facts.slow_start_s:
+        steps = facts.slow_start
+        if not self.FROM_S <= facts.up_s <= self.WITHIN_S or steps is None:
             return None
-        worst_s, usual_s = facts.slow_start_s, facts.step_s.p50
-        if not usual_s or worst_s < self.TIMES * usual_s or facts.minute_s <= 0:
+        worst_s, usual_s = steps.max, steps.p50
+        if not worst_s or not usual_s or worst_s < self.TIMES * usual_s:
             return None
-        if worst_s < self.TIMES_LATELY * (facts.step_s.max or 0.0):
+        if worst_s < self.TIMES_LATELY * (facts.longest_s or 0.0):
             return None
         share = worst_s / facts.minute_s
         if share < self.SHARE:
@@ -231,13 +232,13 @@ class WarmUp(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         """How slow."""
         return (
-            f"The first steps after the start took {facts.slow_start_s or 0:.1f} s: "
+            f"The first steps after the start took {self._worst_s(facts):.1f} s: "
             "numbers over a minute or more are of the warm-up, too"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         """The start."""
-        text = f"steps now take {(facts.step_s.p50 or 0) * 1e3:.1f} ms"
+        text = f"steps now take {(facts.step_s or 0) * 1e3:.1f} ms"
         t_ns = ago_ns(facts, facts.up_s)
         return (Evidence(text=text, page="steps", t_ns=t_ns),)
 
@@ -250,6 +251,9 @@ class WarmUp(Diagnosis):
                 "numbers of the steady state",
             ),
         )
+
+    def _worst_s(self, facts: Facts) -> float:
+        return (facts.slow_start.max if facts.slow_start else None) or 0.0
 
 
 class SloMissed(Diagnosis):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from collectors.clock import NS_PER_S
-from collectors.readings import EngineInfo, Note, NoteKind
+from collectors.readings import EngineInfo, Note, NoteKind, Totals
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Finding, PastFinding
@@ -18,6 +18,7 @@ from inferwatch.metrics.findings.tracker import (
     SavedFindings,
     ranked,
 )
+from inferwatch.metrics.series.samples import CounterTotals
 
 MOST_LOSSES = 32
 MOST_DROPS = 64
@@ -32,6 +33,7 @@ class SavedWatch(msgspec.Struct, array_like=True):
     up_ns: int | None
     lost: list[tuple[int, str]]
     dropped: list[tuple[int, int]]
+    heard_ns: int | None
 
 
 class FindingWatch:
@@ -42,12 +44,17 @@ class FindingWatch:
         self.tracker = FindingTracker()
         self._up_ns: int | None = None
         self._lost: deque[tuple[int, str]] = deque(maxlen=MOST_LOSSES)
+        self._heard_ns: int | None = None
         self._dropped: deque[tuple[int, int]] = deque(maxlen=MOST_DROPS)
 
     def info(self, info: EngineInfo) -> None:
         """An engine is up."""
         if self._up_ns is None or (self._lost and self._lost[-1][0] >= self._up_ns):
             self._up_ns = max(info.t_ns, 0)
+
+    def totals(self, totals: Totals) -> None:
+        """A process of an engine is heard, whatever it has to tell."""
+        self._heard_ns = max(self._heard_ns or 0, totals.t_ns)
 
     def note(self, note: Note) -> None:
         """An engine was lost, or readings were."""
@@ -60,18 +67,24 @@ class FindingWatch:
         self,
         now_ns: int,
         began_ns: int | None,
+        steps: CounterTotals,
         around: Around,
         servers: Mapping[str, "FindingWatch"],
     ) -> None:
-        """Judge this moment; the servers, if there are several, have been judged."""
+        """Judge this moment, by the steps of the last ten seconds.
+
+        The servers, if there are several, have been judged.
+        """
         if began_ns is None and around.client_why is None:
             return
         around = replace(around, dropped=self._dropped_lately(now_ns))
         moment = Moment(
             now_ns=now_ns,
             began_ns=began_ns,
+            steps=steps,
             up_ns=began_ns if self._up_ns is None else self._up_ns,
             lost=tuple(self._lost),
+            heard_ns=self._heard_ns,
         )
         facts = facts_of(self._sources, moment, around)
         if servers:
@@ -111,6 +124,7 @@ class FindingWatch:
             up_ns=self._up_ns,
             lost=list(self._lost),
             dropped=list(self._dropped),
+            heard_ns=self._heard_ns,
         )
 
     def restore(self, saved: SavedWatch) -> None:
@@ -119,6 +133,7 @@ class FindingWatch:
         self._up_ns = saved.up_ns
         self._lost.extend(saved.lost)
         self._dropped.extend(saved.dropped)
+        self._heard_ns = saved.heard_ns
 
     def _dropped_lately(self, now_ns: int) -> int:
         return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)

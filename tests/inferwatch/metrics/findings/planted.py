@@ -39,6 +39,8 @@ class Fault:
     what: str
     finding: str
     told: Told
+    from_s: float = 0
+    """Since when it is there."""
 
 
 def moment(reading: AnyReading) -> int:
@@ -325,6 +327,7 @@ PLANTED = (
         "prompts that no longer begin alike",
         "unstable_prefix",
         alone(replace(PROMPTS, hits_until_s=70, hits=lambda _: 0.8), 150),
+        from_s=70,
     ),
     Fault("deferred requests", "deferred", deferred(0.9)),
     Fault(

@@ -1,0 +1,198 @@
+"""Diagnoses that rest on what a simulated scheduler does not tell, one by one."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from collectors.readings import BoundBy, EngineInfo, Vantage
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.findings.cache import BlocksWasted, CacheTooSmall
+from inferwatch.metrics.findings.diagnosis import Diagnosis
+from inferwatch.metrics.findings.facts import Around, Facts
+from inferwatch.metrics.findings.finding import Effort
+from inferwatch.metrics.findings.host import Stopped
+from inferwatch.metrics.findings.queue import BatchTooSmall
+from inferwatch.metrics.findings.tracker import FindingTracker
+from inferwatch.metrics.findings.traffic import SloMissed, WarmUp
+from inferwatch.metrics.findings.work import ComputeBound, Impossible, MemoryBound
+from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
+from inferwatch.metrics.floor.view import Impossible as FasterThanFloor
+from inferwatch.metrics.series.samples import CounterTotals
+from inferwatch.metrics.slo.view import SloState
+from inferwatch.metrics.snapshot import Health, Quantiles, Verdict
+
+S = 1_000_000_000
+NAMES = ("prefill_tokens", "output_tokens", "gap_ns", "preemptions")
+INFO = EngineInfo(
+    source="engine-1",
+    t_ns=0,
+    pid=1,
+    model="m",
+    vllm_version="0",
+    num_kv_blocks=1_000,
+    kv_block_tokens=16,
+    max_num_seqs=32,
+)
+
+
+def steps(rows: int = 500, **sums: int) -> CounterTotals:
+    none = dict.fromkeys((*NAMES, *BoundBy, *(f"{b}_ns" for b in BoundBy)), 0)
+    return CounterTotals(rows, {**none, **sums}, {})
+
+
+BUSY = Facts(
+    now_ns=100 * S,
+    up_s=100,
+    covered_s=10,
+    minute_s=60,
+    infos=(INFO,),
+    running=32,
+    waiting=20,
+    oldest_wait_s=3.0,
+    kv_usage=0.5,
+    kv_blocks=1_000,
+    block_tokens=16,
+    steps=steps(nothing_ns=9 * S, prefill_tokens=9_000, output_tokens=4_000),
+    prompts=Quantiles(n=40, p50=900.0, p90=1_000.0, max=1_100.0),
+    ttft_n=20,
+    ttft_ns=20 * S,
+    spent_ns={Cause.PREFILL: 12 * S, Cause.QUEUE_SEQS: 8 * S},
+)
+
+
+def limits(**fields: Any) -> Limits:
+    return Limits(**fields)
+
+
+def point(bound: Bound, **fields: Any) -> OperatingPoint:
+    return OperatingPoint(
+        steps=400,
+        intensity=20.0,
+        flops=1e13,
+        bytes_per_s=2e12,
+        bound=bound,
+        floor_s=0.008,
+        step_s=0.01,
+        **fields,
+    )
+
+
+def at_limits(facts: Facts, **fields: Any) -> Facts:
+    return replace(facts, around=replace(facts.around, limits=limits(**fields)))
+
+
+def slo(good: int, judged: int = 100, **missed: int) -> SloState:
+    return SloState(
+        slo="ttft_s<1",
+        target=0.99,
+        vantage=Vantage.FRONTEND,
+        judged=judged,
+        good=good,
+        missed=missed,
+    )
+
+
+FAST = FasterThanFloor(steps=200, worst_ratio=1.6, t_ns=95 * S, step=7)
+STALLED = Verdict(
+    health=Health.STALLED, sentence="4 running: no step for 9 s", since_ns=91 * S
+)
+SLOW_START = replace(
+    BUSY,
+    up_s=30.0,
+    minute_s=30.0,
+    slow_start=Quantiles(n=900, p50=0.01, max=8.0),
+    longest_s=0.03,
+)
+CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
+    (BlocksWasted(), replace(BUSY, waste_share=0.45), replace(BUSY, waste_share=0.1)),
+    (
+        CacheTooSmall(),
+        replace(BUSY, hit_rate=0.1, reachable_hit_rate=0.6),
+        replace(BUSY, hit_rate=0.55, reachable_hit_rate=0.6),
+    ),
+    (
+        MemoryBound(),
+        at_limits(BUSY, decode=point(Bound.MEMORY, mbu=0.8)),
+        at_limits(
+            replace(BUSY, waiting=0, oldest_wait_s=None),
+            decode=point(Bound.MEMORY, mbu=0.8),
+        ),
+    ),
+    (
+        ComputeBound(),
+        at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=0.7)),
+        at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=0.2)),
+    ),
+    (
+        Impossible(),
+        at_limits(BUSY, impossible=FAST),
+        at_limits(BUSY, impossible=replace(FAST, steps=2)),
+    ),
+    (WarmUp(), SLOW_START, replace(SLOW_START, longest_s=7.0)),
+    (
+        SloMissed(),
+        replace(BUSY, around=Around(slo=slo(60, ttft_s=40))),
+        replace(BUSY, around=Around(slo=slo(100))),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "ill", "well"), CASES, ids=[each[0].NAME for each in CASES]
+)
+def test_it_holds_where_it_is_so_and_not_where_it_nearly_is(
+    diagnosis: Diagnosis, ill: Facts, well: Facts
+) -> None:
+    cost = diagnosis.judge(ill)
+
+    assert cost is not None
+    assert diagnosis.judge(well) is None
+    found = diagnosis.finding(ill, cost, 0)
+    assert found.sentence
+    assert found.evidence
+    assert 0 < found.cost <= 1
+    efforts = [each.effort == (Effort.NOW,) for each in found.knobs]
+    assert efforts == sorted(efforts, reverse=True)
+
+
+def test_a_batch_is_not_too_small_where_compute_is_full() -> None:
+    queued = replace(BUSY, steps=steps(seqs_ns=9 * S))
+
+    assert BatchTooSmall().judge(queued) is not None
+    full = at_limits(queued, prefill=point(Bound.COMPUTE, mfu=0.8))
+    assert BatchTooSmall().judge(full) is None
+
+
+def test_with_objectives_the_price_is_the_share_that_misses_them() -> None:
+    queued = replace(BUSY, steps=steps(seqs_ns=9 * S))
+    plain = BatchTooSmall().judge(queued)
+    missed = BatchTooSmall().judge(
+        replace(queued, around=Around(slo=slo(75, ttft_s=25)))
+    )
+    kept = BatchTooSmall().judge(replace(queued, around=Around(slo=slo(75, tpot_s=25))))
+
+    assert plain is not None
+    assert missed is not None
+    assert missed.share == pytest.approx(0.25 * plain.share)
+    assert missed.text.startswith("25% of requests miss ttft_s<1; ")
+    assert kept is None  # what is missed is not what a queue delays
+
+
+def test_a_missed_objective_is_told_only_where_nothing_explains_it() -> None:
+    missed = replace(BUSY, around=Around(slo=slo(75, ttft_s=25)))
+    explained = replace(missed, steps=steps(seqs_ns=9 * S))
+
+    for facts, name in ((missed, "slo_missed"), (explained, "batch_too_small")):
+        tracker = FindingTracker()
+        for second in range(20):
+            tick = replace(facts, now_ns=(100 + second) * S)
+            tracker.tick(tick, (BatchTooSmall(), SloMissed()))
+        assert [each.name for each in tracker.all()] == [name]
+
+
+def test_an_engine_that_nobody_hears_is_not_called_stopped() -> None:
+    quiet = replace(BUSY, verdict=STALLED, silent_s=1.0)
+
+    assert Stopped().judge(quiet) is not None
+    assert Stopped().judge(replace(quiet, silent_s=20.0)) is None
