@@ -17,6 +17,7 @@ from inferwatch.cli.servers.fleet import (
     agents_of,
     dcgm_of,
     place_to_listen,
+    prices_of,
     prometheus_of,
     servers_of,
     shown_secrets,
@@ -46,13 +47,13 @@ def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
 
 
 def with_exporters(asked: ServerOptions, options: WatchOptions) -> WatchOptions:
-    """With the dcgm-exporters of the settings file, unless others were typed.
+    """With dcgm-exporters and prices of the settings file, unless others were typed.
 
     Raises:
-        UsageError: one is at no address.
+        UsageError: one is at no address, or no price.
     """
-    found = dcgm_of(asked, options.gpus.dcgm)
-    return replace(options, gpus=replace(options.gpus, dcgm=found))
+    gpus = replace(options.gpus, dcgm=dcgm_of(asked, options.gpus.dcgm))
+    return replace(options, gpus=gpus, prices=prices_of(asked, options.prices))
 
 
 def attached(

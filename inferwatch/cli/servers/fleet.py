@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from collectors.gpu.dcgm import dcgm_server
 from collectors.http_client import ProxyError
 from collectors.probe.discover import addresses_here
 from collectors.probe.keys import KeyFileError, ViewerKeys
+from collectors.readings import Prices
 from collectors.server import Server, ServerError
 from collectors.ssh import SSH, SshAddress
 from inferwatch.cli.servers.fleet_file import (
@@ -152,6 +154,32 @@ def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
             line = line_of(path.read_text("utf-8"), None, "dcgm")
             raise UsageError(f"{path}, line {line}: {error}") from error
     return tuple(file.dcgm)
+
+
+def prices_of(options: ServerOptions, typed: Prices | None) -> Prices | None:
+    """What time or energy costs: as it was typed, else as the file says.
+
+    Raises:
+        UsageError: the file gives no price, or two for the same.
+    """
+    if typed is not None:
+        return typed
+    path, file = _settings(options)
+    given = [each for each in (file.gpu_hour, file.kwh) if each is not None]
+    if not given and file.currency is None:
+        return None
+    if len(given) != 1 or not 0 < given[0] < inf:
+        key = "kwh" if file.gpu_hour is None else "gpu_hour"
+        line = line_of(path.read_text("utf-8"), None, key)
+        raise UsageError(
+            f"{path}, line {line}: give one price above 0, as gpu_hour or as kwh"
+        )
+    return Prices(
+        t_ns=0,
+        gpu_hour=file.gpu_hour,
+        kwh=file.kwh,
+        currency=file.currency or "$",
+    )
 
 
 def with_fronted_probes(

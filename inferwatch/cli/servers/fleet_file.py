@@ -81,6 +81,10 @@ class FleetFile(ServerEntry, kw_only=True, forbid_unknown_fields=True):
     agent: list[NamedAgent] = []
     dcgm: list[str] = []
     """Addresses of dcgm-exporters."""
+    gpu_hour: float | None = None
+    """What an hour of one GPU costs, or else:"""
+    kwh: float | None = None
+    currency: str | None = None
 
 
 def default_fleet_file() -> Path:

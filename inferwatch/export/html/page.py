@@ -24,6 +24,7 @@ from inferwatch.export.html.page_data import (
     PageData,
     gather,
 )
+from inferwatch.export.html.slo import slo_cards
 from inferwatch.export.html.svg_charts import (
     Say,
     SvgCurve,
@@ -80,7 +81,8 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     yield from _head(title)
     yield f"<h1>{as_html(title)}</h1>"
     yield from _about(recording)
-    yield _cards(summary, hardware_cards(data.snapshot))
+    cards = [*slo_cards(data.snapshot), *hardware_cards(data.snapshot)]
+    yield _cards(summary, cards)
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
     yield from _charts("Over the session", time_charts(data))

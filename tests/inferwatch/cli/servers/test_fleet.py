@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from collectors.probe.keys import add_viewer
+from collectors.readings import Prices
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
     dcgm_of,
     named_servers,
     place_to_listen,
+    prices_of,
     servers_of,
     shown_secrets,
 )
@@ -265,3 +267,48 @@ def test_exporters_stand_in_the_settings_file_unless_others_are_typed(
     path.write_text('slo = ""\ndcgm = ["ftp://gpu1"]\n')
     with pytest.raises(UsageError, match=r"line 2: .* is no address"):
         dcgm_of(asked, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gpu_hour = 2.5", Prices(t_ns=0, gpu_hour=2.5)),
+        ('kwh = 0.3\ncurrency = "€"', Prices(t_ns=0, kwh=0.3, currency="€")),
+        ("every = 2", None),
+    ],
+)
+def test_prices_stand_in_the_file(
+    tmp_path: Path, text: str, found: Prices | None
+) -> None:
+    (tmp_path / "fleet.toml").write_text(text)
+    asked = ServerOptions(config=tmp_path / "fleet.toml")
+    typed = Prices(t_ns=0, kwh=9.0)
+
+    assert prices_of(asked, None) == found
+    assert prices_of(asked, typed) is typed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu_hour = 1\nkwh = 2",
+        'currency = "€"',
+        "kwh = 0",
+        "gpu_hour = -1",
+        "kwh = inf",
+    ],
+)
+def test_a_price_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "fleet.toml").write_text(text)
+
+    with pytest.raises(UsageError, match="line 1: give one price"):
+        prices_of(ServerOptions(config=tmp_path / "fleet.toml"), None)
+
+
+def test_objectives_of_a_file_may_be_by_class(tmp_path: Path) -> None:
+    text = 'slo = "ttft_s<1; chat: ttft_s<0.5; target=0.99"\n[[server]]\nurl = "a:1"'
+    (tmp_path / "fleet.toml").write_text(text)
+
+    (server,) = servers_of(ServerOptions(config=tmp_path / "fleet.toml"))
+
+    assert server.slo == "ttft_s<1; chat: ttft_s<0.5; target=0.99"
