@@ -15,6 +15,17 @@ CPU = "cpu"
 BY_SHEET = "data sheet"
 BY_YOU = "you (--peak-tflops)"
 BY_MEASURE = "measured here"
+NOT_MEASURED = (
+    "What this host's memory and cores can do was not measured: run inferwatch doctor "
+    "--measure-peak once."
+)
+NO_GPU = (
+    "The GPUs of the engine are not among those that are read here (--gpus, --dcgm): "
+    "what they can do is not known."
+)
+NO_PEAK = (
+    "What the engine's GPUs can do is not known: give --peak-gbps and --peak-tflops."
+)
 HERE = frozenset({"", "127.0.0.1", "::1", "localhost"})
 
 
@@ -128,25 +139,19 @@ def devices_of(info: EngineInfo) -> int:
 def missing_peaks(peaks: Sequence[Peak], infos: Sequence[EngineInfo]) -> list[str]:
     """What would tell the peaks that nobody knows, in sentences."""
     on_cpu = any(info.device == CPU for info in infos)
-    told = []
+    dtype = next((p.dtype for p in peaks if p.flops is None and p.dtype), None)
     if any(peak.bytes_per_s is None for peak in peaks):
-        told.append(
-            "What this host's memory and cores can do was not measured: run inferwatch "
-            "doctor --measure-peak once."
-            if on_cpu
-            else "What the engine's GPUs can do is not known: give --peak-gbps and "
-            "--peak-tflops."
-        )
-    elif any(peak.flops is None and peak.dtype for peak in peaks):
-        dtype = next(p.dtype for p in peaks if p.flops is None and p.dtype)
-        told.append(
-            f"How fast these cores multiply {dtype} was not measured: floors are of "
-            "memory alone."
-            if on_cpu
-            else f"How fast these GPUs multiply {dtype} is not known: give "
-            "--peak-tflops; floors are of memory alone."
-        )
-    return told
+        if on_cpu:
+            return [NOT_MEASURED]
+        return [NO_GPU if any(peak.device is None for peak in peaks) else NO_PEAK]
+    if dtype is None:
+        return []
+    told = (
+        f"How fast these cores multiply {dtype} was not measured"
+        if on_cpu
+        else f"How fast these GPUs multiply {dtype} is not known: give --peak-tflops"
+    )
+    return [f"{told}; floors are of memory alone."]
 
 
 def _host_of(endpoint: Endpoint | None) -> str:

@@ -277,7 +277,22 @@ def test_without_peaks_steps_have_no_floor_and_the_flags_are_named(see: See) -> 
     assert decode_of(limits).intensity > 0
     assert limits.tpot_floor_s is None
     assert snapshot.timeline.floor_mean_s == ()
-    assert "--peak-gbps" in limits.missing[0]
+    assert "(--gpus, --dcgm)" in limits.missing[0]
+
+
+def test_of_a_gpu_that_no_data_sheet_has_people_may_say_what_it_can(see: See) -> None:
+    strange = gpu(name="NVIDIA Strange", peak_bytes_per_s=None)
+    readings = [strange, info(), config(), Script().step({0: 1})]
+    assert "--peak-gbps" in limits_of(see, readings).missing[0]
+
+    readings[0] = gpu(name="NVIDIA Strange")
+
+    limits = limits_of(see, readings)
+    assert decode_of(limits).floor_s is not None
+    assert decode_of(limits).mfu is None
+    (why,) = limits.missing
+    assert "bfloat16" in why
+    assert "--peak-tflops" in why
 
 
 def test_you_may_know_better_what_a_gpu_computes(see: See) -> None:
