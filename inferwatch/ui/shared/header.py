@@ -294,6 +294,12 @@ def _recording(record: RecordState | None, now_ns: int, *, replay: bool) -> Line
     return (TextRun("rec ", "muted"), TextRun(f"{record.session_id} {size}"))
 
 
+def _span(span_s: float) -> str:
+    """Whole minutes have no seconds."""
+    minutes, seconds = divmod(round(span_s), 60)
+    return f"{minutes} min" if minutes and not seconds else age_text(span_s)
+
+
 def _in_flight(session: str, flight: FlightState, now_ns: int) -> Line:
     """What is only kept in memory; since when and why it is recorded now."""
     if flight.because is not None:
@@ -304,8 +310,8 @@ def _in_flight(session: str, flight: FlightState, now_ns: int) -> Line:
         head = f"rec {session} {age_text(since_s)}: "
         return (TextRun(head, "bad"), TextRun(why, "warn"))
     whole = flight.kept_s >= flight.keep_s or flight.cut_short
-    of = "" if whole else f" of {age_text(flight.keep_s)}"
-    kept = f"{age_text(min(flight.kept_s, flight.keep_s))}{of} in memory"
+    of = "" if whole else f" of {_span(flight.keep_s)}"
+    kept = f"{_span(min(flight.kept_s, flight.keep_s))}{of} in memory"
     short = (TextRun(", no room for more", "warn"),) if flight.cut_short else ()
     return (TextRun("armed ", "accent"), TextRun(kept), *short)
 

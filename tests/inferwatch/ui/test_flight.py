@@ -24,8 +24,8 @@ def in_flight(session: str = "", **state: Any) -> RecordState:
 
 
 STATES = {
-    "filling": (in_flight(kept_s=42.0), "armed 42 s of 5 min 0 s in memory"),
-    "armed": (in_flight(kept_s=301.0), "armed 5 min 0 s in memory"),
+    "filling": (in_flight(kept_s=42.0), "armed 42 s of 5 min in memory"),
+    "armed": (in_flight(kept_s=301.0), "armed 5 min in memory"),
     "short": (
         in_flight(kept_s=130.0, cut_short=True),
         "armed 2 min 10 s in memory, no room for more",
