@@ -275,8 +275,10 @@ def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
     how = f" = {_arithmetic(shown, limits, fits, each)}" if each else ""
     at_most = {info.max_num_seqs for info in shown.engines}
     most = at_most.pop() if len(at_most) == 1 else None
-    stops = most is not None and most < fits
-    seqs = "" if most is None else f" · max_num_seqs {most:,}"
+    ranks = len(shown.engines)
+    stops = most is not None and most * ranks < fits
+    each_rank = f" × {ranks} ranks" if ranks > 1 else ""
+    seqs = "" if most is None else f" · max_num_seqs {most:,}{each_rank}"
     whole = f"{seqs} {'stops it first' if stops else 'allows them'}" if seqs else ""
     ink = "warn" if stops else "muted"
     begin, told = (label, number), TextRun(how, "muted")

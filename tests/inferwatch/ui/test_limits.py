@@ -8,13 +8,13 @@ import pytest
 from inferwatch.metrics.floor.view import Limits, TimeSplit
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.limits.answer import ImpossibleBanner
-from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel
+from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
 from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, axes_of, draw_roofline
 from inferwatch.ui.limits.time_split import SplitPanel
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.time_chart import TimeChart
 from tests.inferwatch.ui import limits_sessions
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, snapshot
 from tests.inferwatch.ui.limits_sessions import H100, LIMITS, of, point
 
 SMALL, USUAL = (80, 24), (120, 40)
@@ -341,6 +341,17 @@ async def test_b_max_shows_its_arithmetic_and_what_stops_it_first(
     assert "B_max     89 requests of the present mix fit together" in told
     assert "= 48.3 GB ÷ (4,096 tokens × 131 kB)" in told
     assert "max_num_seqs 32 stops it first" in told
+
+
+def test_max_num_seqs_is_that_of_each_rank() -> None:
+    made = snapshot()
+    one, two = (
+        "".join(run.text for run in b_max(shown, replace(LIMITS, max_requests=40), 200))
+        for shown in (made, replace(made, engines=made.engines * 2))
+    )
+
+    assert "max_num_seqs 32 stops it first" in one
+    assert "max_num_seqs 32 × 2 ranks allows them" in two
 
 
 async def test_b_max_counts_the_last_block_half(text_of: Any, settle: Any) -> None:
