@@ -249,7 +249,8 @@ def _peak() -> Sequence[Finding]:
         for dtype, rate in sorted(peak.flops.items())
     ]
     when = datetime.fromtimestamp(peak.measured_wall_s or 0, UTC)
-    says = f"{', '.join(said)}; {counted(peak.threads or 0, 'core')}, {when:%Y-%m-%d}"
+    by = f"{counted(peak.threads or 0, 'core')}, {when:%Y-%m-%d}"
+    says = f"{', '.join(said)}; {by}; GPUs go by their data sheets"
     facts = msgspec.to_builtins(peak)
     for name in ("type", "t_ns", "source"):
         facts.pop(name, None)
