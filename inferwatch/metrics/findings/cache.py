@@ -285,7 +285,7 @@ class UnstablePrefix(Diagnosis):
     def holds(self, facts: Facts) -> Cost | None:
         """No hits, where there were some, or where all prompts are equally long."""
         prompts, hit = facts.prompts, facts.hit_rate
-        if self._fell(facts):
+        if self._fell(facts) and facts.ttft_n >= self.LEAST_PROMPTS:
             hit = facts.share("prefix_hits", "prefix_queries")
         if hit is None or hit >= self.NO_HITS or prompts.n < self.LEAST_PROMPTS:
             return None
