@@ -57,7 +57,7 @@ class RequestsScreen(WatchScreen):
             "state prompt_tokens cached_tokens output_tokens max_tokens queue_s "
             "prefill_s ttft_s tpot_s itl_last_s itl_max_s decode_s e2el_s preemptions "
             "reason arrived_ns temperature cause itl_cause lora priority class_name "
-            "header",
+            "header missed",
         ),
         *catalog_keys(
             "group",
