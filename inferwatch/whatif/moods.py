@@ -139,9 +139,11 @@ class ReplayedCost:
 def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps:
     """What steps, and what lay behind them, took beyond all measure."""
     first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
-    starts, ends = steps.start_ns - first_ns, steps.end_ns - first_ns
+    usual_ns = steps.took_ns - more_ns
+    middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)
+    ends = steps.end_ns - first_ns
     found = [
-        *zip(starts.tolist(), more_ns.tolist(), strict=True),
+        *zip(middles.tolist(), more_ns.tolist(), strict=True),
         *zip(ends.tolist(), gaps_ns.tolist(), strict=True),
     ]
     held = sorted((at_ns, int(for_ns)) for at_ns, for_ns in found if for_ns >= 1)

@@ -26,8 +26,8 @@ Progress = Callable[[int], None]
 MOST_ERROR = {"p50": 0.10, "p99": 0.20}
 """A self-check that misses by more proves the model wrong of that number."""
 MOST_RATE_ERROR = 0.10
-LONGER = 1.05
-"""A machine is not the same twice: steps take as much longer as that."""
+LONGER = 1.1
+"""A machine is not the same twice: steps may take as much longer as that."""
 FEWEST_REQUESTS = 20
 MOST_BEYOND = 0.01
 """Of the simulated time, in steps larger than any that was seen."""
@@ -236,12 +236,15 @@ def _predict(simulator: _Simulator, change: Change, moods: Moods) -> Prediction:
 
 
 def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
-    """Numbers that hang on little: near what an engine can do, queues grow from it."""
+    """Numbers that hang on little: near what an engine can do, queues grow from it.
+
+    They change by more than steps do.
+    """
     found = {}
     for each in _figures(outcome, slower):
         longest_ns = max(each.measured_s, each.simulated_s) * NS_PER_S
         queued = each.metric != "queue_s" or longest_ns >= cost.typical_ns / 2
-        if queued and abs(each.error) > MOST_ERROR[each.percent]:
+        if queued and (1 + each.error) / LONGER - 1 > MOST_ERROR[each.percent]:
             found[f"{each.metric} {each.percent}"] = each.error
     return found
 

@@ -268,7 +268,7 @@ def test_what_hangs_on_little_is_not_predicted() -> None:
     _, roomy = asked(readings, Change(max_num_seqs=24))
 
     assert full.unsure["ttft_s p50"] > 0.1
-    assert roomy.unsure == {}
+    assert not any(name.startswith(("ttft", "tpot", "e2el")) for name in roomy.unsure)
 
 
 def test_the_machine_of_another_run_makes_it_as_slow_as_it_was_there() -> None:
