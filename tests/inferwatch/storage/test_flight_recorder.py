@@ -113,7 +113,7 @@ async def test_who_holds_which_block_goes_on_from_before(
     path: Path, traffic: Any
 ) -> None:
     ticked = [*traffic.start()]
-    for reading in shared_load(Pool(150), 40):
+    for reading in shared_load(Pool(150), 40, whole_s=1_000):
         ticked.append(reading)
         if isinstance(reading, BlockMap):
             ticked.append(Tick(t_ns=reading.t_ns))
