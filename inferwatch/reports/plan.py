@@ -24,7 +24,7 @@ Section = tuple[str, Sequence[Row]]
 GAP = 2
 LEGEND = (
     "Times are floors and rates are ceilings, at 100% of the peaks; communication "
-    "between\nGPUs, the host and the queue are excluded. ~ is an estimate: "
+    "between\nGPUs, the host and the queue are excluded.\n~ is an estimate: "
     "activations, graphs, libraries."
 )
 
