@@ -26,7 +26,7 @@ from inferwatch.whatif.prediction import WhatIf, what_if
 from inferwatch.whatif.recorded import RecordedRun, recorded_run
 from inferwatch.whatif.setting import Change
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timing, pytest.mark.timeout(300)]
 
 SECONDS = 14.0
 PER_S = 9.0
