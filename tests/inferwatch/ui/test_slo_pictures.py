@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import Vantage
+from inferwatch.metrics.price.view import Spending
 from inferwatch.metrics.slo.view import SloState
 from inferwatch.metrics.snapshot import (
     Latency,
@@ -45,6 +46,10 @@ STATE = SloState(
     missed_since_ns=NOW_NS - 83 * S,
 )
 
+SPENT = Spending(
+    per_hour=2.5, per_mtok=0.588, per_mtok_good=0.83, read_from="hours of the host"
+)
+
 
 def promised(row: Latency) -> Latency:
     limit_s = LIMITS_S.get(row.metric)
@@ -64,6 +69,7 @@ def judged(shown: Snapshot, state: SloState = STATE) -> Snapshot:
     return replace(
         shown,
         slo=state,
+        spending=SPENT,
         latencies=tuple(map(promised, shown.latencies)),
         requests=tuple(missed(*each) for each in enumerate(shown.requests)),
     )
