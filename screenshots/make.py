@@ -50,11 +50,13 @@ SCREENS = {
     "steps-efficiency": ("3", "v"),
     "kv": ("3", "v", "4"),
     "hardware": ("5",),
-    "load": ("7",),
+    "limits": ("6",),
+    "findings": ("1", "f"),
+    "load": ("f", "7"),
     "sessions": ("8",),
 }
 """By name, the keys that lead there from the one before."""
-OF_GPUS = {"1": "overview", "3": "steps", "5": "hardware"}
+OF_GPUS = {"1": "overview", "3": "steps", "5": "hardware", "6": "limits"}
 SIMULATED = "simulated-gpu"
 WATCH_S = 75
 """Long enough for several bursts, so that the charts show queueing and preemption."""
