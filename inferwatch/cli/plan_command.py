@@ -58,7 +58,9 @@ def print_plan(given: Mapping[str, Any]) -> int:
     workload = _workload(given)
     measured = _measured(given)
     plans = [
-        plan_for(_shape(config, given, method, kv), machine, workload)
+        plan_for(
+            _splittable(_shape(config, given, method, kv), machine), machine, workload
+        )
         for machine, method, kv in _columns(given)
     ]
     if given["as_json"]:
@@ -127,10 +129,10 @@ def _found(model: str) -> Found:
     if path.is_dir():
         raise UsageError(f"{model}: there is no config.json in this folder")
     near = get_close_matches(key, [*PRESETS, *ALSO_KNOWN_AS], 1, 0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(
         f"--model {model}: no such file or folder, not in the Hugging Face cache here, "
-        f"and no preset{hint} Presets are {', '.join(PRESETS)}. The config.json of a "
+        f"and no preset.{hint} Presets are {', '.join(PRESETS)}. The config.json of a "
         "model is enough: its weights are not needed"
     )
 
@@ -192,6 +194,20 @@ def _shape(
     if method not in {None, "none"}:
         raise UsageError("--weight-bits and --quantization: give one of both")
     return replace(shape, weight_bits=bits)
+
+
+def _splittable(shape: ModelShape, machine: Machine) -> ModelShape:
+    """The same, where tensor parallelism can share its heads out evenly."""
+    ways = machine.tensor_parallel
+    if shape.heads % ways:
+        can = [
+            str(n) for n in range(1, min(shape.heads, 64) + 1) if not shape.heads % n
+        ]
+        raise UsageError(
+            f"--tp {ways}: {shape.heads} attention heads cannot be shared evenly "
+            f"among {ways} GPUs; {', '.join(can)} would do"
+        )
+    return shape
 
 
 # The GPUs.
@@ -267,9 +283,9 @@ def _all_dtypes(tflops: float | None) -> dict[str, float]:
 def _unknown(name: str) -> str:
     names = [device.name for device in DEVICES]
     near = get_close_matches(name.upper(), names, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return (
-        f"--gpu {name}: not known here; {hint}Of any other GPU give --peak-gbps and "
+        f"--gpu {name}: not known here.{hint} Of any other GPU give --peak-gbps and "
         f"--memory-gb, best with --peak-tflops. Known are {', '.join(names)}"
     )
 

@@ -51,6 +51,14 @@ def test_four_questions_are_answered(model: str, tp: str, gpu: str) -> None:
     assert "communication between\nGPUs, the host and the queue are excluded" in text
 
 
+def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
+    status, text = run("--model", "llama-3-8b", "--gpu", "H100", "--tp", "3")
+
+    assert status == 2
+    assert "32 attention heads" in text
+    assert text.endswith("1, 2, 4, 8, 16, 32 would do")
+
+
 def test_columns_are_all_that_was_asked_for() -> None:
     found = asked(
         *("--model", "8b", "--gpu", "A100,H200", "--gpu", "h200", "--tp", "1,2"),
@@ -226,8 +234,8 @@ def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
         ),
         (("--model", "8b"), "say which GPU"),
         (("--model", "8b", "--gpu", ","), "say which GPU"),
-        (("--model", "8b", "--gpu", "H300"), "did you mean H200"),
-        (("--model", "lama-3-8b", "--gpu", "H200"), "did you mean llama-3-8b?"),
+        (("--model", "8b", "--gpu", "H300"), "Did you mean H200"),
+        (("--model", "lama-3-8b", "--gpu", "H200"), "Did you mean llama-3-8b?"),
         (("--model", "8b", "--layers", "3", "--gpu", "H200"), "--layers describe"),
         (("--model", "8b", "--gpu", "H200", "--tp", "two"), "--tp 'two'"),
         (("--model", "8b", "--gpu", "H200", "--tp", "0"), "--tp '0'"),
