@@ -408,3 +408,29 @@ def test_rows_tell_what_a_request_missed(make_life: Make) -> None:
     rows = [m.snapshot(S, Window.SESSION).requests[0] for m in (live, ended, good)]
 
     assert [row.missed for row in rows] == [None, ("ttft_s", "tpot_s"), ()]
+
+
+def restored(model: Model) -> Model:
+    keeps, saved = Keeps(), model.saved()
+    keeps.keep(saved)
+    return keeps.restored(saved)
+
+
+def test_who_waits_for_a_word_waits_in_a_restored_model_too(make_life: Make) -> None:
+    front, engine = make_life(100, ordinal=0)
+    model = folded([said("e2el_s<1"), *front, *engine[:2]])
+    again = restored(model)
+    dropped = Note(source=ENGINE, t_ns=150 * MS, kind=NoteKind.DROPPED, text="")
+
+    for each in (model, again):
+        state = folded([dropped], each).snapshot(S, Window.SESSION).slo
+        assert state is not None
+        assert counts(state) == (1, 1, 0)
+
+
+def test_a_choice_holds_in_a_restored_model_too() -> None:
+    again = restored(Model(said("ttft_s<1")))
+
+    folded([said("ttft_s<9")], again)
+
+    assert [each.slo for each in again.objectives] == ["ttft_s<1"]
