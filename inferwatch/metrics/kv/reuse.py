@@ -184,7 +184,7 @@ class Reuse:
         self, told: PromptBlocks, pool: int | None, prompt_tokens: int | None
     ) -> None:
         """A request that ended, the size of its rank's pool, and of its prompt."""
-        if not pool or pool >= MOST_POOL or not _plausible(told):
+        if pool is None or not 0 < pool < MOST_POOL or not _plausible(told):
             return
         rank = self._rank(told, pool)
         if rank is None:

@@ -192,6 +192,13 @@ def test_what_cannot_be_counts_for_nothing(nonsense: dict[str, object]) -> None:
     assert counted.curve(100) == ()
 
 
+@pytest.mark.parametrize("pool", [-1, 0, 1 << 60])
+def test_a_pool_that_cannot_be_is_none(pool: int) -> None:
+    counted = Reuse()
+    counted.take(told(([1, 2], [])), pool, None)
+    assert counted.curve(100) == ()
+
+
 def test_hashes_that_come_twice_in_a_request_are_one() -> None:
     counted = Reuse()
     for _ in range(300):
