@@ -162,13 +162,16 @@ class ClientBound(Diagnosis):
 
     NAME, TITLE = "client_bound", "load generator too slow"
     MANY = "are measured by a client that is too slow"
+    LASTING = Lasting(least_s=20, of_s=25)
+    """Its own verdict outlasts one slow second by ten."""
+    PRICE = 0.5
 
     def holds(self, facts: Facts) -> Cost | None:
         """As its own verdict says."""
         if facts.around.client_why is None:
             return None
         # Where others keep the host busy, that is the reason, and this what follows.
-        share = FOLLOWS if _host_is_full(facts) else 1.0
+        share = FOLLOWS if _host_is_full(facts) else self.PRICE
         return Cost(share, "what the clients measure: it is not the server's")
 
     def sentence(self, facts: Facts) -> str:
