@@ -1,0 +1,71 @@
+"""Predicted from one real vLLM, then measured on another that is set so.
+
+Each number twice: as people would predict it, and with how slow the machine was at each
+moment taken from the second run, which nobody can foretell and which tells how good the
+model of the scheduler is. Aim: p50 within 10%, p99 within 20%, or that it cannot be
+told. Needs a machine at rest.
+
+    benchmarks/what_if.py
+"""
+
+import asyncio
+import os
+from tempfile import TemporaryDirectory
+
+from inferwatch.whatif.outcome import measured
+from inferwatch.whatif.prediction import WhatIf, what_if
+from inferwatch.whatif.recorded import RecordedRun
+from inferwatch.whatif.setting import Change
+from tests.program.what_if_runs import served
+
+WITHIN = {"p50": 0.10, "p99": 0.20}
+METRICS = ("ttft_s", "tpot_s")
+SETTINGS: dict[str, tuple[Change, list[str]]] = {
+    "the same setting": (Change(), []),
+    "16 requests at once": (Change(max_num_seqs=16), ["--max-num-seqs=16"]),
+    "8 requests at once": (Change(max_num_seqs=8), ["--max-num-seqs=8"]),
+    "half of the blocks": (
+        Change(kv_blocks=127),
+        ["--num-gpu-blocks-override=128", "--max-model-len=2048"],
+    ),
+}
+
+
+def main() -> None:
+    """Run all and print a table."""
+    with TemporaryDirectory() as folder:
+        os.environ["INFERWATCH_RUNTIME_DIR"] = f"{folder}/run"
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
+        recorded = asyncio.run(served())
+        print("predicted, and by how much that missed what was measured")
+        for name, (change, flags) in SETTINGS.items():
+            truth = asyncio.run(served(*flags))
+            print(name)
+            show("  foretold", what_if(recorded, [change]), truth)
+            known = what_if(recorded, [change], machine=truth.steps)
+            show("  machine known", known, truth)
+
+
+def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
+    """A line a number."""
+    (predicted,) = told.predictions
+    if predicted.outcome is None:
+        print(title, "cannot be told:", predicted.cannot)
+        return
+    was = measured(truth)
+    for metric in METRICS:
+        for percent, most in WITHIN.items():
+            true = getattr(was.latencies[metric], percent)
+            said = getattr(predicted.outcome.latencies[metric], percent)
+            name = f"{metric} {percent}"
+            cannot = told.untold.get(name) or predicted.unsure.get(name)
+            miss = said / true - 1
+            verdict = "said cannot" if cannot else "ok" if abs(miss) <= most else "MISS"
+            print(
+                f"{title:<16}{name:<12}{said * 1e3:9.1f} ms of {true * 1e3:9.1f} ms "
+                f"{miss:+7.1%}  {verdict}"
+            )
+
+
+if __name__ == "__main__":
+    main()
