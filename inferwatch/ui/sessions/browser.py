@@ -212,6 +212,8 @@ class SessionBrowser(Vertical):
     @on(SessionTable.RowHighlighted)
     @on(SessionTable.MarksChanged)
     def _tell_pointed(self) -> None:
+        if not self.query(PreviewPanel):
+            return  # the browser is being taken down
         marked = [f"s{number}" for number in self._table.marked]
         line = self.query_one(SessionLine)
         line.show(self._table.pointed, marked, self.sessions.damage)

@@ -64,7 +64,7 @@ def test_the_slowest_requests_of_a_session_are_those_with_the_longest_ttft(
     for each in worst:
         parts = each["ttft_parts_s"]
         assert sum(parts.values()) == pytest.approx(each["row"]["ttft_s"], abs=1e-6)
-        assert parts["queue: KV blocks"] > 0.5
+        assert max(parts, key=lambda cause: parts[cause]).startswith("queue: ")
 
 
 @pytest.mark.parametrize("which", ["its", "part", "own"])

@@ -18,7 +18,7 @@ from inferwatch.ui.pages import SessionPage
 SIZES = ((80, 24), (120, 40), (200, 60))
 MOMENT = 0.62
 """Of the session: load runs, requests have queued."""
-VIEWS = {"overview": "1", "requests": "2", "steps": "3", "kv": "4"}
+VIEWS = {"overview": "1", "requests": "2", "steps": "3", "kv": "4", "limits": "6"}
 
 
 @pytest.fixture(autouse=True)
