@@ -426,6 +426,25 @@ DEVICE_MEMORY = metrics(
         ),
         formula="from the engine; used - parts; total - used",
     ),
+    Metric(
+        key="load_s",
+        abbr="loaded in",
+        title="Loading of the weights",
+        unit=Unit.SECONDS,
+        definition="What loading its weights took the engine when it started.",
+        formula="from vLLM's log; of the first worker on this host",
+    ),
+    Metric(
+        key="load_floor_s",
+        abbr="load floor",
+        title="Floor of loading",
+        unit=Unit.SECONDS,
+        definition=(
+            "What the weights need over the GPU's PCIe at the least. What the storage "
+            "allows is not known here: inferwatch plan --storage-gbps reckons with it."
+        ),
+        formula="weight bytes / PCIe bytes a second, one way",
+    ),
     span=NOW,
 )
 

@@ -8,6 +8,8 @@ import msgspec
 
 from collectors.readings import BoundBy, EngineInfo, WorkerMemory
 from inferwatch.limits.cache import kv_bytes, kv_bytes_per_token
+from inferwatch.limits.devices import device_named
+from inferwatch.limits.latency import load_floor_s
 from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.engine.engines import Key, Rank
@@ -199,6 +201,7 @@ def device_memory(told: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
                 for field, name in PARTS.items()
                 if (n_bytes := getattr(each, field)) is not None
             ),
+            load_s=each.load_s,
         )
         for each in told
     )
@@ -253,7 +256,12 @@ def _with_driver(
         if total is not None and total > used + reserved:
             free = total - used - reserved
             parts.append(MemoryPart(name="free", n_bytes=free, read_from="driver"))
-    return replace(memory, total_bytes=total, parts=tuple(parts))
+    weights = next((each.n_bytes for each in parts if each.name == "weights"), None)
+    device = device_named(gpu.info.name or "")
+    floor_s = None
+    if weights is not None and device is not None:
+        floor_s = load_floor_s(weights, None, device.pcie_bytes_per_s)
+    return replace(memory, total_bytes=total, parts=tuple(parts), load_floor_s=floor_s)
 
 
 def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:

@@ -92,6 +92,10 @@ class DeviceMemory:
     total_bytes: int | None = None
     allowed_bytes: int | None = None
     parts: tuple[MemoryPart, ...] = ()
+    load_s: float | None = None
+    """What loading its weights took."""
+    load_floor_s: float | None = None
+    """What its weights need over the GPU's PCIe, at the least; not its storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,8 @@ PART_FROM = 56
 """Cells of a part with where it was read; columns of them stand side by side."""
 FLOORS_FROM = 100
 """Columns; with fewer there is no room for floors behind what formats free."""
+RULES = 8
+"""Cells that a heading has besides its words."""
 NEAR = 0.02
 """Numbers that agree so far are two readings of one thing."""
 HELPS: dict[bool | None, tuple[str, str, str]] = {
@@ -109,7 +111,10 @@ class MemoryPanel(Panel):
         bars = max(room - len(parts), 1)
         seen = self._seen(bars)
         title = _title(device, len(devices), self._gpu(device))
-        head = ruled(title, self._fold(len(seen)), width)
+        fold, loaded = self._fold(len(seen)), _loaded(device)
+        if width_of((*title, *loaded, *fold)) + RULES <= width:
+            title = (*title, *loaded)
+        head = ruled(title, fold, width)
         lines = [head, *(self._bar(each, width) for each in seen), *parts, *below]
         return lines[:height]
 
@@ -193,6 +198,18 @@ def _title(device: DeviceMemory, count: int, gpu: GpuState | None) -> Line:
     if device.total_bytes:
         share = f" ({format_share(device.allowed_bytes / device.total_bytes).strip()})"
     return (*title, TextRun(f" · the engine may use {allowed}{share}", "muted"))
+
+
+def _loaded(device: DeviceMemory) -> Line:
+    """What loading took, beside what it needs at the least."""
+    if device.load_s is None:
+        return ()
+    if device.load_floor_s is None:
+        told = format_durations([device.load_s])[0]
+        return (TextRun(f" · weights loaded in {told.strip()}", "muted"),)
+    took, least = format_durations([device.load_s, device.load_floor_s])
+    text = f" · weights loaded in {took.strip()}, over PCIe at best {least.strip()}"
+    return (TextRun(text, "muted"),)
 
 
 def _parts(device: DeviceMemory, width: int, *, listed: bool) -> list[Line]:

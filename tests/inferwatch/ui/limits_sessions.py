@@ -103,6 +103,8 @@ def device(worker: int = 0, gpu: str | None = "GPU-0", tp: int = 1) -> DeviceMem
             ),
             free,
         ),
+        load_s=None if worker else 4.2,
+        load_floor_s=0.255 / tp,
     )
 
 

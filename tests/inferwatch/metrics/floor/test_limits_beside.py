@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import AnyReading, GpuSample, Reading, WorkerMemory
+from inferwatch.limits.devices import device_named
 from inferwatch.metrics.floor.view import Limits, MemoryPart
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -47,6 +48,7 @@ def memory(worker: int = 0, uuid: str = GPU) -> WorkerMemory:
         activation_bytes=5 * GB,
         graph_bytes=1 * GB,
         read_from={"weight_bytes": "its parameters"},
+        load_s=4.0,
     )
 
 
@@ -71,6 +73,17 @@ def test_the_driver_tells_what_is_used_besides_and_what_is_free(see: See) -> Non
         MemoryPart(name="other", n_bytes=4 * GB, read_from="driver"),
         MemoryPart(name="free", n_bytes=14 * GB, read_from="driver"),
     )
+
+
+def test_loading_stands_beside_what_pcie_allows(see: See) -> None:
+    (device,) = limits_of(see, [*started(), memory(), sample()]).memory
+
+    gen5 = device_named("H100")
+    assert gen5 is not None
+    assert gen5.pcie_bytes_per_s is not None
+    assert device.load_s == 4.0
+    assert device.load_floor_s == pytest.approx(16 * GB / gen5.pcie_bytes_per_s)
+    assert device.load_floor_s == pytest.approx(0.254, rel=0.05)
 
 
 def test_each_worker_has_a_budget_of_its_own(see: See) -> None:
