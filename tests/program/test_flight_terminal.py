@@ -13,6 +13,7 @@ def test_it_is_armed_and_says_at_the_end_that_nothing_happened(
 ) -> None:
     home.stand_in()
     shown = terminal("demo", "--record-on", "waiting>5000", "--keep", "90s")
+    shown.shows("Overview")
     shown.resize(120, 40)
     shown.shows("armed")
     shown.shows("of 1 min 30 s in memory")

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(240),
     pytest.mark.xdist_group("shared engine"),
+    pytest.mark.timing,  # neighbours are findings, too
 ]
 
 WITHIN_S = 60
