@@ -304,7 +304,9 @@ def format_flops(flops_per_s: float | None) -> str:
     """
     if flops_per_s is None:
         return UNKNOWN.rjust(FLOPS_WIDTH)
-    return f"{_scaled(flops_per_s, FLOPS).strip()}FLOP/s".rjust(FLOPS_WIDTH)
+    scaled = _scaled(flops_per_s, FLOPS).strip()
+    space = " " if scaled[-1:].isdigit() else ""
+    return f"{scaled}{space}FLOP/s".rjust(FLOPS_WIDTH)
 
 
 def format_gigabytes(size_bytes: float | None) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from collectors.readings import EventKind, RequestEvent
+from inferwatch.errors import StorageError
 from inferwatch.export.recording import Recording
 from inferwatch.metrics.causes.cause import TTFT_CAUSES
 from inferwatch.metrics.engine.request_index import MOST_ROWS
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import RequestRow, Window
+from inferwatch.storage.file.sqlite import RECOVER
+from inferwatch.storage.tables.table import UNREADABLE
 
 REQUEST_CAUSES = "request_causes"
 FACTS = (
@@ -41,7 +44,20 @@ LOOK_EVERY = MOST_ROWS // 4
 
 
 def request_causes(recording: Recording) -> Iterator[tuple[Any, ...]]:
-    """The rows, of requests that have not ended too; about in order of arrival."""
+    """The rows, of requests that have not ended too; about in order of arrival.
+
+    Raises:
+        StorageError: what is recorded makes no sense.
+    """
+    try:
+        yield from _told(recording)
+    except UNREADABLE as error:
+        raise StorageError(
+            f"the record is damaged: why requests were late cannot be told; {RECOVER}"
+        ) from error
+
+
+def _told(recording: Recording) -> Iterator[tuple[Any, ...]]:
     model, ended = Model(), 0
     known: dict[str, RequestRow] = {}
     for reading in recording.readings():

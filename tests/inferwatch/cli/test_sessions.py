@@ -264,8 +264,11 @@ def test_what_cannot_be_done_is_said_and_nothing_is_done(
 
 
 def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(record: Path) -> None:
+    with closing(sqlite3.connect(record)) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = 'steps' AND pagetype = 'leaf'"
+        (page,) = connection.execute(f"{query} ORDER BY pageno DESC LIMIT 1").fetchone()
     data = bytearray(record.read_bytes())
-    data[49 * 4096 : 51 * 4096] = bytes(range(256)) * 32
+    data[(page - 1) * 4096 : page * 4096] = bytes(range(256)) * 16
     record.write_bytes(data)
 
     listed = sessions(record, "--json")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from collectors.readings import AnyReading
+from inferwatch.metrics.findings import gather
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.snapshot import Snapshot, Window
@@ -85,7 +86,8 @@ def as_of() -> Callable[[list[AnyReading], int, Window], Snapshot]:
 
     def look_up(readings: list[AnyReading], t_ns: int, window: Window) -> Snapshot:
         last = readings[-1]  # it is kept, so no other reading gets its id
-        key = (len(readings), id(last), t_ns, window)
+        # Findings look back as far as a test lets them.
+        key = (len(readings), id(last), t_ns, window, gather.LONGER)
         if key not in folded:
             folded[key] = last, fold(readings, t_ns, window)
         return folded[key][1]
