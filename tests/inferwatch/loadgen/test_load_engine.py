@@ -81,6 +81,7 @@ async def test_stopping_leaves_no_request_in_the_engine(
     )
     await until(lambda: counted("vllm:num_requests_running") == 0)  # of others
     async with under_load(plan) as run:
+        await until(lambda: any(isinstance(each, LoadEvent) for each in run.readings))
         await until(lambda: counted("vllm:num_requests_running") >= 5)
 
         await run.process.stop()
