@@ -15,6 +15,7 @@ import pytest
 PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
 STAND_IN = Path(__file__).parent / "stand_in"
 DEADLINE_S = 90.0
+LONGEST_READ_S = 0.5
 GRACE_S = 5.0
 """What is about to end by itself is given so long."""
 """For anything an engine must do on a busy machine; an idle one needs 20 s."""
@@ -115,14 +116,19 @@ class Terminal:
         self.raw = b""
 
     def read(self) -> str:
-        """Take what was drawn since; the whole screen as text."""
+        """Take what was drawn since; the whole screen as text.
+
+        One that never stops drawing is looked at all the same.
+        """
+        until_s = time.monotonic() + LONGEST_READ_S
         try:
-            while True:
+            while time.monotonic() < until_s:
                 drawn = self.child.read_nonblocking(65536, timeout=0.05)
                 self.raw += drawn
                 self._stream.feed(drawn)
         except (pexpect.TIMEOUT, pexpect.EOF):
-            return "\n".join(self.screen.display)
+            pass
+        return "\n".join(self.screen.display)
 
     def shows(self, text: str, seconds: float = DEADLINE_S) -> None:
         """Wait until the screen shows a text."""

@@ -32,6 +32,8 @@ pytestmark = [
 
 DEADLINE_S = 120.0
 HELD_UP_S = 0.3
+SHORT_S = 0.001
+"""Between two processes of a busy machine this much may be lost sight of."""
 ATTEMPTS = 6
 MS = 1_000_000
 
@@ -108,7 +110,7 @@ def holds_together(story: RequestStory, row: RequestRow) -> None:
     assert row.ttft_s is not None
     parts = dict(story.ttft_parts)
     assert sum(parts.values()) == pytest.approx(row.ttft_s, rel=0.01)
-    assert parts.get(Cause.UNKNOWN, 0) <= 0.01 * row.ttft_s
+    assert parts.get(Cause.UNKNOWN, 0) <= max(0.01 * row.ttft_s, SHORT_S)
     assert all(a.end_ns == b.start_ns for a, b in pairwise(story.spans))
     assert story.missing == ()
     assert len(story.token_ns) == row.output_tokens
