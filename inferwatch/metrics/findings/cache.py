@@ -5,7 +5,13 @@ from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
-from inferwatch.metrics.findings.queue import TTFT, queue_evidence, shed, waits
+from inferwatch.metrics.findings.queue import (
+    TTFT,
+    blocks_short,
+    queue_evidence,
+    shed,
+    waits,
+)
 
 PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
@@ -77,7 +83,7 @@ def outgrown(facts: Facts) -> bool:
 
 
 class KvBound(Diagnosis):
-    """Requests wait for KV blocks."""
+    """Requests wait for KV blocks, or would if as many as want might run."""
 
     NAME, TITLE = "kv_bound", "KV cache full"
     MANY = "let requests wait for KV blocks"
@@ -87,18 +93,30 @@ class KvBound(Diagnosis):
         """Blocks bind, and not because outputs outgrew them."""
         if outgrown(facts):
             return None
-        return waits(facts, BoundBy.KV, Cause.QUEUE_KV, Cause.RECOMPUTE)
+        causes, bound = [Cause.QUEUE_KV, Cause.RECOMPUTE], [BoundBy.KV]
+        if blocks_short(facts):
+            causes.append(Cause.QUEUE_SEQS)
+            bound.append(BoundBy.SEQS)
+        return waits(facts, *causes, bound=tuple(bound))
 
     def sentence(self, facts: Facts) -> str:
         """How full, and who waits."""
         preempted = facts.steps.sums.get("preemptions", 0)
         also = f", {preempted:,} preempted in 10 s" if preempted else ""
-        return f"{facts.waiting or 0:,} wait for KV blocks: {usage(facts)}{also}"
+        waiting = f"{facts.waiting or 0:,} wait"
+        if facts.bound_share(BoundBy.KV) >= facts.bound_share(BoundBy.SEQS):
+            return f"{waiting} for KV blocks: {usage(facts)}{also}"
+        return (
+            f"{waiting} because max_num_seqs are running, and more would wait for KV "
+            f"blocks: {usage(facts)}{also}"
+        )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         """The cache and the queue."""
         held = facts.bound_share(BoundBy.KV)
         text = f"KV blocks bound the scheduler for {held:.0%} of the last 10 s"
+        if seqs := facts.bound_share(BoundBy.SEQS):
+            text += f", max_num_seqs for {seqs:.0%}: with more, these too want blocks"
         return (
             Evidence(text=text, page="kv", t_ns=facts.now_ns),
             *queue_evidence(facts, Cause.QUEUE_KV, Cause.RECOMPUTE),

@@ -12,15 +12,31 @@ HELD = 0.5
 LEAST_QUEUE_SHARE = 0.1
 """Of a TTFT: below, the wait is not worth a word."""
 KV_NEAR_FULL = 0.9
+BLOCKS_MATTER = 0.1
+"""Of the time: more sequences than now would soon wait for KV blocks instead."""
 COMPUTE_FULL = 0.6
 """MFU from which on more tokens a step bring no more tokens a second."""
 TTFT = ("ttft_s", "e2el_s")
+LIMITS = (BoundBy.SEQS, BoundBy.KV, BoundBy.TOKENS, BoundBy.DEFERRED)
 
 
-def waits(facts: Facts, bound: BoundBy, *causes: Cause) -> Cost | None:
-    """What a limit of the scheduler costs, if it held requests back for long."""
-    held = facts.bound_share(bound)
-    if held < HELD or not facts.waiting:
+def blocks_short(facts: Facts) -> bool:
+    """The KV cache is nearly full: what waits for a sequence would wait for blocks."""
+    near_full = (facts.kv_usage or 0.0) >= KV_NEAR_FULL
+    return near_full or facts.bound_share(BoundBy.KV) >= BLOCKS_MATTER
+
+
+def waits(facts: Facts, *causes: Cause, bound: tuple[BoundBy, ...]) -> Cost | None:
+    """What these limits of the scheduler cost, if limits held requests back for long.
+
+    Limits may take turns: together they hold the queue, and most of all those of
+    whoever is to blame.
+    """
+    held = facts.bound_share(*bound)
+    others = [each for each in LIMITS if each not in bound]
+    most = max(facts.bound_share(each) for each in others)
+    together = facts.bound_share(*LIMITS)
+    if held < most or together < HELD or not facts.waiting:
         return None
     share = facts.ttft_share(*causes)
     if share is None:
@@ -74,9 +90,9 @@ class BatchTooSmall(Diagnosis):
 
     def holds(self, facts: Facts) -> Cost | None:
         """Sequences bind, while there is room for their KV cache."""
-        if (facts.kv_usage or 0.0) >= KV_NEAR_FULL or computes_fully(facts):
+        if blocks_short(facts) or computes_fully(facts):
             return None
-        return waits(facts, BoundBy.SEQS, Cause.QUEUE_SEQS)
+        return waits(facts, Cause.QUEUE_SEQS, bound=(BoundBy.SEQS,))
 
     def sentence(self, facts: Facts) -> str:
         """How many run, of how many that may, and what room there is."""
@@ -123,7 +139,7 @@ class TokenBudget(Diagnosis):
         """The budget binds."""
         if computes_fully(facts):
             return None
-        return waits(facts, BoundBy.TOKENS, *self.CAUSES)
+        return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
 
     def sentence(self, facts: Facts) -> str:
         """The budget, and what would need more."""
@@ -250,7 +266,7 @@ class Deferred(Diagnosis):
 
     def holds(self, facts: Facts) -> Cost | None:
         """All that waited were passed over."""
-        return waits(facts, BoundBy.DEFERRED, Cause.QUEUE_DEFERRED)
+        return waits(facts, Cause.QUEUE_DEFERRED, bound=(BoundBy.DEFERRED,))
 
     def sentence(self, facts: Facts) -> str:
         """How many wait."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 
@@ -46,7 +47,7 @@ class FindingsDrawer(Panel, can_focus=True):
 
     DEFAULT_CSS = """
     FindingsDrawer {
-        layer: drawer; dock: bottom; height: 60%; min-height: 10;
+        layer: drawer; dock: bottom; height: auto; max-height: 60%;
         margin-bottom: 1; background: $surface;
     }
     """
@@ -71,12 +72,22 @@ class FindingsDrawer(Panel, can_focus=True):
     _at = 0
     """Which evidence of all is chosen."""
     _top = 0
+    _tallest = 0
+    """In lines, since it was opened: it grows, and never jumps back."""
 
     def show(self, shown: Snapshot, clock: Callable[[int], str]) -> None:
         """Take what holds at the moment shown."""
         self._findings, self._now_ns, self._clock = shown.findings, shown.now_ns, clock
         self._at = min(self._at, max(len(self._evidence) - 1, 0))
+        if len(self._rows(self.size.width)) + 1 > self._tallest:
+            self.refresh(layout=True)
         self.redraw()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As much as there is to tell, as far as there is room."""
+        del container, viewport
+        self._tallest = max(self._tallest, len(self._rows(width)) + 1)
+        return self._tallest
 
     @property
     def _evidence(self) -> list[Evidence]:

@@ -277,6 +277,19 @@ PLANTED = (
         alone(Engine(kv_blocks=400, prompt=lambda _: 1_500, rate_per_s=6)),
     ),
     Fault(
+        "sequences and KV blocks that bind by turns",
+        "kv_bound",
+        alone(
+            Engine(
+                max_num_seqs=14,
+                kv_blocks=460,
+                rate_per_s=12,
+                prompt=lambda r: r.choice((60, 200, 600, 1_000)),
+            ),
+            seconds=36,
+        ),
+    ),
+    Fault(
         "outputs that outgrow the KV cache",
         "preemptions",
         alone(
