@@ -51,8 +51,7 @@ SCREENS = {
     "kv": ("3", "v", "4"),
     "hardware": ("5",),
     "limits": ("6",),
-    "findings": ("1", "f"),
-    "load": ("f", "7"),
+    "load": ("7",),
     "sessions": ("8",),
 }
 """By name, the keys that lead there from the one before."""
@@ -62,6 +61,9 @@ WATCH_S = 75
 """Long enough for several bursts, so that the charts show queueing and preemption."""
 MORE = 5
 """How often the second demo is asked for a tenth more."""
+TOO_MUCH = 6
+"""How often again, so that it cannot keep up and findings say why."""
+OVERLOADED_S = 40
 
 Look = Callable[[InferwatchApp, Pilot[None], EngineSession], Awaitable[None]]
 
@@ -141,6 +143,13 @@ async def ask_for_more(
     await pilot.press("7", *[">"] * MORE)
     await asyncio.sleep(WATCH_S)
     save(app, "load-harder-120x40")
+    await pilot.press(*[">"] * TOO_MUCH)
+    await asyncio.sleep(OVERLOADED_S)
+    await pilot.press("1", "f")
+    for columns, rows in SIZES:
+        await pilot.resize_terminal(columns, rows)
+        await pilot.pause(2)
+        save(app, f"findings-{columns}x{rows}")
 
 
 async def replay(database: Path) -> None:

@@ -107,8 +107,8 @@ class KvBound(Diagnosis):
         if facts.bound_share(BoundBy.KV) >= facts.bound_share(BoundBy.SEQS):
             return f"{waiting} for KV blocks: {usage(facts)}{also}"
         return (
-            f"{waiting} because max_num_seqs are running, and more would wait for KV "
-            f"blocks: {usage(facts)}{also}"
+            f"{waiting}; max_num_seqs run, and more would want KV blocks: "
+            f"{usage(facts)}{also}"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -116,7 +116,7 @@ class KvBound(Diagnosis):
         held = facts.bound_share(BoundBy.KV)
         text = f"KV blocks bound the scheduler for {held:.0%} of the last 10 s"
         if seqs := facts.bound_share(BoundBy.SEQS):
-            text += f", max_num_seqs for {seqs:.0%}: with more, these too want blocks"
+            text += f", max_num_seqs for {seqs:.0%}"
         return (
             Evidence(text=text, page="kv", t_ns=facts.now_ns),
             *queue_evidence(facts, Cause.QUEUE_KV, Cause.RECOMPUTE),
