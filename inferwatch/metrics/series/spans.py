@@ -5,6 +5,8 @@ reaches, in each as much as lies there. So bins add up in any order, a slow read
 fills many narrow bins, and where nothing was read there is a gap.
 """
 
+from typing import ClassVar
+
 import msgspec
 import numpy as np
 
@@ -73,6 +75,7 @@ class Spans:
     """Sums over time: each value weighed by how long it held."""
 
     EMPTY = 0.0
+    REDUCE: ClassVar[np.ufunc] = np.add
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -116,12 +119,20 @@ class Spans:
         narrow = max(level.bin_ns // grid.bin_ns, 1)
         first = grid.start_ns // level.bin_ns
         last = (grid.start_ns + grid.count * grid.bin_ns - 1) // level.bin_ns
-        rows = level.between(first, last, self.EMPTY)
         if narrow > 1:
-            skipped = (grid.start_ns - first * level.bin_ns) // grid.bin_ns
-            rows = np.repeat(self._part(rows, narrow), narrow, axis=0)
-            return rows[skipped : skipped + grid.count]
-        return self._together(rows.reshape(grid.count, wide, self._width), axis=1)
+            rows = self._part(level.between(first, last, self.EMPTY), narrow)
+            begin_ns = grid.start_ns + grid.bin_ns * np.arange(grid.count)
+            found: Floats = rows[begin_ns // level.bin_ns - first]
+            return found
+        # Only what is held is looked at: a grid may reach over years.
+        found = np.full((grid.count, self._width), self.EMPTY)
+        begin, end = max(first, level.first), min(last + 1, level.first + level.count)
+        if begin < end:
+            held = level.rows[begin - level.first : end - level.first]
+            places = (np.arange(begin, end) - first) // wide
+            starts = np.flatnonzero(np.diff(places, prepend=-1))
+            found[places[starts]] = self.REDUCE.reduceat(held, starts, axis=0)
+        return found
 
     @property
     def first_ns(self) -> int | None:
@@ -178,24 +189,21 @@ class Spans:
         return rows / of
 
     def _together(self, rows: Floats, axis: int = 0) -> Floats:
-        total: Floats = rows.sum(axis=axis)
-        return total
+        together: Floats = self.REDUCE.reduce(rows, axis=axis, initial=self.EMPTY)
+        return together
 
 
 class Worsts(Spans):
     """The greatest of each value in a stretch of time; NaN where there was none."""
 
     EMPTY = np.nan
+    REDUCE: ClassVar[np.ufunc] = np.fmax
 
     def _put(self, rows: Floats, values: Floats, _held_ns: Floats | int) -> None:
         np.fmax(rows, values, out=rows)
 
     def _part(self, rows: Floats, _of: int) -> Floats:
         return rows
-
-    def _together(self, rows: Floats, axis: int = 0) -> Floats:
-        worst: Floats = np.fmax.reduce(rows, axis=axis, initial=np.nan)
-        return worst
 
 
 def _chunks(level: Level, parts: Parts) -> list[int]:

@@ -1,6 +1,7 @@
 """GPUs and hosts in snapshots: what they did last, over the window and over time."""
 
 import json
+import tracemalloc
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -353,6 +354,22 @@ def test_who_joins_late_has_a_gap_before() -> None:
     assert alone.timeline.hbm_bytes_per_s[2] == pytest.approx(
         both.gpus[0].timeline.hbm_bytes_per_s[2]
     )
+
+
+@pytest.mark.parametrize("long_ago_s", [5e6, 5e8])
+def test_a_reading_of_long_ago_takes_no_more_memory_than_others(
+    long_ago_s: float,
+) -> None:
+    model = Model()
+    for reading in (gpu_info(), sample(-long_ago_s)):
+        model.fold(reading)
+
+    tracemalloc.start()
+    for window in Window:
+        model.snapshot(60 * S, window, hardware=True)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20_000_000
 
 
 HEARD: list[Any] = [GpuInfo, GpuSample, GpuProcesses, HostInfo, HostSample]
