@@ -361,7 +361,7 @@ def test_a_reading_of_long_ago_takes_no_more_memory_than_others(
     long_ago_s: float,
 ) -> None:
     model = Model()
-    for reading in (gpu_info(), sample(-long_ago_s)):
+    for reading in (gpu_info(), sample(-long_ago_s, sm_active=0.5)):
         model.fold(reading)
 
     tracemalloc.start()
