@@ -93,7 +93,13 @@ class Story:
     def maps(self, readings: Iterable[AnyReading]) -> list[BlockMap]:
         """From the first whole one on: those before tell of what others know."""
         maps = [r for r in readings if isinstance(r, BlockMap)]
-        first = next(at for at, told in enumerate(maps) if told.whole)
+        moments = self.truth["moments"]
+        first = next(
+            at
+            for at, told in enumerate(maps)
+            if told.whole and str(told.t_ns + self.start_ns) in moments
+        )
+        assert not any(told.holders for told in maps[:first] if told.whole)
         assert first * 0.02 < 2 * 0.7, "a newcomer waits too long"
         return maps[first:]
 

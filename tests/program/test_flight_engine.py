@@ -41,11 +41,11 @@ async def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
     found, said = demo(
         tmp_path,
         *("--duration", "20", "--keep", "8s", "--record-after", "1min"),
-        *("--record-on", "finished>80|p99(ttft_s)>100"),
+        *("--record-on", "finished>40|p99(ttft_s)>100"),
     )
 
     assert found["session_ids"] == ["s1"]
-    assert "finished>80: finished" in said
+    assert "finished>40: finished" in said
     row = find(tmp_path / "sessions.db", "s1")
     model, steps, infos, seen = Model(), [], [], []
     async for batch in RecordedReadings(tmp_path / "sessions.db", "s1").batches():
@@ -61,7 +61,7 @@ async def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
     assert row.unrecorded == 0
     assert len(seen) >= 8
     # The engine's steps of the seconds before the rule held are there.
-    alerts = [note for note in model.notes if "finished>80" in note.text]
+    alerts = [note for note in model.notes if "finished>40" in note.text]
     before = [step for step in steps if step.end_ns < alerts[0].t_ns - 4 * 10**9]
     assert len(before) > 50
     last = model.snapshot(seen[-1], Window.TEN_SECONDS)

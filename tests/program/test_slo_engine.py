@@ -17,7 +17,8 @@ JUDGED = """
 WITH ended AS (
   SELECT coalesce(reason, engine_reason) AS how, output_tokens,
          coalesce(ttft_s, e2el_s) AS ttft_s, e2el_s
-  FROM requests WHERE finished_ns IS NOT NULL AND engine_finished_ns IS NOT NULL),
+  FROM requests WHERE (finished_ns IS NOT NULL) + (engine_finished_ns IS NOT NULL)
+       >= :tellers),
 told AS (
   SELECT how, output_tokens, ttft_s >= :ttft AS late, e2el_s >= :e2el AS long
   FROM ended)
@@ -47,9 +48,10 @@ def demo(home: Path, *flags: str) -> tuple[dict[str, Any], int, str]:
     return json.loads(done.stdout), done.returncode, done.stderr
 
 
-def recorded(home: Path, ttft_s: float, e2el_s: float) -> list[int]:
+def recorded(home: Path, ttft_s: float, e2el_s: float, tellers: int) -> list[int]:
+    """Of requests whose end so many of front end and engine have told."""
     with closing(sqlite3.connect(home / "sessions.db")) as record:
-        limits = {"ttft": ttft_s, "e2el": e2el_s}
+        limits = {"ttft": ttft_s, "e2el": e2el_s, "tellers": tellers}
         (row,) = record.execute(JUDGED, limits).fetchall()
     return [each or 0 for each in row]
 
@@ -73,7 +75,10 @@ def test_the_status_is_that_of_the_requests_in_the_record(
     names = ("judged", "good", "undetermined")
     missed = [found["missed"].get(each, 0) for each in ("ttft_s", "e2el_s")]
     counted = [*(found[each] for each in names), *missed, found["good_tokens"]]
-    assert counted == recorded(tmp_path, *limits), said
+    least, most = (recorded(tmp_path, *limits, tellers) for tellers in (2, 1))
+    between = zip(least, counted, most, strict=True)  # they differ at the very end
+    assert all(low <= each <= high for low, each, high in between), said
+    assert most[0] - least[0] <= 5
     assert found["judged"] > 20
     assert (returned, found["met"]) == (status, status == 0)
     assert found["vantage"] == "frontend"

@@ -28,6 +28,8 @@ Reader = Callable[..., object]
 """Reads the value of a column, and fails where it is unreadable."""
 KEY = ("session", "ordinal", "source")
 Kind = TypeVar("Kind")
+STORED = (str, int, float, NoneType)
+"""All that is written into a column; a truth is a number."""
 UNREADABLE = (
     msgspec.MsgspecError,
     zlib.error,
@@ -205,6 +207,9 @@ class Columns:
         }
         self.json = tuple(self.names[place] for place in self._json)
         """The columns that hold JSON."""
+        self._allowed = [_stored_as(field.type) for field in fields]
+        self._known: set[tuple[type, ...]] = set()
+        """Kinds of rows that were found to be right: there are few."""
 
     def values(self, struct: object) -> tuple[Any, ...]:
         """What goes into the columns."""
@@ -217,7 +222,15 @@ class Columns:
         return values if len(self.fields) > 1 else (values,)
 
     def restore(self, values: Sequence[object]) -> dict[str, Any]:
-        """The fields again, from what the columns hold."""
+        """The fields again, from what the columns hold.
+
+        Raises:
+            TypeError: a column holds what was never written there.
+        """
+        kinds = tuple(map(type, values))
+        if kinds not in self._known:
+            self._check(kinds)
+            self._known.add(kinds)
         fields: dict[str, Any] = dict(zip(self.fields, values, strict=True))
         for name, restorer in self._restorers:
             if fields[name] is not None:
@@ -227,9 +240,24 @@ class Columns:
             fields[name] = decoder.decode(fields[name])
         return fields
 
+    def _check(self, kinds: tuple[type, ...]) -> None:
+        for name, kind, allowed in zip(self.names, kinds, self._allowed, strict=True):
+            if kind not in allowed:
+                raise TypeError(f"column {name} holds {kind.__name__}")
+
 
 def _is_json(annotation: object) -> bool:
     return get_origin(annotation) in {list, dict}
+
+
+def _stored_as(annotation: object) -> frozenset[type]:
+    """What SQLite holds of it; nothing in records from before there was the field."""
+    if _is_json(annotation):
+        return frozenset({str, NoneType})
+    found: set[type] = {NoneType}
+    for kind in get_args(annotation) or (annotation,):
+        found.add(next(each for each in STORED if issubclass(kind, each)))
+    return frozenset(found | ({int} if float in found else set()))
 
 
 def _restorer(annotation: object) -> type[Any] | None:

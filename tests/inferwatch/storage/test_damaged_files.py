@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from collectors.readings import AnyReading
+from collectors.readings import AnyReading, Step
 from inferwatch.errors import StorageError
 from inferwatch.replay.marks import bookmarks, keep_bookmark
 from inferwatch.storage.file.connections import open_for_reading
@@ -22,7 +22,7 @@ from inferwatch.storage.sessions import housekeeping
 from inferwatch.storage.sessions.erasing import erase, vacuum
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import find, list_sessions
-from inferwatch.storage.tables.steps import unpack
+from inferwatch.storage.tables.steps import STEP_COLUMNS, unpack
 
 FILES = Path(__file__).parent / "files"
 PAGE = 4096
@@ -370,6 +370,20 @@ def test_a_damaged_file_is_not_changed(
         change(path)
 
     assert path.read_bytes() == torn
+
+
+@pytest.mark.parametrize("wrong", [b"1", "1", 1.5])
+def test_a_column_with_what_was_never_written_there_is_unreadable(
+    wrong: bytes | str | float,
+) -> None:
+    """SQLite takes a value for what its first byte says: one bit makes it another."""
+    step = Step(rank=0, index=7, start_ns=1, end_ns=2, duration_ns=1)
+    held = {name: getattr(step, name) for name in STEP_COLUMNS.fields}
+    held |= {"bound_by": "seqs"}
+
+    STEP_COLUMNS.restore(list(held.values()))
+    with pytest.raises(TypeError, match="rank"):
+        STEP_COLUMNS.restore(list((held | {"rank": wrong}).values()))
 
 
 def test_a_source_whose_name_is_lost_is_unknown(
