@@ -186,7 +186,8 @@ class Counters:
 
 @asynccontextmanager
 async def client_of(engine: Engine) -> AsyncIterator[httpx.AsyncClient]:
-    limits = httpx.Limits(max_connections=None)
+    # A kept connection may be closed by the server just as it is used again.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(
         base_url=engine.url or "", timeout=DEADLINE_S, limits=limits
     ) as client:

@@ -87,8 +87,9 @@ def test_the_status_is_that_of_the_requests_in_the_record(
     tokens_per_s = told["output_tokens_per_s"]
     assert spent["per_mtok"] == pytest.approx(0.5 / 3600 / tokens_per_s * 1e6)
     if status:
-        assert 0 < found["good"] < found["judged"]
-        assert spent["per_mtok_good"] > spent["per_mtok"]
+        assert found["good"] < found["judged"]
+        if found["good"]:  # none, where others keep the machine busy
+            assert spent["per_mtok_good"] > spent["per_mtok"]
 
 
 def test_notes_in_the_record_say_since_when(tmp_path: Path) -> None:

@@ -221,6 +221,8 @@ class SessionBrowser(Vertical):
 
     def _preview(self) -> None:
         """Show the session under the cursor in full; what is not known is read."""
+        if not self.query(PreviewPanel):
+            return  # the browser is being taken down
         table, panel = self._table, self.query_one(PreviewPanel)
         here = table.pointed
         first = table.find(f"s{table.marked[0]}") if table.marked else None
