@@ -9,19 +9,12 @@ bin := .venv/bin
 demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
 	@$(bin)/inferwatch demo
 
-light := $(bin)/pytest -n 4 --dist worksteal -m "not process and not timing and not gpu"
-
 # Tests that start processes mostly wait: the light ones take what they leave.
-test: .venv/.installed  ## all tests, real vLLM included; a failure ends no phase but its own
-	@failed=0; mkdir -p build; \
-	nice -n 19 $(light) > build/light.log 2>&1 & light=$$!; \
-	$(bin)/pytest -n 3 --dist loadgroup -m "process and not timing and not gpu" || failed=1; \
-	wait $$light || failed=1; cat build/light.log; \
-	$(bin)/pytest -m "timing and not gpu" $$(grep -rl mark.timing tests) || failed=1; \
-	exit $$failed
+test: .venv/.installed  ## all tests, real vLLM included; a failure ends no suite but its own
+	@$(bin)/python .ci/suites
 
 light: .venv/.installed  ## the tests that start no process
-	@$(light)
+	@$(bin)/python .ci/suites light
 
 check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/ruff format --check .

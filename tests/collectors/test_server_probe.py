@@ -45,7 +45,7 @@ from embedded_engine.relay import KEY_VARIABLE, Relay, relay_probes
 
 pytestmark = pytest.mark.process
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 CONTAINED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 ELSEWHERE = "http://192.0.2.1:8000"
 

@@ -36,7 +36,7 @@ from embedded_engine.channel import Channel
 
 pytestmark = pytest.mark.process
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class ScriptedHerald:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 Start = Callable[[str], EngineProcesses]
 CORE = "bash -c 'exec -a VLLM::EngineCore sleep 60'"
 WORKER = "bash -c 'exec -a VLLM::Worker_TP0 sleep 60'"
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ MS = 1_000_000
 LOAD = "load-1"
 
 Record = Callable[..., Recorder]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

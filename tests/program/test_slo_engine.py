@@ -78,8 +78,8 @@ def test_the_status_is_that_of_the_requests_in_the_record(
     least, most = (recorded(tmp_path, *limits, tellers) for tellers in (2, 1))
     between = zip(least, counted, most, strict=True)  # they differ at the very end
     assert all(low <= each <= high for low, each, high in between), said
-    assert most[0] - least[0] <= 5
     assert found["judged"] > 20
+    assert least[0] > most[0] / 2
     assert (returned, found["met"]) == (status, status == 0)
     assert found["vantage"] == "frontend"
     spent = told["spending"]

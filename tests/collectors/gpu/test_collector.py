@@ -13,7 +13,7 @@ from collectors.gpu.collector import GpuCollector
 from collectors.gpu.source import KINDS, GpuOptions, GpuSource, Pace
 from collectors.readings import AnyReading, GpuInfo, GpuSample, Note, NoteKind
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 UUID = "GPU-1"
 
 

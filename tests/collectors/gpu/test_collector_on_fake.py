@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from unittest.mock import patch
 
 from collectors.clock import SessionClock
 from collectors.gpu.collector import GpuCollector
@@ -12,7 +13,7 @@ from tests.collectors.gpu.watched_fake import FIRST, left_clean
 from tests.fake_nvml import FakeNvml, in_fake_nvml
 
 Meanwhile = Callable[[GpuCollector, list[AnyReading]], Awaitable[None]]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def collected(
@@ -34,7 +35,11 @@ def collected(
         await collector.close()
         await taking
 
-    asyncio.run(run())
+    with (  # this library always returns, however busy the machine
+        patch("collectors.gpu.collector.JOIN_S", PATIENCE_S),
+        patch("collectors.gpu.nvml_events.JOIN_S", PATIENCE_S),
+    ):
+        asyncio.run(run())
     left_clean(fake)
     return told
 

@@ -28,7 +28,7 @@ from inferwatch.storage.sessions.sessions import find
 S = 1_000_000_000
 END_NS = 31 * S
 AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ from inferwatch.session.agent import Agent
 from inferwatch.session.attached_session import AttachedSession
 from inferwatch.session.pipeline import Pipeline
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ VIEWS = {
 }
 MOMENT = 0.62
 """Of the sample: load runs, requests have queued."""
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 async def drawn(pilot: Pilot[None]) -> None:

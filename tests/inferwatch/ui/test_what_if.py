@@ -25,7 +25,7 @@ Compare = Callable[..., bool]
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 SIZES = ((80, 24), (120, 40), (200, 60))
 NAMES = [f"{width}x{height}" for width, height in SIZES]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture
