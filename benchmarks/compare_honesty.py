@@ -20,7 +20,13 @@ from collectors.clock import NS_PER_S
 from inferwatch.compare.comparison import ComparisonRules, SessionPair, compare
 from inferwatch.compare.metrics import KEYS
 from inferwatch.compare.resampling import BINS, counted
-from inferwatch.compare.session_numbers import LoadFacts, RatioSums, SessionNumbers
+from inferwatch.compare.session_numbers import (
+    LoadFacts,
+    Pairing,
+    RatioSums,
+    SessionNumbers,
+    Side,
+)
 from inferwatch.compare.span import ComparedSpan, WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.storage.sessions.session_state import SessionState
@@ -34,32 +40,63 @@ SPREAD = 0.5
 """Of the logarithms."""
 SHARED = 0.7
 """How far the latencies of a session move together."""
+SENT = 0.7
+"""Of how a latency varies, what comes of the traffic: on vLLM's CPU two thirds."""
 PER_S = 20.0
 DRAWS = 2_000
 SHIFT = 1.10
 
 
-class Simulated:
-    """Requests of one stationary session: when they ended, and their latencies."""
+class Traffic:
+    """What is sent: when, and what comes of it on any machine (lengths, bursts)."""
 
     def __init__(
         self, random: np.random.Generator, requests: int, memory: float
     ) -> None:
-        keep = (memory - 1) / (memory + 1)
+        self.keep = (memory - 1) / (memory + 1)
         self.at_s = np.cumsum(random.exponential(1 / PER_S, requests))
-        shared = autoregression(random, requests, keep)
+        self.moved = moved(random, requests, self.keep)
+
+
+def moved(random: np.random.Generator, requests: int, keep: float) -> dict[str, Floats]:
+    """How far from its median each latency of each request is, of variance 1."""
+    shared = autoregression(random, requests, keep)
+    found = {
+        name: np.sqrt(SHARED) * shared
+        + np.sqrt(1 - SHARED) * autoregression(random, requests, keep)
+        for name in MEDIANS_S
+    }
+    return found | {"tokens": autoregression(random, requests, keep)}
+
+
+class Simulated:
+    """Requests of one stationary session: when they came, and their latencies."""
+
+    def __init__(
+        self,
+        random: np.random.Generator,
+        requests: int,
+        memory: float,
+        traffic: Traffic | None = None,
+        drift: float = 0.0,
+    ) -> None:
+        """Of the same traffic as another, or of its own.
+
+        The run as a whole is off by a lognormal of this spread.
+        """
+        sent = traffic or Traffic(random, requests, memory)
+        own = moved(random, requests, sent.keep)
+        off = drift * float(random.standard_normal())
+        far = {
+            name: np.sqrt(SENT) * sent.moved[name] + np.sqrt(1 - SENT) * own[name]
+            for name in own
+        }
+        self.at_s = sent.at_s
         self.values_s = {
-            name: median
-            * np.exp(
-                SPREAD
-                * (
-                    np.sqrt(SHARED) * shared
-                    + np.sqrt(1 - SHARED) * autoregression(random, requests, keep)
-                )
-            )
+            name: median * np.exp(SPREAD * far[name] + off)
             for name, median in MEDIANS_S.items()
         }
-        self.tokens = 100 * np.exp(0.3 * autoregression(random, requests, keep))
+        self.tokens = 100 * np.exp(0.3 * far["tokens"])
 
     def numbers(
         self,
@@ -67,6 +104,7 @@ class Simulated:
         *,
         part: tuple[float, float] = (0.0, 1.0),
         times: Mapping[str, float] | None = None,
+        pairing: Pairing | None = None,
     ) -> SessionNumbers:
         """What a comparison is made of, of a part of it, latencies made longer."""
         whole_s = float(self.at_s[-1]) + 1e-6
@@ -89,6 +127,7 @@ class Simulated:
                 for name, values_s in self.values_s.items()
             },
             sums={"output_tokens_per_s": self._tokens(place, inside, end_s - start_s)},
+            pairing=pairing,
         )
 
     def _tokens(
@@ -162,7 +201,27 @@ def two(
     random = np.random.default_rng([7, seed])
     a = Simulated(random, requests, memory).numbers(1)
     b = Simulated(random, requests, memory).numbers(2, times=times)
-    return compare([a, b], ComparisonRules(seed=seed, draws=draws)).pairs[0]
+    return compare(
+        [Side.of(a), Side.of(b)], ComparisonRules(seed=seed, draws=draws)
+    ).pairs[0]
+
+
+def paired(
+    seed: int,
+    requests: int,
+    memory: float,
+    times: Mapping[str, float] | None = None,
+    draws: int = DRAWS,
+) -> SessionPair:
+    """Two sessions that were sent the same."""
+    random = np.random.default_rng([9, seed])
+    traffic = Traffic(random, requests, memory)
+    same = Pairing(requests=requests, of=requests)
+    a = Simulated(random, requests, memory, traffic).numbers(1, pairing=same)
+    b = Simulated(random, requests, memory, traffic)
+    rules = ComparisonRules(seed=seed, draws=draws)
+    other = b.numbers(2, times=times, pairing=same)
+    return compare([Side.of(a), Side.of(other)], rules).pairs[0]
 
 
 def halves(seed: int, requests: int, memory: float, draws: int = DRAWS) -> SessionPair:
@@ -170,7 +229,9 @@ def halves(seed: int, requests: int, memory: float, draws: int = DRAWS) -> Sessi
     whole = Simulated(np.random.default_rng([8, seed]), requests, memory)
     parts = (0.0, 0.5), (0.5, 1.0)
     a, b = (whole.numbers(n, part=part) for n, part in enumerate(parts, 1))
-    return compare([a, b], ComparisonRules(seed=seed, draws=draws)).pairs[0]
+    return compare(
+        [Side.of(a), Side.of(b)], ComparisonRules(seed=seed, draws=draws)
+    ).pairs[0]
 
 
 def covers(pair: SessionPair, ratio: float = 1.0) -> dict[str, bool]:

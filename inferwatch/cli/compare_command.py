@@ -22,6 +22,8 @@ from inferwatch.storage.file.location import default_database
 COLOURS = {
     MetricVerdict.BETTER: "green",
     MetricVerdict.WORSE: "red",
+    MetricVerdict.PROBABLY_BETTER: "green",
+    MetricVerdict.PROBABLY_WORSE: "red",
     MetricVerdict.OPEN: "yellow",
 }
 

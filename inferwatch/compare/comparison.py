@@ -5,11 +5,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+import numpy as np
+
+from inferwatch.compare import family
 from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
-from inferwatch.compare.resampling import DRAWS, Draws
-from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers
+from inferwatch.compare.place import Place
+from inferwatch.compare.quality import QualityCheck
+from inferwatch.compare.resampling import (
+    CHANCES,
+    DRAWS,
+    Draws,
+    Floats,
+    blocks_for,
+    memories,
+    too_short,
+)
+from inferwatch.compare.session_numbers import LoadFacts, Pairing, SessionNumbers, Side
 from inferwatch.compare.significance import Difference, Interval, Resampled
 from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import (
@@ -17,7 +30,6 @@ from inferwatch.compare.verdicts import (
     MetricVerdict,
     coarseness,
     direction,
-    holm,
     uncertainty,
 )
 from inferwatch.formatting import counted, format_clock
@@ -77,14 +89,23 @@ class ConditionCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPair:
-    """One session compared with the first, metric by metric."""
+    """One side compared with the first, metric by metric."""
 
-    a: SessionNumbers
-    b: SessionNumbers
+    a: Side
+    b: Side
     results: tuple[MetricResult, ...]
     load_differences: tuple[str, ...]
     cautions: tuple[str, ...]
     checks: tuple[ConditionCheck, ...] = ()
+    quality: tuple[QualityCheck, ...] = ()
+    """Can the two be compared at all, and how well?"""
+    places: tuple[Place, ...] = ()
+    """When and for whom the change is largest, of the metrics that changed."""
+
+    @property
+    def pairing(self) -> Pairing | None:
+        """Which requests both answered; None: they were not sent the same."""
+        return self.b.first.pairing if not self.b.is_repeated else None
 
     def of(self, verdict: MetricVerdict) -> list[MetricResult]:
         """The metrics of which that is said."""
@@ -93,13 +114,18 @@ class SessionPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Several sessions, each compared with the first."""
+    """Several sides, each compared with the first."""
 
-    sessions: tuple[SessionNumbers, ...]
+    sides: tuple[Side, ...]
     pairs: tuple[SessionPair, ...]
     settings: tuple[DifferingSetting, ...]
     """That differ."""
     rules: ComparisonRules = field(default_factory=ComparisonRules)
+
+    @property
+    def sessions(self) -> tuple[SessionNumbers, ...]:
+        """All runs of all sides."""
+        return tuple(run for side in self.sides for run in side.runs)
 
     @property
     def judged(self) -> int:
@@ -113,18 +139,21 @@ class Comparison:
         return any(check.outcome is ConditionOutcome.FAILED for check in checks)
 
 
-def compare(sessions: Sequence[SessionNumbers], rules: ComparisonRules) -> Comparison:
-    """Each session against the first."""
-    drawn = [_Drawing(place, each, rules) for place, each in enumerate(sessions)]
+def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
+    """Each side against the first."""
+    drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
     pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
-    adjusted = iter(holm([p for pair in pairs for p in pair.p_values]))
+    members = [each for pair in pairs for each in pair.members(len(sides))]
+    adjusted = iter(family.adjusted(members, rules.seed))
     return Comparison(
-        sessions=tuple(sessions),
+        sides=tuple(sides),
         pairs=tuple(
-            pair.judge([next(adjusted) for _ in pair.p_values], len(pairs))
+            pair.judge([next(adjusted) for _ in pair.judged], len(pairs))
             for pair in pairs
         ),
-        settings=tuple(differing([each.configuration for each in sessions])),
+        settings=tuple(
+            differing([run.configuration for side in sides for run in side.runs])
+        ),
         rules=rules,
     )
 
@@ -132,25 +161,34 @@ def compare(sessions: Sequence[SessionNumbers], rules: ComparisonRules) -> Compa
 class _Drawing:
     """A session and its draws, made once for each number of blocks."""
 
-    def __init__(
-        self, place: int, numbers: SessionNumbers, rules: ComparisonRules
-    ) -> None:
-        self.numbers = numbers
-        self._place, self._rules = place, rules
-        self._draws: dict[int, Draws] = {}
+    def __init__(self, place: int, side: Side, rules: ComparisonRules) -> None:
+        self.side, self.place = side, place
+        self.numbers = side.first
+        self._rules = rules
+        self._draws: dict[tuple[int, int], Draws] = {}
         self._drawn: dict[str, Resampled] = {}
+        self._parts: dict[str, Floats] = {}
 
     def drawn(self, metric: JudgedMetric) -> Resampled:
-        """The same for every session it is compared with."""
+        """By its own blocks; the same for every session it is compared with."""
         if metric.key not in self._drawn:
-            self._drawn[metric.key] = self.numbers.drawn(metric, self._of)
+            long = self.numbers.memories(metric)
+            self._drawn[metric.key] = self.drawn_with(metric, self.place, long)
         return self._drawn[metric.key]
 
-    def _of(self, blocks: int) -> Draws:
+    def drawn_with(self, metric: JudgedMetric, place: int, long: float) -> Resampled:
+        """By the blocks that the session of another place is drawn by, too."""
+        blocks = place, blocks_for(long)
         if blocks not in self._draws:
-            seed = (self._rules.seed, self._place, blocks)
-            self._draws[blocks] = Draws.make(blocks, seed, self._rules.draws)
-        return self._draws[blocks]
+            seed = (self._rules.seed, *blocks)
+            self._draws[blocks] = Draws.make(blocks[1], seed, self._rules.draws)
+        return self.numbers.drawn(metric, self._draws[blocks], long)
+
+    def parts(self, metric: JudgedMetric) -> Floats:
+        """What its blocks add to a number."""
+        if metric.key not in self._parts:
+            self._parts[metric.key] = self.numbers.parts(metric)
+        return self._parts[metric.key]
 
 
 class _Pairing:
@@ -159,21 +197,50 @@ class _Pairing:
     def __init__(
         self, first: _Drawing, other: _Drawing, rules: ComparisonRules
     ) -> None:
-        a, b = self._a, self._b = first.numbers, other.numbers
+        a, b = self._a, self._b = first.side, other.side
+        self._first, self._other = first, other
         self._rules = rules
         self._requests = min(a.load.requests, b.load.requests)
-        known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
-        self._found = {
-            each.key: Difference(first.drawn(each), other.drawn(each))
-            for each in known
-            if self._why_not(each) is None
-        }
-        self._known = known
+        shared = a.first.pairing
+        self._paired = shared is not None and shared == b.first.pairing
+        self._known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
+        self.judged = [each for each in self._known if self._why_not(each) is None]
+        self._found = {each.key: self._difference(each) for each in self.judged}
 
-    @property
-    def p_values(self) -> list[float]:
+    def members(self, sessions: int) -> Iterator[family.FamilyMember]:
         """Of the metrics that can be judged, in order."""
-        return [found.p_value for found in self._found.values()]
+        for metric in self.judged:
+            a, b = self._first.parts(metric), self._other.parts(metric)
+            parts = np.zeros((sessions, CHANCES))
+            if self._paired:
+                parts[0] = b - a
+            else:
+                parts[self._first.place] = -a
+                parts[self._other.place] = b
+            yield family.FamilyMember(
+                p_value=self._found[metric.key].p_value,
+                weight=metric.weight,
+                parts=parts.ravel(),
+            )
+
+    def _difference(self, metric: JudgedMetric) -> Difference:
+        if not self._paired:
+            return Difference(self._first.drawn(metric), self._other.drawn(metric))
+        long = self._memories(metric)
+        drawn = (
+            each.drawn_with(metric, 0, long) for each in (self._first, self._other)
+        )
+        return Difference(*drawn, paired=True)
+
+    def _memories(self, metric: JudgedMetric) -> float:
+        """How many memories the shorter one is long; of pairs, their ratio."""
+        if not self._paired:
+            return min(e.numbers.memories(metric) for e in (self._first, self._other))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.log(
+                self._other.numbers.means(metric) / self._first.numbers.means(metric)
+            )
+        return memories(np.where(np.isfinite(ratios), ratios, np.nan))
 
     def judge(self, adjusted: Sequence[float], pairs: int) -> SessionPair:
         """The verdicts, once it is known how many there are."""
@@ -185,8 +252,8 @@ class _Pairing:
             results=tuple(
                 self._result(each, by_key.get(each.key)) for each in self._known
             ),
-            load_differences=tuple(load_differences(self._a, self._b)),
-            cautions=tuple(cautions(self._a, self._b)),
+            load_differences=tuple(load_differences(self._a.first, self._b.first)),
+            cautions=tuple(cautions(self._a.first, self._b.first)),
             checks=tuple(self._check(each, alpha) for each in self._rules.conditions),
         )
 
@@ -197,13 +264,13 @@ class _Pairing:
                 return f"{each.name} has no values"
         for each in (self._a, self._b):
             if each.client_alone(metric):
-                return f"{each.name}'s client was too slow ({each.client.state})"
+                return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
         for each in (self._a, self._b):
             if each.n_of(metric) < metric.least_n:
                 has = f"{each.name} has {each.n_of(metric):,}"
                 return f"needs {metric.least_n:,} values, {has}"
-            if metric.needs_length and each.too_short(metric) > 1:
-                return f"{each.name} {TOO_SHORT}"
+        if metric.needs_length and self._too_short(metric) > 1:
+            return f"a session {TOO_SHORT}"
         return None
 
     def _result(self, metric: JudgedMetric, adjusted: float | None) -> MetricResult:
@@ -237,8 +304,11 @@ class _Pairing:
         self, result: MetricResult, found: Difference, adjusted: float
     ) -> MetricResult:
         metric = result.metric
-        if adjusted <= ALPHA and abs(found.difference) > metric.negligible:
-            return replace(result, verdict=direction(metric, found.difference))
+        clear = found.p_value <= ALPHA and abs(found.difference) > metric.negligible
+        if clear:
+            sure = adjusted <= ALPHA
+            said = direction(metric, found.difference, sure=sure)
+            return replace(result, verdict=said)
         short = self._too_short(metric)
         coarse = coarseness(metric, found, self._rules.matters)
         if max(short, coarse) > 1:
@@ -248,13 +318,10 @@ class _Pairing:
             times = min(coarse, max(uncertainty(found), 1.1))
             more = self._more(max(short, times**2))
             return replace(result, more_requests=more, why=why)
-        by_chance = None
-        if found.p_value <= ALPHA < adjusted:
-            by_chance = "its interval excludes zero, but one in twenty does by chance"
-        return replace(result, verdict=MetricVerdict.SAME, why=by_chance)
+        return replace(result, verdict=MetricVerdict.SAME)
 
     def _too_short(self, metric: JudgedMetric) -> float:
-        return max(each.too_short(metric) for each in (self._a, self._b))
+        return too_short(self._memories(metric), metric.share)
 
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
         """Requests until there are enough values."""

@@ -12,6 +12,15 @@ CLIENT = ("client.ttft_s", "client.tpot_s", "client.itl_s", "client.e2el_s")
 STEP = "steps.duration_s"
 FRONTEND = ("ttft_s", "e2el_s")
 ENGINE = ("queue_s", "tpot_s", "itl_s", STEP)
+HEADLINE = frozenset(
+    f"{each}_s"
+    for each in (
+        *("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "itl_p50", "itl_p99"),
+        *("e2el_p50", "output_tokens_per", "goodput_per"),
+    )
+)
+"""What a comparison is asked for, at any vantage."""
+HEADLINE_WEIGHT = 4.0
 NEGLIGIBLE_S = 100e-6
 """Nobody waits for a tenth of a millisecond."""
 
@@ -38,6 +47,11 @@ class JudgedMetric:
     def share(self) -> float | None:
         """Of a quantile."""
         return STATISTICS.get(self.statistic or "")
+
+    @property
+    def weight(self) -> float:
+        """In the family: what people ask about first may be shown first."""
+        return HEADLINE_WEIGHT if self.key.removeprefix("client.") in HEADLINE else 1.0
 
     @property
     def needs_length(self) -> bool:

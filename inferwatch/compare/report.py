@@ -30,6 +30,9 @@ GLYPHS = {
     MetricVerdict.BETTER: "▲",
     MetricVerdict.WORSE: "▼",
     MetricVerdict.DIFFERS: "≠",
+    MetricVerdict.PROBABLY_BETTER: "△",
+    MetricVerdict.PROBABLY_WORSE: "▽",
+    MetricVerdict.PROBABLY_DIFFERS: "≈",
     MetricVerdict.SAME: "=",
     MetricVerdict.OPEN: "?",
 }
@@ -173,8 +176,8 @@ def method_text(comparison: Comparison) -> str:
     return (
         f"95% intervals of each metric by itself, from {rules.draws:,} resamplings of "
         f"blocks of time, seed {rules.seed}. Verdicts share one 5% chance of a false "
-        f"alarm over {comparison.judged} metrics (Holm). Differences below "
-        f"{rules.matters:.0%} may go unnoticed."
+        f"alarm over {comparison.judged} metrics (Westfall and Young). Differences "
+        f"below {rules.matters:.0%} may go unnoticed."
     )
 
 
@@ -356,8 +359,8 @@ def _session(numbers: SessionNumbers) -> Object:
 
 def _pair(pair: SessionPair) -> Object:
     return {
-        "a": pair.a.row.id,
-        "b": pair.b.row.id,
+        "a": pair.a.first.row.id,
+        "b": pair.b.first.row.id,
         "verdict": sentence(pair),
         "load_differences": list(pair.load_differences),
         "cautions": list(pair.cautions),
@@ -380,7 +383,7 @@ def _result(result: MetricResult) -> Object:
         "ratio": result.ratio,
         "ratio_ci95": result.ratio_span,
         "p": result.p_value,
-        "p_holm": result.adjusted_p,
+        "p_adjusted": result.adjusted_p,
         "verdict": result.verdict,
         "more_requests": result.more_requests,
         "why": result.why,

@@ -98,6 +98,7 @@ CLIENT_COLUMNS = (
     "failure IS NULL",
     "ordinal",
     *("coalesce(failure = 'aborted', 0)", "first_chunk_tokens"),
+    "number",
 )
 CLIENT_DONE, CLIENT_ABORTED = CLIENT_COLUMNS[8], CLIENT_COLUMNS[10]
 CLIENT_LATENCIES: dict[str, Callable[[Answered], int | None]] = {
@@ -162,10 +163,17 @@ class ServerRequests:
 class ClientRequests:
     """What the load generator saw of each of its requests, warm-up left out."""
 
-    def __init__(self, connection: sqlite3.Connection, session: int) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        only: Ints | None = None,
+    ) -> None:
+        """Latencies are only of these, by their numbers; None: of all."""
         self.columns = whole(
             connection, "client_requests", CLIENT_COLUMNS, session, STARTED
         )
+        self._only = only
 
     def __len__(self) -> int:
         """How many there are."""
@@ -191,6 +199,8 @@ class ClientRequests:
         """A latency of each that has it."""
         values_ns = self.latency_ns(latency)
         known = values_ns != UNKNOWN
+        if self._only is not None:
+            known &= np.isin(self.columns["number"], self._only)
         return TimedValues(self.came_ns[known], values_ns[known])
 
     def latency_ns(self, latency: str) -> Ints:
@@ -218,14 +228,20 @@ def _known(column: Ints) -> Iterator[int | None]:
     return (None if value == UNKNOWN else value for value in column.tolist())
 
 
-def client_gaps(connection: sqlite3.Connection, session: int) -> Iterator[TimedValues]:
+def client_gaps(
+    connection: sqlite3.Connection, session: int, only: Ints | None = None
+) -> Iterator[TimedValues]:
     """Between the chunks of a request, of one after the other; warm-up left out."""
     query = (
-        "SELECT came_ns, gaps_ns FROM token_times JOIN (SELECT external_id AS id, "
-        "min(intended_ns) AS came_ns FROM client_requests WHERE session = ?1 "
+        "SELECT number, came_ns, gaps_ns FROM token_times JOIN (SELECT external_id "
+        "AS id, min(intended_ns) AS came_ns, min(number) AS number "
+        "FROM client_requests WHERE session = ?1 "
         "AND phase != 'warmup' AND failure IS NULL GROUP BY external_id) "
         "ON id = external_id WHERE session = ?1"
     )
-    for came_ns, blob in connection.execute(query, (session,)):
+    wanted = None if only is None else set(only.tolist())
+    for number, came_ns, blob in connection.execute(query, (session,)):
+        if wanted is not None and number not in wanted:
+            continue
         gaps_ns = np.array(msgspec.json.decode(zlib.decompress(blob)), np.int64)
         yield TimedValues(np.full(len(gaps_ns), came_ns), gaps_ns)

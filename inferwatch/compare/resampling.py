@@ -24,6 +24,8 @@ PIECES = 60
 """Of a span, by which values are counted; blocks are made of them."""
 CHOICES = (20, 15, 12, 10, 6)
 """Blocks of whole pieces."""
+CHANCES = 20
+"""Blocks by which metrics are told to hang together: the same of all metrics."""
 MEMORIES_A_BLOCK = 10
 LEAST_MEMORIES = {0.99: 60, 0.90: 20}
 """A span of fewer says too little of that quantile."""
@@ -113,11 +115,11 @@ class CountedValues:
         return int(self.bins.sum())
 
     @property
-    def memories(self) -> float:
-        """How many times its own memory the span is long."""
-        means = np.full(BINS, np.nan)
-        np.divide(self.sums_s, self.bins, out=means, where=self.bins > 0)
-        return memories(means)
+    def means(self) -> Floats:
+        """One a bin; not a number where there is no value."""
+        found = np.full(BINS, np.nan)
+        np.divide(self.sums_s, self.bins, out=found, where=self.bins > 0)
+        return found
 
     def quantile_s(self, share: float) -> float:
         """Nearest rank, as everywhere; there must be a value."""
@@ -232,6 +234,11 @@ class Draws:
         random = np.random.default_rng(seed)
         equal = np.full(blocks, 1 / blocks)
         return cls(random.multinomial(blocks, equal, size=draws).astype(np.float64))
+
+    @classmethod
+    def each_left_out(cls, blocks: int = CHANCES) -> "Draws":
+        """The session without one of its blocks, for each of them (jackknife)."""
+        return cls(np.ones((blocks, blocks)) - np.eye(blocks))
 
     def ratios(self, above: Floats, below: Floats) -> Floats:
         """Of sums over blocks: a mean, or a rate; unknown where below is nothing."""

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from inferwatch.compare.comparison import Comparison, ComparisonRules, compare
 from inferwatch.compare.goodput import Objectives
-from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.pairing import common_spans, shared
+from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
 from inferwatch.compare.session_reader import (
+    PairedPart,
     ProgressListener,
     SessionQuery,
     read_session,
+    survey,
 )
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import UsageError
@@ -63,17 +66,18 @@ def run_comparison(
         or _common([_plan_objectives(each) for each in found])
         or _common([_watched_objectives(each) for each in found])
     )
-    numbers = [
-        replace(
-            _read(each, SessionQuery(choice=choice, objectives=objectives), tell),
-            label=label,
-        )
-        for each, choice, label in zip(
-            found, _choices(wanted), _labels(found), strict=True
+    queries = [
+        SessionQuery(choice=choice, objectives=objectives, paired=part)
+        for choice, part in zip(
+            _choices(wanted), _paired(found, _choices(wanted)), strict=True
         )
     ]
+    numbers = [
+        replace(_read(each, query, tell), label=label)
+        for each, query, label in zip(found, queries, _labels(found), strict=True)
+    ]
     tell("resampling")
-    return compare(numbers, wanted.rules)
+    return compare([Side.of(each) for each in numbers], wanted.rules)
 
 
 def find_all(wanted: ComparisonRequest) -> list[FoundSession]:
@@ -131,6 +135,30 @@ def _refuse(found: Sequence[FoundSession]) -> None:
             raise UsageError(
                 f"{name} is still being recorded: compare it once it has ended"
             )
+
+
+def _paired(
+    found: Sequence[FoundSession], choices: Sequence[SpanChoice]
+) -> list[PairedPart | None]:
+    """The same part of each, where they were sent the same requests."""
+    alone: list[PairedPart | None] = [None] * len(found)
+    if any(each != choices[0] for each in choices):
+        return alone
+    surveys = []
+    for each, choice in zip(found, choices, strict=True):
+        with closing(open_for_reading(each.path)) as connection:
+            surveys.append(survey(connection, each.row, choice))
+    same = shared([each.schedule for each in surveys])
+    spans = same and common_spans([each.span for each in surveys], same.late_ns)
+    if not same or not spans:
+        return alone
+    inside = same.due_ns >= spans[0].start_ns
+    inside &= same.due_ns < spans[0].end_ns
+    pairing = Pairing(
+        requests=int((inside & same.answered).sum()), of=int(inside.sum())
+    )
+    numbers = same.index[inside & same.answered]
+    return [PairedPart(span=span, numbers=numbers, pairing=pairing) for span in spans]
 
 
 def _read(

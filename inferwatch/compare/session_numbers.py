@@ -1,7 +1,8 @@
 """One session, ready to be compared: everything by block of time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean, geometric_mean
 
 import numpy as np
 
@@ -12,11 +13,9 @@ from inferwatch.compare.resampling import (
     CountedValues,
     Draws,
     Floats,
-    blocks_for,
     left_over,
     memories,
     merged,
-    too_short,
 )
 from inferwatch.compare.significance import Resampled
 from inferwatch.compare.span import ComparedSpan
@@ -34,11 +33,11 @@ class RatioSums:
     """How many requests or steps it stands on."""
 
     @property
-    def memories(self) -> float:
-        """How many times its own memory the span is long."""
+    def means(self) -> Floats:
+        """One a bin; not a number where nothing is known."""
         found = np.full(len(self.above), np.nan)
         np.divide(self.above, self.below, out=found, where=self.below > 0)
-        return memories(found)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +65,16 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Sessions that were sent the same requests at the same times."""
+
+    requests: int
+    """That all of them have answered."""
+    of: int
+    """That were due in the compared part of the schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNumbers:
     """All numbers of one session that a comparison needs."""
 
@@ -80,6 +89,8 @@ class SessionNumbers:
     throughput: Throughput | None = None
     client: ClientVerdict = field(default_factory=ClientVerdict)
     """On its load generator: that of the worst of its runs."""
+    pairing: Pairing | None = None
+    """With the others that have the same one: bins are of one schedule."""
     label: str | None = None
     """Tells it from another one of its name."""
 
@@ -108,28 +119,40 @@ class SessionNumbers:
         above, below = self._line(metric)
         return float(above.sum() / below.sum()) if below.sum() else None
 
-    def too_short(self, metric: JudgedMetric) -> float:
-        """How many times as long the span should be; up to 1 it is long enough."""
-        return too_short(self._memories(metric), metric.share)
+    def memories(self, metric: JudgedMetric) -> float:
+        """How many times its memory the number's own series is long."""
+        return memories(self.means(metric))
 
-    def drawn(
-        self, metric: JudgedMetric, make_draws: Callable[[int], Draws]
-    ) -> Resampled:
-        """The number as it was and as it might have been; it must be known."""
-        long = self._memories(metric)
-        blocks = blocks_for(long)
-        draws = make_draws(blocks)
-        if metric.share is not None:
-            drawn = draws.quantiles(self.counted[metric.of], metric.share)
-        else:
-            above, below = (merged(each, blocks) for each in self._line(metric))
-            drawn = draws.ratios(above, below)
+    def means(self, metric: JudgedMetric) -> Floats:
+        """Over time: a mean for each bin; not a number where nothing is known."""
+        of_rate = metric.statistic is None
+        return (self.sums if of_rate else self.counted)[metric.of].means
+
+    def drawn(self, metric: JudgedMetric, draws: Draws, long: float) -> Resampled:
+        """The number as it was and as it might have been; it must be known.
+
+        Args:
+            metric: What.
+            draws: Of so many blocks.
+            long: How many memories the span is long.
+        """
         value = self.value_of(metric)
+        drawn = self._drawn(metric, draws)
+        blocks = draws.blocks
         return Resampled(value or 0.0, drawn, blocks, left_over(long, blocks))
 
-    def _memories(self, metric: JudgedMetric) -> float:
-        of_rate = metric.statistic is None
-        return (self.sums if of_rate else self.counted)[metric.of].memories
+    def parts(self, metric: JudgedMetric) -> Floats:
+        """What each of its blocks adds to the number, in logarithms where it can."""
+        without = self._drawn(metric, Draws.each_left_out())
+        if (without > 0).all():
+            without = np.log(without)
+        return np.asarray(without.mean() - without, np.float64)
+
+    def _drawn(self, metric: JudgedMetric, draws: Draws) -> Floats:
+        if metric.share is not None:
+            return draws.quantiles(self.counted[metric.of], metric.share)
+        lines = (merged(each, draws.blocks) for each in self._line(metric))
+        return draws.ratios(*lines)
 
     def _line(self, metric: JudgedMetric) -> tuple[Floats, Floats]:
         if metric.statistic == MEAN:
@@ -137,3 +160,79 @@ class SessionNumbers:
             return values.sums_s, values.bins
         sums = self.sums[metric.of]
         return sums.above, sums.below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison: the runs of one setting, mostly a single one."""
+
+    runs: tuple[SessionNumbers, ...]
+    label: str | None = None
+    """What people call them together."""
+
+    @classmethod
+    def of(cls, run: SessionNumbers) -> "Side":
+        """A single run."""
+        return cls(runs=(run,))
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.label or self.runs[0].name
+
+    @property
+    def first(self) -> SessionNumbers:
+        """The run that stands for all where one must."""
+        return self.runs[0]
+
+    @property
+    def is_repeated(self) -> bool:
+        """There are several runs, so how much runs differ is known."""
+        return len(self.runs) > 1
+
+    @property
+    def load(self) -> LoadFacts:
+        """Of all runs: counts together, the rest on average."""
+        if not self.is_repeated:
+            return self.first.load
+        loads = [run.load for run in self.runs]
+        return LoadFacts(
+            requests=sum(each.requests for each in loads),
+            per_s=_mean(each.per_s for each in loads),
+            prompt_tokens=_mean(each.prompt_tokens for each in loads),
+            output_tokens=_mean(each.output_tokens for each in loads),
+            burstiness=_mean(each.burstiness for each in loads),
+            failed=sum(each.failed for each in loads),
+            unended=sum(each.unended for each in loads),
+        )
+
+    @property
+    def kv_peak(self) -> float | None:
+        """The highest of any run."""
+        peaks = [run.kv_peak for run in self.runs if run.kv_peak is not None]
+        return max(peaks) if len(peaks) == len(self.runs) else None
+
+    def n_of(self, metric: JudgedMetric) -> int:
+        """Values of all runs; 0 where one of them has none."""
+        counts = [run.n_of(metric) for run in self.runs]
+        return sum(counts) if all(counts) else 0
+
+    def value_of(self, metric: JudgedMetric) -> float | None:
+        """Of several runs the geometric mean, as ratios are what is compared."""
+        values = [run.value_of(metric) for run in self.runs]
+        known = [each for each in values if each is not None]
+        if len(known) < len(values):
+            return None
+        if len(known) > 1 and min(known) > 0:
+            return geometric_mean(known)
+        return fmean(known)
+
+    def client_alone(self, metric: JudgedMetric) -> bool:
+        """See the same of a run."""
+        return any(run.client_alone(metric) for run in self.runs)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    present = [each for each in known if each is not None]
+    return fmean(present) if len(present) == len(known) else None

@@ -13,6 +13,7 @@ from inferwatch.compare.configuration import configuration
 from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
 from inferwatch.compare.hardware import gpu_sums, tokens_over
 from inferwatch.compare.metrics import STEP
+from inferwatch.compare.pairing import Schedule
 from inferwatch.compare.requests import (
     CLIENT_ABORTED,
     CLIENT_DONE,
@@ -34,6 +35,7 @@ from inferwatch.compare.resampling import (
 )
 from inferwatch.compare.session_numbers import (
     LoadFacts,
+    Pairing,
     RatioSums,
     SessionNumbers,
     Throughput,
@@ -69,6 +71,25 @@ class SessionQuery:
     choice: SpanChoice = field(default_factory=SpanChoice)
     objectives: Objectives | None = None
     """What its requests should hold; None: nothing is known of that."""
+    paired: "PairedPart | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedPart:
+    """What of a session is compared with the same of others."""
+
+    span: ComparedSpan
+    numbers: Ints
+    """Of the requests that all have answered."""
+    pairing: Pairing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What must be known of sessions before it is decided how to read them."""
+
+    span: ComparedSpan
+    schedule: Schedule | None
 
 
 class _SessionReader:
@@ -80,19 +101,27 @@ class _SessionReader:
         self._connection, self._session = connection, row.session
         self._row, self._ask = row, ask
         self._requests = ServerRequests(connection, row.session)
-        self._client = ClientRequests(connection, row.session)
+        self._only = ask.paired.numbers if ask.paired else None
+        self._client = ClientRequests(connection, row.session, self._only)
         if not len(self._requests) and not len(self._client):
             raise UsageError(
                 f"{row.name or row.id} has no requests, so there is nothing to "
                 "compare: `inferwatch sessions` shows which sessions do"
             )
 
+    def survey(self) -> Survey:
+        return Survey(span=self._span(), schedule=Schedule.of(self._client))
+
+    def _span(self) -> ComparedSpan:
+        load = load_times(self._connection, self._session, self._seen_ns())
+        name = self._row.name or self._row.id
+        return span_of(load, self._ask.choice, self._settling(), name)
+
     def numbers(self, tell: ProgressListener) -> SessionNumbers:
         connection, session = self._connection, self._session
         name = self._row.name or self._row.id
-        settling = self._settling()
-        load = load_times(connection, session, self._seen_ns())
-        span = span_of(load, self._ask.choice, settling, name)
+        paired = self._ask.paired
+        span = paired.span if paired else self._span()
         tell(f"{name}: steps")
         steps = StepSums(span)
         steps.read(connection, session)
@@ -112,6 +141,7 @@ class _SessionReader:
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
             client=client_verdict(connection, session, self._client, span),
+            pairing=paired.pairing if paired else None,
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -134,7 +164,7 @@ class _SessionReader:
     def _latencies(self, span: ComparedSpan) -> dict[str, CountedValues]:
         tokens = TokenGaps(self._connection, self._session, self._requests)
         gaps = _pooled(tokens.gaps(), span)
-        chunks = client_gaps(self._connection, self._session)
+        chunks = client_gaps(self._connection, self._session, self._only)
         timed = {
             "ttft_s": self._requests.ttft(),
             "tpot_s": tokens.tpot(),
@@ -175,6 +205,17 @@ class _SessionReader:
             below=np.full(BINS, span.length_s / BINS),
             n=int(inside.sum()),
         )
+
+
+def survey(
+    connection: sqlite3.Connection, row: SessionRow, choice: SpanChoice
+) -> Survey:
+    """Which part would be compared, and what was sent.
+
+    Raises:
+        UsageError: there is nothing in it to compare.
+    """
+    return _SessionReader(connection, row, SessionQuery(choice=choice)).survey()
 
 
 def read_session(

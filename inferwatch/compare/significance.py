@@ -42,19 +42,28 @@ class Resampled:
 
 
 class Difference:
-    """How one number of session B differs from that of A, with interval and p-value."""
+    """How one number of session B differs from that of A, with interval and p-value.
 
-    def __init__(self, a: Resampled, b: Resampled) -> None:
+    Paired sessions were resampled together: each draw has the same blocks of both, so
+    what both had in common (a burst, a long prompt) is in neither's favour.
+    """
+
+    def __init__(self, a: Resampled, b: Resampled, *, paired: bool = False) -> None:
         self.a, self.b = a.value, b.value
         known = np.isfinite(a.draws) & np.isfinite(b.draws)
         drawn_a, drawn_b = a.draws[known], b.draws[known]
         self._differences = drawn_b - drawn_a
         self._ratios = _ratios(drawn_a, drawn_b, a.value, b.value)
-        blocks = a.blocks, b.blocks
         self._logs = self._ratios is not None and bool((drawn_b > 0).all())
-        variances = _variances(drawn_a, drawn_b, logs=self._logs)
-        self._freedom = freedom_of(variances, blocks)
-        self._widening = widening(variances, blocks)
+        self._freedom, self._widening = (
+            a.blocks - 1.0,
+            math.sqrt(a.blocks / (a.blocks - 1)),
+        )
+        if not paired:
+            blocks = a.blocks, b.blocks
+            variances = _variances(drawn_a, drawn_b, logs=self._logs)
+            self._freedom = freedom_of(variances, blocks)
+            self._widening = widening(variances, blocks)
         self._widening *= max(a.left_over, b.left_over)
 
     @property

@@ -1,14 +1,11 @@
 """What may be said of a metric of two sessions, so that a false alarm stays rare.
 
-Many metrics are judged at once, and one in twenty would differ by chance. Holm's
-step-down holds the chance of even one false alarm to 5%, however the metrics hang
-together (Holm 1979, A simple sequentially rejective multiple test procedure).
+Many metrics are judged at once, and one in twenty would differ by chance: what is said
+outright holds over all of them (:mod:`inferwatch.compare.family`), what is probable
+holds of a metric by itself.
 """
 
-from collections.abc import Sequence
 from enum import StrEnum
-
-import numpy as np
 
 from inferwatch.compare.metrics import JudgedMetric
 from inferwatch.compare.significance import Difference
@@ -27,30 +24,31 @@ class MetricVerdict(StrEnum):
     WORSE = "worse"
     DIFFERS = "differs"
     """Shown, and neither good nor bad by itself."""
+    PROBABLY_BETTER = "probably better"
+    """Its own interval leaves zero out, as that of one in twenty does by chance."""
+    PROBABLY_WORSE = "probably worse"
+    PROBABLY_DIFFERS = "probably differs"
     SAME = "no difference shown"
     OPEN = "cannot tell"
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted, in the order given: at most alpha means shown."""
-    order = np.argsort(p_values, kind="stable")
-    left = len(p_values) - np.arange(len(p_values))
-    steps = np.minimum(np.asarray(p_values, float)[order] * left, 1.0)
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.maximum.accumulate(steps) if len(steps) else steps
-    return [float(each) for each in adjusted]
+PROBABLY = {
+    MetricVerdict.BETTER: MetricVerdict.PROBABLY_BETTER,
+    MetricVerdict.WORSE: MetricVerdict.PROBABLY_WORSE,
+    MetricVerdict.DIFFERS: MetricVerdict.PROBABLY_DIFFERS,
+}
 
 
-def direction(metric: JudgedMetric, difference: float) -> MetricVerdict:
+def direction(
+    metric: JudgedMetric, difference: float, *, sure: bool = True
+) -> MetricVerdict:
     """Which way is good, the catalog says."""
-    if metric.better is Better.NEITHER:
-        return MetricVerdict.DIFFERS
-    higher = difference > 0
-    return (
-        MetricVerdict.BETTER
-        if higher == (metric.better is Better.HIGHER)
-        else MetricVerdict.WORSE
-    )
+    said = MetricVerdict.DIFFERS
+    if metric.better is not Better.NEITHER:
+        higher = difference > 0
+        good = higher == (metric.better is Better.HIGHER)
+        said = MetricVerdict.BETTER if good else MetricVerdict.WORSE
+    return said if sure else PROBABLY[said]
 
 
 def coarseness(metric: JudgedMetric, found: Difference, matters: float) -> float:

@@ -191,7 +191,7 @@ class CompareScreen(Screen[None]):
             shown = (
                 self._found.sessions
                 if len(self._found.pairs) == 1
-                else (pair.a, pair.b)
+                else (*pair.a.runs, *pair.b.runs)
             )
             chart = cdf(shown, result.metric)
             self.query_one("#cdf", CompareChart).show(chart)

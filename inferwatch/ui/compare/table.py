@@ -21,6 +21,9 @@ INKS = {
     MetricVerdict.BETTER: "good bold",
     MetricVerdict.WORSE: "bad bold",
     MetricVerdict.DIFFERS: "accent",
+    MetricVerdict.PROBABLY_BETTER: "good",
+    MetricVerdict.PROBABLY_WORSE: "bad",
+    MetricVerdict.PROBABLY_DIFFERS: "accent",
     MetricVerdict.SAME: "muted",
     MetricVerdict.OPEN: "warn",
 }

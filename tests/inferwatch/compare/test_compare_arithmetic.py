@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from inferwatch.compare.family import FamilyMember, adjusted
 from inferwatch.compare.resampling import (
     BINS,
     PIECES,
@@ -15,7 +16,6 @@ from inferwatch.compare.resampling import (
 )
 from inferwatch.compare.significance import Difference, Resampled, beyond_t, t_beyond
 from inferwatch.compare.span import mser5
-from inferwatch.compare.verdicts import holm
 
 RANDOM = np.random.default_rng(0)
 
@@ -29,11 +29,27 @@ def test_student_t_is_that_of_the_tables(freedom: int, t: float) -> None:
     assert beyond_t(t, freedom) == pytest.approx(0.05, abs=1e-4)
 
 
-def test_holm_is_that_of_the_textbook() -> None:
-    adjusted = holm([0.01, 0.04, 0.03, 0.005])
+def family(*p_values: float, parts: np.ndarray | None = None) -> list[float]:
+    members = [FamilyMember(p_value=p, weight=1.0, parts=parts) for p in p_values]
+    return adjusted(members, seed=0)
 
-    assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
+
+def test_rows_that_have_nothing_in_common_pay_as_with_sidak() -> None:
+    found = family(0.01, 0.04, 0.03, 0.005)
+
+    left = [3, 1, 2, 4]
+    exact = [
+        1 - (1 - p) ** n for p, n in zip((0.01, 0.04, 0.03, 0.005), left, strict=True)
+    ]
+    steps = [exact[0], max(exact), max(exact), exact[3]]
+    assert found == pytest.approx(steps, abs=0.005)
+    assert family() == []
+
+
+def test_rows_that_are_one_fact_pay_once() -> None:
+    found = family(0.03, 0.03, 0.03, parts=RANDOM.standard_normal(40))
+
+    assert found == pytest.approx([0.03] * 3, abs=0.005)
 
 
 def test_a_quantile_is_an_observation_at_the_nearest_rank() -> None:

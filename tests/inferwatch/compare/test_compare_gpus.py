@@ -25,7 +25,7 @@ from collectors.readings import (
 from inferwatch.compare.comparison import ComparisonRules, SessionPair
 from inferwatch.compare.comparison import compare as compared
 from inferwatch.compare.hardware import gpu_means
-from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.session_numbers import SessionNumbers, Side
 from inferwatch.compare.session_reader import SessionQuery, read_session
 from inferwatch.compare.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict
@@ -128,7 +128,7 @@ def constant(uuid: str, **facts: Any) -> Iterator[GpuSample]:
 
 
 def pair_of(a: SessionNumbers, b: SessionNumbers) -> SessionPair:
-    return compared((a, b), ComparisonRules(draws=500)).pairs[0]
+    return compared([Side.of(a), Side.of(b)], ComparisonRules(draws=500)).pairs[0]
 
 
 def verdicts(pair: SessionPair) -> dict[str, MetricVerdict]:
