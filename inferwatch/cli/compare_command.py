@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from inferwatch.cli.say import say_coloured, say_damage, say_json, say_no_more, say_now
+from inferwatch.compare.as_json import comparison_json
+from inferwatch.compare.as_text import comparison_text, plain
 from inferwatch.compare.comparison import ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
-from inferwatch.compare.report import as_json as comparison_json
-from inferwatch.compare.report import comparison_text, plain
 from inferwatch.compare.selection import ComparisonRequest, find_all, run_comparison
 from inferwatch.compare.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict

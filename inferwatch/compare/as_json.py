@@ -1,0 +1,101 @@
+"""A comparison as one JSON object; None is unknown."""
+
+from typing import Any
+
+from inferwatch.compare.comparison import (
+    Comparison,
+    ConditionCheck,
+    MetricResult,
+    SessionPair,
+)
+from inferwatch.compare.report import not_compared, sentence
+from inferwatch.compare.session_numbers import SessionNumbers
+
+Object = dict[str, Any]
+
+
+def comparison_json(comparison: Comparison) -> Object:
+    """What ``inferwatch compare --json`` prints."""
+    rules = comparison.rules
+    return {
+        "sessions": [_session(each) for each in comparison.sessions],
+        "pairs": [_pair(each) for each in comparison.pairs],
+        "configuration_differences": {
+            each.name: list(each.values) for each in comparison.settings
+        },
+        "not_compared": not_compared(comparison),
+        "seed": rules.seed,
+        "draws": rules.draws,
+        "matters": rules.matters,
+        "judged": comparison.judged,
+        "failed": comparison.failed,
+    }
+
+
+def _session(numbers: SessionNumbers) -> Object:
+    span, load = numbers.span, numbers.load
+    return {
+        "id": numbers.row.id,
+        "name": numbers.row.name,
+        "state": numbers.row.state,
+        "from_s": span.from_s,
+        "to_s": span.to_s,
+        "warmup": span.cut,
+        "requests": load.requests,
+        "requests_per_s": load.per_s,
+        "prompt_tokens_mean": load.prompt_tokens,
+        "output_tokens_mean": load.output_tokens,
+        "arrival_gap_cv": load.burstiness,
+        "failed_or_aborted": load.failed,
+        "unended": load.unended,
+        "client": {
+            "verdict": numbers.client.state,
+            "reasons": list(numbers.client.reasons),
+        },
+        "kv_peak": numbers.kv_peak,
+        "configuration": dict(numbers.configuration),
+    }
+
+
+def _pair(pair: SessionPair) -> Object:
+    return {
+        "a": pair.a.first.row.id,
+        "b": pair.b.first.row.id,
+        "verdict": sentence(pair),
+        "load_differences": list(pair.load_differences),
+        "cautions": list(pair.cautions),
+        "metrics": {each.metric.key: _result(each) for each in pair.results},
+        "fail_if": [_check(each) for each in pair.checks],
+    }
+
+
+def _result(result: MetricResult) -> Object:
+    metric = result.metric
+    return {
+        "a": result.a,
+        "b": result.b,
+        "n": [result.n_a, result.n_b],
+        "unit": metric.unit,
+        "better": metric.better,
+        "vantage": metric.vantage,
+        "difference": result.difference,
+        "difference_ci95": result.difference_span,
+        "ratio": result.ratio,
+        "ratio_ci95": result.ratio_span,
+        "p": result.p_value,
+        "p_adjusted": result.adjusted_p,
+        "verdict": result.verdict,
+        "more_requests": result.more_requests,
+        "why": result.why,
+    }
+
+
+def _check(check: ConditionCheck) -> Object:
+    return {
+        "condition": check.condition.text,
+        "metric": check.condition.metric.key,
+        "outcome": check.outcome,
+        "why": check.why,
+        "of": "ratio" if check.condition.relative else "difference",
+        "interval": check.span,
+    }
