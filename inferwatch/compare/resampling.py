@@ -9,6 +9,7 @@ Markov chain Monte Carlo).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +97,7 @@ LAST_CELL = int(np.float64(1e14).view(np.int64)) >> CELL_SHIFT
 CELLS = LAST_CELL - FIRST_CELL + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CountedValues:
     """One metric's values in one session, counted by piece of time and by value."""
 
@@ -121,11 +122,26 @@ class CountedValues:
         np.divide(self.sums_s, self.bins, out=found, where=self.bins > 0)
         return found
 
+    @cached_property
+    def upto(self) -> Ints:
+        """How many values are as small as a cell's, or smaller."""
+        return np.cumsum(self.counts.sum(axis=0))
+
+    @cached_property
+    def _upto_by_blocks(self) -> dict[int, Floats]:
+        return {}
+
+    def upto_in(self, blocks: int) -> Floats:
+        """The same in each of so many blocks: cells by blocks."""
+        if blocks not in self._upto_by_blocks:
+            counts = merged(self.counts.astype(np.float64), blocks).T
+            self._upto_by_blocks[blocks] = np.cumsum(counts, axis=0)
+        return self._upto_by_blocks[blocks]
+
     def quantile_s(self, share: float) -> float:
         """Nearest rank, as everywhere; there must be a value."""
-        upto = np.cumsum(self.counts.sum(axis=0))
-        rank = max(int(np.ceil(share * upto[-1] - 1e-9)), 1)
-        return float(self.values_s[np.searchsorted(upto, rank)])
+        rank = max(int(np.ceil(share * self.upto[-1] - 1e-9)), 1)
+        return float(self.values_s[np.searchsorted(self.upto, rank)])
 
 
 class ValueCounter:
@@ -210,10 +226,6 @@ def counted(place: Ints, values_ns: Ints) -> CountedValues:
 # observations; Lahiri 2003, Resampling Methods for Dependent Data).
 
 DRAWS = 4000
-NEAR = 6.0
-"""A quantile of a draw lies within so many standard errors of the session's."""
-FINEST = 256
-"""Values that are tried for the quantile of a draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,23 +259,15 @@ class Draws:
             return np.asarray((self.weights @ above) / divisor, np.float64)
 
     def quantiles(self, values: CountedValues, share: float) -> Floats:
-        """One for each draw, nearest rank."""
-        upto = np.cumsum(merged(values.counts.astype(float), self.blocks), axis=1)
-        low, high = _near(upto, share)
-        tried = np.unique(np.linspace(low, high, FINEST).round().astype(np.int64))
-        ranks = np.ceil(share * (self.weights @ upto[:, -1]) - 1e-6)
-        reached = self.weights @ upto[:, tried]
-        first = (reached < ranks[:, None]).sum(axis=1)
-        found = tried[np.minimum(first, len(tried) - 1)]
-        return np.asarray(values.values_s[found], np.float64)
-
-
-def _near(upto: Floats, share: float) -> tuple[int, int]:
-    """The cells between which the quantiles of draws will lie."""
-    whole = upto.sum(axis=0)
-    n = whole[-1]
-    cell = int(np.searchsorted(whole, share * n))
-    spread = upto[:, cell] - share * upto[:, -1]
-    off = NEAR * float(np.sqrt((spread**2).sum())) + 2
-    low, high = np.searchsorted(whole, [share * n - off, share * n + off])
-    return max(int(low) - 1, 0), min(int(high) + 1, len(whole) - 1)
+        """One for each draw, nearest rank: halved until it is found."""
+        upto = values.upto_in(self.blocks)
+        ranks = np.ceil(share * (self.weights @ upto[-1]) - 1e-6)
+        low = np.zeros(len(ranks), np.int64)
+        high = np.full(len(ranks), len(upto) - 1)
+        for _ in range((len(upto) - 1).bit_length()):
+            middle = (low + high) // 2
+            reached = np.einsum("db,db->d", self.weights, upto[middle])
+            enough = reached >= ranks
+            high = np.where(enough, middle, high)
+            low = np.where(enough, low, np.minimum(middle + 1, high))
+        return np.asarray(values.values_s[low], np.float64)

@@ -3,27 +3,44 @@
 The numbers of seeds are small, so the bounds leave room for their chance.
 """
 
+from collections.abc import Iterable
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from inferwatch.compare.comparison import SessionPair
 from inferwatch.compare.verdicts import MetricVerdict
 
 SEEDS = 12
+PROBABLY = (
+    MetricVerdict.PROBABLY_BETTER,
+    MetricVerdict.PROBABLY_WORSE,
+    MetricVerdict.PROBABLY_DIFFERS,
+)
+
+
+def share(pairs: Iterable[SessionPair], *verdicts: MetricVerdict) -> float:
+    """Of all rows of all pairs, those of which one of these is said."""
+    return float(np.mean([e.verdict in verdicts for p in pairs for e in p.results]))
 
 
 @pytest.mark.parametrize(
-    ("requests", "memory"), [(2_000, 1), (2_000, 9), (4_000, 39)], ids=str
+    ("kind", "requests", "memory"),
+    [("two", 2_000, 1), ("two", 4_000, 39), ("paired", 2_000, 9)],
 )
 def test_intervals_cover_the_truth_and_alarms_are_rare(
-    honesty: ModuleType, requests: int, memory: int
+    honesty: ModuleType, kind: str, requests: int, memory: int
 ) -> None:
-    pairs = [honesty.two(seed, requests, memory, draws=1_000) for seed in range(SEEDS)]
+    make = getattr(honesty, kind)
 
+    pairs = [make(seed, requests, memory, draws=500) for seed in range(2 * SEEDS)]
+
+    # Rows of a pair hang together: 25 of them say about as much as five.
     covered = [hit for pair in pairs for hit in honesty.covers(pair).values()]
-    assert 0.93 <= np.mean(covered) <= 0.99
-    assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 1
+    assert 0.91 <= np.mean(covered) <= 0.99
+    assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 4
+    assert share(pairs, *PROBABLY) <= 0.08
 
 
 def test_blocks_of_a_single_request_would_not_cover(honesty: ModuleType) -> None:
@@ -46,7 +63,8 @@ def test_halves_of_a_stationary_session_show_no_difference(
 ) -> None:
     pairs = [honesty.halves(seed, 80_000, 9, draws=1_000) for seed in range(3)]
 
-    assert sum(honesty.shown(pair, MetricVerdict.SAME) for pair in pairs) == 3
+    assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 1
+    assert share(pairs, MetricVerdict.SAME) >= 0.85
 
 
 def test_a_shift_of_ten_percent_is_found(honesty: ModuleType) -> None:
@@ -60,7 +78,8 @@ def test_a_shift_of_ten_percent_is_found(honesty: ModuleType) -> None:
 def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) -> None:
     pairs = [honesty.two(seed, 60, 3, draws=1_000) for seed in range(SEEDS)]
 
-    assert sum(honesty.shown(pair, MetricVerdict.OPEN) for pair in pairs) >= SEEDS - 1
+    assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 1
+    assert share(pairs, MetricVerdict.OPEN) >= 0.9
     results = [each for pair in pairs for each in pair.of(MetricVerdict.OPEN)]
     assert all(each.more_requests for each in results)
 
