@@ -62,8 +62,14 @@ def _pair(pair: SessionPair) -> Object:
         "a": pair.a.first.row.id,
         "b": pair.b.first.row.id,
         "verdict": sentence(pair),
-        "load_differences": list(pair.load_differences),
-        "cautions": list(pair.cautions),
+        "quality": [
+            {
+                "subject": each.subject,
+                "quality": each.quality,
+                "sentence": each.sentence,
+            }
+            for each in pair.quality
+        ],
         "metrics": {each.metric.key: _result(each) for each in pair.results},
         "fail_if": [_check(each) for each in pair.checks],
     }

@@ -5,13 +5,13 @@ from itertools import groupby
 from textwrap import wrap
 
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.compare.quality import doubts
 from inferwatch.compare.report import (
     GLYPHS,
     MORE,
     SLOW_CLIENT,
     change_text,
     check_text,
-    load_sentence,
     method_text,
     not_compared,
     peak_text,
@@ -64,10 +64,8 @@ def _window(numbers: SessionNumbers) -> list[str]:
 
 def _heads(comparison: Comparison) -> Iterator[str]:
     for pair in comparison.pairs:
-        if said := load_sentence(pair):
-            yield from wrap(f"! {said}", WIDTH, subsequent_indent="  ")
-        for caution in pair.cautions:
-            yield from wrap(f"! {caution}", WIDTH, subsequent_indent="  ")
+        for doubt in doubts(pair.quality):
+            yield from wrap(f"! {doubt.sentence}", WIDTH, subsequent_indent="  ")
         yield from wrap(sentence(pair), WIDTH, subsequent_indent="  ")
 
 

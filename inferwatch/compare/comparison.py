@@ -1,18 +1,18 @@
 """Sessions compared: each with the first, all metrics, one family of verdicts."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 import numpy as np
 
 from inferwatch.compare import family
+from inferwatch.compare.checks.every import quality_of
 from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.place import Place
-from inferwatch.compare.quality import QualityCheck
+from inferwatch.compare.quality import QualityCheck, void
 from inferwatch.compare.resampling import (
     CHANCES,
     DRAWS,
@@ -22,9 +22,8 @@ from inferwatch.compare.resampling import (
     memories,
     too_short,
 )
-from inferwatch.compare.session_numbers import LoadFacts, Pairing, SessionNumbers, Side
+from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
 from inferwatch.compare.significance import Difference, Interval, Resampled
-from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import (
     MATTERS,
     MetricVerdict,
@@ -32,7 +31,6 @@ from inferwatch.compare.verdicts import (
     direction,
     uncertainty,
 )
-from inferwatch.formatting import counted, format_clock
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
 
@@ -94,8 +92,6 @@ class SessionPair:
     a: Side
     b: Side
     results: tuple[MetricResult, ...]
-    load_differences: tuple[str, ...]
-    cautions: tuple[str, ...]
     checks: tuple[ConditionCheck, ...] = ()
     quality: tuple[QualityCheck, ...] = ()
     """Can the two be compared at all, and how well?"""
@@ -106,6 +102,11 @@ class SessionPair:
     def pairing(self) -> Pairing | None:
         """Which requests both answered; None: they were not sent the same."""
         return self.b.first.pairing if not self.b.is_repeated else None
+
+    @property
+    def void(self) -> str | None:
+        """Why nothing can be said of the two, where that is so."""
+        return void(self.quality)
 
     def of(self, verdict: MetricVerdict) -> list[MetricResult]:
         """The metrics of which that is said."""
@@ -203,6 +204,8 @@ class _Pairing:
         self._requests = min(a.load.requests, b.load.requests)
         shared = a.first.pairing
         self._paired = shared is not None and shared == b.first.pairing
+        self._quality = quality_of(a, b)
+        self._void = void(self._quality)
         self._known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
         self.judged = [each for each in self._known if self._why_not(each) is None]
         self._found = {each.key: self._difference(each) for each in self.judged}
@@ -252,13 +255,16 @@ class _Pairing:
             results=tuple(
                 self._result(each, by_key.get(each.key)) for each in self._known
             ),
-            load_differences=tuple(load_differences(self._a.first, self._b.first)),
-            cautions=tuple(cautions(self._a.first, self._b.first)),
+            quality=self._quality,
             checks=tuple(self._check(each, alpha) for each in self._rules.conditions),
         )
 
     def _why_not(self, metric: JudgedMetric) -> str | None:
         """Why it cannot be judged."""
+        return self._void or self._why_not_this(metric)
+
+    def _why_not_this(self, metric: JudgedMetric) -> str | None:
+        """Of the two sides as to this metric alone."""
         for each in (self._a, self._b):
             if not each.n_of(metric) or each.value_of(metric) is None:
                 return f"{each.name} has no values"
@@ -286,7 +292,7 @@ class _Pairing:
         found = self._found.get(metric.key)
         if found is None or adjusted is None:
             more = None
-            if not plain.client_alone:
+            if not plain.client_alone and not self._void:
                 more = self._more_for_percentile(metric)
             return replace(plain, why=self._why_not(metric), more_requests=more)
         judged = replace(
@@ -356,119 +362,3 @@ def _round_up(number: float) -> int:
         return 1
     unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
     return math.ceil(number / unit) * unit
-
-
-# Did the sessions get the same load? Said before anything else.
-
-LOAD_TOLERANCE = 0.05
-"""Of means and rates; two seeds of one plan differ by less, if they are long enough."""
-LENGTH_TOLERANCE = 0.25
-BURSTINESS_TOLERANCE = 0.25
-FAILED_TOLERANCE = 0.01
-
-FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
-    "requests per second": lambda load: load.per_s,
-    "prompt tokens": lambda load: load.prompt_tokens,
-    "output tokens": lambda load: load.output_tokens,
-}
-
-
-def load_differences(a: SessionNumbers, b: SessionNumbers) -> list[str]:
-    """Each fit to stand behind "these sessions did not get the same load:"."""
-    return [*_facts(a.load, b.load), *_kinds(a, b)]
-
-
-def cautions(a: SessionNumbers, b: SessionNumbers) -> list[str]:
-    """What else makes a comparison doubtful; whole sentences."""
-    clients = (_client(a), _client(b))
-    pair = (_tools(a, b), _lengths(a, b), _failures(a, b))
-    parts = (*clients, *pair, _each(a), _each(b))
-    return list(dict.fromkeys(chain.from_iterable(parts)))
-
-
-def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
-    for name, fact in FACTS.items():
-        before, after = fact(a), fact(b)
-        if before and after is not None:
-            change = after / before - 1
-            if abs(change) > LOAD_TOLERANCE:
-                said = f"({before:,.4g}, {after:,.4g})"
-                yield f"{name} differ by {abs(change):.0%} {said}"
-    if abs((a.burstiness or 0) - (b.burstiness or 0)) <= BURSTINESS_TOLERANCE:
-        return
-    if a.burstiness and b.burstiness:
-        said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
-        yield f"arrivals differ in burstiness {said}"
-
-
-def _kinds(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
-    for name, what in (("engine model", "models"), ("load arrivals", "arrivals")):
-        before, after = a.configuration.get(name), b.configuration.get(name)
-        if before and after and before != after:
-            yield f"{what} differ ({before}, {after})"
-
-
-def _tools(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
-    """Load generators do not all mean the same by a TTFT."""
-    before, after = (_tool(each) for each in (a, b))
-    if before != after:
-        yield (
-            f"{a.name} was measured by {before}, {b.name} by {after}: their TTFT and "
-            "ITL may be defined differently; see the notes of the sessions."
-        )
-
-
-def _tool(numbers: SessionNumbers) -> str:
-    """What an import names first, else we."""
-    return (numbers.row.imported_from or "inferwatch").split(" ", 1)[0]
-
-
-def _lengths(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
-    longer = max(a.span.length_s, b.span.length_s)
-    shorter = min(a.span.length_s, b.span.length_s)
-    if shorter < (1 - LENGTH_TOLERANCE) * longer:
-        lengths = f"{a.span.length_s:.0f} s of {a.name}, {b.span.length_s:.0f} s of"
-        yield f"The compared spans differ in length: {lengths} {b.name}."
-
-
-def _failures(a: SessionNumbers, b: SessionNumbers) -> Iterator[str]:
-    shares = [_failed_share(each.load) for each in (a, b)]
-    if abs(shares[0] - shares[1]) > FAILED_TOLERANCE:
-        yield (
-            f"Requests failed or were aborted: {shares[0]:.1%} of {a.name}'s, "
-            f"{shares[1]:.1%} of {b.name}'s; latencies do not count them."
-        )
-
-
-def _failed_share(load: LoadFacts) -> float:
-    return load.failed / load.requests if load.requests else 0.0
-
-
-def _client(numbers: SessionNumbers) -> Iterator[str]:
-    if numbers.client.state is ClientState.CLIENT_BOUND:
-        yield (
-            f"{numbers.name}'s client was too slow for the latencies it reports "
-            f"({numbers.client.state}: {'; '.join(numbers.client.reasons)}), so "
-            "nothing is said of what the client measured."
-        )
-
-
-def _each(numbers: SessionNumbers) -> Iterator[str]:
-    if numbers.span.cut is WarmupCut.UNSETTLED:
-        yield (
-            f"{numbers.name} never settles, so its means say little about another run."
-        )
-    if numbers.span.load_runs > 1:
-        yield (
-            f"{numbers.name} holds {numbers.span.load_runs} load runs; compared is "
-            f"{format_clock(numbers.span.start_ns).strip()} to "
-            f"{format_clock(numbers.span.end_ns).strip()} of the session."
-        )
-    if unended := numbers.load.unended:
-        they = "it counts" if unended == 1 else "they count"
-        yield (
-            f"{counted(unended, 'request')} of {numbers.name} had not ended when the "
-            f"recording did; {they} only as far as was seen."
-        )
-    if numbers.row.unrecorded:
-        yield f"{numbers.name} is missing {counted(numbers.row.unrecorded, 'reading')}."

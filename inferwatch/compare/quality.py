@@ -1,5 +1,9 @@
-"""Can two sides be compared at all, and how well? Said before any number."""
+"""Can two sides be compared at all, and how well? Said before any number.
 
+What is looked at, a subject a check, is in :mod:`inferwatch.compare.checks.every`.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,3 +29,37 @@ class QualityCheck:
     quality: Quality
     sentence: str
     """What was found, in full, with what to do where something can be done."""
+
+
+def judged(
+    subject: str, doubts: Sequence[str], good: str | None, *, void: bool = False
+) -> QualityCheck:
+    """All doubts of a subject, else what is good; nothing to say of it is unknown."""
+    if doubts:
+        quality = Quality.VOID if void else Quality.DOUBTFUL
+        said = " ".join(dict.fromkeys(doubts))
+        return QualityCheck(subject=subject, quality=quality, sentence=said)
+    if good is None:
+        said = f"{subject[0].upper()}{subject[1:]}: not recorded."
+        return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=said)
+    return QualityCheck(subject=subject, quality=Quality.GOOD, sentence=good)
+
+
+def doubts(checks: Iterable[QualityCheck]) -> list[QualityCheck]:
+    """What must be kept in mind, what makes it void first."""
+    found = [
+        each for each in checks if each.quality in {Quality.VOID, Quality.DOUBTFUL}
+    ]
+    return sorted(found, key=lambda each: each.quality is not Quality.VOID)
+
+
+def void(checks: Iterable[QualityCheck]) -> str | None:
+    """Why no verdict may be given; None: one may."""
+    found = [each.sentence for each in checks if each.quality is Quality.VOID]
+    return " ".join(found) or None
+
+
+def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
+    """All that is unknown, in one line: ``not recorded: clocks, host``."""
+    found = [each.subject for each in checks if each.quality is Quality.UNKNOWN]
+    return f"not recorded: {', '.join(found)}" if found else None

@@ -92,6 +92,8 @@ def sentence(pair: SessionPair) -> str:
     worse, better = pair.of(MetricVerdict.WORSE), pair.of(MetricVerdict.BETTER)
     same, still_open = pair.of(MetricVerdict.SAME), pair.of(MetricVerdict.OPEN)
     names = f"{pair.b.name} against {pair.a.name}"
+    if pair.void:
+        return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
     parts = [
         f"{kind} in {len(found)} of {len(pair.results)} ({_named(found)})"
         for kind, found in (
@@ -124,14 +126,6 @@ def _named(found: Sequence[MetricResult]) -> str:
 def _whose(result: MetricResult) -> str:
     client = result.metric.key.startswith("client.")
     return f"{'client ' if client else ''}{title(result)}"
-
-
-def load_sentence(pair: SessionPair) -> str | None:
-    """None when they got the same, as far as is known."""
-    if not pair.load_differences:
-        return None
-    said = "; ".join(pair.load_differences)
-    return f"{pair.b.name} and {pair.a.name} were not given the same load: {said}."
 
 
 def window_text(numbers: SessionNumbers) -> str:

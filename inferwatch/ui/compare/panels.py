@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.compare.quality import doubts
 from inferwatch.compare.report import (
     MORE,
     change_text,
-    load_sentence,
     method_text,
     not_compared,
     peak_text,
@@ -112,19 +112,18 @@ class CompareHead(Panel):
         if self._busy or self._comparison is None:
             return [(TextRun(f" ◌ {self._busy} ...", "accent"),)]
         pair = self._comparison.pairs[self._place]
-        doubts = [text for text in (load_sentence(pair), *pair.cautions) if text]
         said = wrap(f"{sentence(pair)}.", width - 2)
         rows = [
             fit((TextRun(_mark(pair, line), _ink(pair)), TextRun(each)), width + 2)
             for line, each in enumerate(said)
         ]
-        for doubt in doubts:
+        for doubt in doubts(pair.quality):
             rows += [
                 (
                     TextRun(" ! " if not line else "   ", "warn bold"),
                     TextRun(each, "warn"),
                 )
-                for line, each in enumerate(wrap(doubt, width - 2))
+                for line, each in enumerate(wrap(doubt.sentence, width - 2))
             ]
         return rows
 
@@ -270,9 +269,8 @@ class CompareSetup(Panel):
 
 def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
     for pair in comparison.pairs:
-        load = load_sentence(pair)
-        for doubt in ([load] if load else []) + list(pair.cautions):
-            yield from _wrapped(f"! {doubt}", width)
+        for doubt in doubts(pair.quality):
+            yield from _wrapped(f"! {doubt.sentence}", width)
     yield ruled((TextRun("settings that differ", "strong"),), (), width)
     names = [each.name for each in comparison.sessions]
     size = max((width - NAME - 1) // len(names), 6)

@@ -1,0 +1,35 @@
+"""All that is looked at before two sides are compared, in the order it is said."""
+
+from collections.abc import Callable
+
+from inferwatch.compare.checks.load import check_load, check_tool
+from inferwatch.compare.checks.recording import check_recording
+from inferwatch.compare.checks.requests import check_client, check_requests
+from inferwatch.compare.checks.setup import (
+    check_engine,
+    check_gpu,
+    check_model,
+    check_settings,
+)
+from inferwatch.compare.checks.window import check_length, check_warm_up
+from inferwatch.compare.quality import QualityCheck
+from inferwatch.compare.session_numbers import Side
+
+CHECKS: tuple[Callable[[Side, Side], QualityCheck], ...] = (
+    check_requests,
+    check_load,
+    check_tool,
+    check_client,
+    check_model,
+    check_engine,
+    check_gpu,
+    check_settings,
+    check_length,
+    check_warm_up,
+    check_recording,
+)
+
+
+def quality_of(a: Side, b: Side) -> tuple[QualityCheck, ...]:
+    """Every check, whatever it found: people see what was looked at."""
+    return tuple(check(a, b) for check in CHECKS)

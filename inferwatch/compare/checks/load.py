@@ -1,0 +1,93 @@
+"""Did both sides get the same load, from the same tool?"""
+
+from collections.abc import Callable, Iterator
+
+from inferwatch.compare.quality import QualityCheck, judged
+from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers, Side
+
+TOLERANCE = 0.05
+"""Of means and rates; two seeds of one plan differ by less, if they are long enough."""
+BURSTINESS_TOLERANCE = 0.25
+
+FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
+    "requests per second": lambda load: load.per_s,
+    "prompt tokens": lambda load: load.prompt_tokens,
+    "output tokens": lambda load: load.output_tokens,
+}
+
+
+def check_load(a: Side, b: Side) -> QualityCheck:
+    """Rate, lengths, burstiness; whether each request of one was sent to the other."""
+    differences = [*_facts(a.load, b.load), *_arrivals(a, b)]
+    doubts = []
+    if differences:
+        doubts.append(
+            f"{b.name} and {a.name} were not given the same load: "
+            f"{'; '.join(differences)}.{_again(a)}"
+        )
+    return judged("load", doubts, _alike(a, b))
+
+
+def _again(a: Side) -> str:
+    """How to send the same; what another tool recorded may lack what it takes."""
+    row = a.first.row
+    if row.imported_from is not None:
+        return ""
+    return f" `inferwatch load --like {row.name or row.id}` sends the same again."
+
+
+def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
+    for name, fact in FACTS.items():
+        before, after = fact(a), fact(b)
+        if before and after is not None:
+            change = after / before - 1
+            if abs(change) > TOLERANCE:
+                said = f"({before:,.4g}, {after:,.4g})"
+                yield f"{name} differ by {abs(change):.0%} {said}"
+    if a.burstiness is None or b.burstiness is None:
+        return
+    if abs(a.burstiness - b.burstiness) > BURSTINESS_TOLERANCE:
+        said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
+        yield f"arrivals differ in burstiness {said}"
+
+
+def _arrivals(a: Side, b: Side) -> Iterator[str]:
+    before, after = (each.first.configuration.get("load arrivals") for each in (a, b))
+    if before and after and before != after:
+        yield f"arrivals differ ({before}, {after})"
+
+
+def _alike(a: Side, b: Side) -> str | None:
+    shared = b.first.pairing
+    if shared is not None and shared == a.first.pairing:
+        return (
+            f"Both were sent the same requests at the same times: {shared.requests:,} "
+            f"of {shared.of:,} are compared one by one."
+        )
+    if not a.load.requests or not b.load.requests:
+        return None
+    return (
+        "Both got about the same load, though not the same requests: pairs of these "
+        f"would tell more.{_again(a)}"
+    )
+
+
+def check_tool(a: Side, b: Side) -> QualityCheck:
+    """Load generators do not all mean the same by a TTFT."""
+    before, after = (_tools(each) for each in (a, b))
+    doubts = []
+    if before != after:
+        doubts.append(
+            f"{a.name} was measured by {before}, {b.name} by {after}: their TTFT and "
+            "ITL may be defined differently; see the notes of the sessions."
+        )
+    return judged("tool", doubts, f"Both were measured by {before}.")
+
+
+def _tools(side: Side) -> str:
+    return " and ".join(dict.fromkeys(map(_tool, side.runs)))
+
+
+def _tool(run: SessionNumbers) -> str:
+    """What an import names first, else we."""
+    return (run.row.imported_from or "inferwatch").split(" ", 1)[0]
